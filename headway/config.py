@@ -1,0 +1,360 @@
+"""A model, described: frozen dataclasses, every variant behind a field. No torch here.
+
+`settings.py` reads and writes them; `presets.py` names the well-known ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from headway.errors import ConfigError
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
+
+MAX_LAYERS, MAX_WIDTH, MAX_LENGTH, MAX_VOCAB = 1_000, 1 << 18, 1 << 24, 1 << 24
+"""Bounds no real model comes near: they stop a hostile file before it allocates anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeConfig:
+    """Rotary positions (Su et al. 2021), with the two rescalings in use for longer contexts."""
+
+    theta: float = 10_000.0
+    scaling: Literal["none", "linear", "llama3"] = "none"
+    factor: float = 1.0
+    """linear: positions are divided by it; llama3: low frequencies are."""
+    low_factor: float = 1.0
+    high_factor: float = 4.0
+    original_length: int = 8192
+    """llama3: the context of the model before it was stretched."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeConfig:
+    """T5's learned bias per head and bucket of distance (Raffel et al. 2020)."""
+
+    buckets: int = 32
+    max_distance: int = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseConfig:
+    """BigBird's pattern (Zaheer et al. 2020): first and last block global, a window of three, random ones."""
+
+    block: int = 64
+    random: int = 3
+    """Random key blocks per query block."""
+    seed: int | None = None
+    """None puts every random block on block 0, which then counts more than once: what `transformers` evaluates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """A stack of equal blocks: everything that distinguishes one family's block from another's."""
+
+    d_model: int
+    n_layers: int
+    n_heads: int
+    d_ff: int
+    n_kv_heads: int | None = None
+    """Grouped-query attention (Ainslie et al. 2023); 1 is multi-query (Shazeer 2019); None is n_heads."""
+    d_head: int | None = None
+    """Width of one head; None is d_model / n_heads."""
+    causal: bool = False
+    cross: bool = False
+    """A second attention in each block that looks at the encoder's output."""
+    norm: Literal["layernorm", "rmsnorm", "dyt"] = "layernorm"
+    """dyt: Dynamic Tanh (Zhu et al. 2025)."""
+    norm_at: Literal["pre", "post"] = "pre"
+    """post: LN(x + f(x)) (2017); pre: x + f(LN(x)) (2019)."""
+    norm_eps: float = 1e-5
+    norm_offset: float = 0.0
+    """Gemma stores its RMSNorm weights minus one."""
+    final_norm: bool = True
+    residual: bool = True
+    """Off only to show what residual connections are for."""
+    layer_scale: float | None = None
+    """DINOv2: a learned factor per channel on each branch, starting here (Touvron et al. 2021)."""
+    activation: Activation = "gelu"
+    gated: bool = False
+    """GLU variants (Shazeer 2020): activation(gate) * up."""
+    qkv_bias: bool = True
+    key_bias: bool = True
+    """Whisper has a bias on queries and values but not on keys."""
+    out_bias: bool = True
+    ffn_bias: bool = True
+    scale: float | None = None
+    """Factor on q·k; None is 1/√d_head. T5 uses 1."""
+    window: int | None = None
+    """Sliding window: a token sees this many tokens, itself included, to each side it may look."""
+    rope: RopeConfig | None = None
+    relative: RelativeConfig | None = None
+    alibi: bool = False
+    """Linear penalty by distance, one slope per head (Press et al. 2022)."""
+    sparse: SparseConfig | None = None
+    dropout: float = 0.0
+    """On the output of each branch, before it joins the residual stream."""
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between("d_model", self.d_model, 1, MAX_WIDTH)
+        _between("n_layers", self.n_layers, 0, MAX_LAYERS)
+        _between("n_heads", self.n_heads, 1, self.d_model)
+        _between("d_ff", self.d_ff, 1, MAX_WIDTH * 8)
+        _between("kv_heads", self.kv_heads, 1, self.n_heads)
+        _between("norm_eps", self.norm_eps, 0.0, 1.0)
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            _between(name, getattr(self, name), 0.0, 1.0)
+        if self.d_head is None and self.d_model % self.n_heads:
+            raise _conflict("d_model", self.d_model, "n_heads", self.n_heads, "must divide it")
+        if self.n_heads % self.kv_heads:
+            raise _conflict("n_heads", self.n_heads, "n_kv_heads", self.kv_heads, "must divide it")
+        _between("head_width", self.head_width, 1, MAX_WIDTH)
+        if self.rope and self.head_width % 2:
+            raise _conflict("d_head", self.head_width, "rope", self.rope.theta, "needs an even width")
+        if self.window is not None:
+            _between("window", self.window, 1, MAX_LENGTH)
+        if self.sparse and self.causal:
+            raise _conflict("sparse", "set", "causal", True, "BigBird's pattern looks both ways")
+
+    @property
+    def head_width(self) -> int:
+        return self.d_head or self.d_model // self.n_heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionConfig:
+    """Positions added to the input vectors; rotary, ALiBi and T5 biases belong to the stack."""
+
+    kind: Literal["none", "learned", "sinusoidal"] = "learned"
+    length: int = 512
+    """Rows of the learned table; a sinusoidal one grows as needed."""
+    offset: int = 0
+    """BART and RoBERTa leave the first rows of the table unused."""
+    layout: Literal["interleaved", "halves"] = "interleaved"
+    """sinusoidal: sin and cos in turn (2017), or all sines first (Marian)."""
+    every_layer: bool = False
+    """Add them again before every block, not only to the input."""
+
+    def __post_init__(self) -> None:
+        _between("length", self.length, 1, MAX_LENGTH)
+        _between("offset", self.offset, 0, MAX_LENGTH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokensConfig:
+    """Front end for token ids."""
+
+    kind: Literal["tokens"] = "tokens"
+    vocab: int
+    positions: PositionConfig = field(default_factory=PositionConfig)
+    segments: int = 0
+    """Rows of the sentence A / sentence B table (BERT)."""
+    scale: float = 1.0
+    """Factor on the embeddings: √d_model in the 2017 paper."""
+    norm: bool = False
+    norm_eps: float = 1e-5
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between("vocab", self.vocab, 1, MAX_VOCAB)
+        _between("segments", self.segments, 0, MAX_VOCAB)
+        _between("dropout", self.dropout, 0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchesConfig:
+    """Front end for images: square patches, a linear map, a class token, learned positions (ViT)."""
+
+    kind: Literal["patches"] = "patches"
+    image: int = 224
+    patch: int = 16
+    channels: int = 3
+    mask_token: bool = False
+    """DINOv2: a learned vector in place of masked patches."""
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between("image", self.image, 1, 1 << 14)
+        _between("patch", self.patch, 1, self.image)
+        _between("channels", self.channels, 1, 1 << 12)
+
+    @property
+    def count(self) -> int:
+        return (self.image // self.patch) ** 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FramesConfig:
+    """Front end for mel spectrograms: two convolutions, the second halving time (Whisper)."""
+
+    kind: Literal["frames"] = "frames"
+    channels: int = 80
+    positions: PositionConfig = field(default_factory=lambda: PositionConfig(length=1500))
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between("channels", self.channels, 1, 1 << 12)
+
+
+FrontConfig = TokensConfig | PatchesConfig | FramesConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LMHeadConfig:
+    """Hidden states to scores over the vocabulary."""
+
+    tied: bool = True
+    """Share the matrix with the token embedding (Press & Wolf 2017)."""
+    transform: Activation | None = None
+    """BERT: dense, this activation, norm before the output matrix."""
+    bias: Literal["none", "trained", "fixed"] = "none"
+    """fixed: BART's and Marian's logit bias, which their training leaves alone."""
+    scale: float = 1.0
+    """T5 1.0 multiplies the hidden states by d_model^-1/2 before its tied matrix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyHeadConfig:
+    """One vector per sequence to label scores; without labels it is the pooler itself."""
+
+    labels: int = 2
+    pool: Literal["first", "last", "mean", "first_mean"] = "first"
+    """first_mean: the class token beside the mean of the patches (DINOv2)."""
+    dense: Activation | None = None
+    """A dense layer and this activation before the output layer."""
+    bias: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between("labels", self.labels, 0, MAX_VOCAB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagHeadConfig:
+    """Label scores for every token."""
+
+    labels: int = 2
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between("labels", self.labels, 1, MAX_VOCAB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanHeadConfig:
+    """Start and end scores for every token."""
+
+    ffn: bool = False
+    """BigBird: a feed-forward layer with residual and norm before the output layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialTokens:
+    """Token ids with a meaning, as config.json carries them."""
+
+    pad: int | None = None
+    bos: int | None = None
+    eos: int | tuple[int, ...] | None = None
+    start: int | None = None
+    """First token the decoder of an encoder–decoder is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitConfig:
+    """How weights start. normal: BERT, ViT; residual: GPT-2's 1/√(2·layers) on branch outputs; xavier: 2017; t5."""
+
+    kind: Literal["normal", "residual", "xavier", "t5"] = "normal"
+    std: float = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A model: one or two stacks, their front ends, and heads."""
+
+    encoder: StackConfig | None = None
+    decoder: StackConfig | None = None
+    source: FrontConfig | None = None
+    """Front end of the encoder."""
+    target: TokensConfig | None = None
+    """Front end of the decoder."""
+    shared_embedding: bool = False
+    """Encoder and decoder read the same token table."""
+    lm: LMHeadConfig | None = None
+    nsp: ClassifyHeadConfig | None = None
+    """Next-sentence prediction, beside `lm` in BERT's pretraining."""
+    classify: ClassifyHeadConfig | None = None
+    tag: TagHeadConfig | None = None
+    span: SpanHeadConfig | None = None
+    special: SpecialTokens = field(default_factory=SpecialTokens)
+    labels: tuple[str, ...] = ()
+    init: InitConfig = field(default_factory=InitConfig)
+    family: str = "headway"
+    """Layout of the files: a `transformers` model_type, or headway's own."""
+
+    def __post_init__(self) -> None:
+        if not (self.encoder or self.decoder):
+            raise ConfigError("C004", "a model needs an encoder, a decoder or both")
+        for stack, front in (("encoder", "source"), ("decoder", "target")):
+            if bool(getattr(self, stack)) != bool(getattr(self, front)):
+                raise ConfigError("C004", f"{stack} and {front} (its front end) go together")
+        cross = self.decoder is not None and self.decoder.cross
+        if cross != (self.encoder is not None and self.decoder is not None):
+            raise ConfigError("C004", "decoder.cross is for a decoder with an encoder, and needed there")
+        if self.encoder and self.decoder and self.encoder.d_model != self.decoder.d_model:
+            raise _conflict(
+                "encoder.d_model",
+                self.encoder.d_model,
+                "decoder.d_model",
+                self.decoder.d_model,
+                "must equal it",
+            )
+        if self.shared_embedding and not (
+            isinstance(self.source, TokensConfig) and self.target and self.source.vocab == self.target.vocab
+        ):
+            raise ConfigError("C004", "shared_embedding needs two token front ends of one vocabulary")
+        if self.lm and not isinstance(self.output_front, TokensConfig):
+            raise ConfigError("C004", "an lm head needs a token front end on the stack it reads")
+
+    @property
+    def output_stack(self) -> StackConfig:
+        """The stack whose output the heads read."""
+        stack = self.decoder or self.encoder
+        assert stack is not None
+        return stack
+
+    @property
+    def output_front(self) -> FrontConfig:
+        front = self.target or self.source
+        assert front is not None
+        return front
+
+    @property
+    def kind(self) -> Literal["encoder", "decoder", "encoder-decoder"]:
+        if self.encoder and self.decoder:
+            return "encoder-decoder"
+        return "decoder" if self.decoder else "encoder"
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest sequence the output stack can take; None when nothing limits it."""
+        front = self.output_front
+        if isinstance(front, PatchesConfig):
+            return front.count + 1
+        return front.positions.length if front.positions.kind == "learned" else None
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise ConfigError("C003", f"{name} = {value} is outside {low} … {high}")
+
+
+def _conflict(a: str, a_value: object, b: str, b_value: object, rule: str) -> ConfigError:
+    return ConfigError("C004", f"{a} = {a_value} does not go with {b} = {b_value}: {rule}")

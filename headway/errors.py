@@ -1,0 +1,105 @@
+"""Every error a user can meet, in one tree. Each has a stable code and an exit code.
+
+    HeadwayError             exit 1   B  our own bug
+    ├── UsageError           exit 2   U  the command line itself
+    ├── ConfigError          exit 3   C  a setting, a recipe, a config.json
+    ├── DataError            exit 4   D  rows, text, images, sound
+    ├── NotFoundError        exit 5   F  a file, a run, a model, a package
+    ├── NetworkError         exit 6   N  the hub, or being offline
+    ├── MemoryOrDiskError    exit 7   M  too little of either
+    ├── DivergedError        exit 8   T  training went wrong
+    └── DamagedError         exit 9   X  a model or checkpoint that cannot be trusted
+
+A message says what happened and where; `hint` says what to do now. Numbers, not adjectives.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeadwayError(Exception):
+    """Base of all errors that headway raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        assert code in CATALOGUE, f"error code {code} is not in the catalogue"
+        super().__init__(message)
+        self.code, self.message, self.hint = code, message, hint
+
+    def __str__(self) -> str:
+        first = f"error[{self.code}]: {self.message}"
+        return f"{first}\n  {self.hint}" if self.hint else first
+
+
+class UsageError(HeadwayError):
+    exit_code = 2
+
+
+class ConfigError(HeadwayError):
+    exit_code = 3
+
+
+class DataError(HeadwayError):
+    exit_code = 4
+
+
+class NotFoundError(HeadwayError):
+    exit_code = 5
+
+
+class NetworkError(HeadwayError):
+    exit_code = 6
+
+
+class MemoryOrDiskError(HeadwayError):
+    exit_code = 7
+
+
+class DivergedError(HeadwayError):
+    exit_code = 8
+
+
+class DamagedError(HeadwayError):
+    exit_code = 9
+
+
+CATALOGUE = {
+    "B000": "an error headway did not foresee: a bug",
+    "U001": "an argument that is not understood",
+    "C001": "a file that is not valid TOML or JSON",
+    "C002": "a value of the wrong type",
+    "C003": "a value outside its range or choices",
+    "C004": "settings that contradict each other",
+    "C014": "an unknown setting",
+    "C020": "a model family headway does not know",
+    "C021": "a config.json field headway does not know",
+    "C022": "a config.json field with a value headway cannot express",
+    "C023": "a config.json field that names code",
+    "C024": "an architecture (head) headway does not know",
+    "D001": "input that does not fit the model",
+    "F001": "a model folder, file or run that is not there",
+    "F002": "a folder without the files of a model",
+    "F003": "a package that is not installed",
+    "F004": "an output folder that already exists",
+    "F005": "a tokenizer that cannot be built from what the folder has",
+    "N001": "the hub could not be reached, or offline mode is on",
+    "M001": "too little memory for the model",
+    "M002": "too little disk space, or a folder that cannot be written",
+    "X001": "a safetensors file that is damaged",
+    "X002": "a tensor that is missing",
+    "X003": "a tensor of the wrong shape",
+    "X004": "a tensor nobody asked for",
+    "X005": "a pickle file where safetensors is needed",
+    "X006": "a path that leaves its folder",
+    "X007": "a self-check that failed",
+}
+"""Code → what it stands for. Codes are never reused."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """` — did you mean "x"?`, or nothing when no known name is close."""
+    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f' — did you mean "{found[0]}"?' if found else ""

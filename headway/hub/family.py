@@ -1,0 +1,289 @@
+"""A model family as data: which config.json field is which of ours, and which tensor is which.
+
+The tables in `hub/tables` are read in both directions, so what is loaded can be saved, and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headway.config import ModelConfig
+from headway.errors import ConfigError, nearest
+from headway.settings import build
+
+REQUIRED = object()
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a config.json and where it lives in a ModelConfig."""
+
+    theirs: str
+    ours: str
+    """Dotted paths, several separated by spaces: all get the value, the first is written back."""
+    default: Any = None
+    """What `transformers` assumes when the field is absent; REQUIRED where guessing would be wrong."""
+    names: Mapping[Any, Any] | None = None
+    """Their value → ours, where they differ; the first match is written back."""
+
+    def read(self, theirs: Mapping[str, Any]) -> Any:
+        value = theirs.get(self.theirs, self.default)
+        if value is REQUIRED:
+            raise ConfigError("C004", f'config.json: field "{self.theirs}" is missing')
+        if self.names is None:
+            return value
+        if not isinstance(value, str | int | float | None) or value not in self.names:
+            known = ", ".join(repr(k) for k in self.names)
+            raise ConfigError("C022", f"config.json: {self.theirs} = {value!r}; headway knows {known}")
+        return self.names[value]
+
+    def write(self, value: Any) -> Any:
+        if self.names is None:
+            return list(value) if isinstance(value, tuple) else value
+        for theirs, ours in self.names.items():
+            if ours == value:
+                return theirs
+        return None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One of our modules (or single parameters) and the names of theirs that make it up."""
+
+    ours: str
+    theirs: str
+    """Several separated by `|` are stacked along the first axis: q|k|v."""
+    op: str = ""
+    """How theirs is stored: `transpose`d, with `lead1` or `lead2` axes of one in front, as `patches` of an image."""
+    when: str = ""
+    """Path of a setting that must be on (or off, after `!`) for this entry to apply."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What an architecture adds to its bare model: settings by path, and tensors."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tensors: tuple[Tensor, ...] = ()
+    labels: str = ""
+    """Path of the label count, where the head has labels."""
+    prefix: str | None = None
+    """Prefix of the bare model's tensors, where this head has its own way."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Everything headway knows of a `transformers` model_type."""
+
+    name: str
+    fields: tuple[Field, ...]
+    fixed: Mapping[str, Any]
+    """Settings that every model of the family shares."""
+    tensors: tuple[Tensor, ...]
+    """Of the bare model; a name with {i} stands for each block."""
+    heads: Mapping[str, Head]
+    """By name in `architectures`; the bare model's is there too."""
+    prefix: str
+    """What a head puts before the names of the bare model."""
+    only: Mapping[str, Any] = field(default_factory=dict)
+    """Fields headway knows in one value alone."""
+    unused: tuple[str, ...] = ()
+    """Fields that do not change what the model computes."""
+    spare: tuple[str, ...] = ()
+    """Ends of names that may be in a file and are not needed: buffers, second copies of tied weights."""
+    adjust: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None
+    """Last word on reading: (settings by path, config.json, tensor names)."""
+    explain: Callable[[Config, ModelConfig], None] | None = None
+    """Last word on writing: (config.json, model)."""
+
+
+HEADS = ("lm", "nsp", "classify", "tag", "span")
+
+CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_implementation", "kernels")
+"""Fields by which a data file names code. Never followed."""
+
+GENERAL = frozenset(
+    """architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path use_cache
+    output_attentions output_hidden_states return_dict torchscript use_bfloat16 pruned_heads is_encoder_decoder
+    chunk_size_feed_forward tf_legacy_loss finetuning_task task_specific_params tokenizer_class prefix problem_type
+    id2label label2id num_labels initializer_range init_std initializer_factor gradient_checkpointing
+    cross_attention_hidden_size max_length min_length do_sample early_stopping num_beams num_beam_groups
+    diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
+    encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores return_dict_in_generate
+    forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
+    begin_suppress_tokens sep_token_id mask_token_id unk_token_id bos_token_id eos_token_id pad_token_id
+    decoder_start_token_id classifier_dropout summary_activation summary_first_dropout summary_proj_to_labels
+    summary_type summary_use_proj n_ctx output_past static_position_embeddings position_embedding_type directionality
+    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
+    pretraining_tp out_features out_indices stage_names layerdrop encoder_layerdrop decoder_layerdrop
+    num_hidden_layers classif_dropout extra_pos_embeddings add_bias_logits add_final_layer_norm
+    normalize_embedding force_bos_token_to_be_generated max_window_layers""".split()
+)
+"""Fields of any config.json that leave the computation alone, or that every family reads the same way."""
+
+
+def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str] = ()) -> ModelConfig:
+    """A config.json's content as a ModelConfig; refuses what headway cannot compute."""
+    refuse_code(theirs)
+    _refuse_unknown(family, theirs)
+    head = _head(family, theirs)
+    flat: Config = {**_special(theirs), **family.fixed}
+    for entry in family.fields:
+        value = entry.read(theirs)
+        for path in entry.ours.split():
+            flat[path] = value
+    flat.update(head.settings)
+    if family.adjust is not None:
+        family.adjust(flat, theirs, names)
+    if head.labels:
+        flat["labels"] = _label_names(theirs)
+        flat[head.labels] = len(flat["labels"])
+    return build(ModelConfig, {**_nest(flat), "family": family.name})
+
+
+def write_config(family: Family, config: ModelConfig) -> Config:
+    """The config.json of a model of this family."""
+    architecture = architecture_of(family, config)
+    theirs: Config = {"model_type": family.name, "architectures": [architecture]}
+    for entry in family.fields:
+        theirs[entry.theirs] = entry.write(_get(config, entry.ours.split()[0]))
+    theirs.update(family.only)
+    special = config.special
+    theirs |= {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
+    if config.kind == "encoder-decoder":
+        theirs |= {"decoder_start_token_id": special.start, "is_encoder_decoder": True}
+    if config.labels:
+        theirs["id2label"] = {str(i): name for i, name in enumerate(config.labels)}
+        theirs["label2id"] = {name: i for i, name in enumerate(config.labels)}
+    if family.explain is not None:
+        family.explain(theirs, config)
+    return theirs
+
+
+def architecture_of(family: Family, config: ModelConfig) -> str:
+    """The entry of `architectures` whose head this model has."""
+    for name, head in family.heads.items():
+        if _fits(head, config):
+            return name
+    raise ConfigError("C024", f"no architecture of {family.name} has the heads of this model")
+
+
+def _fits(head: Head, config: ModelConfig) -> bool:
+    if any(_get(config, path) is not None for path, value in head.settings.items() if value is None):
+        return False  # an architecture without a decoder, say
+    wanted = {path.partition(".")[0] for path in head.settings} & set(HEADS)
+    has = {name for name in HEADS if getattr(config, name) is not None}
+    if config.classify is not None and config.classify.labels == 0:
+        has.remove("classify")  # a bare model's pooler, which it may also lack
+    if head.settings.get("classify.labels") == 0:
+        wanted.remove("classify")
+    return wanted == has
+
+
+def prefix_of(family: Family, architecture: str) -> str:
+    """What this architecture puts before the names of the bare model's tensors."""
+    prefix = family.heads[architecture].prefix
+    return family.prefix if prefix is None else prefix
+
+
+def tensors_of(
+    family: Family, config: ModelConfig, architecture: str, prefix: str
+) -> Iterator[tuple[str, str, str]]:
+    """(our name, their names, op) of every module, blocks counted out, heads included."""
+    head = family.heads[architecture]
+    for entry in family.tensors:
+        if entry.when and bool(_get(config, entry.when.lstrip("!"))) == entry.when.startswith("!"):
+            continue
+        theirs = "|".join(prefix + part for part in entry.theirs.split("|"))
+        yield from _count_out(config, entry.ours, theirs, entry.op)
+    for entry in head.tensors:
+        yield entry.ours, entry.theirs.replace("{prefix}", prefix), entry.op
+
+
+def refuse_code(theirs: Mapping[str, Any]) -> None:
+    """Data never names code."""
+    for key, value in theirs.items():
+        if key.startswith(CODE_FIELDS) and not isinstance(value, bool | None):
+            raise ConfigError(
+                "C023",
+                f'config.json: field "{key}" names code, which headway never runs',
+                "remove the field if the model is of a family headway knows",
+            )
+
+
+def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
+    known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | GENERAL
+    for key, value in theirs.items():
+        if key in family.only and value not in (family.only[key], None):
+            raise ConfigError(
+                "C022", f"config.json: {key} = {value!r}; headway computes {family.name} with {family.only[key]!r}"
+            )
+        if key not in known and value not in (None, False, 0, "", [], {}):
+            raise ConfigError(
+                "C021",
+                f'config.json: unknown field "{key}" = {value!r} for {family.name}{nearest(key, known)}',
+                "it may change what the model computes; remove it from config.json if you know that it does not",
+            )
+
+
+def _head(family: Family, theirs: Mapping[str, Any]) -> Head:
+    listed = theirs.get("architectures") or [next(iter(family.heads))]
+    name = listed[0] if isinstance(listed, list) and listed else listed
+    if name not in family.heads:
+        known = ", ".join(family.heads)
+        raise ConfigError("C024", f"config.json: architecture {name!r}; for {family.name} headway knows {known}")
+    return family.heads[name]
+
+
+def _special(theirs: Mapping[str, Any]) -> Config:
+    pairs = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "start": "decoder_start_token_id"}
+    return {f"special.{ours}": theirs.get(name) for ours, name in pairs.items()}
+
+
+def _label_names(theirs: Mapping[str, Any]) -> list[str]:
+    table = theirs.get("id2label")
+    if isinstance(table, dict) and table:
+        try:
+            return [str(table[k]) for k in sorted(table, key=int)]
+        except ValueError:
+            raise ConfigError("C002", "config.json: the keys of id2label should be numbers") from None
+    count = theirs.get("num_labels", 2)
+    if type(count) is not int or not 0 <= count <= 1 << 20:
+        raise ConfigError("C003", f"config.json: num_labels = {count!r}")
+    return [f"LABEL_{i}" for i in range(count)]
+
+
+def _nest(flat: Mapping[str, Any]) -> Config:
+    nested: Config = {}
+    for path, value in flat.items():
+        *parents, last = path.split(".")
+        node = nested
+        for parent in parents:
+            inner = node.setdefault(parent, {})
+            if inner is None:  # the head takes this part of the model away
+                break
+            node = inner
+        else:
+            node[last] = value
+    return nested
+
+
+def _get(config: Any, path: str) -> Any:
+    for part in path.split("."):
+        if config is None:
+            return None
+        config = getattr(config, part)
+    return config
+
+
+def _count_out(config: ModelConfig, ours: str, theirs: str, op: str) -> Iterator[tuple[str, str, str]]:
+    side = ours.partition(".")[0]
+    stack = {"encoder": config.encoder, "source": config.encoder}.get(side, config.decoder)
+    if stack is None:
+        return
+    for i in range(stack.n_layers) if "{i}" in ours else range(1):
+        yield ours.replace("{i}", str(i)), theirs.replace("{i}", str(i)), op

@@ -1,0 +1,152 @@
+"""Model folders in the Hugging Face layout: read, written, and refused with a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway.config import ModelConfig
+from headway.data.tokenizer import Tokenizer, load_tokenizer
+from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
+from headway.hub.convert import dump_tensors, load_tensors, tensor_names
+from headway.hub.family import Family, read_config, refuse_code, write_config
+from headway.hub.tables import FAMILIES
+from headway.hub.weights import Weights, open_weights, read_json, write_weights
+from headway.model.model import Model
+from headway.settings import build, to_dict
+
+OWN = "HeadwayModel"
+"""Architecture written for a model that no family of `transformers` can express."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A folder whose config.json and weight headers have been read and agree; no tensor has."""
+
+    config: ModelConfig
+    family: Family | None
+    architecture: str
+    weights: Weights
+
+
+def open_folder(folder: Path) -> Opened:
+    """Read config.json and check the weights' headers."""
+    if not (folder / "config.json").exists():
+        raise NotFoundError("F002", f"{folder} has no config.json", "a model folder has config.json and weights")
+    theirs = read_json(folder / "config.json")
+    refuse_code(theirs)
+    kind = theirs.get("model_type")
+    weights = open_weights(folder)
+    if kind == "headway":
+        return Opened(build(ModelConfig, _own(theirs)), None, OWN, weights)
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        hint = nearest(str(kind), FAMILIES)
+        raise ConfigError("C020", f"config.json: model_type {kind!r}; headway knows {', '.join(FAMILIES)}{hint}")
+    family = FAMILIES[kind]
+    config = read_config(family, theirs, weights.names)
+    listed = theirs.get("architectures") or [next(iter(family.heads))]
+    return Opened(config, family, str(listed[0]), weights)
+
+
+def _own(theirs: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = theirs.get("headway")
+    if not isinstance(inner, Mapping):
+        raise ConfigError("C004", 'config.json: model_type "headway" needs a "headway" table')
+    return inner
+
+
+def load_model(
+    folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
+) -> Model:
+    """The model of a folder, in evaluation mode; weights keep the type of the file unless `dtype` is given."""
+    opened = open_folder(folder)
+    _check_memory(opened, dtype)
+    with torch.device("meta"):
+        model = Model(opened.config)
+    load_tensors(model, opened.family, opened.architecture, opened.weights)
+    stored = getattr(torch, opened.weights.dtype(opened.weights.names[0]))
+    return model.to(device=device, dtype=dtype or (stored if stored.is_floating_point else None)).eval()
+
+
+def _check_memory(opened: Opened, dtype: torch.dtype | None) -> None:
+    if not hasattr(os, "sysconf"):
+        return
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    need = opened.weights.total_bytes * (2 if dtype == torch.float32 else 1)
+    if need > total:
+        raise MemoryOrDiskError(
+            "M001", f"the weights need {need / 1e9:.1f} GB, this machine has {total / 1e9:.1f} GB of memory"
+        )
+
+
+def load_folder_tokenizer(folder: Path) -> Tokenizer | None:
+    """The folder's tokenizer; None for a model that reads no text."""
+    config = open_folder(folder).config
+    needs = "tokens" in (getattr(config.source, "kind", ""), getattr(config.target, "kind", ""))
+    return load_tokenizer(folder) if needs else None
+
+
+def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -> Path:
+    """Write a folder that `transformers` opens where it knows the family, complete or not at all."""
+    if folder.exists() and any(folder.iterdir()):
+        raise NotFoundError("F004", f"{folder} already exists and is not empty", "choose another folder")
+    family, theirs = describe(model)
+    theirs["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        architecture = theirs["architectures"][0]
+        write_weights(partial, dump_tensors(model, family, architecture))
+        _write_json(partial / "config.json", theirs)
+        if model.config.lm and model.config.decoder:
+            _write_json(partial / "generation_config.json", _generation(model.config))
+        if tokenizer is not None:
+            tokenizer.save(partial)
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    except OSError as error:
+        raise MemoryOrDiskError("M002", f"{folder} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
+    """The family's config.json if it can express this model to the letter, otherwise headway's own."""
+    config, family = model.config, FAMILIES.get(model.config.family)
+    if family is not None:
+        try:
+            theirs = write_config(family, config)
+            back = read_config(family, theirs, tensor_names(model, family, theirs["architectures"][0]))
+            if back == replace(config, init=back.init):  # how the weights once started is not in the file
+                return family, theirs
+        except HeadwayError:
+            pass  # a variant the family has no word for
+    own = to_dict(replace(config, family="headway"))
+    return None, {"model_type": "headway", "architectures": [OWN], "headway": own}
+
+
+def _generation(config: ModelConfig) -> dict[str, Any]:
+    special = config.special
+    pairs = {
+        "bos_token_id": special.bos,
+        "eos_token_id": list(special.eos) if isinstance(special.eos, tuple) else special.eos,
+        "pad_token_id": special.pad,
+        "decoder_start_token_id": special.start,
+    }
+    return {k: v for k, v in pairs.items() if v is not None}
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())

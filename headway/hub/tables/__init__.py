@@ -1,0 +1,26 @@
+"""The families, by model_type."""
+
+from headway.hub.family import Family
+from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA
+from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA
+from headway.hub.tables.seq2seq import BART, MARIAN, T5, WHISPER
+from headway.hub.tables.vision import DINOV2, VIT
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        BERT,
+        ROBERTA,
+        DISTILBERT,
+        BIGBIRD,
+        GPT2,
+        LLAMA,
+        GEMMA,
+        T5,
+        BART,
+        MARIAN,
+        WHISPER,
+        VIT,
+        DINOV2,
+    )
+}

@@ -1,0 +1,297 @@
+"""BERT (Devlin et al. 2019) and its kin: RoBERTa, DistilBERT, BigBird."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from headway.config import ModelConfig
+from headway.hub.family import Config, Family, Field, Head, Tensor
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+_FIXED = {
+    "encoder.norm_at": "post",
+    "encoder.final_norm": False,
+    "source.kind": "tokens",
+    "source.positions.kind": "learned",
+    "source.norm": True,
+}
+
+_FIELDS = (
+    Field("vocab_size", "source.vocab", 30522),
+    Field("hidden_size", "encoder.d_model", 768),
+    Field("num_hidden_layers", "encoder.n_layers", 12),
+    Field("num_attention_heads", "encoder.n_heads", 12),
+    Field("intermediate_size", "encoder.d_ff", 3072),
+    Field("hidden_act", "encoder.activation", "gelu", ACTIVATIONS),
+    Field("hidden_dropout_prob", "encoder.dropout source.dropout", 0.1),
+    Field("attention_probs_dropout_prob", "encoder.attention_dropout", 0.1),
+    Field("max_position_embeddings", "source.positions.length", 512),
+    Field("type_vocab_size", "source.segments", 2),
+    Field("layer_norm_eps", "encoder.norm_eps source.norm_eps", 1e-12),
+)
+
+_EMBED = (
+    Tensor("source.table", "embeddings.word_embeddings"),
+    Tensor("source.positions.table", "embeddings.position_embeddings"),
+    Tensor("source.segments", "embeddings.token_type_embeddings"),
+    Tensor("source.norm", "embeddings.LayerNorm"),
+)
+
+
+def _block(attention: str, names: tuple[str, str, str, str, str], layer: str) -> tuple[Tensor, ...]:
+    ours = ("attention.out", "residual1.norm", "ffn.up", "ffn.down", "residual2.norm")
+    qkv = "|".join(f"{layer}.{part}" for part in attention.split("|"))
+    rest = (Tensor(f"encoder.blocks.{{i}}.{a}", f"{layer}.{b}") for a, b in zip(ours, names, strict=True))
+    return (Tensor("encoder.blocks.{i}.attention.qkv", qkv), *rest)
+
+
+_BLOCK = _block(
+    "attention.self.query|attention.self.key|attention.self.value",
+    (
+        "attention.output.dense",
+        "attention.output.LayerNorm",
+        "intermediate.dense",
+        "output.dense",
+        "output.LayerNorm",
+    ),
+    "encoder.layer.{i}",
+)
+
+_SPARE = ("position_ids", "token_type_ids", "decoder.weight", "decoder.bias")
+
+_TAG = Head({"tag.labels": 2}, (Tensor("tag.output", "classifier"),), labels="tag.labels")
+_SPAN = Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),))
+
+
+def _mlm(dense: str, norm: str, bias: str) -> tuple[Tensor, ...]:
+    return Tensor("lm.dense", dense), Tensor("lm.norm", norm), Tensor("lm.output.bias", bias)
+
+
+_BERT_MLM = _mlm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
+_LM = {"lm.tied": True, "lm.bias": "trained", "lm.transform": "gelu"}
+_POOLER = Tensor("classify.dense", "{prefix}pooler.dense")
+
+
+def _pool(path: str, labels: int) -> Config:
+    return {f"{path}.labels": labels, f"{path}.dense": "tanh", f"{path}.pool": "first"}
+
+
+_NSP = (Tensor("nsp.dense", "{prefix}pooler.dense"), Tensor("nsp.output", "cls.seq_relationship"))
+
+
+def _bert_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    """The activation of the output layer is the model's; a bare model has a pooler only if its file has one."""
+    if "lm.tied" in flat:
+        flat["lm.transform"] = flat["encoder.activation"]
+        flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
+    dropout = theirs.get("classifier_dropout")
+    for head in ("classify", "tag"):
+        if f"{head}.labels" in flat:
+            flat[f"{head}.dropout"] = flat["encoder.dropout"] if dropout is None else dropout
+    if flat.get("classify.labels") == 0:
+        flat["classify.dropout"] = 0.0
+        if names and not any("pooler." in n for n in names):
+            for path in [p for p in flat if p.startswith("classify.")]:
+                del flat[path]
+
+
+def _bert_explain(theirs: Config, config: ModelConfig) -> None:
+    assert config.encoder is not None
+    theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
+    head = config.classify or config.tag
+    theirs["classifier_dropout"] = head.dropout if head and config.labels else None
+
+
+_BERT_HEADS = {
+    "BertModel": Head(_pool("classify", 0), (_POOLER,), prefix=""),
+    "BertForMaskedLM": Head(_LM, _BERT_MLM),
+    "BertForPreTraining": Head({**_LM, **_pool("nsp", 2)}, (*_BERT_MLM, *_NSP)),
+    "BertForNextSentencePrediction": Head(_pool("nsp", 2), _NSP),
+    "BertForSequenceClassification": Head(
+        _pool("classify", 2), (_POOLER, Tensor("classify.output", "classifier")), labels="classify.labels"
+    ),
+    "BertForTokenClassification": _TAG,
+    "BertForQuestionAnswering": _SPAN,
+}
+
+BERT = Family(
+    name="bert",
+    fields=_FIELDS,
+    fixed=_FIXED,
+    tensors=(*_EMBED, *_BLOCK),
+    heads=_BERT_HEADS,
+    prefix="bert.",
+    only={"is_decoder": False, "add_cross_attention": False},
+    unused=("tie_word_embeddings",),
+    spare=_SPARE,
+    adjust=_bert_adjust,
+    explain=_bert_explain,
+)
+
+
+def _roberta_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    """Positions start after the padding id, and the table is that much longer than any text (Liu et al. 2019)."""
+    pad = theirs.get("pad_token_id", 1)
+    flat["source.positions.offset"] = (pad if isinstance(pad, int) else 0) + 1
+    flat["source.positions.length"] -= flat["source.positions.offset"]
+    _bert_adjust(flat, theirs, names)
+
+
+def _roberta_explain(theirs: Config, config: ModelConfig) -> None:
+    front = config.source
+    assert front is not None and front.kind == "tokens"
+    theirs["max_position_embeddings"] = front.positions.length + front.positions.offset
+    _bert_explain(theirs, config)
+
+
+_CLASSIFIER = (Tensor("classify.dense", "classifier.dense"), Tensor("classify.output", "classifier.out_proj"))
+
+ROBERTA = Family(
+    name="roberta",
+    fields=_FIELDS,
+    fixed=_FIXED,
+    tensors=(*_EMBED, *_BLOCK),
+    heads={
+        "RobertaModel": Head(_pool("classify", 0), (_POOLER,), prefix=""),
+        "RobertaForMaskedLM": Head(
+            {**_LM, "lm.transform": "gelu"}, _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+        ),
+        "RobertaForSequenceClassification": Head(_pool("classify", 2), _CLASSIFIER, labels="classify.labels"),
+        "RobertaForTokenClassification": _TAG,
+        "RobertaForQuestionAnswering": _SPAN,
+    },
+    prefix="roberta.",
+    only={"is_decoder": False, "add_cross_attention": False},
+    unused=("tie_word_embeddings",),
+    spare=(*_SPARE, "pooler.dense.weight", "pooler.dense.bias"),
+    adjust=_roberta_adjust,
+    explain=_roberta_explain,
+)
+
+
+def _distil_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    if theirs.get("sinusoidal_pos_embds"):  # stored like learned ones
+        flat["source.positions.kind"] = "learned"
+    if "lm.tied" in flat:
+        flat["lm.transform"] = flat["encoder.activation"]
+        flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
+    if "classify.labels" in flat:
+        flat["classify.dropout"] = theirs.get("seq_classif_dropout", 0.2)
+    if "tag.labels" in flat:
+        flat["tag.dropout"] = flat["encoder.dropout"]
+
+
+def _distil_explain(theirs: Config, config: ModelConfig) -> None:
+    theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
+    if config.classify:
+        theirs["seq_classif_dropout"] = config.classify.dropout
+
+
+DISTILBERT = Family(
+    name="distilbert",
+    fields=(
+        Field("vocab_size", "source.vocab", 30522),
+        Field("dim", "encoder.d_model", 768),
+        Field("n_layers", "encoder.n_layers", 6),
+        Field("n_heads", "encoder.n_heads", 12),
+        Field("hidden_dim", "encoder.d_ff", 3072),
+        Field("activation", "encoder.activation", "gelu", ACTIVATIONS),
+        Field("dropout", "encoder.dropout source.dropout", 0.1),
+        Field("attention_dropout", "encoder.attention_dropout", 0.1),
+        Field("max_position_embeddings", "source.positions.length", 512),
+    ),
+    fixed={**_FIXED, "encoder.norm_eps": 1e-12, "source.norm_eps": 1e-12},
+    tensors=(
+        *(entry for entry in _EMBED if entry.ours != "source.segments"),
+        *_block(
+            "attention.q_lin|attention.k_lin|attention.v_lin",
+            ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+            "transformer.layer.{i}",
+        ),
+    ),
+    heads={
+        "DistilBertModel": Head(prefix=""),
+        "DistilBertForMaskedLM": Head(_LM, _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")),
+        "DistilBertForSequenceClassification": Head(
+            {**_pool("classify", 2), "classify.dense": "relu"},
+            (Tensor("classify.dense", "pre_classifier"), Tensor("classify.output", "classifier")),
+            labels="classify.labels",
+        ),
+        "DistilBertForTokenClassification": _TAG,
+        "DistilBertForQuestionAnswering": _SPAN,
+    },
+    prefix="distilbert.",
+    unused=("tie_word_embeddings", "qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),
+    spare=("position_ids", "vocab_projector.weight"),
+    adjust=_distil_adjust,
+    explain=_distil_explain,
+)
+
+
+def _bigbird_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    if theirs.get("attention_type", "block_sparse") == "block_sparse":
+        flat["encoder.sparse.block"] = theirs.get("block_size", 64)
+        flat["encoder.sparse.random"] = theirs.get("num_random_blocks", 3)
+    if theirs.get("rescale_embeddings"):
+        flat["source.scale"] = float(flat["encoder.d_model"]) ** 0.5
+    _bert_adjust(flat, theirs, names)
+    if flat.get("classify.labels"):
+        flat["classify.dense"] = flat["encoder.activation"]
+
+
+def _bigbird_explain(theirs: Config, config: ModelConfig) -> None:
+    assert config.encoder is not None and config.source is not None and config.source.kind == "tokens"
+    sparse = config.encoder.sparse
+    theirs["attention_type"] = "block_sparse" if sparse else "original_full"
+    if sparse:
+        theirs |= {"block_size": sparse.block, "num_random_blocks": sparse.random}
+    theirs["rescale_embeddings"] = config.source.scale != 1.0
+    _bert_explain(theirs, config)
+
+
+_BIGBIRD_FIELDS = tuple(
+    Field("hidden_act", f.ours, "gelu_new", {"gelu_new": "gelu_tanh", **ACTIVATIONS}) if f.theirs == "hidden_act" else f
+    for f in _FIELDS
+)
+
+BIGBIRD = Family(
+    name="big_bird",
+    fields=tuple(Field(f.theirs, f.ours, {"vocab_size": 50358, "max_position_embeddings": 4096}.get(f.theirs, f.default), f.names) for f in _BIGBIRD_FIELDS),
+    fixed=_FIXED,
+    tensors=(*_EMBED, *_BLOCK),
+    heads={
+        "BigBirdModel": Head(_pool("classify", 0), (Tensor("classify.dense", "{prefix}pooler"),), prefix=""),
+        "BigBirdForMaskedLM": Head(_LM, _BERT_MLM),
+        "BigBirdForPreTraining": Head(
+            {**_LM, **_pool("nsp", 2)},
+            (*_BERT_MLM, Tensor("nsp.dense", "{prefix}pooler"), Tensor("nsp.output", "cls.seq_relationship")),
+        ),
+        "BigBirdForSequenceClassification": Head(_pool("classify", 2), _CLASSIFIER, labels="classify.labels"),
+        "BigBirdForTokenClassification": _TAG,
+        "BigBirdForQuestionAnswering": Head(
+            {"span.ffn": True},
+            (
+                Tensor("span.ffn.up", "qa_classifier.intermediate.dense"),
+                Tensor("span.ffn.down", "qa_classifier.output.dense"),
+                Tensor("span.norm", "qa_classifier.output.LayerNorm"),
+                Tensor("span.output", "qa_classifier.qa_outputs"),
+            ),
+        ),
+    },
+    prefix="bert.",
+    only={"is_decoder": False, "add_cross_attention": False, "use_bias": True},
+    unused=("tie_word_embeddings", "attention_type", "block_size", "num_random_blocks", "rescale_embeddings"),
+    spare=(*_SPARE, "pooler.weight", "pooler.bias"),
+    adjust=_bigbird_adjust,
+    explain=_bigbird_explain,
+)

@@ -1,0 +1,143 @@
+"""Images: ViT (Dosovitskiy et al. 2021), DINOv2 (Oquab et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from headway.config import ModelConfig
+from headway.hub.family import Config, Family, Field, Head, Tensor
+from headway.hub.tables.bert import ACTIVATIONS
+
+
+_EMBED = (
+        Tensor("source.first", "embeddings.cls_token", "lead2"),
+        Tensor("source.mask", "embeddings.mask_token", "lead1"),
+        Tensor("source.positions", "embeddings.position_embeddings", "lead1"),
+        Tensor("source.project", "embeddings.patch_embeddings.projection", "patches"),
+)
+
+
+_FIELDS = (
+    Field("hidden_size", "encoder.d_model", 768),
+    Field("num_hidden_layers", "encoder.n_layers", 12),
+    Field("num_attention_heads", "encoder.n_heads", 12),
+    Field("hidden_act", "encoder.activation", "gelu", ACTIVATIONS),
+    Field("hidden_dropout_prob", "encoder.dropout source.dropout", 0.0),
+    Field("attention_probs_dropout_prob", "encoder.attention_dropout", 0.0),
+    Field("image_size", "source.image", 224),
+    Field("num_channels", "source.channels", 3),
+    Field("qkv_bias", "encoder.qkv_bias", True),
+)
+
+_QKV = "|".join(f"encoder.layer.{{i}}.attention.attention.{part}" for part in ("query", "key", "value"))
+_FIXED = {"source.kind": "patches"}
+
+
+def _block(*pairs: tuple[str, str]) -> tuple[Tensor, ...]:
+    named = (Tensor(f"encoder.blocks.{{i}}.{ours}", f"encoder.layer.{{i}}.{theirs}") for ours, theirs in pairs)
+    return (Tensor("encoder.blocks.{i}.attention.qkv", _QKV), *named)
+
+
+def _vit_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    flat["source.mask_token"] = any(n.endswith("mask_token") for n in names)
+    if flat.get("classify.labels") == 0 and names and not any("pooler." in n for n in names):
+        for path in [p for p in flat if p.startswith("classify.")]:
+            del flat[path]
+
+
+VIT = Family(
+    name="vit",
+    fields=(
+        *_FIELDS,
+        Field("intermediate_size", "encoder.d_ff", 3072),
+        Field("patch_size", "source.patch", 16),
+        Field("layer_norm_eps", "encoder.norm_eps", 1e-12),
+    ),
+    fixed=_FIXED,
+    tensors=(
+        *_EMBED,
+        *_block(
+            ("attention.out", "attention.output.dense"),
+            ("residual1.norm", "layernorm_before"),
+            ("residual2.norm", "layernorm_after"),
+            ("ffn.up", "intermediate.dense"),
+            ("ffn.down", "output.dense"),
+        ),
+        Tensor("encoder.norm", "layernorm"),
+    ),
+    heads={
+        "ViTModel": Head(
+            {"classify.labels": 0, "classify.dense": "tanh"},
+            (Tensor("classify.dense", "{prefix}pooler.dense"),),
+            prefix="",
+        ),
+        "ViTForImageClassification": Head(
+            {"classify.labels": 2}, (Tensor("classify.output", "classifier"),), labels="classify.labels"
+        ),
+    },
+    prefix="vit.",
+    only={"pooler_act": "tanh"},
+    unused=("encoder_stride", "pooler_output_size"),
+    adjust=_vit_adjust,
+)
+
+
+def _dino_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    width = int(flat["encoder.d_model"] * theirs.get("mlp_ratio", 4))
+    flat["encoder.d_ff"] = width
+    if theirs.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to eights
+        flat["encoder.d_ff"] = (int(width * 2 / 3) + 7) // 8 * 8
+        flat["encoder.gated"], flat["encoder.activation"] = True, "silu"
+    flat["source.mask_token"] = theirs.get("use_mask_token", True) is True
+
+
+def _dino_explain(theirs: Config, config: ModelConfig) -> None:
+    assert config.encoder is not None and config.source is not None and config.source.kind == "patches"
+    stack = config.encoder
+    theirs["use_swiglu_ffn"] = stack.gated
+    theirs["mlp_ratio"] = 4 if stack.gated else stack.d_ff // stack.d_model
+    theirs["use_mask_token"] = config.source.mask_token
+    if stack.gated:
+        theirs["hidden_act"] = "gelu"
+    theirs |= {"apply_layernorm": True, "reshape_hidden_states": True}
+
+
+DINOV2 = Family(
+    name="dinov2",
+    fields=(
+        *_FIELDS,
+        Field("patch_size", "source.patch", 14),
+        Field("layer_norm_eps", "encoder.norm_eps", 1e-6),
+        Field("layerscale_value", "encoder.layer_scale", 1.0),
+    ),
+    fixed=_FIXED,
+    tensors=(
+        *_EMBED,
+        *_block(
+            ("attention.out", "attention.output.dense"),
+            ("residual1.norm", "norm1"),
+            ("residual1.scale", "layer_scale1.lambda1"),
+            ("residual2.norm", "norm2"),
+            ("residual2.scale", "layer_scale2.lambda1"),
+        ),
+        Tensor("encoder.blocks.{i}.ffn.up", "encoder.layer.{i}.mlp.weights_in", when="encoder.gated"),
+        Tensor("encoder.blocks.{i}.ffn.down", "encoder.layer.{i}.mlp.weights_out", when="encoder.gated"),
+        Tensor("encoder.blocks.{i}.ffn.up", "encoder.layer.{i}.mlp.fc1", when="!encoder.gated"),
+        Tensor("encoder.blocks.{i}.ffn.down", "encoder.layer.{i}.mlp.fc2", when="!encoder.gated"),
+        Tensor("encoder.norm", "layernorm"),
+    ),
+    heads={
+        "Dinov2Model": Head(prefix=""),
+        "Dinov2ForImageClassification": Head(
+            {"classify.labels": 2, "classify.pool": "first_mean"},
+            (Tensor("classify.output", "classifier"),),
+            labels="classify.labels",
+        ),
+    },
+    prefix="dinov2.",
+    only={"apply_layernorm": True},
+    unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "drop_path_rate", "reshape_hidden_states"),
+    adjust=_dino_adjust,
+    explain=_dino_explain,
+)

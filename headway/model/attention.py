@@ -1,0 +1,152 @@
+"""Attention: the formula, what each query may see, and the module with its projections.
+
+Letters: B batch, T queries, S keys, H heads, G key-value heads, D width of a head, M width of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import StackConfig
+from headway.model.cache import Cache
+from headway.model.positions import rotate
+
+Backend = Literal["fused", "flex", "eager"]
+"""fused: torch's kernel; flex: FlexAttention, which skips masked blocks; eager: the formula, step by step."""
+
+Watch = Callable[[str, Callable[[], Tensor]], None]
+"""Called with the name of an inner value and a function that computes it: only what is asked for costs anything."""
+
+
+def parameter_free_attention(x: Tensor) -> Tensor:
+    """Y = softmax(X Xᵀ) X: every row becomes a mean of all rows, weighted by how alike they are."""
+    return torch.softmax(x @ x.transpose(-1, -2), -1) @ x
+
+
+@dataclass(frozen=True)
+class View:
+    """What each query may see of the keys, with what bias on the score, and which kernel computes it."""
+
+    bias: Tensor | None = None
+    """(B, H, T, S), each of the first two possibly 1: true where visible, or a bias with -inf where not."""
+    causal: bool = False
+    """A plain causal square: kernels know it without a mask."""
+    backend: Backend = "fused"
+    blocks: Any = None
+    """flex: the block mask made from `bias`."""
+
+
+def attention_weights(q: Tensor, k: Tensor, view: View, scale: float | None = None) -> Tensor:
+    """softmax(q·kᵀ·scale + bias), (B, H, T, S): the map itself, which fused kernels never show."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
+    if view.causal:
+        scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
+    if view.bias is not None and view.bias.dtype == torch.bool:
+        scores = scores.masked_fill(~view.bias, -torch.inf)
+    elif view.bias is not None:
+        scores = scores + view.bias
+    return scores.softmax(-1).to(q.dtype)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Weighted means of the values, (B, H, T, D)."""
+    if view.backend == "eager":
+        weights = F.dropout(attention_weights(q, k, view, scale), dropout)
+        return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+    grouped = q.shape[1] != k.shape[1]
+    if view.backend == "flex" and view.blocks is not None and not dropout:
+        return _flex(q, k, v, view, scale, grouped)
+    bias = view.bias
+    if bias is not None and bias.dtype != torch.bool:
+        bias = bias.to(q.dtype)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, is_causal=view.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
+    )
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None, grouped: bool) -> Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    bias, add = view.bias, None
+    if bias is not None and bias.dtype != torch.bool:
+        rows, heads = bias.shape[0] > 1, bias.shape[1] > 1
+
+        def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + bias[b if rows else 0, h if heads else 0, i, j]
+
+    out = flex_attention(q, k, v, score_mod=add, block_mask=view.blocks, scale=scale, enable_gqa=grouped)
+    assert isinstance(out, Tensor)
+    return out
+
+
+class Attention(nn.Module):
+    """Multi-head attention; one matrix for queries, keys and values of self-attention, two across stacks."""
+
+    def __init__(self, config: StackConfig, cross: bool = False) -> None:
+        super().__init__()
+        self.scale, self.dropout = config.scale, config.attention_dropout
+        self.heads, self.groups, self.width = config.n_heads, config.kv_heads, config.head_width
+        self.key_bias = config.key_bias or not config.qkv_bias
+        queries, keys = self.heads * self.width, self.groups * self.width
+        if cross:
+            self.q = nn.Linear(config.d_model, queries, bias=config.qkv_bias)
+            self.kv = nn.Linear(config.d_model, 2 * keys, bias=config.qkv_bias)
+        else:
+            self.qkv = nn.Linear(config.d_model, queries + 2 * keys, bias=config.qkv_bias)
+        self.out = nn.Linear(queries, config.d_model, bias=config.out_bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        view: View,
+        angles: tuple[Tensor, Tensor] | None = None,
+        cache: tuple[Cache, int] | None = None,
+        watch: Watch | None = None,
+    ) -> Tensor:
+        """Self-attention of x (B, T, M); with a cache, over what it holds as well."""
+        sizes = [self.heads, self.groups, self.groups]
+        packed = self._project(x, self.qkv, skip=self.heads).unflatten(-1, (-1, self.width))  # B T H+2G D
+        q, k, v = packed.transpose(1, 2).split(sizes, 1)
+        if angles is not None:
+            q, k = rotate(q, angles), rotate(k, angles)
+        if cache is not None:
+            k, v = cache[0].update(cache[1], k, v)
+        return self._finish(q, k, v, view, watch)
+
+    def across(
+        self, x: Tensor, memory: tuple[Tensor, Tensor], view: View, watch: Watch | None = None
+    ) -> Tensor:
+        """Cross-attention of x (B, T, M) over the keys and values of another stack's output."""
+        q = self.q(x).unflatten(-1, (-1, self.width)).transpose(1, 2)
+        return self._finish(q, *memory, view, watch)
+
+    def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, G, S, D) of another stack's output: computed once, whatever is decoded."""
+        kv = self._project(memory, self.kv, skip=0).unflatten(-1, (-1, self.width)).transpose(1, 2)
+        keys, values = kv.chunk(2, 1)
+        return keys, values
+
+    def _project(self, x: Tensor, linear: nn.Linear, skip: int) -> Tensor:
+        """The linear map; where keys have no bias, theirs (after `skip` heads) is held at zero."""
+        if self.key_bias:
+            return linear(x)
+        ones = torch.ones(linear.out_features, device=x.device, dtype=linear.weight.dtype)
+        ones[skip * self.width : (skip + self.groups) * self.width] = 0
+        return F.linear(x, linear.weight, linear.bias * ones)
+
+    def _finish(self, q: Tensor, k: Tensor, v: Tensor, view: View, watch: Watch | None) -> Tensor:
+        if watch is not None:
+            watch("weights", lambda: attention_weights(q, k, view, self.scale))
+        y = attend(q, k, v, view, self.scale, self.dropout if self.training else 0.0)
+        out: Tensor = self.out(y.transpose(1, 2).flatten(2))
+        return out

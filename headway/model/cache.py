@@ -1,0 +1,82 @@
+"""Keys and values of what a decoder has read: allocated once, an argument, advanced by the caller.
+
+Letters: B batch, T new tokens, S slots, G key-value heads, D width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Cache:
+    """Slots for `capacity` tokens per row, filled from the left; padding takes slots too, and is never seen."""
+
+    keys: list[Tensor]
+    """One (B, G, S, D) per layer."""
+    values: list[Tensor]
+    positions: Tensor
+    """(B, S) of the token in each slot."""
+    keep: Tensor
+    """(B, S), false in slots of padding."""
+    length: int = 0
+    """Slots filled so far."""
+    padded: bool = False
+    memory: Sequence[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Cross-attention: keys and values of the encoder's output, one pair per layer."""
+    memory_keep: Tensor | None = None
+    span: int = 0
+    """Slots that the running step looks at."""
+
+    @classmethod
+    def empty(cls, layers: int, batch: int, groups: int, capacity: int, width: int, like: Tensor) -> Cache:
+        """Zeros of the device and type of `like`."""
+        shape = (batch, groups, capacity, width)
+        return cls(
+            keys=[like.new_zeros(shape) for _ in range(layers)],
+            values=[like.new_zeros(shape) for _ in range(layers)],
+            positions=torch.zeros(batch, capacity, dtype=torch.long, device=like.device),
+            keep=torch.zeros(batch, capacity, dtype=torch.bool, device=like.device),
+        )
+
+    @property
+    def capacity(self) -> int:
+        return self.keep.shape[1]
+
+    def place(self, steps: int, keep: Tensor | None = None) -> Tensor:
+        """Give the next `steps` tokens their slots and positions (B, T); `advance` follows once they are written."""
+        self.span = self.length + steps
+        new = slice(self.length, self.span)
+        self.padded = self.padded or keep is not None
+        self.keep[:, new] = True if keep is None else keep
+        before = self.keep[:, : self.length].sum(-1, keepdim=True)
+        self.positions[:, new] = (before + self.keep[:, new].cumsum(-1) - 1).clamp(min=0)
+        return self.positions[:, new]
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write one layer's new keys and values; all of them up to now, (B, G, span, D)."""
+        self.keys[layer][:, :, self.length : self.span] = k
+        self.values[layer][:, :, self.length : self.span] = v
+        return self.keys[layer][:, :, : self.span], self.values[layer][:, :, : self.span]
+
+    def advance(self) -> None:
+        """Count the step just written."""
+        self.length = self.span
+
+    def reorder(self, rows: Tensor) -> Cache:
+        """The cache whose row i is this one's row rows[i]: beams move, requests come and go."""
+        return Cache(
+            keys=[t[rows] for t in self.keys],
+            values=[t[rows] for t in self.values],
+            positions=self.positions[rows],
+            keep=self.keep[rows],
+            length=self.length,
+            padded=self.padded,
+            memory=[(k[rows], v[rows]) for k, v in self.memory],
+            memory_keep=None if self.memory_keep is None else self.memory_keep[rows],
+            span=self.span,
+        )

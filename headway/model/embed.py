@@ -1,0 +1,178 @@
+"""Front ends: tokens, image patches and sound frames to vectors. Each returns `Embedded`.
+
+Letters: B batch, T tokens, M width of the model, C channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
+from headway.errors import DataError
+from headway.model.masks import Layout
+from headway.model.positions import sinusoidal
+
+VOCAB_MULTIPLE = 64
+"""Tables are rounded up to this many rows: matrix products on GPUs want it. Files and logits never show them."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What a stack starts from."""
+
+    x: Tensor
+    """(B, T, M)"""
+    layout: Layout
+    again: Tensor | None = None
+    """Position vectors to add before every block, where the config asks for it."""
+
+
+class Positions(nn.Module):
+    """Position vectors: a learned table, or sines and cosines."""
+
+    def __init__(self, config: PositionConfig, width: int) -> None:
+        super().__init__()
+        self.config, self.width = config, width
+        if config.kind == "learned":
+            self.table = nn.Embedding(config.length + config.offset, width)
+
+    def forward(self, positions: Tensor) -> Tensor:
+        if self.config.kind == "sinusoidal":
+            return sinusoidal(positions, self.width, self.config.layout)
+        vectors: Tensor = self.table(positions + self.config.offset)
+        return vectors
+
+    def check(self, layout: Layout) -> None:
+        """Too long an input is an error with numbers, not an index out of range deep inside."""
+        if self.config.kind != "learned":
+            return
+        if layout.keep is None:
+            length = layout.first + layout.positions.shape[1]
+        elif _readable(layout.positions):
+            length = int(layout.positions.max()) + 1
+        else:
+            return
+        if length > self.config.length:
+            raise DataError(
+                "D001",
+                f"the input has {length} positions, the model knows {self.config.length}",
+                "cut or split the input, or train with a larger positions.length",
+            )
+
+
+def _readable(x: Tensor) -> bool:
+    """Whether looking at a value is free: not while compiling, and not where the device would have to wait."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and x.numel() > 0
+
+
+def add_positions(positions: Positions | None, x: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
+    """x with its position vectors, and those vectors again if the config wants them in every block."""
+    if positions is None:
+        return x, None
+    positions.check(layout)
+    vectors = positions(layout.positions).to(x.dtype)
+    return x + vectors, vectors if positions.config.every_layer else None
+
+
+def _positions(config: PositionConfig, width: int) -> Positions | None:
+    return None if config.kind == "none" else Positions(config, width)
+
+
+class TokenEmbedding(nn.Module):
+    """Rows of the table, plus positions and segments, then norm and dropout where the family has them."""
+
+    def __init__(self, config: TokensConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        rows = -(-config.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+        self.table = nn.Embedding(rows, width)
+        self.positions = _positions(config.positions, width)
+        self.segments = nn.Embedding(config.segments, width) if config.segments else None
+        self.norm = nn.LayerNorm(width, eps=config.norm_eps) if config.norm else None
+
+    def forward(
+        self,
+        ids: Tensor,
+        keep: Tensor | None = None,
+        segments: Tensor | None = None,
+        layout: Layout | None = None,
+    ) -> Embedded:
+        """`layout` is given when a cache places the tokens; otherwise it follows from `keep`."""
+        if _readable(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.config.vocab:
+            raise DataError(
+                "D001",
+                f"token ids {int(ids.min())} … {int(ids.max())}, the vocabulary has {self.config.vocab}",
+            )
+        layout = layout or Layout.of(ids.shape[1], keep, ids.device)
+        x = self.table(ids)
+        if self.config.scale != 1.0:
+            x = x * self.config.scale
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        x, again = add_positions(self.positions, x, layout)
+        if self.norm is not None:
+            x = self.norm(x)
+        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, again)
+
+
+class PatchEmbedding(nn.Module):
+    """Square patches through one linear map, a class token in front, learned positions."""
+
+    def __init__(self, config: PatchesConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.project = nn.Linear(config.channels * config.patch**2, width)
+        self.first = nn.Parameter(torch.zeros(width))
+        self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
+        self.positions = nn.Parameter(torch.zeros(1 + config.count, width))
+
+    def forward(self, images: Tensor, masked: Tensor | None = None) -> Embedded:
+        """images (B, C, height, width); `masked` (B, patches) puts the mask token in place of patches."""
+        side, expected = self.config.patch, (self.config.channels, self.config.image, self.config.image)
+        if tuple(images.shape[1:]) != expected:
+            raise DataError("D001", f"images of shape {tuple(images.shape[1:])}, the model takes {expected}")
+        whole = self.config.image // side * side  # a rest that fills no patch is left out
+        grid = images[:, :, :whole, :whole].unflatten(3, (-1, side)).unflatten(2, (-1, side))
+        x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
+        if masked is not None and self.mask is not None:
+            x = torch.where(masked[..., None], self.mask.to(x.dtype), x)
+        x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1) + self.positions.to(x.dtype)
+        x = F.dropout(x, self.config.dropout, self.training)
+        return Embedded(x, Layout.of(x.shape[1], None, x.device))
+
+
+class FrameEmbedding(nn.Module):
+    """Mel frames through two convolutions over time, the second with stride two (Radford et al. 2022)."""
+
+    def __init__(self, config: FramesConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.conv1 = nn.Conv1d(config.channels, width, 3, padding=1)
+        self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
+        self.positions = _positions(config.positions, width)
+
+    def forward(self, frames: Tensor, keep: Tensor | None = None) -> Embedded:
+        """frames (B, C, time). Padding is silenced before each convolution, so that it never leaks in."""
+        if frames.shape[1] != self.config.channels:
+            raise DataError("D001", f"{frames.shape[1]} mel channels, the model takes {self.config.channels}")
+        hold = None if keep is None else (keep != 0)[:, None]
+        x = F.gelu(self.conv1(frames if hold is None else frames * hold))
+        x = F.gelu(self.conv2(x if hold is None else x * hold)).transpose(1, 2)  # B time/2 M
+        layout = Layout.of(x.shape[1], None if keep is None else keep[:, ::2], x.device)
+        x, again = add_positions(self.positions, x, layout)
+        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, again)
+
+
+Front = TokenEmbedding | PatchEmbedding | FrameEmbedding
+
+
+def make_front(config: FrontConfig, width: int) -> Front:
+    if isinstance(config, TokensConfig):
+        return TokenEmbedding(config, width)
+    return (
+        PatchEmbedding(config, width) if isinstance(config, PatchesConfig) else FrameEmbedding(config, width)
+    )

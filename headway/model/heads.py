@@ -1,0 +1,102 @@
+"""Heads: hidden states to scores. Letters: B batch, T tokens, M width of the model, V vocabulary, L labels."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
+from headway.model.transformer import FeedForward, activation
+
+
+class LMHead(nn.Module):
+    """Scores over the vocabulary. Takes any selection of positions: only those that are needed should pass."""
+
+    def __init__(self, config: LMHeadConfig, stack: StackConfig, vocab: int, table: nn.Embedding) -> None:
+        super().__init__()
+        self.config, self.vocab = config, vocab
+        if config.transform is not None:
+            self.dense = nn.Linear(stack.d_model, stack.d_model)
+            self.norm = nn.LayerNorm(stack.d_model, eps=stack.norm_eps)
+        self.output = nn.Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
+        if config.tied:
+            self.output.weight = table.weight
+        if config.bias == "fixed":
+            self.output.bias.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, M) to (…, V)."""
+        if self.config.transform is not None:
+            x = self.norm(activation(self.config.transform, self.dense(x)))
+        if self.config.scale != 1.0:
+            x = x * self.config.scale
+        scores: Tensor = self.output(x)[..., : self.vocab]
+        return scores
+
+
+class ClassifyHead(nn.Module):
+    """One vector per sequence: pooled, through a dense layer where the family has one, to label scores."""
+
+    def __init__(self, config: ClassifyHeadConfig, stack: StackConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = stack.d_model * (2 if config.pool == "first_mean" else 1)
+        self.dense = nn.Linear(width, stack.d_model) if config.dense else None
+        width = stack.d_model if config.dense else width
+        self.output = nn.Linear(width, config.labels, bias=config.bias) if config.labels else None
+
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """(B, T, M) to (B, L), or to (B, M) when the head is a bare pooler."""
+        x = pool(x, keep, self.config.pool)
+        if self.dense is not None and self.config.dense is not None:
+            x = activation(self.config.dense, self.dense(x))
+        x = F.dropout(x, self.config.dropout, self.training)
+        return x if self.output is None else self.output(x)
+
+
+def pool(x: Tensor, keep: Tensor | None, how: str) -> Tensor:
+    """(B, T, M) to (B, M) over real tokens; first_mean gives (B, 2M)."""
+    if how == "first_mean":  # images: no padding
+        return torch.cat([x[:, 0], x[:, 1:].mean(1)], -1)
+    if keep is None:
+        return {"first": x[:, 0], "last": x[:, -1], "mean": x.mean(1)}[how]
+    real = keep != 0
+    if how == "mean":
+        weight = real[..., None].to(x.dtype)
+        return (x * weight).sum(1) / weight.sum(1).clamp(min=1)
+    place = torch.arange(x.shape[1], device=x.device)
+    if how == "first":
+        place = -place
+    chosen = place.masked_fill(~real, -x.shape[1]).argmax(1)
+    return x[torch.arange(len(x), device=x.device), chosen]
+
+
+class TagHead(nn.Module):
+    """Label scores for every token: (B, T, M) to (B, T, L)."""
+
+    def __init__(self, config: TagHeadConfig, stack: StackConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.output = nn.Linear(stack.d_model, config.labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.output(F.dropout(x, self.dropout, self.training))
+        return scores
+
+
+class SpanHead(nn.Module):
+    """Start and end scores for every token: (B, T, M) to (B, T, 2)."""
+
+    def __init__(self, config: SpanHeadConfig, stack: StackConfig) -> None:
+        super().__init__()
+        if config.ffn:
+            self.ffn, self.norm = FeedForward(stack), nn.LayerNorm(stack.d_model, eps=stack.norm_eps)
+        self.config = config
+        self.output = nn.Linear(stack.d_model, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.config.ffn:
+            x = self.norm(x + self.ffn(x))
+        scores: Tensor = self.output(x)
+        return scores

@@ -1,0 +1,64 @@
+"""How weights start, per paper."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from headway.config import InitConfig, ModelConfig
+from headway.model.attention import Attention
+from headway.model.embed import PatchEmbedding, TokenEmbedding
+from headway.model.transformer import FeedForward, Stack
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, config: ModelConfig) -> None:
+    """Fill the weights in place. Norms, biases and layer scales keep what their constructors gave them."""
+    how = config.init
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv1d):
+            _matrix(module.weight, how)
+            if module.bias is not None:
+                module.bias.zero_()
+        elif isinstance(module, nn.Embedding):
+            std = module.embedding_dim**-0.5 if how.kind == "xavier" else 1.0 if how.kind == "t5" else how.std
+            module.weight.normal_(0, std)
+        elif isinstance(module, PatchEmbedding):  # Dosovitskiy et al. 2021
+            nn.init.trunc_normal_(module.positions, std=how.std)
+            nn.init.trunc_normal_(module.first, std=how.std)
+    for module in model.modules():
+        if isinstance(module, TokenEmbedding):  # rows no token reads
+            module.table.weight[module.config.vocab :] = 0
+        elif isinstance(module, Stack) and how.kind == "residual":
+            _scale_residuals(module)
+        elif how.kind == "t5" and isinstance(module, Attention | FeedForward):
+            _t5(module)
+
+
+def _matrix(weight: torch.Tensor, how: InitConfig) -> None:
+    if how.kind == "xavier":  # Glorot & Bengio 2010, as in Vaswani et al. 2017
+        nn.init.xavier_uniform_(weight)
+    elif how.kind == "t5":
+        weight.normal_(0, weight.shape[-1] ** -0.5)
+    else:
+        weight.normal_(0, how.std)
+
+
+def _scale_residuals(stack: Stack) -> None:
+    """GPT-2: branch outputs start smaller the deeper the stack, so that their sum does not grow with it."""
+    factor = 1 / math.sqrt(2 * max(1, len(stack.blocks)))
+    for module in stack.modules():
+        if isinstance(module, Attention):
+            module.out.weight.mul_(factor)
+        elif isinstance(module, FeedForward):
+            module.down.weight.mul_(factor)
+
+
+def _t5(module: Attention | FeedForward) -> None:
+    """T5 does not scale q·k by 1/√d, so its queries start smaller by that (Raffel et al. 2020)."""
+    if isinstance(module, Attention):
+        queries = module.heads * module.width
+        weight = module.q.weight if hasattr(module, "q") else module.qkv.weight
+        weight[:queries].mul_(module.width**-0.5)

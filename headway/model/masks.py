@@ -1,0 +1,127 @@
+"""What each token may see, computed once per pass from one `keep` mask.
+
+Letters: B batch, T queries, S keys, H heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.config import StackConfig
+from headway.model.attention import Backend, View
+from headway.model.positions import RelativeBias, alibi_bias, bigbird_bias, token_positions
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the tokens of a pass stand: derived from the mask, never from a padded length."""
+
+    positions: Tensor
+    """(B, T), or (1, T) when no row has padding."""
+    keep: Tensor | None = None
+    """(B, T): real tokens; as whole numbers, which packed sequence each belongs to. None: all are real."""
+    first: int = 0
+    """Slot of the first token: with a cache, keys stand in slots 0 … and queries from here on."""
+
+    @classmethod
+    def of(cls, length: int, keep: Tensor | None, device: torch.device) -> Layout:
+        if keep is None:
+            return cls(torch.arange(length, device=device)[None])
+        return cls(token_positions(keep), keep)
+
+    @property
+    def slots(self) -> Tensor:
+        length = self.positions.shape[1]
+        return torch.arange(self.first, self.first + length, device=self.positions.device)
+
+
+def self_view(
+    config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend
+) -> View:
+    """The view of a self-attention. Without padding, packing or bias, kernels need no mask at all."""
+    queries, keys = q.positions.shape[1], k.positions.shape[1]
+    special = relative is not None or config.alibi or config.sparse is not None
+    if q.keep is None and k.keep is None and config.window is None and not special:
+        if not config.causal or queries == 1:
+            return View(backend=backend)
+        if queries == keys:
+            return View(causal=True, backend=backend)
+    same = _same_sequence(q.keep, k.keep)
+    visible = _visible(config, q, k, same)
+    bias = _score_bias(config, relative, q, k, same) if special else None
+    if bias is not None and visible is not None:
+        bias = bias.masked_fill(~visible, -torch.inf)
+    return _with_backend(visible if bias is None else bias, backend)
+
+
+def _same_sequence(q: Tensor | None, k: Tensor | None) -> Tensor | None:
+    """(B, T, S): both are real tokens of one sequence; None when every pair is."""
+    if q is None or k is None:
+        return None if k is None else (k != 0)[:, None, :]
+    return (q[:, :, None] == k[:, None, :]) & (k != 0)[:, None, :]
+
+
+def _visible(config: StackConfig, q: Layout, k: Layout, same: Tensor | None) -> Tensor | None:
+    """(B, 1, T, S) or None for everything. Each token sees itself, or padding would divide by zero."""
+    masks = [] if same is None else [same]
+    own = q.slots[:, None] - k.slots[None, :]  # T S
+    if config.causal:
+        masks.append((own >= 0)[None])
+    if config.window is not None:
+        masks.append((q.positions[:, :, None] - k.positions[:, None, :]).abs() < config.window)
+    if not masks:
+        return None
+    visible = masks[0]
+    for mask in masks[1:]:
+        visible = visible & mask
+    return (visible | (own == 0))[:, None]
+
+
+def _score_bias(
+    config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, same: Tensor | None
+) -> Tensor:
+    parts = []
+    if relative is not None:
+        parts.append(relative(q.positions, k.positions))
+    if config.alibi:
+        parts.append(alibi_bias(config.n_heads, q.positions, k.positions))
+    if config.sparse is not None:
+        length = k.positions.shape[1] if same is None else same.sum(-1)
+        length = torch.as_tensor(length, device=q.positions.device).expand(q.positions.shape)
+        parts.append(bigbird_bias(config.sparse, q.positions, k.positions, length))
+    bias = parts[0]
+    for part in parts[1:]:
+        bias = bias + part
+    return bias
+
+
+def cross_view(target: Tensor | None, memory: Tensor | None, backend: Backend) -> View:
+    """The view of a cross-attention: all real source tokens, or those of the same packed sequence."""
+    if memory is None:
+        return View(backend=backend)
+    if memory.dtype == torch.bool or target is None:
+        visible = (memory != 0)[:, None, :]
+    else:
+        visible = (target[:, :, None] == memory[:, None, :]) & (memory != 0)[:, None, :]
+    nothing = ~visible.any(-1, keepdim=True)  # padding, or an empty source: any view will do, NaN will not
+    return View(bias=(visible | nothing)[:, None], backend=backend)
+
+
+def _with_backend(bias: Tensor | None, backend: Backend) -> View:
+    if backend != "flex" or bias is None:
+        return View(bias=bias, backend=backend)
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    open_ = bias if bias.dtype == torch.bool else bias > -torch.inf
+    open_ = open_.any(1) if open_.shape[1] > 1 else open_[:, 0]
+    rows = open_.shape[0] > 1
+
+    def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return open_[b if rows else 0, i, j]
+
+    batch, queries, keys = open_.shape
+    blocks = create_block_mask(allowed, batch if rows else None, None, queries, keys, device=open_.device)
+    return View(bias=bias, backend=backend, blocks=blocks)

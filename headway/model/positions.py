@@ -1,0 +1,143 @@
+"""Where a token stands: positions from the mask, and every way a model is told of them.
+
+Letters: B batch, T queries, S keys, H heads, D width of a head, M width of the model.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from headway.config import RelativeConfig, RopeConfig, SparseConfig
+
+
+def token_positions(keep: Tensor) -> Tensor:
+    """Place of each token in its own sequence, whatever the padding or packing.
+
+    `keep` (B, T) is true for real tokens; as whole numbers it also says which of several packed sequences
+    (1, 2, … from left to right) a token belongs to. Padding gets position 0, and nobody looks at it.
+    """
+    real = keep != 0
+    place = real.cumsum(-1) - 1  # counts over the whole row
+    if keep.dtype != torch.bool:
+        sequence = keep.cummax(-1).values
+        first = torch.ones_like(real)
+        first[:, 1:] = sequence[:, 1:] > sequence[:, :-1]
+        place = place - (place * first).cummax(-1).values  # …and from the start of each sequence
+    return place.clamp(min=0)
+
+
+def sinusoidal(positions: Tensor, width: int, layout: str = "interleaved", base: float = 10_000.0) -> Tensor:
+    """r_{n,i} = sin(n / base^{i/M}) for even i, cos(n / base^{(i-1)/M}) for odd i (Vaswani et al. 2017)."""
+    # float32 angles are off by 3e-5 at position 512 already
+    exact = torch.float32 if positions.device.type == "mps" else torch.float64
+    even = torch.arange(0, width, 2, device=positions.device, dtype=exact)
+    angles = positions[..., None].to(exact) * base ** (-even / width)
+    waves = torch.stack([angles.sin(), angles.cos()], -2 if layout == "halves" else -1)
+    return waves.flatten(-2)[..., :width].float()
+
+
+def rotary_angles(config: RopeConfig, width: int, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (B, 1, T, D/2) that `rotate` turns queries and keys by."""
+    steps = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
+    frequency = 1.0 / config.theta ** (steps / width)
+    if config.scaling == "linear":
+        frequency = frequency / config.factor
+    elif config.scaling == "llama3":
+        frequency = _llama3_frequency(config, frequency)
+    angles = positions[:, None, :, None].float() * frequency
+    return angles.cos(), angles.sin()
+
+
+def _llama3_frequency(config: RopeConfig, frequency: Tensor) -> Tensor:
+    """Long waves are stretched by `factor`, short ones left alone, those between blended."""
+    turns = config.original_length * frequency / (2 * math.pi)  # in the original context
+    blend = (turns - config.low_factor) / (config.high_factor - config.low_factor)
+    blend = blend.clamp(0.0, 1.0)
+    return frequency * (blend + (1 - blend) / config.factor)
+
+
+def rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (x_i, x_{i+D/2}) by its angle; q·k then depends on the distance alone."""
+    cos, sin = (a.to(x.dtype) for a in angles)
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """Geometric slopes; for a head count that is no power of two, every other slope of the next one."""
+    whole = 2 ** math.floor(math.log2(n_heads))
+    slopes = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
+    between = [2 ** (-4 * (i + 1) / whole) for i in range(0, 2 * whole, 2)]
+    return slopes + between[: n_heads - whole]
+
+
+def alibi_bias(n_heads: int, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+    """(B, H, T, S): -slope · distance."""
+    slopes = torch.tensor(alibi_slopes(n_heads), device=q_pos.device)
+    distance = (q_pos[:, :, None] - k_pos[:, None, :]).abs()
+    return -slopes[:, None, None] * distance[:, None]
+
+
+class RelativeBias(nn.Module):
+    """T5: one table per stack, read once per pass, added to the scores of every layer."""
+
+    def __init__(self, config: RelativeConfig, n_heads: int, causal: bool) -> None:
+        super().__init__()
+        self.config, self.causal = config, causal
+        self.table = nn.Embedding(config.buckets, n_heads)
+
+    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """(B, H, T, S) from positions, never from lengths: a cache would break the latter."""
+        bias: Tensor = self.table(self.bucket(k_pos[:, None, :] - q_pos[:, :, None]))
+        return bias.permute(0, 3, 1, 2)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Small distances have a bucket each, larger ones share in logarithmic steps."""
+        count, side = self.config.buckets, torch.zeros_like(distance)
+        if self.causal:
+            distance = (-distance).clamp(min=0)
+        else:
+            count //= 2
+            side, distance = (distance > 0) * count, distance.abs()
+        exact = count // 2
+        ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.config.max_distance / exact)
+        far = (exact + (ratio * (count - exact)).long()).clamp(max=count - 1)
+        return side + torch.where(distance < exact, distance, far)
+
+
+def bigbird_bias(config: SparseConfig, q_pos: Tensor, k_pos: Tensor, length: Tensor) -> Tensor:
+    """BigBird's pattern as an additive bias (B, 1, T, S): the definition that sparse kernels are tested against.
+
+    `length` (B, T) is that of the sequence a query belongs to. Short sequences are seen whole, as in the paper's
+    code: the pattern needs room for its global, window and random blocks.
+    """
+    last = (length[:, :, None] - 1) // config.block
+    q_block, k_block = q_pos[:, :, None] // config.block, k_pos[:, None, :] // config.block  # B T 1, B 1 S
+    whole = (
+        (length[:, :, None] <= (5 + 2 * config.random) * config.block) | (q_block == 0) | (q_block == last)
+    )
+    fixed = (k_block == 0) | (k_block == last) | ((q_block - k_block).abs() <= 1)
+    bias = torch.zeros(fixed.shape, device=q_pos.device)
+    if config.seed is None:
+        bias = bias.masked_fill((k_block == 0) & ~whole, math.log(1 + config.random))
+        return bias.masked_fill(~(fixed | whole), -torch.inf)[:, None]
+    return bias.masked_fill(~(fixed | whole | _random_blocks(config, q_block, k_block, last)), -torch.inf)[
+        :, None
+    ]
+
+
+def _random_blocks(config: SparseConfig, q_block: Tensor, k_block: Tensor, last: Tensor) -> Tensor:
+    """For each query block, the `random` key blocks of smallest hash among those the fixed pattern leaves out."""
+    assert config.seed is not None
+    blocks = int(max(q_block.max(), k_block.max())) + 1
+    k = torch.arange(blocks, device=q_block.device)
+    mix = (q_block * 0x9E3779B1 + k * 0x85EBCA77 + config.seed * 0xC2B2AE3D) & 0xFFFFFFFF  # B T blocks
+    mix = ((mix ^ (mix >> 15)) * 0x2C1B3C6D) & 0xFFFFFFFF
+    taken = (k == 0) | (k >= last) | ((q_block - k).abs() <= 1)
+    order = mix.masked_fill(taken, 1 << 40)
+    chosen = torch.zeros_like(order, dtype=torch.bool)
+    chosen.scatter_(-1, order.topk(min(config.random, blocks), largest=False).indices, True)
+    return (chosen & ~taken).gather(-1, k_block.expand(-1, q_block.shape[1], -1).clamp(max=blocks - 1))

@@ -1,0 +1,178 @@
+"""Settings in and out: strict TOML and key=value words into dataclasses, and back. No torch here.
+
+Precedence: default < preset < file < override. Every mistake is found before torch is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from headway.errors import ConfigError, NotFoundError, nearest
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = "") -> T:
+    """A dataclass from nested plain values; `source` is the TOML text, for line numbers."""
+    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    for key in data:
+        if key not in known:
+            raise ConfigError(
+                "C014", f'unknown setting "{_join(where, key)}"{_line(source, key)}{nearest(key, known)}'
+            )
+    values = {k: _convert(hints[k], v, _join(where, k), source) for k, v in data.items()}
+    for name, f in known.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise ConfigError("C004", f'setting "{_join(where, name)}" is missing')
+    return cls(**values)
+
+
+def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(args, value, where, source)
+    if origin is Literal:
+        if value in args and type(value) in {type(a) for a in args}:
+            return value
+        choices = ", ".join(repr(a) for a in args)
+        raise ConfigError("C003", f"{where} = {value!r}{_line(source, where)} is not one of {choices}")
+    if dataclasses.is_dataclass(hint):
+        if isinstance(value, hint):
+            return value
+        if isinstance(value, Mapping):
+            return build(typing.cast(type, hint), value, where, source)
+    elif origin is tuple and isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_convert(args[0], v, where, source) for v in value)
+    elif hint is float and type(value) in (int, float):
+        return float(value)
+    elif type(value) is hint:
+        return value
+    raise ConfigError("C002", f"{where} = {_short(value)}{_line(source, where)} should be {_type_name(hint)}")
+
+
+def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -> Any:
+    if value is None and type(None) in args:
+        return None
+    options = [a for a in args if a is not type(None)]
+    if isinstance(value, Mapping) and len(options) > 1:  # front ends say which they are
+        by_kind = {dataclasses.fields(o)[0].default: o for o in options}
+        if value.get("kind") not in by_kind:
+            kinds = ", ".join(repr(k) for k in by_kind)
+            raise ConfigError("C003", f"{where}.kind = {value.get('kind')!r} is not one of {kinds}")
+        return build(by_kind[value["kind"]], value, where, source)
+    for option in options[:-1]:
+        try:
+            return _convert(option, value, where, source)
+        except ConfigError:
+            continue
+    return _convert(options[-1], value, where, source)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Plain nested values; None is left out, since TOML has no word for it."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return to_dict(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    pairs = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
+    return {name: plain(value) for name, value in pairs if value is not None}
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """A TOML file's values and its text."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text), text
+    except FileNotFoundError:
+        raise NotFoundError("F001", f"no such file: {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError("C001", f"{path} is not valid TOML: {error}") from None
+
+
+def to_toml(data: Mapping[str, Any], where: str = "") -> str:
+    """TOML text of nested plain values: simple keys first, then one table per sub-mapping."""
+    lines = [
+        f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in data.items() if not isinstance(v, Mapping)
+    ]
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            path = _join(where, key)
+            body = to_toml(value, path)
+            lines += ["", f"[{path}]", body] if body.strip() else ["", f"[{path}]"]
+    return "\n".join(lines).strip("\n") + ("\n" if not where else "")
+
+
+def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
+    """`a.b=1` words into nested values. A value is read as TOML, and as plain text where it is none."""
+    result: dict[str, Any] = {}
+    for item in items:
+        key, equals, raw = item.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*", key):
+            raise ConfigError("C001", f'"{item}" is not of the form key=value')
+        node = result
+        *parents, last = key.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ConfigError("C004", f'"{item}" sets a part of something already set to a plain value')
+        node[last] = _scalar(raw)
+    return result
+
+
+def _scalar(raw: str) -> Any:
+    try:
+        return tomllib.loads(f"x = {raw}")["x"]
+    except tomllib.TOMLDecodeError:
+        return raw
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, table by table."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def leaves(config: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting as (dotted path, value)."""
+    for key, value in (config if isinstance(config, Mapping) else to_dict(config)).items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, _join(where, key))
+        else:
+            yield _join(where, key), value
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _line(source: str, path: str) -> str:
+    key = re.escape(path.rpartition(".")[2])
+    for number, line in enumerate(source.splitlines(), 1):
+        if re.match(rf"\s*(\[.*\b{key}\]|\"?{key}\"?\s*=)", line):
+            return f" (line {number})"
+    return ""
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _type_name(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))

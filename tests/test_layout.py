@@ -1,0 +1,227 @@
+"""The shape of the code: who may import whom, what is never used, how long files get.
+
+A rule is a function of (path, source) that returns what is wrong, so that a test can show it bad code.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LEVELS = (
+    ("errors",),
+    ("config", "settings", "presets"),
+    ("data",),
+    ("model", "baselines"),
+    ("hub",),
+    ("tasks",),
+    ("train", "generate"),
+    ("inspection", "planning", "serve"),
+    ("__init__", "api"),
+    ("cli", "__main__"),
+)
+"""The parts of headway/, lowest first: a part imports from its own level and from those before it."""
+
+LEVEL = {part: height for height, parts in enumerate(LEVELS) for part in parts}
+
+# transformers is an oracle for tests; the others run code that a file names.
+BANNED_MODULES = {"transformers", "pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+BANNED_NAMES = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "os.system", "os.popen"}
+BANNED_FLAGS = {"shell", "allow_pickle"}
+
+IMPORTERS = {"import_module", "__import__"}
+
+FILE_LINES = 600
+MODEL_LINES = 1500
+
+
+def modules(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything imported anywhere in a file; `from a import b` gives `a.b`."""
+    package = PurePosixPath(path).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{stem}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] in IMPORTERS:
+            yield from (
+                (node.lineno, str(arg.value)) for arg in node.args[:1] if isinstance(arg, ast.Constant)
+            )
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` for a chain of plain names, else an empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (stem := dotted(node.value)):
+        return f"{stem}.{node.attr}"
+    return ""
+
+
+def part_of(module: str) -> str:
+    """The part of headway a dotted name belongs to; `headway.load`, which is no part, is the root's own."""
+    name = f"{module}.".split(".")[1]
+    return name if name in LEVEL else "__init__"
+
+
+def upward_imports(path: str, source: str) -> list[str]:
+    here = PurePosixPath(path).with_suffix("").parts[1]
+    if here not in LEVEL:
+        return [f"{path}: {here} has no place in LEVELS"]
+    return [
+        f"{path}:{line}: {here} imports {module}, which is above it"
+        for line, module in modules(path, ast.parse(source))
+        if module.split(".")[0] == "headway" and LEVEL[part_of(module)] > LEVEL[here]
+    ]
+
+
+def banned_code(path: str, source: str) -> list[str]:
+    tree = ast.parse(source)
+    wrong = [
+        f"{path}:{line}: imports {module}"
+        for line, module in modules(path, tree)
+        if module.split(".")[0] in BANNED_MODULES
+    ]
+    aliases = {
+        alias.asname or alias.name: alias.name
+        if isinstance(node, ast.Import)
+        else f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            first, *rest = dotted(node).split(".")
+            name = ".".join([aliases.get(first, first), *rest]).removeprefix("builtins.")
+            if name in BANNED_NAMES:
+                wrong.append(f"{path}:{node.lineno}: uses {name}")
+        elif (
+            isinstance(node, ast.keyword) and node.arg in BANNED_FLAGS and ast.unparse(node.value) != "False"
+        ):
+            wrong.append(f"{path}:{node.value.lineno}: sets {node.arg}")
+    return wrong
+
+
+def long_file(path: str, source: str) -> list[str]:
+    lines = len(source.splitlines())
+    return [f"{path}: {lines} lines, the limit is {FILE_LINES}"] if lines > FILE_LINES else []
+
+
+def imported_tests(path: str, source: str) -> list[str]:
+    """Helpers shared by tests live in a conftest: a test can then be read, moved and run alone."""
+    return [
+        f"{path}:{line}: imports {module}"
+        for line, module in modules(path, ast.parse(source))
+        if any(name.startswith("test_") for name in module.split("."))
+    ]
+
+
+def long_folder(folder: str, limit: int, files: list[tuple[str, str]]) -> list[str]:
+    lines = sum(len(source.splitlines()) for path, source in files if path.startswith(f"{folder}/"))
+    return [f"{folder}: {lines} lines in all, the limit is {limit}"] if lines > limit else []
+
+
+def sources(folder: str) -> list[tuple[str, str]]:
+    found = sorted((ROOT / folder).rglob("*.py"))
+    assert found, f"no Python files in {folder}/"
+    return [(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in found]
+
+
+Rule = Callable[[str, str], list[str]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "folder"),
+    [
+        (upward_imports, "headway"),
+        (banned_code, "headway"),
+        (long_file, "headway"),
+        (imported_tests, "tests"),
+    ],
+)
+def test_rule_holds(rule: Rule, folder: str) -> None:
+    wrong = [problem for path, source in sources(folder) for problem in rule(path, source)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_core_stays_small() -> None:
+    assert not long_folder("headway/model", MODEL_LINES, sources("headway"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "source"),
+    [
+        (upward_imports, "headway/errors.py", "import headway.config"),
+        (upward_imports, "headway/errors.py", "import headway"),
+        (upward_imports, "headway/config.py", "from headway import __version__"),
+        (upward_imports, "headway/config.py", "def f():\n    from headway.model.stack import Stack"),
+        (upward_imports, "headway/model/stack.py", "from headway import hub"),
+        (upward_imports, "headway/model/stack.py", "from ..hub import folder"),
+        (upward_imports, "headway/model/stack.py", "from .. import hub"),
+        (upward_imports, "headway/hub/tables/bert.py", "from ...tasks import lm"),
+        (
+            upward_imports,
+            "headway/data/batch.py",
+            "import importlib\nimportlib.import_module('headway.train')",
+        ),
+        (upward_imports, "headway/api.py", "from headway.cli import main"),
+        (upward_imports, "headway/nowhere.py", ""),
+        (banned_code, "headway/x.py", "import pickle"),
+        (banned_code, "headway/x.py", "from transformers.models import bert"),
+        (banned_code, "headway/x.py", "def f():\n    import dill as d"),
+        (banned_code, "headway/x.py", "from importlib import import_module\nimport_module('marshal')"),
+        (banned_code, "headway/x.py", "eval('1')"),
+        (banned_code, "headway/x.py", "import builtins\nbuiltins.exec('1')"),
+        (banned_code, "headway/x.py", "import torch\ntorch.load('x', weights_only=True)"),
+        (banned_code, "headway/x.py", "import torch as t\nread = t.load"),
+        (banned_code, "headway/x.py", "from torch import load as read\nread('x')"),
+        (banned_code, "headway/x.py", "import yaml\nyaml.load('x')"),
+        (banned_code, "headway/x.py", "import subprocess\nsubprocess.run('ls', shell=True)"),
+        (banned_code, "headway/x.py", "import numpy\nnumpy.load('x', allow_pickle=True)"),
+        (long_file, "headway/x.py", "x = 1\n" * (FILE_LINES + 1)),
+        (imported_tests, "tests/test_x.py", "from tests.test_y import helper"),
+        (imported_tests, "tests/test_x.py", "from test_y import helper"),
+        (imported_tests, "tests/hub/test_x.py", "from . import test_y"),
+    ],
+)
+def test_rule_sees_bad_code(rule: Rule, path: str, source: str) -> None:
+    assert len(rule(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "source"),
+    [
+        (
+            upward_imports,
+            "headway/model/stack.py",
+            "from headway.model import cache\nfrom ..errors import DataError",
+        ),
+        (upward_imports, "headway/presets.py", "from headway.config import ModelConfig\nimport torch.nn"),
+        (upward_imports, "headway/__init__.py", "from headway import api\nfrom .hub import folder"),
+        (upward_imports, "headway/cli.py", "import headway\nfrom headway import load, errors"),
+        (upward_imports, "headway/cli/__init__.py", "from headway.train import run"),
+        (banned_code, "headway/x.py", "model.eval()\nfile.load()\nrun(shell=False)\nimport pickletools"),
+        (long_file, "headway/x.py", "x = 1\n" * FILE_LINES),
+        (
+            imported_tests,
+            "tests/test_x.py",
+            "from tests.conftest import helper\nfrom torch.testing import assert_close",
+        ),
+    ],
+)
+def test_rule_lets_good_code_pass(rule: Rule, path: str, source: str) -> None:
+    assert rule(path, source) == []
+
+
+def test_long_folder_is_seen() -> None:
+    halves = [(f"headway/model/{name}.py", "x = 1\n" * (MODEL_LINES // 2)) for name in "ab"]
+    assert long_folder("headway/model", MODEL_LINES, halves) == []
+    assert len(long_folder("headway/model", MODEL_LINES, [*halves, ("headway/model/c.py", "x = 1")])) == 1
