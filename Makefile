@@ -7,7 +7,7 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
+PIP := $(BIN)/python -m pip --require-virtualenv -qq --disable-pip-version-check install -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench fmt clean
@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "headway needs Python 3.11 or newer; try: make setup PYTHON=python3.11"; exit 1; }
 	@echo "setup: $(VENV)"
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "setup: torch"
 	@$(PIP) torch numpy
 	@echo "setup: headway and its tools"

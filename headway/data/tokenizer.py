@@ -8,7 +8,7 @@ and files with other rules are refused: wrong ids raise no error later, they mak
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import ConfigError, DamagedError, DataError, MemoryOrDiskError, NotFoundError
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken
+    from tokenizers import AddedToken, Encoding
     from tokenizers import Tokenizer as Backend
 
 WELL_KNOWN = {
@@ -68,9 +68,9 @@ class Tokenizer:
         self.backend, self.config = backend, dict(config or {})
         backend.no_truncation()
         backend.no_padding()
-        names = _roles(backend, self.config)
-        _mark(backend, names.values(), self.config)
         vocab = backend.get_vocab(with_added_tokens=True)
+        names = _roles(backend, self.config, _added_names(backend) or vocab)  # unmarked, "<s>" may be text
+        _mark(backend, names.values(), self.config)
         self.special = {role: vocab[name] for role, name in names.items()}
         """Role → id, for those of pad, bos, eos, unk, cls, sep, mask that exist."""
         self.vocab_size = 1 + max(vocab.values(), default=-1)
@@ -81,7 +81,9 @@ class Tokenizer:
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> Encoded:
         """`special=False` puts no tokens around the text; any written *in* the text count all the same."""
-        return self.encode_batch([text], None if pair is None else [pair], special=special)[0]
+        _check_texts([text] if pair is None else [text, pair])
+        with _backend_errors("the tokenizer cannot encode this text"):
+            return _encoded(self.backend.encode(text, pair, add_special_tokens=special))
 
     def encode_batch(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, special: bool = True
@@ -89,12 +91,10 @@ class Tokenizer:
         """The same as one by one, on all cores."""
         if pairs is not None and len(pairs) != len(texts):
             raise DataError("D001", f"{len(texts)} texts but {len(pairs)} second texts to go with them")
-        for text in (*texts, *(pairs or ())):
-            _check_text(text)
+        _check_texts([*texts, *(pairs or ())])
         inputs = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        with _backend_errors("the tokenizer cannot encode this text"):
-            found = self.backend.encode_batch(inputs, add_special_tokens=special)
-        return [Encoded(e.ids, e.type_ids, e.offsets, e.word_ids) for e in found]
+        with _backend_errors("the tokenizer cannot encode these texts"):
+            return [_encoded(e) for e in self.backend.encode_batch(inputs, add_special_tokens=special)]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Ids without a token (a model's vocabulary is often rounded up) give no text."""
@@ -141,8 +141,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     with _backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
         if layout == "tokenizer.json":
             return Tokenizer(_complete(paths[0]), config)
-        if _class_hint(config).startswith(OTHER_RULES):
-            message = f"{folder} has {layout} of a {_class_hint(config)}, whose rules headway does not know"
+        hint = str(config.get("tokenizer_class") or "")  # a word to compare; nothing is imported by it
+        if hint.startswith(OTHER_RULES):
+            message = f"{folder} has {layout} of a {hint[:40]}, whose rules headway does not know"
             raise NotFoundError("F005", message, _conversion(folder))
         backend = _word_piece(paths[0], config) if len(paths) == 1 else _byte_bpe(paths[0], paths[1], config)
         _add_tokens(backend, config, _json_object(folder / "added_tokens.json"))
@@ -198,7 +199,7 @@ def _word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
         pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
         special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
     )
-    _mark(backend, vocab.keys() & _unsaid(config), config)
+    _mark(backend, _roles(backend, config, vocab).values(), config)
     return backend
 
 
@@ -210,7 +211,7 @@ def _byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Ba
     vocab = _vocab_json(vocab_path)
     merges = _merges(merges_path, vocab)
     whole = vocab.keys() - {a + b for a, b in merges}  # what merging can build is text, even "<s>"
-    hint, prefix_space = _class_hint(config), _flag(config, "add_prefix_space", False)
+    hint, prefix_space = str(config.get("tokenizer_class")), _flag(config, "add_prefix_space", False)
     backend = Backend(models.BPE(vocab=vocab, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     backend.decoder = decoders.ByteLevel()
@@ -229,7 +230,7 @@ def _byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Ba
         backend.post_processor = processors.TemplateProcessing(
             single=[bos, "$A"], pair=[bos, "$A", f"{bos}:1", "$B:1"], special_tokens=[(bos, vocab[bos])]
         )
-    _mark(backend, whole & _unsaid(config), config)
+    _mark(backend, _roles(backend, config, whole).values(), config)
     return backend
 
 
@@ -305,9 +306,8 @@ def _added_names(backend: Backend) -> set[str]:
     return {token.content for token in backend.get_added_tokens_decoder().values()}
 
 
-def _roles(backend: Backend, config: Mapping[str, Any]) -> dict[str, str]:
-    """Role → token: as the config says, or by a usual name (one marked special, where any is)."""
-    usual = _added_names(backend) or backend.get_vocab().keys()
+def _roles(backend: Backend, config: Mapping[str, Any], usual: Container[str]) -> dict[str, str]:
+    """Role → token: as the config says, or else a well-known name that is in `usual`."""
     roles = {}
     for role, names in WELL_KNOWN.items():
         if "<mask>" in usual:  # RoBERTa and its kin use the marks of a sentence for these
@@ -317,11 +317,6 @@ def _roles(backend: Backend, config: Mapping[str, Any]) -> dict[str, str]:
         if found:
             roles[role] = found
     return roles
-
-
-def _unsaid(config: Mapping[str, Any]) -> set[str]:
-    """Names to look for in the roles that the config leaves open."""
-    return {name for role, names in WELL_KNOWN.items() if not _token(config, role) for name in names}
 
 
 def _token(config: Mapping[str, Any], role: str) -> str | None:
@@ -343,11 +338,6 @@ def _flag(config: Mapping[str, Any], key: str, default: bool | None) -> Any:
     raise ConfigError(
         "C002", f"{key} in tokenizer_config.json should be true or false, is {str(value)[:40]!r}"
     )
-
-
-def _class_hint(config: Mapping[str, Any]) -> str:
-    """The class that wrote the files, as a word to compare; nothing is ever imported by it."""
-    return str(config.get("tokenizer_class") or "")
 
 
 def _require(path: Path, vocab: Mapping[str, int], *names: str) -> None:
@@ -380,11 +370,16 @@ def _json_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as cause:
-        raise DataError("D001", f"character {cause.start} of a text is half a surrogate pair") from cause
+def _encoded(encoding: Encoding) -> Encoded:
+    return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as cause:
+            raise DataError("D001", f"character {cause.start} of a text is half a surrogate pair") from cause
 
 
 def _ids(ids: Sequence[int]) -> list[int]:
@@ -401,6 +396,7 @@ def _backend_errors(what: str) -> Iterator[None]:
     try:
         yield
     except BaseException as cause:
-        if type(cause) in (Exception, ValueError, OverflowError) or type(cause).__name__ == "PanicException":
+        expected = (Exception, ValueError, OverflowError, RecursionError)
+        if type(cause) in expected or type(cause).__name__ == "PanicException":
             raise DamagedError("X001", f"{what}: {str(cause)[:200]}") from cause
         raise

@@ -154,8 +154,9 @@ def write_config(family: Family, config: ModelConfig) -> Config:
     theirs.update(family.only)
     special = config.special
     theirs |= {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
-    if config.kind == "encoder-decoder":
-        theirs |= {"decoder_start_token_id": special.start, "is_encoder_decoder": True}
+    if special.start is not None:
+        theirs["decoder_start_token_id"] = special.start
+    theirs["is_encoder_decoder"] = config.kind == "encoder-decoder"
     if config.labels:
         theirs["id2label"] = {str(i): name for i, name in enumerate(config.labels)}
         theirs["label2id"] = {name: i for i, name in enumerate(config.labels)}

@@ -235,10 +235,9 @@ def _check_cover(entries: dict[str, _Entry], room: int) -> None:
             where = f"begins at {_brief.repr(entry.begin)}, not {position:,}"
             raise ValueError(f"tensor {_brief.repr(name)} {what}: {where}")
         position = entry.end
-    if position > room:
-        raise ValueError(f"cut short: the tensors take {position:,} bytes, {room:,} are there")
-    if position < room:
-        raise ValueError(f"{room - position:,} bytes too many: the tensors take {position:,}")
+    if position != room:
+        what = "cut short" if position > room else "too long"
+        raise ValueError(f"{what}: the tensors take {position:,} bytes, {room:,} are there")
 
 
 def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:

@@ -544,6 +544,15 @@ def test_settings_of_the_wrong_type(tmp_path: Path, settings_: dict[str, Any]) -
     assert caught.value.code == "C002"
 
 
+def test_settings_nested_to_the_limit(tmp_path: Path) -> None:
+    """Deep enough to be read and too deep to be printed lies somewhere below the interpreter's limit."""
+    write(tmp_path / "vocab.txt", VALID_WORD_PIECE)
+    for depth in range(sys.getrecursionlimit() - 150, sys.getrecursionlimit(), 3):
+        write(tmp_path / "tokenizer_config.json", '{"pad_token": ' + "[" * depth + "]" * depth + "}")
+        with pytest.raises(HeadwayError):
+            load_tokenizer(tmp_path)
+
+
 def test_a_vocabulary_without_its_unknown_token_fails_as_damaged(tmp_path: Path) -> None:
     """The library accepts such a file and fails at the first unknown word."""
     backend = tokenizers.Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]"))
@@ -551,6 +560,15 @@ def test_a_vocabulary_without_its_unknown_token_fails_as_damaged(tmp_path: Path)
     tokenizer = load_tokenizer(tmp_path)
     with pytest.raises(DamagedError, match="UNK"):
         tokenizer.encode("b")
+
+
+def test_a_panic_of_the_library_is_an_error_like_any_other(tmp_path: Path) -> None:
+    load_tokenizer(write_word_piece(tmp_path)).save(tmp_path)
+    tree = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    tree["post_processor"]["special_tokens"] = {}
+    write(tmp_path / "tokenizer.json", tree)
+    with pytest.raises(DamagedError):
+        load_tokenizer(tmp_path).encode("the dog")
 
 
 @settings(max_examples=150, deadline=None)

@@ -67,6 +67,7 @@ _BLOCK = _block(
     "encoder.layer.{i}",
 )
 
+_ONLY = {"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True}
 _SPARE = ("position_ids", "token_type_ids", "decoder.weight", "decoder.bias")
 
 _TAG = Head({"tag.labels": 2}, (Tensor("tag.output", "classifier"),), labels="tag.labels")
@@ -77,7 +78,9 @@ def _mlm(dense: str, norm: str, bias: str) -> tuple[Tensor, ...]:
     return Tensor("lm.dense", dense), Tensor("lm.norm", norm), Tensor("lm.output.bias", bias)
 
 
-_BERT_MLM = _mlm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
+_BERT_MLM = _mlm(
+    "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
+)
 _LM = {"lm.tied": True, "lm.bias": "trained", "lm.transform": "gelu"}
 _POOLER = Tensor("classify.dense", "{prefix}pooler.dense")
 
@@ -93,7 +96,6 @@ def _bert_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]
     """The activation of the output layer is the model's; a bare model has a pooler only if its file has one."""
     if "lm.tied" in flat:
         flat["lm.transform"] = flat["encoder.activation"]
-        flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
     dropout = theirs.get("classifier_dropout")
     for head in ("classify", "tag"):
         if f"{head}.labels" in flat:
@@ -107,7 +109,6 @@ def _bert_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]
 
 def _bert_explain(theirs: Config, config: ModelConfig) -> None:
     assert config.encoder is not None
-    theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
     head = config.classify or config.tag
     theirs["classifier_dropout"] = head.dropout if head and config.labels else None
 
@@ -131,8 +132,7 @@ BERT = Family(
     tensors=(*_EMBED, *_BLOCK),
     heads=_BERT_HEADS,
     prefix="bert.",
-    only={"is_decoder": False, "add_cross_attention": False},
-    unused=("tie_word_embeddings",),
+    only=_ONLY,
     spare=_SPARE,
     adjust=_bert_adjust,
     explain=_bert_explain,
@@ -171,8 +171,7 @@ ROBERTA = Family(
         "RobertaForQuestionAnswering": _SPAN,
     },
     prefix="roberta.",
-    only={"is_decoder": False, "add_cross_attention": False},
-    unused=("tie_word_embeddings",),
+    only=_ONLY,
     spare=(*_SPARE, "pooler.dense.weight", "pooler.dense.bias"),
     adjust=_roberta_adjust,
     explain=_roberta_explain,
@@ -184,7 +183,6 @@ def _distil_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[st
         flat["source.positions.kind"] = "learned"
     if "lm.tied" in flat:
         flat["lm.transform"] = flat["encoder.activation"]
-        flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
     if "classify.labels" in flat:
         flat["classify.dropout"] = theirs.get("seq_classif_dropout", 0.2)
     if "tag.labels" in flat:
@@ -192,7 +190,6 @@ def _distil_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[st
 
 
 def _distil_explain(theirs: Config, config: ModelConfig) -> None:
-    theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
     if config.classify:
         theirs["seq_classif_dropout"] = config.classify.dropout
 
@@ -221,7 +218,9 @@ DISTILBERT = Family(
     ),
     heads={
         "DistilBertModel": Head(prefix=""),
-        "DistilBertForMaskedLM": Head(_LM, _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")),
+        "DistilBertForMaskedLM": Head(
+            _LM, _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
+        ),
         "DistilBertForSequenceClassification": Head(
             {**_pool("classify", 2), "classify.dense": "relu"},
             (Tensor("classify.dense", "pre_classifier"), Tensor("classify.output", "classifier")),
@@ -231,7 +230,8 @@ DISTILBERT = Family(
         "DistilBertForQuestionAnswering": _SPAN,
     },
     prefix="distilbert.",
-    unused=("tie_word_embeddings", "qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),
+    only={"tie_word_embeddings": True},
+    unused=("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),
     spare=("position_ids", "vocab_projector.weight"),
     adjust=_distil_adjust,
     explain=_distil_explain,
@@ -289,8 +289,8 @@ BIGBIRD = Family(
         ),
     },
     prefix="bert.",
-    only={"is_decoder": False, "add_cross_attention": False, "use_bias": True},
-    unused=("tie_word_embeddings", "attention_type", "block_size", "num_random_blocks", "rescale_embeddings"),
+    only={**_ONLY, "use_bias": True},
+    unused=("attention_type", "block_size", "num_random_blocks", "rescale_embeddings"),
     spare=(*_SPARE, "pooler.weight", "pooler.bias"),
     adjust=_bigbird_adjust,
     explain=_bigbird_explain,

@@ -121,8 +121,8 @@ T5 = Family(
         "T5ForConditionalGeneration": Head(
             {"lm.tied": True}, (Tensor("lm.output.weight", "lm_head.weight"),), prefix=""
         ),
-        "T5Model": Head(prefix=""),
         "T5EncoderModel": Head(_ENCODER_ONLY, prefix=""),
+        "T5Model": Head(prefix=""),
         "T5ForSequenceClassification": Head(
             {"classify.labels": 2, "classify.pool": "last", "classify.dense": "tanh"},
             (

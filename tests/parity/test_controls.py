@@ -1,0 +1,66 @@
+"""Controls: one wrong field must show. A parity test that cannot fail proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from headway.config import ModelConfig, RelativeConfig, RopeConfig, SparseConfig
+from headway.hub.convert import load_tensors
+from headway.hub.folder import load_model, open_folder
+from headway.model.model import Model
+from tests.parity.conftest import CASES, Batch, Case
+
+WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert-mlm": ("bert-mlm", "encoder", dict(activation="gelu_tanh")),
+    "bert norm": ("bert-mlm", "encoder", dict(norm_eps=1e-3)),
+    "roberta-mlm": ("roberta-mlm", "source.positions", dict(offset=1, length=63)),
+    "distilbert-mlm": ("distilbert-mlm", "encoder", dict(activation="relu")),
+    "gpt2-lm": ("gpt2-lm", "decoder", dict(activation="gelu")),
+    "llama-lm": ("llama-lm", "decoder", dict(rope=RopeConfig(theta=500.0))),
+    "llama3": ("llama3", "decoder", dict(rope=RopeConfig(theta=500_000.0))),
+    "gemma-lm": ("gemma-lm", "target", dict(scale=1.0)),
+    "gemma norm": ("gemma-lm", "decoder", dict(norm_offset=0.0)),
+    "t5 distance": ("t5-lm", "decoder", dict(relative=RelativeConfig(max_distance=128))),
+    "t5 scale": ("t5-lm", "encoder", dict(scale=None)),
+    "t5 output": ("t5-lm", "lm", dict(scale=1.0)),
+    "bart-lm": ("bart-lm", "encoder", dict(norm_at="pre")),
+    "marian-lm": ("marian-lm", "source.positions", dict(layout="interleaved")),
+    "vit-classify": ("vit-classify", "encoder", dict(norm_eps=1e-2)),
+    "dinov2-classify": ("dinov2-classify", "encoder", dict(norm_eps=1e-2)),
+    "whisper-lm": ("whisper-lm", "decoder", dict(activation="relu")),
+    "bigbird dense": ("bigbird-mlm", "encoder", dict(sparse=None)),
+    "bigbird count": ("bigbird-mlm", "encoder", dict(sparse=SparseConfig(block=4, random=1))),
+}
+
+
+
+def changed(config: Any, path: str, fields: dict[str, Any]) -> Any:
+    first, _, rest = path.partition(".")
+    if not first:
+        return replace(config, **fields)
+    return replace(config, **{first: changed(getattr(config, first), rest, fields)})
+
+
+@pytest.mark.parametrize("control", WRONG)
+def test_one_wrong_field_shows(
+    control: str, case: Callable[[str], Case], batch: Callable[..., Batch]
+) -> None:
+    name, path, fields = WRONG[control]
+    this = case(name)
+    inputs = batch(this.config, CASES[name][0])
+    opened = open_folder(this.folder)
+    wrong_config: ModelConfig = changed(opened.config, path, fields)
+    assert wrong_config != opened.config
+    with torch.device("meta"):
+        wrong = Model(wrong_config)
+    load_tensors(wrong, opened.family, opened.architecture, opened.weights)
+    wrong.eval()
+    with torch.no_grad():
+        a, b = (m.scores(m(inputs.inputs, inputs.targets)) for m in (load_model(this.folder), wrong))
+    worst = max(float((a[h] - b[h]).abs().max()) for h in a)
+    assert worst > 1e-4  # ten times what the parity tests allow
