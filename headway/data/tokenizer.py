@@ -157,9 +157,8 @@ def _no_layout(folder: Path) -> NotFoundError:
         return NotFoundError("F005", message, _conversion(folder))
     names = " + ".join(LAYOUTS).split(" + ")
     found = ", ".join(name for name in names if (folder / name).is_file()) or "none of these files"
-    return NotFoundError(
-        "F005", f"no tokenizer in {folder}: looked for {', or '.join(LAYOUTS)}; found {found}"
-    )
+    looked = ", or ".join(LAYOUTS)
+    return NotFoundError("F005", f"no tokenizer in {folder}: looked for {looked}; found {found}")
 
 
 def _conversion(folder: Path) -> str:
@@ -239,7 +238,7 @@ def _vocab_json(path: Path) -> dict[str, int]:
     for token, i in vocab.items():
         if type(i) is not int or not 0 <= i < 2**31:
             raise DamagedError(
-                "X001", f"{path}: the id of {token!r} should be a number from 0, is {str(i)[:40]!r}"
+                "X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number"
             )
         if token.endswith("</w>"):
             message = f"{path} marks the ends of words with </w>: no byte-level vocabulary"
@@ -267,19 +266,15 @@ def _add_tokens(backend: Backend, config: Mapping[str, Any], legacy: Mapping[str
     special = {_token(config, role) for role in WELL_KNOWN}
     try:
         special |= {_content(x, "a special token") for x in config.get("additional_special_tokens") or ()}
-        stated = {int(i): dict(token) for i, token in (config.get("added_tokens_decoder") or {}).items()}
-        stated = stated or {
-            int(i): {"content": name, "special": name in special} for name, i in legacy.items()
-        }
+        stated = {int(i): {"content": name, "special": name in special} for name, i in legacy.items()}
+        stated |= {int(i): dict(token) for i, token in (config.get("added_tokens_decoder") or {}).items()}
     except (AttributeError, TypeError, ValueError) as cause:
         raise ConfigError("C002", f"added tokens should be given as ids and tokens: {cause}") from cause
     for i, token in sorted(stated.items()):
         name = _content(token, f"added token {i}") or ""
         backend.add_tokens([_added_token(token)])
         if (got := backend.token_to_id(name)) != i:
-            raise DamagedError(
-                "X001", f"the added token {name!r} should have id {i}; after the vocabulary it has {got}"
-            )
+            raise DamagedError("X001", f"the added token {name[:40]!r} should have id {i}, but gets {got}")
     _mark(backend, [name for name in special if name and backend.token_to_id(name) is not None], config)
 
 
@@ -287,19 +282,16 @@ def _mark(backend: Backend, names: Iterable[str], config: Mapping[str, Any]) -> 
     """Make tokens of the vocabulary special: found in a text before it is split, left out by decode."""
     said = {_token(config, role): config.get(f"{role}_token") for role in WELL_KNOWN}
     flags = {name: token for name, token in said.items() if isinstance(token, dict)}
-    new = sorted(set(names) - _added_names(backend))
-    backend.add_special_tokens(
-        [_added_token({"content": n, **flags.get(n, {}), "special": True}) for n in new]
-    )
+    new = [{"content": n, **flags.get(n, {}), "special": True} for n in set(names) - _added_names(backend)]
+    backend.add_special_tokens([_added_token(token) for token in new])
 
 
 def _added_token(token: Mapping[str, Any]) -> AddedToken:
     from tokenizers import AddedToken
 
     flags = {key: bool(token.get(key, False)) for key in ("single_word", "lstrip", "rstrip", "special")}
-    return AddedToken(
-        token["content"], normalized=bool(token.get("normalized", not flags["special"])), **flags
-    )
+    flags["normalized"] = bool(token.get("normalized", not flags["special"]))
+    return AddedToken(token["content"], **flags)
 
 
 def _added_names(backend: Backend) -> set[str]:
@@ -328,16 +320,14 @@ def _content(value: Any, what: str) -> str | None:
     content = value.get("content") if isinstance(value, dict) else value
     if isinstance(content, str) or value is None:
         return content
-    raise ConfigError("C002", f"{what} in tokenizer_config.json should be a token, is {str(value)[:40]!r}")
+    raise ConfigError("C002", f"{what} in tokenizer_config.json is {str(value)[:40]!r}, not a token")
 
 
 def _flag(config: Mapping[str, Any], key: str, default: bool | None) -> Any:
     value = config.get(key)
     if value is None or isinstance(value, bool):
         return default if value is None else value
-    raise ConfigError(
-        "C002", f"{key} in tokenizer_config.json should be true or false, is {str(value)[:40]!r}"
-    )
+    raise ConfigError("C002", f"{key} in tokenizer_config.json is {str(value)[:40]!r}, not true or false")
 
 
 def _require(path: Path, vocab: Mapping[str, int], *names: str) -> None:
@@ -350,9 +340,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as cause:
-        raise DamagedError(
-            "X001", f"{path} is not UTF-8 text: {cause.reason} at byte {cause.start}"
-        ) from cause
+        raise DamagedError("X001", f"{path} is not UTF-8 text, at byte {cause.start}") from cause
     except OSError as cause:
         raise NotFoundError("F001", f"{path} cannot be read: {cause.strerror}") from cause
 
@@ -383,11 +371,10 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 
 def _ids(ids: Sequence[int]) -> list[int]:
-    numbers = [int(i) for i in ids]
-    for i in numbers:
+    for i in ids:
         if not 0 <= i < 2**32:
             raise DataError("D001", f"{i} is no token id")
-    return numbers
+    return [int(i) for i in ids]
 
 
 @contextmanager

@@ -17,9 +17,11 @@ from headway.model.transformer import FeedForward, Stack
 def initialise(model: nn.Module, config: ModelConfig) -> None:
     """Fill the weights in place. Norms, biases and layer scales keep what their constructors gave them."""
     how = config.init
+    tables = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv1d):
-            _matrix(module.weight, how)
+            if module.weight not in tables:  # a tied output layer starts as the embedding it is
+                _matrix(module.weight, how)
             if module.bias is not None:
                 module.bias.zero_()
         elif isinstance(module, nn.Embedding):

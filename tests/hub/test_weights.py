@@ -124,9 +124,21 @@ def test_sharded_round_trip(tmp_path: Path) -> None:
 
 
 def test_a_tensor_larger_than_a_shard_gets_one_alone(tmp_path: Path) -> None:
-    write_weights(tmp_path, {"a": torch.ones(2), "big": torch.ones(99), "b": torch.ones(2)}, shard_bytes=16)
+    sizes = {"first": 99, "a": 2, "big": 99, "b": 2, "c": 2}
+    write_weights(tmp_path, {name: torch.ones(size) for name, size in sizes.items()}, shard_bytes=16)
     places = json.loads((tmp_path / weights.INDEX).read_text())["weight_map"]
-    assert [places[name][6:11] for name in ("a", "big", "b")] == ["00001", "00002", "00003"]
+    assert [int(places[name][6:11]) for name in sizes] == [1, 2, 3, 4, 4]
+
+
+def test_every_tensor_is_written_on_its_boundary(tmp_path: Path) -> None:
+    write_weights(
+        tmp_path, {"a": torch.ones(3, dtype=torch.uint8), "b": torch.ones(1), "c": torch.ones(1).half()}
+    )
+    data = (tmp_path / "model.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    begins = {name: json.loads(data[8 : 8 + size])[name]["data_offsets"][0] for name in "abc"}
+    assert size % 8 == 0
+    assert begins == {"b": 0, "c": 4, "a": 6}
 
 
 def test_shared_storage_is_written_in_full(tmp_path: Path) -> None:
@@ -180,6 +192,13 @@ def test_one_shard_without_its_index_is_not_a_model(tmp_path: Path) -> None:
     refused(tmp_path, "F002")
     (tmp_path / "model-00001-of-00012.safetensors").rename(tmp_path / "model-00001-of-00001.safetensors")
     assert open_weights(tmp_path).names == ["a"]
+
+
+def test_model_safetensors_comes_before_an_index(tmp_path: Path) -> None:
+    (tmp_path / weights.INDEX).write_text('{"weight_map": {"a": "absent.safetensors"}}')
+    refused(tmp_path, "F002")
+    (tmp_path / "model.safetensors").write_bytes(pack({"whole": PLAIN}, bytes(8)))
+    assert open_weights(tmp_path).names == ["whole"]
 
 
 def test_an_unknown_name_is_a_missing_tensor(tmp_path: Path) -> None:
@@ -401,7 +420,7 @@ def test_a_bad_index(tmp_path: Path, index: Any, code: str) -> None:
     "shard",
     [
         "../outside.safetensors", "..", ".", "", "/etc/passwd", "sub/inside.safetensors", "a\0b", "x:stream",
-        "./model.safetensors", "C:\\x.safetensors", "C:x.safetensors", "..\\outside.safetensors", "\\\\host\\x",
+        "./model.safetensors", "C:\\x.safetensors", "C:x.safetensors", "..\\outside.safetensors", "\\\\host",
     ],
 )  # fmt: skip
 def test_a_shard_name_that_is_a_path(tmp_path: Path, shard: str) -> None:
@@ -496,6 +515,9 @@ def test_a_hub_cache_snapshot(tmp_path: Path) -> None:
         path.symlink_to(Path("..") / ".." / "blobs" / f"hash{number}")
     opened = open_weights(folder)
     assert same(opened.read("a"), torch.ones(2))
+    (cache / "snapshots").rename(cache / "copies")
+    refused(cache / "copies" / "0123abcd", "X006")
+    (cache / "copies").rename(cache / "snapshots")
     shard = next(folder.glob("*.safetensors"))
     secret = tmp_path / "secret.safetensors"
     secret.write_bytes(shard.read_bytes())

@@ -1,0 +1,197 @@
+"""Training step on a GPU (forward, backward, clipping, fused AdamW; bf16), headway against transformers.
+
+python benchmarks/step.py [--only gpt2,bert,vit] [--rounds 5] [--repeats 10]
+
+Both sides see the same work: the same shapes, no dropout, no padding, and for BERT 15 % of the tokens masked.
+headway sends only the masked positions through the output layer, as its mlm task does.
+MFU: 6 · weights + 12 · layers · width · length operations a token, against 989 TFLOP/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import torch.nn.functional as F
+import transformers
+from common import alternate, clean, emit, machine, ratio
+from torch import Tensor
+
+from headway.model.embed import TokenEmbedding
+from headway.model.model import Model
+from headway.presets import preset
+
+PEAK = 989e12
+Step = Callable[[], Any]
+
+
+def without_dropout(model: Model) -> Model:
+    for module in model.modules():
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.0
+        if isinstance(module, TokenEmbedding):
+            module.config = replace(module.config, dropout=0.0)
+    return model
+
+
+class Work:
+    """One task at one size, for both sides."""
+
+    name: str
+    preset: str
+    tokens: int
+    length: int
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+
+    def ours(self, model: Model) -> Tensor:
+        raise NotImplementedError
+
+    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+        raise NotImplementedError
+
+
+class Gpt2(Work):
+    name, preset, length = "gpt2 32x1024", "gpt2", 1024
+    tokens = 32 * 1024
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = torch.randint(0, 50257, (32, 1024), device="cuda")
+        self.next = self.ids.roll(-1, 1)
+
+    def ours(self, model: Model) -> Tensor:
+        scores = model.lm(model(self.ids).hidden)
+        return F.cross_entropy(scores.flatten(0, 1).float(), self.next.flatten())
+
+    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+        config = transformers.GPT2Config(
+            attn_implementation="sdpa", resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False
+        )
+        return transformers.GPT2LMHeadModel(config), {"input_ids": self.ids, "labels": self.ids}
+
+
+class Bert(Work):
+    name, preset, length = "bert-base mlm 64x512", "bert-base", 512
+    tokens = 64 * 512
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = torch.randint(0, 30522, (64, 512), device="cuda")
+        masked = torch.rand(64 * 512, device="cuda").topk(int(0.15 * self.tokens)).indices.sort().values
+        self.masked, self.answers = masked, self.ids.flatten()[masked]
+        self.labels = torch.full_like(self.ids, -100)
+        self.labels.view(-1)[masked] = self.answers
+
+    def ours(self, model: Model) -> Tensor:
+        hidden = model(self.ids).hidden.flatten(0, 1)[self.masked]
+        return F.cross_entropy(model.lm(hidden).float(), self.answers)
+
+    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+        config = transformers.BertConfig(
+            attn_implementation="sdpa", hidden_dropout_prob=0, attention_probs_dropout_prob=0
+        )
+        return transformers.BertForMaskedLM(config), {"input_ids": self.ids, "labels": self.labels}
+
+
+class Vit(Work):
+    name, preset, length = "vit-b16 128 images", "vit-b16", 197
+    tokens = 128 * 197
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images = torch.randn(128, 3, 224, 224, device="cuda")
+        self.labels = torch.randint(0, 1000, (128,), device="cuda")
+
+    def ours(self, model: Model) -> Tensor:
+        return F.cross_entropy(model.classify(model(self.images).hidden).float(), self.labels)
+
+    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+        config = transformers.ViTConfig(num_labels=1000, attn_implementation="sdpa")
+        return transformers.ViTForImageClassification(config), {"pixel_values": self.images, "labels": self.labels}
+
+
+def training_step(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def step() -> None:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            value = loss()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def build(work: Work, variant: str) -> tuple[Step, int]:
+    """A step of one variant, and the number of weights."""
+    side, _, mode = variant.partition(" ")
+    if side == "headway":
+        config = preset(work.preset)
+        config = replace(config, nsp=None) if work.preset == "bert-base" else config
+        model = without_dropout(Model(config).cuda().train())
+        loss = work.ours
+        run = torch.compile(loss) if mode == "compiled" else loss
+        return training_step(model, lambda: run(model)), model.parameter_count()
+    model, batch = work.theirs()
+    model = model.cuda().train()
+    call = torch.compile(model) if mode == "compiled" else model
+    return training_step(model, lambda: call(**batch).loss), sum(p.numel() for p in model.parameters())
+
+
+def measure(work: Work, args: argparse.Namespace) -> None:
+    variants, counts, peaks = {}, {}, {}
+    for variant in args.variants.split(","):
+        clean()
+        step, counts[variant] = build(work, variant)
+        for _ in range(3):
+            step()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        peaks[variant] = (torch.cuda.max_memory_allocated() - before + 16 * counts[variant]) / 2**30
+        variants[variant] = step
+    times = alternate(variants, args.rounds, warm=2, repeats=args.repeats)
+    stack = preset(work.preset).output_stack
+    for variant, seconds in times.items():
+        flops = 6 * counts[variant] + 12 * stack.n_layers * stack.d_model * work.length
+        rate = work.tokens / statistics.median(seconds)
+        against = "transformers compiled"
+        emit(
+            name=work.name,
+            variant=variant,
+            tokens_s=rate,
+            items_s=rate / work.length,
+            mfu=flops * rate / PEAK,
+            peak_gib=peaks[variant],
+            ratio=ratio(times, variant, against) if against in times else None,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="gpt2,bert,vit")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--variants", default="transformers eager,transformers compiled,headway eager,headway compiled")
+    args = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    transformers.utils.logging.set_verbosity_error()
+    emit(**machine(), transformers=transformers.__version__)
+    for name in args.only.split(","):
+        measure({"gpt2": Gpt2, "bert": Bert, "vit": Vit}[name](), args)
+        clean()
+
+
+if __name__ == "__main__":
+    main()

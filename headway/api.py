@@ -1,0 +1,80 @@
+"""What `import headway` offers: load a model by name, use it, prove it, save it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from headway.config import ModelConfig
+from headway.data.tokenizer import Tokenizer, load_tokenizer
+from headway.errors import DataError, NotFoundError
+from headway.hub.download import resolve
+from headway.hub.folder import load_model, save_model
+from headway.inspection.selfcheck import Row, selfcheck
+from headway.model.heads import pool
+from headway.model.model import Model
+from headway.presets import PRESETS, preset
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model with what belongs to it: its tokenizer, if it reads text, and where it came from."""
+
+    name: str
+    model: Model
+    tokenizer: Tokenizer | None
+    folder: Path | None
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.model.config
+
+    def check(self, *, compiled: bool = True) -> Iterator[Row]:
+        """Prove that its fast paths equal its slow ones."""
+        return selfcheck(self.model, compiled=compiled)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a folder in the Hugging Face layout."""
+        return save_model(self.model, Path(folder), self.tokenizer)
+
+    @torch.no_grad()
+    def embed(self, texts: list[str]) -> Tensor:
+        """One vector per text: the mean of the encoder's outputs over real tokens, of length one."""
+        if self.tokenizer is None or self.config.encoder is None:
+            raise DataError("D001", f"{self.name} has no text encoder")
+        rows = [torch.tensor(e.ids) for e in self.tokenizer.encode_batch(texts)]
+        limit = self.config.max_length
+        rows = [r if limit is None else r[:limit] for r in rows]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        keep = torch.arange(ids.shape[1])[None] < torch.tensor([len(r) for r in rows])[:, None]
+        device = next(self.model.parameters()).device
+        output = self.model.encode(ids.to(device), keep=keep.to(device))
+        return torch.nn.functional.normalize(pool(output.hidden, output.keep, "mean"), dim=-1)
+
+
+def load(
+    what: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu", seed: int = 0
+) -> Bundle:
+    """A model by folder, hub id (`org/name[@revision]`) or preset name; a preset starts from random weights."""
+    name = str(what)
+    if name in PRESETS and not Path(name).is_dir():
+        torch.manual_seed(seed)
+        model = Model(preset(name)).to(device=device, dtype=dtype).eval()
+        return Bundle(name, model, None, None)
+    folder = resolve(name)
+    model = load_model(folder, dtype, device)
+    return Bundle(name, model, _tokenizer(folder, model.config), folder)
+
+
+def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None:
+    """The folder's tokenizer; weights alone are a model too."""
+    if "tokens" not in (getattr(config.source, "kind", ""), getattr(config.target, "kind", "")):
+        return None
+    try:
+        return load_tokenizer(folder)
+    except NotFoundError:
+        return None

@@ -1,0 +1,48 @@
+"""From a name to a folder: a local path, or `org/name[@revision]` on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from headway.errors import NetworkError, NotFoundError
+
+HUB_ID = re.compile(r"(?:hf://)?(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+"""What a model needs: never pickles, never code."""
+
+
+def resolve(what: str) -> Path:
+    """The folder that a path or hub id stands for. A folder that exists wins; `hf://` always means the hub."""
+    path = Path(what).expanduser()
+    if not what.startswith("hf://") and path.is_dir():
+        return path
+    match = HUB_ID.fullmatch(what)
+    if match is None or what.startswith(("./", "../", "/")):
+        raise NotFoundError("F001", f"no such model: {what}", "give a folder, org/name[@revision], or a preset")
+    return fetch(match["id"], match["revision"])
+
+
+def fetch(hub_id: str, revision: str | None = None) -> Path:
+    """A snapshot of a hub model, from the local cache where it is there; huggingface_hub's own variables apply."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub import errors as hub
+
+    asked = f"{hub_id}@{revision}" if revision else hub_id
+    try:
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=FILES))
+    except hub.RevisionNotFoundError:
+        raise NotFoundError("F001", f"{hub_id} has no revision {revision!r} on the hub") from None
+    except hub.GatedRepoError:
+        raise NotFoundError(
+            "F001", f"{asked} asks you to accept its terms on the hub first", "then: hf auth login"
+        ) from None
+    except hub.RepositoryNotFoundError:
+        raise NotFoundError("F001", f"{asked} is not on the hub, or is private", "then: hf auth login") from None
+    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, hub.HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise NetworkError(
+            "N001",
+            f"{asked} is neither in the local cache nor could it be fetched: {reason}",
+            "connect once and repeat, or unset HF_HUB_OFFLINE if it is set",
+        ) from None

@@ -1,0 +1,248 @@
+"""Proof that a model's fast paths equal its slow ones, for any folder: what `headway check` prints."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from headway.config import FramesConfig, PatchesConfig, TokensConfig
+from headway.errors import HeadwayError
+from headway.hub.convert import dump_tensors
+from headway.hub.folder import load_model, save_model
+from headway.model.model import Model, Output
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Largest difference allowed, relative to the largest score (or to 1, if that is larger)."""
+
+LENGTHS = (5, 11, 8)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    difference: float | None
+    """Largest absolute difference; None where the check does not apply, and `note` says why."""
+    limit: float = 0.0
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.difference is None or self.difference <= self.limit
+
+
+@torch.no_grad()
+def selfcheck(model: Model, *, compiled: bool = True, seed: int = 0) -> Iterator[Row]:
+    """Each check as it is done. The model's weights are not changed."""
+    was_training = model.training
+    model.eval()
+    proof = _Proof(model, seed)
+    try:
+        yield from proof.padding()
+        yield proof.batching()
+        yield proof.packing()
+        yield proof.caching()
+        yield proof.reordering()
+        yield proof.maps()
+        yield proof.saving()
+        if compiled:
+            yield proof.compiling()
+    finally:
+        model.train(was_training)
+
+
+class _Proof:
+    """A few random sequences, each read alone once: what every other way of reading them must equal."""
+
+    def __init__(self, model: Model, seed: int) -> None:
+        self.model, self.config = model, model.config
+        self.generator = torch.Generator().manual_seed(seed)
+        self.device = next(model.parameters()).device
+        self.dtype = next(model.parameters()).dtype
+        limit = self.config.max_length or max(LENGTHS)
+        self.lengths = [min(n, limit) for n in LENGTHS]
+        self.inputs = [self._input(n) for n in self.lengths]
+        self.targets = [self._tokens(n, self.config.target) for n in reversed(self.lengths)]
+        self.alone = [
+            self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)
+        ]
+        scores = (float(s.abs().max()) for scores in self.alone for s in scores.values())
+        self.limit = TOLERANCE[self.dtype] * max(1.0, *scores)
+
+    def _tokens(self, length: int, front: object) -> Tensor:
+        vocab = front.vocab if isinstance(front, TokensConfig) else 2
+        return torch.randint(vocab, (length,), generator=self.generator).to(self.device)
+
+    def _input(self, length: int) -> Tensor:
+        """Random tokens, or a random image, or frames of random sound."""
+        front = self.config.source if self.config.encoder else self.config.target
+        if isinstance(front, PatchesConfig):
+            x = torch.randn(front.channels, front.image, front.image, generator=self.generator)
+            return x.to(self.device, self.dtype)
+        if isinstance(front, FramesConfig):
+            return torch.randn(front.channels, 2 * length, generator=self.generator).to(self.device, self.dtype)
+        return self._tokens(length, front)
+
+    @property
+    def images(self) -> bool:
+        return isinstance(self.config.source, PatchesConfig)
+
+    def _read(self, inputs: Tensor, targets: Tensor, **masks: Tensor | None) -> dict[str, Tensor]:
+        output: Output = self.model(inputs, targets if self.config.encoder and self.config.decoder else None, **masks)
+        return {"hidden": output.hidden, **self.model.scores(output)}
+
+    def _pad(self, rows: list[Tensor], left: bool) -> tuple[Tensor, Tensor]:
+        longest = max(r.shape[-1] for r in rows)
+        keep = torch.zeros(len(rows), longest, dtype=torch.bool, device=self.device)
+        padded = []
+        for i, row in enumerate(rows):
+            extra = longest - row.shape[-1]
+            padded.append(torch.nn.functional.pad(row, (extra, 0) if left else (0, extra)))
+            keep[i, extra:] = True
+            if not left:
+                keep[i] = torch.arange(longest, device=self.device) < row.shape[-1]
+        return torch.stack(padded), keep
+
+    def padding(self) -> Iterator[Row]:
+        for side in ("right", "left"):
+            name = f"{side} padding = none"
+            if self.images or (side == "left" and isinstance(self.config.source, FramesConfig)):
+                yield Row(name, None, note="images have no padding" if self.images else "sound is padded on the right")
+                continue
+            inputs, keep = self._pad(self.inputs, side == "left")
+            targets, target_keep = self._pad(self.targets, side == "left")
+            batch = self._read(inputs, targets, keep=keep, target_keep=target_keep)
+            own = target_keep if self.config.encoder and self.config.decoder else keep
+            if isinstance(self.config.source, FramesConfig) and not self.config.decoder:
+                own = keep[:, ::2]
+            yield Row(name, self._against_alone(batch, own), self.limit)
+
+    def _against_alone(self, batch: dict[str, Tensor], keep: Tensor) -> float:
+        worst = 0.0
+        for i, alone in enumerate(self.alone):
+            for name, score in alone.items():
+                mine = batch[name][i]
+                if score.shape[1:] != mine.shape:  # one score per token: compare the real ones
+                    mine = mine[keep[i]]
+                worst = max(worst, _gap(mine, score[0]))
+        return worst
+
+    def batching(self) -> Row:
+        """The same input four times in a batch."""
+        x, t = self.inputs[1], self.targets[1]
+        batch = self._read(torch.stack([x] * 4), torch.stack([t] * 4))
+        pairs = ((batch[k][i], self.alone[1][k][0]) for i in range(4) for k in batch)
+        return Row("batch = single", max(_gap(a, b) for a, b in pairs), self.limit)
+
+    def packing(self) -> Row:
+        """All sequences in one row, each blind to the others."""
+        if not isinstance(self.config.source or self.config.target, TokensConfig):
+            return Row("packed = separate", None, note="only text is packed")
+        pooled = {n for n in self.alone[0] if self.alone[0][n].ndim == 2}
+        marks = [torch.cat([torch.full_like(r, i + 1) for i, r in enumerate(rows)]) for rows in (self.inputs, self.targets)]
+        packed = self._read(
+            torch.cat(self.inputs)[None], torch.cat(self.targets)[None], keep=marks[0][None], target_keep=marks[1][None]
+        )
+        own = marks[1] if self.config.encoder and self.config.decoder else marks[0]
+        pairs = (
+            (packed[k][0][own == i + 1], alone[k][0])
+            for i, alone in enumerate(self.alone)
+            for k in alone
+            if k not in pooled
+        )
+        return Row("packed = separate", max(_gap(a, b) for a, b in pairs), self.limit)
+
+    def _decodes(self) -> str:
+        return "" if self.config.decoder and self.config.lm else "the model does not generate"
+
+    def caching(self) -> Row:
+        """Left-padded prompts through the cache, three tokens and then one at a time."""
+        if note := self._decodes():
+            return Row("cached = uncached", None, note=note)
+        ids, keep = self._pad(self.targets if self.config.encoder else self.inputs, left=True)
+        cache = self._start(ids.shape[1])
+        parts, at = [], 0
+        for size in (3, *[1] * (ids.shape[1] - 3)) if ids.shape[1] > 3 else (1,) * ids.shape[1]:
+            span = slice(at, at + size)
+            parts.append(self.model.lm(self.model.extend(cache, ids[:, span], keep[:, span])))
+            at += size
+        cached = torch.cat(parts, 1)
+        worst = max(_gap(cached[i][keep[i]], alone["lm"][0]) for i, alone in enumerate(self.alone))
+        return Row("cached = uncached", worst, self.limit)
+
+    def _start(self, capacity: int):  # type: ignore[no-untyped-def]
+        if not self.config.encoder:
+            return self.model.start(batch=len(self.inputs), capacity=capacity)
+        inputs, keep = self._pad(self.inputs, left=False)
+        return self.model.start(inputs, keep=keep, capacity=capacity)
+
+    def reordering(self) -> Row:
+        """Rows of a cache swapped half-way go on as if they had always been there."""
+        if note := self._decodes():
+            return Row("reordered = fresh", None, note=note)
+        ids, keep = self._pad(self.targets if self.config.encoder else self.inputs, left=True)
+        if ids.shape[1] < 2:
+            return Row("reordered = fresh", None, note="the model reads one token only")
+        rows = torch.tensor([2, 0, 0], device=self.device)
+        cache = self._start(ids.shape[1])
+        self.model.extend(cache, ids[:, :-1], keep[:, :-1])
+        moved = self.model.reorder(cache, rows)
+        scores = self.model.step(moved, ids[rows, -1:], keep[rows, -1:])
+        worst = max(_gap(scores[i], self.alone[r]["lm"][0, -1]) for i, r in enumerate(rows.tolist()))
+        return Row("reordered = fresh", worst, self.limit)
+
+    def maps(self) -> Row:
+        """Attention maps recomputed beside the fused kernel against those of the eager one, and both outputs."""
+        seen: dict[str, list[Tensor]] = {}
+
+        def watch(name: str, make: Callable[[], Tensor]) -> None:
+            if name.endswith("weights"):
+                seen.setdefault(name, []).append(make())
+
+        x, t = self.inputs[1][None], self.targets[1][None]
+        targets = t if self.config.encoder and self.config.decoder else None
+        hidden = [self.model(x, targets, backend=b, watch=watch).hidden for b in ("fused", "eager")]
+        rows = max(float((m.sum(-1) - 1).abs().max()) for pair in seen.values() for m in pair)
+        worst = max([_gap(*hidden), rows, *(_gap(*pair) for pair in seen.values())])
+        return Row("maps = eager weights", worst, self.limit)
+
+    def saving(self) -> Row:
+        """Written to a folder and read back: the same bits."""
+        folder = Path(tempfile.mkdtemp(prefix="headway-check-"))
+        try:
+            save_model(self.model, folder / "model")
+            again = load_model(folder / "model", dtype=self.dtype, device=self.device)
+            pair = [dict(dump_tensors(m, None, "")) for m in (self.model, again)]
+            worst = max(_gap(pair[0][name], pair[1][name]) for name in pair[0])
+            note = "" if again.config.family == self.config.family else "in headway's own layout"
+            return Row("saved = loaded", worst, 0.0, note)
+        except HeadwayError as error:
+            return Row("saved = loaded", float("inf"), 0.0, f"{error.code}: {error.message}")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def compiling(self) -> Row:
+        if self.device.type == "cpu" and not shutil.which("g++") and not shutil.which("clang++"):
+            return Row("compiled = eager", None, note="no C++ compiler here")
+        compiled = torch.compile(self.model)
+        x, t = self.inputs[1][None], self.targets[1][None]
+        targets = t if self.config.encoder and self.config.decoder else None
+        output = compiled(x, targets)
+        batch = {"hidden": output.hidden, **self.model.scores(output)}
+        worst = max(_gap(batch[k], self.alone[1][k]) for k in batch)
+        return Row("compiled = eager", worst, self.limit)
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    """Largest difference; a NaN is as wrong as can be."""
+    difference = (a.float() - b.float()).abs()
+    if difference.numel() == 0:
+        return 0.0
+    return float("inf") if difference.isnan().any() else float(difference.max())

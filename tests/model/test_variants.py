@@ -1,0 +1,256 @@
+"""Every variant of the block keeps its promises: padded, packed, batched, cached and mapped give the same numbers."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headway.config import (
+    ClassifyHeadConfig,
+    FramesConfig,
+    InitConfig,
+    LMHeadConfig,
+    ModelConfig,
+    PatchesConfig,
+    PositionConfig,
+    RelativeConfig,
+    RopeConfig,
+    SpanHeadConfig,
+    SparseConfig,
+    StackConfig,
+    TagHeadConfig,
+    TokensConfig,
+)
+from headway.inspection.selfcheck import Row, selfcheck
+from headway.model.model import Model
+
+
+@st.composite
+def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
+    heads = draw(st.sampled_from([2, 4]))
+    where = draw(st.sampled_from(["none", "rope", "alibi", "relative", "window", "sparse"]))
+    extra: dict[str, Any] = {
+        "none": {},
+        "rope": dict(rope=draw(st.sampled_from([RopeConfig(), RopeConfig(scaling="llama3", factor=8.0, original_length=8)]))),
+        "alibi": dict(alibi=True),
+        "relative": dict(relative=RelativeConfig(buckets=8, max_distance=6)),
+        "window": dict(window=draw(st.integers(1, 5))),
+        "sparse": {} if causal else dict(sparse=SparseConfig(block=1, random=1, seed=draw(st.sampled_from([None, 3])))),
+    }[where]
+    return StackConfig(
+        d_model=16,
+        n_layers=2,
+        n_heads=heads,
+        n_kv_heads=draw(st.sampled_from([None, 1, 2])),
+        d_head=draw(st.sampled_from([None, 6])),
+        d_ff=24,
+        causal=causal,
+        cross=cross,
+        norm=draw(st.sampled_from(["layernorm", "rmsnorm", "dyt"])),
+        norm_at=draw(st.sampled_from(["pre", "post"])),
+        norm_offset=draw(st.sampled_from([0.0, 1.0])),
+        final_norm=draw(st.booleans()),
+        residual=draw(st.sampled_from([True, True, False])),
+        layer_scale=draw(st.sampled_from([None, 0.5])),
+        activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
+        gated=draw(st.booleans()),
+        qkv_bias=draw(st.booleans()),
+        key_bias=draw(st.booleans()),
+        out_bias=draw(st.booleans()),
+        ffn_bias=draw(st.booleans()),
+        scale=draw(st.sampled_from([None, 1.0])),
+        dropout=0.3,
+        attention_dropout=0.3,
+        **extra,
+    )
+
+
+@st.composite
+def tokens(draw: st.DrawFn, segments: bool = False) -> TokensConfig:
+    positions = PositionConfig(
+        kind=draw(st.sampled_from(["none", "learned", "sinusoidal"])),
+        length=16,
+        offset=draw(st.sampled_from([0, 2])),
+        layout=draw(st.sampled_from(["interleaved", "halves"])),
+        every_layer=draw(st.booleans()),
+    )
+    return TokensConfig(
+        vocab=23,
+        positions=positions,
+        segments=2 if segments else 0,
+        scale=draw(st.sampled_from([1.0, 4.0])),
+        norm=draw(st.booleans()),
+        dropout=0.3,
+    )
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ModelConfig:
+    kind = draw(st.sampled_from(["encoder", "decoder", "encoder-decoder", "frames", "images"]))
+    init = InitConfig(kind=draw(st.sampled_from(["normal", "residual", "xavier", "t5"])), std=0.2)
+    lm = LMHeadConfig(
+        tied=draw(st.booleans()),
+        transform=draw(st.sampled_from([None, "gelu"])),
+        bias=draw(st.sampled_from(["none", "trained", "fixed"])),
+    )
+    classify = ClassifyHeadConfig(
+        labels=draw(st.sampled_from([0, 3])),
+        pool=draw(st.sampled_from(["first", "last", "mean"])),
+        dense=draw(st.sampled_from([None, "tanh"])),
+    )
+    if kind == "decoder":
+        return ModelConfig(decoder=draw(stacks(True)), target=draw(tokens()), lm=lm, classify=classify, init=init)
+    if kind == "images":
+        images = PatchesConfig(image=8, patch=4, mask_token=draw(st.booleans()))
+        return ModelConfig(encoder=draw(stacks(False)), source=images, classify=classify, init=init)
+    if kind == "encoder":
+        heads = dict(lm=lm, classify=classify, tag=TagHeadConfig(labels=3), span=SpanHeadConfig(ffn=draw(st.booleans())))
+        return ModelConfig(encoder=draw(stacks(False)), source=draw(tokens(True)), init=init, **heads)  # type: ignore[arg-type]
+    front = FramesConfig(channels=5, positions=PositionConfig(length=16)) if kind == "frames" else draw(tokens())
+    shared = kind == "encoder-decoder" and draw(st.booleans())
+    return ModelConfig(
+        encoder=draw(stacks(False)), decoder=draw(stacks(True, cross=True)), source=front, target=draw(tokens()),
+        lm=lm, shared_embedding=shared, init=init,
+    )  # fmt: skip
+
+
+def build(config: ModelConfig) -> Model:
+    model = Model(config)
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def failures(model: Model) -> list[Row]:
+    return [row for row in selfcheck(model, compiled=False) if not row.ok]
+
+
+@given(models())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_every_variant_passes_its_own_check(config: ModelConfig) -> None:
+    assert failures(build(config)) == []
+
+
+@given(models())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+def test_every_weight_gets_a_gradient(config: ModelConfig) -> None:
+    """Nothing is built that the forward pass does not use."""
+    model = build(config).eval()
+    if isinstance(config.source, PatchesConfig):
+        inputs = torch.randn(2, 3, 8, 8)
+    elif isinstance(config.source, FramesConfig):
+        inputs = torch.randn(2, 5, 12)
+    else:
+        inputs = torch.randint(0, 23, (2, 9))
+    output = model(inputs, torch.randint(0, 23, (2, 9)) if config.decoder and config.encoder else None)
+    sum(s.square().sum() for s in (output.hidden, *model.scores(output).values())).backward()  # type: ignore[union-attr]
+    idle = {n for n, p in model.named_parameters() if p.requires_grad and p.grad is None}
+    assert {n for n in idle if not n.endswith("source.mask")} == set()
+
+
+DECODER = ModelConfig(
+    decoder=StackConfig(d_model=16, n_layers=2, n_heads=4, d_ff=32, causal=True),
+    target=TokensConfig(vocab=23, positions=PositionConfig(length=32)),
+    lm=LMHeadConfig(),
+)
+
+
+@pytest.mark.parametrize(
+    ("broken", "row"),
+    [
+        ("positions", "left padding = none"),
+        ("mask", "packed = separate"),
+        ("cache", "cached = uncached"),
+        ("reorder", "reordered = fresh"),
+        ("maps", "maps = eager weights"),
+    ],
+)
+def test_the_check_sees_a_broken_model(broken: str, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headway.model import attention, cache, masks
+
+    model = build(DECODER)
+    if broken == "positions":
+        naive = lambda keep: torch.arange(keep.shape[1]).expand(keep.shape)  # noqa: E731
+        monkeypatch.setattr(masks, "token_positions", naive)
+    elif broken == "mask":
+        monkeypatch.setattr(masks, "_same_sequence", lambda q, k: None if k is None else (k != 0)[:, None, :])
+    elif broken == "cache":
+        monkeypatch.setattr(cache.Cache, "update", lambda self, layer, k, v: (k, v))
+        monkeypatch.setattr(
+            "headway.model.transformer._cached_layout",
+            lambda c: masks.Layout(c.positions[:, c.length : c.span], c.keep[:, c.length : c.span], c.length),
+        )
+    elif broken == "reorder":
+        monkeypatch.setattr(cache.Cache, "reorder", lambda self, rows: self)
+    else:
+        real = attention.attention_weights
+        monkeypatch.setattr(attention, "attention_weights", lambda q, k, view, scale=None: real(q, k, view, 0.9))
+    assert row in {r.name for r in failures(model)}
+
+
+def test_flex_equals_fused() -> None:
+    """FlexAttention with its block mask, for packing, windows and biases alike."""
+    base = DECODER.decoder
+    assert base is not None
+    variants = (dict(), dict(window=3), dict(alibi=True), dict(relative=RelativeConfig()), dict(n_kv_heads=2))
+    keep = torch.tensor([[1, 1, 1, 2, 2, 2, 3, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]])
+    ids = torch.randint(0, 23, (2, 10))
+    for fields in variants:
+        model = build(replace(DECODER, decoder=replace(base, **fields))).eval()  # type: ignore[arg-type]
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # flex asks to be compiled; here it is its numbers that count
+            fused, flex = (model(ids, keep=keep, backend=b).hidden for b in ("fused", "flex"))
+        assert torch.allclose(fused[keep > 0], flex[keep > 0], atol=1e-5)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    stack = replace(DECODER.decoder, dropout=0.5, attention_dropout=0.5, activation_dropout=0.5)  # type: ignore[type-var]
+    model = build(replace(DECODER, decoder=stack))
+    ids = torch.randint(0, 23, (1, 8))
+    model.eval()
+    assert torch.equal(model(ids).hidden, model(ids).hidden)
+    model.train()
+    assert not torch.equal(model(ids).hidden, model(ids).hidden)
+
+
+@pytest.mark.parametrize("kind", ["normal", "residual", "xavier", "t5"])
+def test_weights_start_as_the_papers_say(kind: str) -> None:
+    torch.manual_seed(0)
+    stack = StackConfig(d_model=256, n_layers=2, n_heads=4, d_ff=1024, causal=True)
+    config = ModelConfig(
+        decoder=stack, target=TokensConfig(vocab=500), lm=LMHeadConfig(), init=InitConfig(kind=kind)  # type: ignore[arg-type]
+    )
+    model = Model(config)
+    block = model.decoder.blocks[0]
+    expected = {
+        "normal": (0.02, 0.02, 0.02),
+        "residual": (0.02, 0.02, 0.01),  # 1/√(2·2 layers) of 0.02
+        "xavier": (256**-0.5, (2 / (256 + 768)) ** 0.5, (2 / (256 + 1024)) ** 0.5),
+        "t5": (1.0, 256**-0.5, 1024**-0.5),
+    }[kind]
+    table, up = model.target.table.weight[:500], block.attention.qkv.weight[256:]
+    for weight, std in zip((table, up, block.ffn.down.weight), expected, strict=True):
+        assert float(weight.detach().std()) == pytest.approx(std, rel=0.05)
+    assert float(model.target.table.weight[500:].detach().abs().max()) == 0
+    if kind == "t5":
+        assert float(block.attention.qkv.weight[:256].detach().std()) == pytest.approx(256**-0.5 * 64**-0.5, rel=0.05)
+
+
+def test_an_input_that_does_not_fit_is_an_error_with_numbers() -> None:
+    from headway.errors import DataError
+
+    model = build(DECODER)
+    with pytest.raises(DataError, match="33 positions, the model knows 32"):
+        model(torch.zeros(1, 33, dtype=torch.long))
+    with pytest.raises(DataError, match="the vocabulary has 23"):
+        model(torch.full((1, 4), 23))
+    long = torch.zeros(1, 60, dtype=torch.long)  # longer than the table, but packed: each sequence fits
+    model(long, keep=torch.arange(60)[None] // 20 + 1)
+    with pytest.raises(DataError, match="5 slots"):
+        model.step(model.start(capacity=5), torch.zeros(1, 6, dtype=torch.long))
