@@ -16,9 +16,7 @@ import torch
 Times = dict[str, list[float]]
 
 
-def alternate(
-    variants: Mapping[str, Callable[[], Any]], rounds: int, warm: int = 1, repeats: int = 1
-) -> Times:
+def alternate(variants: Mapping[str, Callable[[], Any]], rounds: int, warm: int = 1, repeats: int = 1) -> Times:
     """Seconds per call: each round runs every variant `repeats` times, after `warm` untimed calls of each."""
     for run in variants.values():
         for _ in range(warm):

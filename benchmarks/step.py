@@ -3,6 +3,7 @@
 python benchmarks/step.py [--only gpt2,bert,vit] [--rounds 5] [--repeats 10]
 
 Both sides see the same work: the same shapes, no dropout, no padding, and for BERT 15 % of the tokens masked.
+"compiled" is torch.compile; "graphs" captures the compiled step in CUDA graphs as well.
 headway sends only the masked positions through the output layer, as its mlm task does.
 MFU: 6 · weights + 12 · layers · width · length operations a token, against 989 TFLOP/s.
 """
@@ -13,6 +14,7 @@ import argparse
 import os
 import statistics
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +26,7 @@ import transformers
 from common import alternate, clean, emit, machine, ratio
 from torch import Tensor
 
+from headway.model.attention import step_kernels
 from headway.model.embed import TokenEmbedding
 from headway.model.model import Model
 from headway.presets import preset
@@ -69,7 +72,7 @@ class Gpt2(Work):
         self.next = self.ids.roll(-1, 1)
 
     def ours(self, model: Model) -> Tensor:
-        scores = model.lm(model(self.ids).hidden)
+        scores = model.lm.wide(model(self.ids).hidden)
         return F.cross_entropy(scores.flatten(0, 1).float(), self.next.flatten())
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
@@ -93,7 +96,7 @@ class Bert(Work):
 
     def ours(self, model: Model) -> Tensor:
         hidden = model(self.ids).hidden.flatten(0, 1)[self.masked]
-        return F.cross_entropy(model.lm(hidden).float(), self.answers)
+        return F.cross_entropy(model.lm.wide(hidden).float(), self.answers)
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.BertConfig(
@@ -116,14 +119,17 @@ class Vit(Work):
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.ViTConfig(num_labels=1000, attn_implementation="sdpa")
-        return transformers.ViTForImageClassification(config), {"pixel_values": self.images, "labels": self.labels}
+        return transformers.ViTForImageClassification(config), {
+            "pixel_values": self.images,
+            "labels": self.labels,
+        }
 
 
-def training_step(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Step:
+def training_step(model: torch.nn.Module, loss: Callable[[], Tensor], kernels: Callable[[], Any] = nullcontext) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast("cuda", dtype=torch.bfloat16), kernels():
             value = loss()
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -140,9 +146,10 @@ def build(work: Work, variant: str) -> tuple[Step, int]:
         config = preset(work.preset)
         config = replace(config, nsp=None) if work.preset == "bert-base" else config
         model = without_dropout(Model(config).cuda().train())
-        loss = work.ours
-        run = torch.compile(loss) if mode == "compiled" else loss
-        return training_step(model, lambda: run(model)), model.parameter_count()
+        run = work.ours
+        if mode != "eager":
+            run = torch.compile(run, mode="reduce-overhead" if mode == "graphs" else None)
+        return training_step(model, lambda: run(model), step_kernels), model.parameter_count()
     model, batch = work.theirs()
     model = model.cuda().train()
     call = torch.compile(model) if mode == "compiled" else model

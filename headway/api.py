@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer, load_tokenizer
-from headway.errors import DataError, NotFoundError
+from headway.errors import DataError, NotFoundError, nearest
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, save_model
 from headway.inspection.selfcheck import Row, selfcheck
@@ -65,6 +65,8 @@ def load(
         torch.manual_seed(seed)
         model = Model(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
+    if "/" not in name and not Path(name).is_dir() and (close := nearest(name, PRESETS)):
+        raise NotFoundError("F001", f"no such model: {name}{close}", "give a folder, org/name[@revision] or a preset")
     folder = resolve(name)
     model = load_model(folder, dtype, device)
     return Bundle(name, model, _tokenizer(folder, model.config), folder)

@@ -46,7 +46,9 @@ def _root(
         raise typer.Exit()
 
 
-@app.command(epilog="headway check gpt2-tiny  |  headway check ./my-model --json  |  headway check org/name --no-compile")
+@app.command(
+    epilog="headway check gpt2-tiny  |  headway check ./my-model --json  |  headway check org/name --no-compile"
+)
 def check(
     model: Model,
     compile: Annotated[bool, typer.Option(help="also compare with torch.compile (takes a minute)")] = True,
@@ -102,7 +104,9 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
         say(f"next: headway check {model}")
 
 
-@app.command(epilog="headway export org/name OUT  |  headway export last OUT --dtype bfloat16  |  headway export gpt2-tiny OUT")
+@app.command(
+    epilog="headway export org/name OUT  |  headway export last OUT --dtype bfloat16  |  headway export gpt2-tiny OUT"
+)
 def export(
     model: Model,
     out: Annotated[Path, typer.Argument(help="a new folder", metavar="OUT")],
@@ -126,9 +130,8 @@ def doctor(json_: Json = False) -> None:
     if json_:
         print(json.dumps(facts.as_dict()))
         return
-    console = _console()
     for line in facts.lines():
-        console.print(line, highlight=False)
+        print(line)
     _talker(False)("next: headway check gpt2-tiny")
 
 

@@ -88,7 +88,7 @@ CATALOGUE = {
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
     "M002": "too little disk space, or a folder that cannot be written",
-    "X001": "a safetensors file that is damaged",
+    "X001": "a weight or tokenizer file that is damaged",
     "X002": "a tensor that is missing",
     "X003": "a tensor of the wrong shape",
     "X004": "a tensor nobody asked for",

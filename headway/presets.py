@@ -1,4 +1,4 @@
-"""Well-known models by name: each a function that returns a ModelConfig, with the paper it comes from. No torch here."""
+"""Well-known models by name: functions that return a ModelConfig, each with its paper. No torch here."""
 
 from __future__ import annotations
 
@@ -61,7 +61,12 @@ def bert(layers: int = 12, width: int = 768, heads: int = 12, vocab: int = 30522
         final_norm=False, dropout=0.1, attention_dropout=0.1,
     )  # fmt: skip
     front = TokensConfig(
-        vocab=vocab, positions=PositionConfig(length=length), segments=2, norm=True, norm_eps=1e-12, dropout=0.1
+        vocab=vocab,
+        positions=PositionConfig(length=length),
+        segments=2,
+        norm=True,
+        norm_eps=1e-12,
+        dropout=0.1,
     )
     return ModelConfig(
         encoder=stack,
@@ -125,7 +130,13 @@ def t5(layers: int = 6, width: int = 512, heads: int = 8, ff: int = 2048) -> Mod
 
 
 def vit(
-    layers: int = 12, width: int = 768, heads: int = 12, *, image: int = 224, patch: int = 16, labels: int = 1000
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    *,
+    image: int = 224,
+    patch: int = 16,
+    labels: int = 1000,
 ) -> ModelConfig:
     """Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words"."""
     stack = StackConfig(d_model=width, n_layers=layers, n_heads=heads, d_ff=4 * width, norm_eps=1e-12)

@@ -26,9 +26,7 @@ def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = 
     hints = typing.get_type_hints(cls)
     for key in data:
         if key not in known:
-            raise ConfigError(
-                "C014", f'unknown setting "{_join(where, key)}"{_line(source, key)}{nearest(key, known)}'
-            )
+            raise ConfigError("C014", f'unknown setting "{_join(where, key)}"{_line(source, key)}{nearest(key, known)}')
     values = {k: _convert(hints[k], v, _join(where, k), source) for k, v in data.items()}
     for name, f in known.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
@@ -47,7 +45,7 @@ def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
         choices = ", ".join(repr(a) for a in args)
         raise ConfigError("C003", f"{where} = {value!r}{_line(source, where)} is not one of {choices}")
     if dataclasses.is_dataclass(hint):
-        if isinstance(value, hint):
+        if type(value) is hint:
             return value
         if isinstance(value, Mapping):
             return build(typing.cast(type, hint), value, where, source)
@@ -103,9 +101,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
 
 def to_toml(data: Mapping[str, Any], where: str = "") -> str:
     """TOML text of nested plain values: simple keys first, then one table per sub-mapping."""
-    lines = [
-        f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in data.items() if not isinstance(v, Mapping)
-    ]
+    lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in data.items() if not isinstance(v, Mapping)]
     for key, value in data.items():
         if isinstance(value, Mapping):
             path = _join(where, key)

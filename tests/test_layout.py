@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
     ("errors",),
-    ("config", "settings", "presets"),
+    ("config", "settings", "presets", "jsonfile"),
     ("data",),
     ("model", "baselines"),
     ("hub",),
@@ -51,9 +51,7 @@ def modules(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             stem = ".".join([*base, *([node.module] if node.module else [])])
             yield from ((node.lineno, f"{stem}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] in IMPORTERS:
-            yield from (
-                (node.lineno, str(arg.value)) for arg in node.args[:1] if isinstance(arg, ast.Constant)
-            )
+            yield from ((node.lineno, str(arg.value)) for arg in node.args[:1] if isinstance(arg, ast.Constant))
 
 
 def dotted(node: ast.expr) -> str:
@@ -90,9 +88,7 @@ def banned_code(path: str, source: str) -> list[str]:
         if module.split(".")[0] in BANNED_MODULES
     ]
     aliases = {
-        alias.asname or alias.name: alias.name
-        if isinstance(node, ast.Import)
-        else f"{node.module}.{alias.name}"
+        alias.asname or alias.name: alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
@@ -103,9 +99,7 @@ def banned_code(path: str, source: str) -> list[str]:
             name = ".".join([aliases.get(first, first), *rest]).removeprefix("builtins.")
             if name in BANNED_NAMES:
                 wrong.append(f"{path}:{node.lineno}: uses {name}")
-        elif (
-            isinstance(node, ast.keyword) and node.arg in BANNED_FLAGS and ast.unparse(node.value) != "False"
-        ):
+        elif isinstance(node, ast.keyword) and node.arg in BANNED_FLAGS and ast.unparse(node.value) != "False":
             wrong.append(f"{path}:{node.value.lineno}: sets {node.arg}")
     return wrong
 

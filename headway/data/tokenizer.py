@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import ConfigError, DamagedError, DataError, MemoryOrDiskError, NotFoundError
+from headway.jsonfile import read_json
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Encoding
@@ -169,8 +170,9 @@ def _conversion(folder: Path) -> str:
 def _complete(path: Path) -> Backend:
     from tokenizers import Tokenizer as Backend
 
+    text = _text(path)
     try:
-        return Backend.from_str(_text(path))
+        return Backend.from_str(text)
     except Exception:
         _json_object(path)  # where the JSON itself is broken, say so with line and column
         raise
@@ -237,9 +239,7 @@ def _vocab_json(path: Path) -> dict[str, int]:
     vocab = _json_object(path)
     for token, i in vocab.items():
         if type(i) is not int or not 0 <= i < 2**31:
-            raise DamagedError(
-                "X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number"
-            )
+            raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number")
         if token.endswith("</w>"):
             message = f"{path} marks the ends of words with </w>: no byte-level vocabulary"
             raise NotFoundError("F005", message, _conversion(path.parent))
@@ -347,15 +347,7 @@ def _text(path: Path) -> str:
 
 def _json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty when there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(_text(path))
-    except (ValueError, RecursionError) as cause:
-        raise ConfigError("C001", f"{path} is not valid JSON: {cause}") from cause
-    if not isinstance(value, dict):
-        raise ConfigError("C001", f"{path} should hold a JSON object, holds a {type(value).__name__}")
-    return value
+    return read_json(path) if path.is_file() else {}
 
 
 def _encoded(encoding: Encoding) -> Encoded:
@@ -383,7 +375,6 @@ def _backend_errors(what: str) -> Iterator[None]:
     try:
         yield
     except BaseException as cause:
-        expected = (Exception, ValueError, OverflowError, RecursionError)
-        if type(cause) in expected or type(cause).__name__ == "PanicException":
+        if type(cause) in (Exception, ValueError, OverflowError) or type(cause).__name__ == "PanicException":
             raise DamagedError("X001", f"{what}: {str(cause)[:200]}") from cause
         raise

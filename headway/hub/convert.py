@@ -79,22 +79,22 @@ def tensor_names(model: Model, family: Family | None, architecture: str) -> list
 def plan(model: Model, family: Family | None, architecture: str, prefix: str) -> list[tuple[Piece, Tensor]]:
     """A piece for every parameter of the model, tied ones once."""
     parameters = dict(model.named_parameters())
-    vocab = {id(p): rows for p, rows in _vocab_rows(model)}
+    vocab = dict(model.vocabulary_rows())
     if family is None:
-        return [(Piece(n, (n,), "", (vocab.get(id(p), len(p)),)), p) for n, p in parameters.items()]
-    table = {}
+        return [(Piece(n, (n,), "", (vocab.get(p, len(p)),)), p) for n, p in parameters.items()]
+    table: dict[str, tuple[list[str], str]] = {}
     for ours, theirs, op in tensors_of(family, model.config, architecture, prefix):
         table[ours] = (theirs.split("|"), op)
-    result = []
+    result: list[tuple[Piece, Tensor]] = []
     for name, parameter in parameters.items():
         module, _, leaf = name.rpartition(".")
         suffix = "" if name in table else f".{leaf}"
         if name not in table and module not in table:
             raise DamagedError("X002", f"{family.name} has no place for {name}")
-        theirs, op = table[name if name in table else module]
+        names, op = table[name if name in table else module]
         stack = model.config.encoder if name.startswith("encoder") else model.config.decoder
-        rows, absent = _rows(name, parameter, len(theirs), stack, vocab.get(id(parameter)))
-        result.append((Piece(name, tuple(t + suffix for t in theirs), op, rows, absent), parameter))
+        rows, absent = _rows(name, parameter, len(names), stack, vocab.get(parameter))
+        result.append((Piece(name, tuple(t + suffix for t in names), op, rows, absent), parameter))
     return result
 
 
@@ -111,18 +111,6 @@ def _rows(
     if parts == 3:
         return (queries, keys, keys), 1 if silent else None
     return (keys, keys), 0 if silent else None
-
-
-def _vocab_rows(model: Model) -> Iterator[tuple[Tensor, int]]:
-    """Parameters whose first axis is a vocabulary rounded up, with the true size."""
-    for side in ("source", "target"):
-        front = getattr(model, side, None)
-        if front is not None and hasattr(front, "table"):
-            yield front.table.weight, front.config.vocab
-    if model.config.lm:
-        yield model.lm.output.weight, model.lm.vocab
-        if model.lm.output.bias is not None:
-            yield model.lm.output.bias, model.lm.vocab
 
 
 def _stored_shape(piece: Piece, i: int, shape: torch.Size, config: ModelConfig) -> tuple[int, ...]:

@@ -25,8 +25,8 @@ def resolve(what: str) -> Path:
 
 def fetch(hub_id: str, revision: str | None = None) -> Path:
     """A snapshot of a hub model, from the local cache where it is there; huggingface_hub's own variables apply."""
-    from huggingface_hub import snapshot_download
     from huggingface_hub import errors as hub
+    from huggingface_hub import snapshot_download
 
     asked = f"{hub_id}@{revision}" if revision else hub_id
     try:

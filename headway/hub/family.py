@@ -106,23 +106,28 @@ HEADS = ("lm", "nsp", "classify", "tag", "span")
 CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_implementation", "kernels")
 """Fields by which a data file names code. Never followed."""
 
-GENERAL = frozenset(
-    """architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path use_cache
-    output_attentions output_hidden_states return_dict torchscript use_bfloat16 pruned_heads is_encoder_decoder
-    chunk_size_feed_forward tf_legacy_loss finetuning_task task_specific_params tokenizer_class prefix problem_type
-    id2label label2id num_labels initializer_range init_std initializer_factor gradient_checkpointing
-    cross_attention_hidden_size max_length min_length do_sample early_stopping num_beams num_beam_groups
-    diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
-    encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores return_dict_in_generate
-    forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens sep_token_id mask_token_id unk_token_id bos_token_id eos_token_id pad_token_id
-    decoder_start_token_id classifier_dropout summary_activation summary_first_dropout summary_proj_to_labels
-    summary_type summary_use_proj n_ctx output_past static_position_embeddings position_embedding_type directionality
-    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
-    pretraining_tp out_features out_indices stage_names layerdrop encoder_layerdrop decoder_layerdrop
-    num_hidden_layers classif_dropout extra_pos_embeddings add_bias_logits add_final_layer_norm
-    normalize_embedding force_bos_token_to_be_generated max_window_layers""".split()
-)
+# fmt: off
+GENERAL = frozenset((
+    "_name_or_path", "add_bias_logits", "add_final_layer_norm", "architectures", "bad_words_ids",
+    "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "classif_dropout", "classifier_dropout",
+    "cross_attention_hidden_size", "decoder_layerdrop", "decoder_start_token_id", "directionality",
+    "diversity_penalty", "do_sample", "dtype", "early_stopping", "encoder_layerdrop", "encoder_no_repeat_ngram_size",
+    "eos_token_id", "exponential_decay_length_penalty", "extra_pos_embeddings", "finetuning_task",
+    "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing",
+    "id2label", "init_std", "initializer_factor", "initializer_range", "is_encoder_decoder", "label2id", "layerdrop",
+    "length_penalty", "mask_token_id", "max_length", "max_window_layers", "min_length", "model_type", "n_ctx",
+    "name_or_path", "no_repeat_ngram_size", "normalize_embedding", "num_beam_groups", "num_beams",
+    "num_hidden_layers", "num_labels", "num_return_sequences", "out_features", "out_indices", "output_attentions",
+    "output_hidden_states", "output_past", "output_scores", "pad_token_id", "pooler_fc_size",
+    "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+    "position_embedding_type", "prefix", "pretraining_tp", "problem_type", "pruned_heads", "remove_invalid_values",
+    "repetition_penalty", "return_dict", "return_dict_in_generate", "sep_token_id", "stage_names",
+    "static_position_embeddings", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+    "summary_type", "summary_use_proj", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
+    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
+    "unk_token_id", "use_bfloat16", "use_cache",
+))
+# fmt: on
 """Fields of any config.json that leave the computation alone, or that every family reads the same way."""
 
 
@@ -191,9 +196,7 @@ def prefix_of(family: Family, architecture: str) -> str:
     return family.prefix if prefix is None else prefix
 
 
-def tensors_of(
-    family: Family, config: ModelConfig, architecture: str, prefix: str
-) -> Iterator[tuple[str, str, str]]:
+def tensors_of(family: Family, config: ModelConfig, architecture: str, prefix: str) -> Iterator[tuple[str, str, str]]:
     """(our name, their names, op) of every module, blocks counted out, heads included."""
     head = family.heads[architecture]
     for entry in family.tensors:
@@ -221,7 +224,8 @@ def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
     for key, value in theirs.items():
         if key in family.only and value not in (family.only[key], None):
             raise ConfigError(
-                "C022", f"config.json: {key} = {value!r}; headway computes {family.name} with {family.only[key]!r}"
+                "C022",
+                f"config.json: {key} = {value!r}; headway computes {family.name} with {family.only[key]!r}",
             )
         if key not in known and value not in (None, False, 0, "", [], {}):
             raise ConfigError(
@@ -241,7 +245,12 @@ def _head(family: Family, theirs: Mapping[str, Any]) -> Head:
 
 
 def _special(theirs: Mapping[str, Any]) -> Config:
-    pairs = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "start": "decoder_start_token_id"}
+    pairs = {
+        "pad": "pad_token_id",
+        "bos": "bos_token_id",
+        "eos": "eos_token_id",
+        "start": "decoder_start_token_id",
+    }
     return {f"special.{ours}": theirs.get(name) for ours, name in pairs.items()}
 
 

@@ -18,10 +18,13 @@ from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoun
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
 from headway.hub.family import Family, read_config, refuse_code, write_config
 from headway.hub.tables import FAMILIES
-from headway.hub.weights import Weights, open_weights, read_json, write_weights
+from headway.hub.weights import Weights, open_weights, write_weights
+from headway.jsonfile import read_json
 from headway.model.model import Model
 from headway.settings import build, to_dict
 
+CONFIG_LIMIT = 1_000_000
+"""Bytes of a config.json: thousands of label names fit, a hostile one stays small in memory."""
 OWN = "HeadwayModel"
 """Architecture written for a model that no family of `transformers` can express."""
 
@@ -40,7 +43,7 @@ def open_folder(folder: Path) -> Opened:
     """Read config.json and check the weights' headers."""
     if not (folder / "config.json").exists():
         raise NotFoundError("F002", f"{folder} has no config.json", "a model folder has config.json and weights")
-    theirs = read_json(folder / "config.json")
+    theirs = read_json(folder / "config.json", limit=CONFIG_LIMIT)
     refuse_code(theirs)
     kind = theirs.get("model_type")
     weights = open_weights(folder)
@@ -62,9 +65,7 @@ def _own(theirs: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner
 
 
-def load_model(
-    folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-) -> Model:
+def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
     """The model of a folder, in evaluation mode; weights keep the type of the file unless `dtype` is given."""
     opened = open_folder(folder)
     _check_memory(opened, dtype)

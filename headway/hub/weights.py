@@ -19,7 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headway.errors import ConfigError, DamagedError, MemoryOrDiskError, NotFoundError
+from headway.errors import DamagedError, MemoryOrDiskError, NotFoundError
+from headway.jsonfile import AGAIN, parse_object, read_json, show, unreadable
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,6 @@ DTYPES = {
 """Name in the file → name in torch, bytes of one item."""
 OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".gguf", ".onnx")
 FORMAT = {"format": "pt"}
-AGAIN = "download or copy it again"
 CONVERT = """if you trust its source, convert it with transformers: AutoModel….from_pretrained("OLD")\
 .save_pretrained("NEW"), with the class that config.json names under architectures"""
 _brief = reprlib.Repr()
@@ -93,7 +93,7 @@ class Weights:
         except SafetensorError as error:
             raise _damaged(file, f"tensor {_brief.repr(name)}: {str(error).splitlines()[0]}") from error
         except OSError as error:
-            raise _unreadable(file, error) from error
+            raise unreadable(file, error) from error
         # A header of odd length leaves items off their boundaries, which not every kernel bears.
         return tensor.clone() if tensor.data_ptr() % tensor.element_size() else tensor
 
@@ -106,7 +106,7 @@ class Weights:
 def open_weights(folder: Path) -> Weights:
     """Find the weights of a model folder and check every header; no tensor is read."""
     if not os.path.isdir(folder):
-        raise NotFoundError("F001", f"{_show(folder)}: no such folder")
+        raise NotFoundError("F001", f"{show(folder)}: no such folder")
     if os.path.lexists(folder / INDEX) and not os.path.lexists(folder / SINGLE):
         return Weights(folder, *_check_index(folder))
     return Weights(folder, *_check_file(_inside(folder, _single_file(folder))))
@@ -116,7 +116,7 @@ def _single_file(folder: Path) -> str:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise _unreadable(folder, error) from error
+        raise unreadable(folder, error) from error
     found = [name for name in names if name.endswith(".safetensors") and name[0] != "."]
     found = [name for name in found if not name.startswith("adapter_model")]
     if SINGLE in found:
@@ -124,12 +124,12 @@ def _single_file(folder: Path) -> str:
     if len(found) == 1 and not re.search(r"-of-0*([2-9]|1\d)\d*\.safetensors$", found[0]):
         return found[0]
     if found:
-        what = f"{len(found)} safetensors files ({_show(found[0])}, …) but no {INDEX}"
-        raise NotFoundError("F002", f"{_show(folder)}: {what}", AGAIN)
+        what = f"{len(found)} safetensors files ({show(found[0])}, …) but no {INDEX}"
+        raise NotFoundError("F002", f"{show(folder)}: {what}", AGAIN)
     if other := [name for name in names if name.lower().endswith(OTHER_FORMATS)]:
-        raise _damaged(folder, f"no safetensors, only {_show(other[0])}, not opened", "X005", CONVERT)
+        raise _damaged(folder, f"no safetensors, only {show(other[0])}, not opened", "X005", CONVERT)
     hint = "this is an adapter: name the model it belongs to" if "adapter_model.safetensors" in names else ""
-    raise NotFoundError("F002", f"{_show(folder)}: no {SINGLE} and no {INDEX}", hint)
+    raise NotFoundError("F002", f"{show(folder)}: no {SINGLE} and no {INDEX}", hint)
 
 
 def _check_index(folder: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
@@ -152,9 +152,9 @@ def _inside(folder: Path, name: str) -> Path:
     root, target = (Path(os.path.realpath(path)) for path in (folder, folder / name))
     blobs = Path(os.path.realpath(root.parent.parent / "blobs")) if root.parent.name == "snapshots" else root
     if not (target.is_relative_to(root) or target.is_relative_to(blobs)):
-        raise _damaged(folder / name, f"links out of its folder, to {_show(target)}", "X006", "copy the file")
+        raise _damaged(folder / name, f"links out of its folder, to {show(target)}", "X006", "copy the file")
     if not os.path.isfile(target):
-        raise NotFoundError("F002", f"{_show(folder / name)}: no such file", AGAIN)
+        raise NotFoundError("F002", f"{show(folder / name)}: no such file", AGAIN)
     return folder / name
 
 
@@ -164,7 +164,7 @@ def _check_file(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
     try:
         if len(raw) > WIDE_LIMIT and (not raw.isascii() or b"\\u" in raw):  # takes 4 bytes a character
             raise ValueError(f"a header over {WIDE_LIMIT:,} bytes with more than plain ASCII in it")
-        header = _parse_object(raw, HEADER_VALUES)
+        header = parse_object(raw, HEADER_VALUES)
         notes = header.pop("__metadata__", {})
         if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
             raise ValueError("__metadata__ must map names to text")
@@ -185,7 +185,7 @@ def _read_header(path: Path) -> tuple[bytes, int]:
                 file.seek(8)
                 return file.read(length), room - length
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     # \x80 may also begin a header length, but then zeros follow it, or the brace of the header does.
     if start[:2] == b"PK" or (start[:1] == b"\x80" and start[2:8].strip(b"\0") and start[8:9] != b"{"):
         raise _damaged(path, "a pickle or zip archive under this name, not opened", "X005", CONVERT)
@@ -240,74 +240,8 @@ def _check_cover(entries: dict[str, _Entry], room: int) -> None:
         raise ValueError(f"{what}: the tensors take {position:,} bytes, {room:,} are there")
 
 
-def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
-    """A JSON object such as config.json: bounded in size and depth, finite numbers, no key twice."""
-    if not os.path.isfile(path):
-        raise NotFoundError("F001", f"{_show(path)}: no such file")
-    try:
-        with path.open("rb") as file:
-            raw = file.read(limit + 1)
-        if len(raw) > limit:
-            raise ValueError(f"larger than {limit:,} bytes")
-        return _parse_object(raw, JSON_VALUES)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except ValueError as error:
-        raise ConfigError("C001", f"{_show(path)}: {error}", f"correct it, or {AGAIN}") from None
-
-
-def _parse_object(raw: bytes, values: int) -> dict[str, Any]:
-    """A JSON object, or a ValueError of one line."""
-    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > values:
-        raise ValueError(f"JSON of more than {values:,} values")
-    try:
-        text = raw.decode()  # json would guess UTF-16 and let broken UTF-8 pass
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
-        if re.search(rb"\\u[dD]", raw):  # half a surrogate pair can be neither printed nor saved
-            json.dumps(value, ensure_ascii=False).encode()
-    except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise ValueError(f"not UTF-8: {error.reason} at {error.start:,}") from None
-    except RecursionError:
-        raise ValueError(f"JSON nested deeper than {JSON_DEPTH} levels") from None
-    except ValueError as error:
-        raise ValueError(f"not valid JSON: {str(error).split('; use')[0]}") from None
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    layer: list[Any] = [value]
-    for _ in range(JSON_DEPTH):
-        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
-        layer = [item for item in inner if isinstance(item, dict | list)]
-    if layer:
-        raise ValueError(f"JSON nested deeper than {JSON_DEPTH} levels")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {_brief.repr(key)} twice")
-        found[key] = value
-    return found
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:20]} is not a finite number")
-    return number
-
-
-def _show(path: Path | str) -> str:
-    """On one line, whatever characters the name has."""
-    return str(path) if str(path).isprintable() else ascii(str(path))
-
-
 def _damaged(path: Path, what: str, code: str = "X001", hint: str = AGAIN) -> DamagedError:
-    return DamagedError(code, f"{_show(path)}: {what}", hint)
-
-
-def _unreadable(path: Path, error: OSError) -> NotFoundError:
-    return NotFoundError("F001", f"{_show(path)}: cannot be read: {error.strerror or error}")
+    return DamagedError(code, f"{show(path)}: {what}", hint)
 
 
 def write_weights(
@@ -325,7 +259,7 @@ def write_weights(
         with _writing(folder, 0):
             folder.mkdir(parents=True, exist_ok=True)
             if taken := [name for name in os.listdir(folder) if re.match(r"model[-.].*safetensors", name)]:
-                raise NotFoundError("F004", f"{_show(folder)}: holds weights already: {_show(taken[0])}")
+                raise NotFoundError("F004", f"{show(folder)}: holds weights already: {show(taken[0])}")
         for shard in _shards(tensors.items() if isinstance(tensors, Mapping) else tensors, shard_bytes):
             numbers |= dict.fromkeys(shard, len(made))
             made.append(folder / f".weights-{secrets.token_hex(8)}.tmp")
@@ -404,9 +338,7 @@ def _writing(folder: Path, needed: int) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}; {needed:,} bytes needed, {free:,} free"
-        raise MemoryOrDiskError(
-            "M002", f"{_show(folder)}: {what}", "make room, or take another folder"
-        ) from error
+        raise MemoryOrDiskError("M002", f"{show(folder)}: {what}", "make room, or take another folder") from error
 
 
 def _sync_folder(folder: Path) -> None:

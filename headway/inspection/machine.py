@@ -50,7 +50,7 @@ class Machine:
         yield "torch.compile: " + ("yes" if self.compiler else "no C++ compiler (install g++ or clang)")
         yield f"model cache {self.cache}" + (" (offline mode is on)" if self.offline else "")
         for name in self.missing:
-            yield f"[yellow]optional:[/yellow] {name} is not installed — pip install '{OPTIONAL[name]}'"
+            yield f"optional: {name} is not installed — pip install '{OPTIONAL[name]}'"
 
 
 def examine() -> Machine:
@@ -96,4 +96,3 @@ def _matrix_rate(size: int = 1024, seconds: float = 0.3) -> float:
         torch.mm(a, b)
         best = max(best, 2 * size**3 / (time.perf_counter() - start) / 1e9)
     return best
-

@@ -70,9 +70,7 @@ class _Proof:
         self.lengths = [min(n, limit) for n in LENGTHS]
         self.inputs = [self._input(n) for n in self.lengths]
         self.targets = [self._tokens(n, self.config.target) for n in reversed(self.lengths)]
-        self.alone = [
-            self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)
-        ]
+        self.alone = [self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)]
         scores = (float(s.abs().max()) for scores in self.alone for s in scores.values())
         self.limit = TOLERANCE[self.dtype] * max(1.0, *scores)
 
@@ -114,7 +112,11 @@ class _Proof:
         for side in ("right", "left"):
             name = f"{side} padding = none"
             if self.images or (side == "left" and isinstance(self.config.source, FramesConfig)):
-                yield Row(name, None, note="images have no padding" if self.images else "sound is padded on the right")
+                yield Row(
+                    name,
+                    None,
+                    note="images have no padding" if self.images else "sound is padded on the right",
+                )
                 continue
             inputs, keep = self._pad(self.inputs, side == "left")
             targets, target_keep = self._pad(self.targets, side == "left")
@@ -146,9 +148,14 @@ class _Proof:
         if not isinstance(self.config.source or self.config.target, TokensConfig):
             return Row("packed = separate", None, note="only text is packed")
         pooled = {n for n in self.alone[0] if self.alone[0][n].ndim == 2}
-        marks = [torch.cat([torch.full_like(r, i + 1) for i, r in enumerate(rows)]) for rows in (self.inputs, self.targets)]
+        marks = [
+            torch.cat([torch.full_like(r, i + 1) for i, r in enumerate(rows)]) for rows in (self.inputs, self.targets)
+        ]
         packed = self._read(
-            torch.cat(self.inputs)[None], torch.cat(self.targets)[None], keep=marks[0][None], target_keep=marks[1][None]
+            torch.cat(self.inputs)[None],
+            torch.cat(self.targets)[None],
+            keep=marks[0][None],
+            target_keep=marks[1][None],
         )
         own = marks[1] if self.config.encoder and self.config.decoder else marks[0]
         pairs = (

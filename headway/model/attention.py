@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.config import StackConfig
 from headway.model.cache import Cache
@@ -56,9 +58,7 @@ def attention_weights(q: Tensor, k: Tensor, view: View, scale: float | None = No
     return scores.softmax(-1).to(q.dtype)
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None = None, dropout: float = 0.0
-) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None = None, dropout: float = 0.0) -> Tensor:
     """Weighted means of the values, (B, H, T, D)."""
     if view.backend == "eager":
         weights = F.dropout(attention_weights(q, k, view, scale), dropout)
@@ -72,6 +72,15 @@ def attend(
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=bias, is_causal=view.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
     )
+
+
+def step_kernels() -> AbstractContextManager[None]:
+    """Kernel choice for training steps of one shape: cuDNN's attention first, whose backward is the faster one.
+
+    It plans anew for every new shape, so decoding and ragged batches are better off without.
+    """
+    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(order, set_priority=True)
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None, grouped: bool) -> Tensor:
@@ -123,9 +132,7 @@ class Attention(nn.Module):
             k, v = cache[0].update(cache[1], k, v)
         return self._finish(q, k, v, view, watch)
 
-    def across(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], view: View, watch: Watch | None = None
-    ) -> Tensor:
+    def across(self, x: Tensor, memory: tuple[Tensor, Tensor], view: View, watch: Watch | None = None) -> Tensor:
         """Cross-attention of x (B, T, M) over the keys and values of another stack's output."""
         q = self.q(x).unflatten(-1, (-1, self.width)).transpose(1, 2)
         return self._finish(q, *memory, view, watch)
@@ -139,7 +146,7 @@ class Attention(nn.Module):
     def _project(self, x: Tensor, linear: nn.Linear, skip: int) -> Tensor:
         """The linear map; where keys have no bias, theirs (after `skip` heads) is held at zero."""
         if self.key_bias:
-            return linear(x)
+            return F.linear(x, linear.weight, linear.bias)
         ones = torch.ones(linear.out_features, device=x.device, dtype=linear.weight.dtype)
         ones[skip * self.width : (skip + self.groups) * self.width] = 0
         return F.linear(x, linear.weight, linear.bias * ones)

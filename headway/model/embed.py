@@ -14,10 +14,17 @@ from torch import Tensor, nn
 from headway.config import FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
 from headway.errors import DataError
 from headway.model.masks import Layout
+from headway.model.norms import LayerNorm
 from headway.model.positions import sinusoidal
 
 VOCAB_MULTIPLE = 64
 """Tables are rounded up to this many rows: matrix products on GPUs want it. Files and logits never show them."""
+
+
+def _stream(x: Tensor) -> Tensor:
+    """x as the residual stream carries it: under autocast in half precision, whose sums norms take in float32."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class TokenEmbedding(nn.Module):
         self.table = nn.Embedding(rows, width)
         self.positions = _positions(config.positions, width)
         self.segments = nn.Embedding(config.segments, width) if config.segments else None
-        self.norm = nn.LayerNorm(width, eps=config.norm_eps) if config.norm else None
+        self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
 
     def forward(
         self,
@@ -114,6 +121,7 @@ class TokenEmbedding(nn.Module):
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
         x, again = add_positions(self.positions, x, layout)
+        x = _stream(x)
         if self.norm is not None:
             x = self.norm(x)
         return Embedded(F.dropout(x, self.config.dropout, self.training), layout, again)
@@ -173,6 +181,4 @@ Front = TokenEmbedding | PatchEmbedding | FrameEmbedding
 def make_front(config: FrontConfig, width: int) -> Front:
     if isinstance(config, TokensConfig):
         return TokenEmbedding(config, width)
-    return (
-        PatchEmbedding(config, width) if isinstance(config, PatchesConfig) else FrameEmbedding(config, width)
-    )
+    return PatchEmbedding(config, width) if isinstance(config, PatchesConfig) else FrameEmbedding(config, width)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
+from headway.model.norms import LayerNorm
 from headway.model.transformer import FeedForward, activation
 
 
@@ -18,7 +19,7 @@ class LMHead(nn.Module):
         self.config, self.vocab = config, vocab
         if config.transform is not None:
             self.dense = nn.Linear(stack.d_model, stack.d_model)
-            self.norm = nn.LayerNorm(stack.d_model, eps=stack.norm_eps)
+            self.norm = LayerNorm(stack.d_model, stack.norm_eps)
         self.output = nn.Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
         if config.tied:
             self.output.weight = table.weight
@@ -27,11 +28,22 @@ class LMHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, M) to (…, V)."""
+        return self._all_rows(x)[..., : self.vocab]
+
+    def wide(self, x: Tensor) -> Tensor:
+        """The same scores, and -inf for the rows that round the table up: for losses, which then copy nothing."""
+        scores = self._all_rows(x)
+        if scores.shape[-1] == self.vocab:
+            return scores
+        spare = torch.arange(scores.shape[-1], device=x.device) >= self.vocab
+        return scores.masked_fill(spare, -torch.inf)
+
+    def _all_rows(self, x: Tensor) -> Tensor:
         if self.config.transform is not None:
             x = self.norm(activation(self.config.transform, self.dense(x)))
         if self.config.scale != 1.0:
             x = x * self.config.scale
-        scores: Tensor = self.output(x)[..., : self.vocab]
+        scores: Tensor = self.output(x)
         return scores
 
 
@@ -91,7 +103,7 @@ class SpanHead(nn.Module):
     def __init__(self, config: SpanHeadConfig, stack: StackConfig) -> None:
         super().__init__()
         if config.ffn:
-            self.ffn, self.norm = FeedForward(stack), nn.LayerNorm(stack.d_model, eps=stack.norm_eps)
+            self.ffn, self.norm = FeedForward(stack), LayerNorm(stack.d_model, stack.norm_eps)
         self.config = config
         self.output = nn.Linear(stack.d_model, 2)
 

@@ -38,9 +38,7 @@ class Layout:
         return torch.arange(self.first, self.first + length, device=self.positions.device)
 
 
-def self_view(
-    config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend
-) -> View:
+def self_view(config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend) -> View:
     """The view of a self-attention. Without padding, packing or bias, kernels need no mask at all."""
     queries, keys = q.positions.shape[1], k.positions.shape[1]
     special = relative is not None or config.alibi or config.sparse is not None
@@ -83,7 +81,7 @@ def _visible(config: StackConfig, q: Layout, k: Layout, same: Tensor | None) -> 
 def _score_bias(
     config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, same: Tensor | None
 ) -> Tensor:
-    parts = []
+    parts: list[Tensor] = []
     if relative is not None:
         parts.append(relative(q.positions, k.positions))
     if config.alibi:

@@ -5,12 +5,13 @@ Letters: B batch, T tokens, S source tokens, M width of the model, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from headway.config import ModelConfig, PatchesConfig, TokensConfig
+from headway.config import ModelConfig
 from headway.errors import DataError
 from headway.model.attention import Backend, Watch
 from headway.model.cache import Cache
@@ -103,13 +104,9 @@ class Model(nn.Module):
             front = self.source(inputs, keep)
         else:
             assert isinstance(self.source, PatchEmbedding)
-            front = self.source(
-                inputs, keep
-            )  # an image has no padding: its mask says which patches are hidden
+            front = self.source(inputs, keep)  # an image has no padding: its mask says which patches are hidden
         layout = front.layout
-        hidden = self.encoder(
-            front.x, layout, again=front.again, backend=backend, watch=_sub(watch, "encoder")
-        )
+        hidden = self.encoder(front.x, layout, again=front.again, backend=backend, watch=_sub(watch, "encoder"))
         return Output(hidden, layout.keep)
 
     def _decode(
@@ -166,7 +163,8 @@ class Model(nn.Module):
 
         Prompts of unequal length are padded on the left: the last column is the one to go on from.
         """
-        return self.lm(self.extend(cache, ids, keep)[:, -1])
+        scores: Tensor = self.lm(self.extend(cache, ids, keep)[:, -1])
+        return scores
 
     def extend(self, cache: Cache, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, M) of the new tokens, read with and added to what the cache holds."""
@@ -177,9 +175,7 @@ class Model(nn.Module):
         marks = cache.keep[:, first : cache.span] if cache.padded else None
         layout = Layout(positions, marks, first)
         front: Embedded = self.target(ids, layout=layout)
-        hidden: Tensor = self.decoder(
-            front.x, layout, again=front.again, memory_keep=cache.memory_keep, cache=cache
-        )
+        hidden: Tensor = self.decoder(front.x, layout, again=front.again, memory_keep=cache.memory_keep, cache=cache)
         cache.advance()
         return hidden
 
@@ -189,18 +185,16 @@ class Model(nn.Module):
         return cache.reorder(rows)
 
     def parameter_count(self) -> int:
-        """Weights, each counted once, without the rows that only round up the tables."""
-        spare = sum(
-            (m.table.num_embeddings - m.config.vocab) * m.table.embedding_dim
-            for m in self.modules()
-            if isinstance(m, TokenEmbedding)
-        )
-        return sum(p.numel() for p in self.parameters()) - spare
+        """Weights, each counted once, without the rows that only round a vocabulary up."""
+        rows = dict(self.vocabulary_rows())
+        return sum(rows.get(p, len(p)) * p[0].numel() for p in self.parameters())
 
-
-def image_size(config: ModelConfig) -> int | None:
-    return config.source.image if isinstance(config.source, PatchesConfig) else None
-
-
-def vocabulary(config: ModelConfig) -> int | None:
-    return config.output_front.vocab if isinstance(config.output_front, TokensConfig) else None
+    def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
+        """Parameters whose first axis is a vocabulary rounded up, with its true size."""
+        for front in (getattr(self, "source", None), getattr(self, "target", None)):
+            if isinstance(front, TokenEmbedding):
+                yield front.table.weight, front.config.vocab
+        if self.config.lm:
+            yield self.lm.output.weight, self.lm.vocab
+            if self.lm.output.bias is not None:
+                yield self.lm.output.bias, self.lm.vocab

@@ -116,17 +116,13 @@ def bigbird_bias(config: SparseConfig, q_pos: Tensor, k_pos: Tensor, length: Ten
     """
     last = (length[:, :, None] - 1) // config.block
     q_block, k_block = q_pos[:, :, None] // config.block, k_pos[:, None, :] // config.block  # B T 1, B 1 S
-    whole = (
-        (length[:, :, None] <= (5 + 2 * config.random) * config.block) | (q_block == 0) | (q_block == last)
-    )
+    whole = (length[:, :, None] <= (5 + 2 * config.random) * config.block) | (q_block == 0) | (q_block == last)
     fixed = (k_block == 0) | (k_block == last) | ((q_block - k_block).abs() <= 1)
     bias = torch.zeros(fixed.shape, device=q_pos.device)
     if config.seed is None:
         bias = bias.masked_fill((k_block == 0) & ~whole, math.log(1 + config.random))
         return bias.masked_fill(~(fixed | whole), -torch.inf)[:, None]
-    return bias.masked_fill(~(fixed | whole | _random_blocks(config, q_block, k_block, last)), -torch.inf)[
-        :, None
-    ]
+    return bias.masked_fill(~(fixed | whole | _random_blocks(config, q_block, k_block, last)), -torch.inf)[:, None]
 
 
 def _random_blocks(config: SparseConfig, q_block: Tensor, k_block: Tensor, last: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from headway.config import Activation, StackConfig
 from headway.model.attention import Attention, Backend, View, Watch
 from headway.model.cache import Cache
 from headway.model.masks import Layout, cross_view, self_view
+from headway.model.norms import make_norm
 from headway.model.positions import RelativeBias, rotary_angles
 
 
@@ -28,42 +29,6 @@ def activation(name: Activation, x: Tensor) -> Tensor:
         "tanh": torch.tanh,
     }
     return table[name](x)
-
-
-class RMSNorm(nn.Module):
-    """x / √(mean x² + eps) · (weight + offset) (Zhang & Sennrich 2019)."""
-
-    def __init__(self, width: int, eps: float, offset: float = 0.0) -> None:
-        super().__init__()
-        self.eps, self.offset = eps, offset
-        self.weight = nn.Parameter(torch.full((width,), 1.0 - offset))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.offset:
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        weight = self.weight.float() + self.offset  # in half precision 1 + w would lose most of w
-        return F.rms_norm(x.float(), weight.shape, weight, self.eps).to(x.dtype)
-
-
-class DynamicTanh(nn.Module):
-    """tanh(alpha · x) · weight + bias: normalises nothing, and serves as well (Zhu et al. 2025)."""
-
-    def __init__(self, width: int, alpha: float = 0.5) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.full((1,), alpha))
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.alpha * x) * self.weight + self.bias
-
-
-def make_norm(config: StackConfig) -> nn.Module:
-    if config.norm == "rmsnorm":
-        return RMSNorm(config.d_model, config.norm_eps, config.norm_offset)
-    if config.norm == "dyt":
-        return DynamicTanh(config.d_model)
-    return nn.LayerNorm(config.d_model, eps=config.norm_eps)
 
 
 class FeedForward(nn.Module):
@@ -142,9 +107,7 @@ class Stack(nn.Module):
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.config = config
-        self.relative = (
-            RelativeBias(config.relative, config.n_heads, config.causal) if config.relative else None
-        )
+        self.relative = RelativeBias(config.relative, config.n_heads, config.causal) if config.relative else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.norm = make_norm(config) if config.final_norm else None
 

@@ -131,9 +131,7 @@ def test_a_tensor_larger_than_a_shard_gets_one_alone(tmp_path: Path) -> None:
 
 
 def test_every_tensor_is_written_on_its_boundary(tmp_path: Path) -> None:
-    write_weights(
-        tmp_path, {"a": torch.ones(3, dtype=torch.uint8), "b": torch.ones(1), "c": torch.ones(1).half()}
-    )
+    write_weights(tmp_path, {"a": torch.ones(3, dtype=torch.uint8), "b": torch.ones(1), "c": torch.ones(1).half()})
     data = (tmp_path / "model.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     begins = {name: json.loads(data[8 : 8 + size])[name]["data_offsets"][0] for name in "abc"}
@@ -331,9 +329,7 @@ def test_a_file_that_goes_away_after_opening(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["pytorch_model.bin", "model.pt", "m.pth", "last.ckpt", "x.pkl", "tf_model.h5", "M.BIN", "q.gguf"]
 )
-def test_other_formats_are_named_and_not_opened(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_formats_are_named_and_not_opened(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / name).write_bytes(pickle.dumps({"a": 1}))
     monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("opened"))
     assert name in refused(tmp_path, "X005")
@@ -646,9 +642,7 @@ def mutate(random_: random.Random, good: bytes) -> bytes:
     if kind == 3:
         return good + random_.randbytes(random_.randint(1, 20))
     if kind == 4:  # the length
-        length = random_.choice(
-            (size + random_.randint(-20, 20), random_.getrandbits(random_.randint(1, 64)))
-        )
+        length = random_.choice((size + random_.randint(-20, 20), random_.getrandbits(random_.randint(1, 64))))
         return length.to_bytes(8, "little") + good[8:]
     if kind == 5:  # header bytes cut out or put in twice, with the length to match
         first, last = sorted(random_.randrange(size) for _ in range(2))
@@ -678,9 +672,7 @@ def mutate(random_: random.Random, good: bytes) -> bytes:
 
 def test_fuzzed_files_are_refused_or_read_right(tmp_path: Path) -> None:
     names = ("float32", "bfloat16", "int64", "bool", "scalar", "empty")
-    write_weights(
-        tmp_path, {name: some_tensors()[name] for name in names}, metadata={"format": "pt", "k": "v"}
-    )
+    write_weights(tmp_path, {name: some_tensors()[name] for name in names}, metadata={"format": "pt", "k": "v"})
     path = tmp_path / "model.safetensors"
     good, random_, read = path.read_bytes(), random.Random(1), 0
     started = time.perf_counter()
@@ -697,9 +689,7 @@ def test_fuzzed_files_are_refused_or_read_right(tmp_path: Path) -> None:
             continue
         read += 1
         size = int.from_bytes(data[:8], "little")
-        header = {
-            key: value for key, value in json.loads(data[8 : 8 + size]).items() if key != "__metadata__"
-        }
+        header = {key: value for key, value in json.loads(data[8 : 8 + size]).items() if key != "__metadata__"}
         assert tensors.keys() == header.keys(), number
         for name, tensor in tensors.items():
             begin, end = (8 + size + offset for offset in header[name]["data_offsets"])
@@ -871,9 +861,7 @@ def test_opening_a_hostile_folder_runs_nothing(tmp_path: Path) -> None:
         for name in ("__init__", "modeling", "torch", "safetensors", "json", "numpy", "sitecustomize"):
             (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w').close()")
         auto = {"AutoModel": "modeling.Model", "AutoConfig": "modeling.Config"}
-        (folder / "config.json").write_text(
-            json.dumps({"auto_map": auto, "model_type": "x", "torch_dtype": "os"})
-        )
+        (folder / "config.json").write_text(json.dumps({"auto_map": auto, "model_type": "x", "torch_dtype": "os"}))
     write_weights(folders[1], {"a": torch.ones(3)}, metadata={"format": "__import__('os').system('false')"})
     (folders[2] / "model.safetensors").write_bytes(pickle.dumps(Bomb(marker)))
     set_index(folders[3], {"weight_map": {"a": "pytorch_model.bin"}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -73,7 +74,11 @@ def test_parameter_free_attention_by_hand() -> None:
     assert torch.allclose(parameter_free_attention(x), expected)
 
 
-@given(st.permutations(range(6)), st.sampled_from(["layernorm", "rmsnorm", "dyt"]), st.sampled_from(["pre", "post"]))
+@given(
+    st.permutations(range(6)),
+    st.sampled_from(["layernorm", "rmsnorm", "dyt"]),
+    st.sampled_from(["pre", "post"]),
+)
 @settings(max_examples=30)
 def test_without_positions_a_stack_is_equivariant(order: list[int], norm: str, at: str) -> None:
     module, x = stack(norm=norm, norm_at=at), torch.randn(1, 6, 16)
@@ -87,7 +92,14 @@ def test_with_positions_it_is_not() -> None:
         assert not torch.allclose(run(module, x)[:, order], run(module, x[:, order]), atol=1e-3)
 
 
-CAUSAL = [{}, {"rope": RopeConfig()}, {"alibi": True}, {"relative": RelativeConfig()}, {"window": 3}, {"n_kv_heads": 1}]
+CAUSAL = [
+    {},
+    {"rope": RopeConfig()},
+    {"alibi": True},
+    {"relative": RelativeConfig()},
+    {"window": 3},
+    {"n_kv_heads": 1},
+]
 
 
 @given(st.integers(1, 7), st.sampled_from(CAUSAL))
@@ -101,7 +113,12 @@ def test_a_later_token_never_changes_an_earlier_output(at: int, fields: dict[str
     assert not torch.allclose(a[:, at:], b[:, at:])
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 1000), st.sampled_from(["none", "linear", "llama3"]))
+@given(
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.integers(0, 1000),
+    st.sampled_from(["none", "linear", "llama3"]),
+)
 def test_rotary_depends_on_the_distance_alone(a: int, b: int, shift: int, scaling: str) -> None:
     config = RopeConfig(scaling=scaling, factor=4.0, original_length=64)  # type: ignore[arg-type]
     q, k = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64).unbind(0)
@@ -203,11 +220,13 @@ def test_post_and_pre_norm_as_written() -> None:
     for at in ("pre", "post"):
         for residual in (True, False):
             module = stack(n_layers=1, norm_at=at, residual=residual, final_norm=False)
-            block = module.blocks[0]
-            view = View()
-            with torch.no_grad():
-                y = x
-                for step, branch in ((block.residual1, lambda t: block.attention(t, view)), (block.residual2, block.ffn)):  # noqa: B023
-                    keep = y if residual else 0
-                    y = keep + branch(step.norm(y)) if at == "pre" else step.norm(keep + branch(y))
-            assert torch.allclose(run(module, x), y, atol=1e-6)
+            assert torch.allclose(run(module, x), by_hand(module.blocks[0], x, at, residual), atol=1e-6)
+
+
+@torch.no_grad()
+def by_hand(block: Any, x: torch.Tensor, at: str, residual: bool) -> torch.Tensor:
+    branches = ((block.residual1, lambda t: block.attention(t, View())), (block.residual2, block.ffn))
+    for step, branch in branches:
+        keep = x if residual else 0
+        x = keep + branch(step.norm(x)) if at == "pre" else step.norm(keep + branch(x))
+    return x

@@ -37,7 +37,9 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
     where = draw(st.sampled_from(["none", "rope", "alibi", "relative", "window", "sparse"]))
     extra: dict[str, Any] = {
         "none": {},
-        "rope": dict(rope=draw(st.sampled_from([RopeConfig(), RopeConfig(scaling="llama3", factor=8.0, original_length=8)]))),
+        "rope": dict(
+            rope=draw(st.sampled_from([RopeConfig(), RopeConfig(scaling="llama3", factor=8.0, original_length=8)]))
+        ),
         "alibi": dict(alibi=True),
         "relative": dict(relative=RelativeConfig(buckets=8, max_distance=6)),
         "window": dict(window=draw(st.integers(1, 5))),
@@ -110,7 +112,12 @@ def models(draw: st.DrawFn) -> ModelConfig:
         images = PatchesConfig(image=8, patch=4, mask_token=draw(st.booleans()))
         return ModelConfig(encoder=draw(stacks(False)), source=images, classify=classify, init=init)
     if kind == "encoder":
-        heads = dict(lm=lm, classify=classify, tag=TagHeadConfig(labels=3), span=SpanHeadConfig(ffn=draw(st.booleans())))
+        heads = dict(
+            lm=lm,
+            classify=classify,
+            tag=TagHeadConfig(labels=3),
+            span=SpanHeadConfig(ffn=draw(st.booleans())),
+        )
         return ModelConfig(encoder=draw(stacks(False)), source=draw(tokens(True)), init=init, **heads)  # type: ignore[arg-type]
     front = FramesConfig(channels=5, positions=PositionConfig(length=16)) if kind == "frames" else draw(tokens())
     shared = kind == "encoder-decoder" and draw(st.booleans())
@@ -224,7 +231,10 @@ def test_weights_start_as_the_papers_say(kind: str) -> None:
     torch.manual_seed(0)
     stack = StackConfig(d_model=256, n_layers=2, n_heads=4, d_ff=1024, causal=True)
     config = ModelConfig(
-        decoder=stack, target=TokensConfig(vocab=500), lm=LMHeadConfig(), init=InitConfig(kind=kind)  # type: ignore[arg-type]
+        decoder=stack,
+        target=TokensConfig(vocab=500),
+        lm=LMHeadConfig(),
+        init=InitConfig(kind=kind),  # type: ignore[arg-type]
     )
     model = Model(config)
     block = model.decoder.blocks[0]

@@ -18,7 +18,13 @@ BERT: dict[str, Any] = dict(
 LLAMA: dict[str, Any] = dict(BERT, num_key_value_heads=2)
 GPT2: dict[str, Any] = dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=64, pad_token_id=PAD)
 DISTIL: dict[str, Any] = dict(
-    vocab_size=VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=64, pad_token_id=PAD
+    vocab_size=VOCAB,
+    dim=32,
+    n_layers=2,
+    n_heads=4,
+    hidden_dim=64,
+    max_position_embeddings=64,
+    pad_token_id=PAD,
 )
 T5: dict[str, Any] = dict(
     vocab_size=VOCAB, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=4, pad_token_id=PAD,
@@ -30,11 +36,17 @@ SEQ2SEQ: dict[str, Any] = dict(
     decoder_start_token_id=PAD, eos_token_id=2, bos_token_id=0, forced_eos_token_id=None,
 )  # fmt: skip
 WHISPER: dict[str, Any] = dict(
-    {k: v for k, v in SEQ2SEQ.items() if k != "max_position_embeddings"}, num_mel_bins=8, max_source_positions=20, max_target_positions=40, suppress_tokens=None,
+    {k: v for k, v in SEQ2SEQ.items() if k != "max_position_embeddings"},
+    num_mel_bins=8, max_source_positions=20, max_target_positions=40, suppress_tokens=None,
     begin_suppress_tokens=None,
 )  # fmt: skip
 VISION: dict[str, Any] = dict(
-    hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=8
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    image_size=32,
+    patch_size=8,
 )
 DINO: dict[str, Any] = {k: v for k, v in VISION.items() if k != "intermediate_size"}
 LABELS: dict[str, Any] = dict(num_labels=3)

@@ -38,7 +38,6 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-
 def changed(config: Any, path: str, fields: dict[str, Any]) -> Any:
     first, _, rest = path.partition(".")
     if not first:
@@ -47,9 +46,7 @@ def changed(config: Any, path: str, fields: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("control", WRONG)
-def test_one_wrong_field_shows(
-    control: str, case: Callable[[str], Case], batch: Callable[..., Batch]
-) -> None:
+def test_one_wrong_field_shows(control: str, case: Callable[[str], Case], batch: Callable[..., Batch]) -> None:
     name, path, fields = WRONG[control]
     this = case(name)
     inputs = batch(this.config, CASES[name][0])

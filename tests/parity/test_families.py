@@ -34,7 +34,13 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     arguments: dict[str, Any] = {field: batch.inputs}
     if batch.keep is not None:
         arguments["attention_mask"] = batch.keep.long()
-        if kind in ("bert", "gpt2", "llama", "gemma", "big_bird"):  # left alone, they count padding as positions
+        if kind in (
+            "bert",
+            "gpt2",
+            "llama",
+            "gemma",
+            "big_bird",
+        ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.keep.cumsum(-1) - 1).clamp(min=0)
     if batch.targets is not None and "Sequence" not in name and "Question" not in name:
         arguments["decoder_input_ids"] = batch.targets

@@ -78,9 +78,7 @@ def _mlm(dense: str, norm: str, bias: str) -> tuple[Tensor, ...]:
     return Tensor("lm.dense", dense), Tensor("lm.norm", norm), Tensor("lm.output.bias", bias)
 
 
-_BERT_MLM = _mlm(
-    "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
-)
+_BERT_MLM = _mlm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
 _LM = {"lm.tied": True, "lm.bias": "trained", "lm.transform": "gelu"}
 _POOLER = Tensor("classify.dense", "{prefix}pooler.dense")
 
@@ -218,9 +216,7 @@ DISTILBERT = Family(
     ),
     heads={
         "DistilBertModel": Head(prefix=""),
-        "DistilBertForMaskedLM": Head(
-            _LM, _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
-        ),
+        "DistilBertForMaskedLM": Head(_LM, _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")),
         "DistilBertForSequenceClassification": Head(
             {**_pool("classify", 2), "classify.dense": "relu"},
             (Tensor("classify.dense", "pre_classifier"), Tensor("classify.output", "classifier")),
@@ -266,7 +262,15 @@ _BIGBIRD_FIELDS = tuple(
 
 BIGBIRD = Family(
     name="big_bird",
-    fields=tuple(Field(f.theirs, f.ours, {"vocab_size": 50358, "max_position_embeddings": 4096}.get(f.theirs, f.default), f.names) for f in _BIGBIRD_FIELDS),
+    fields=tuple(
+        Field(
+            f.theirs,
+            f.ours,
+            {"vocab_size": 50358, "max_position_embeddings": 4096}.get(f.theirs, f.default),
+            f.names,
+        )
+        for f in _BIGBIRD_FIELDS
+    ),
     fixed=_FIXED,
     tensors=(*_EMBED, *_BLOCK),
     heads={

@@ -102,8 +102,12 @@ T5 = Family(
         Field("num_heads", _sides("n_heads"), 8),
         Field("relative_attention_num_buckets", _sides("relative.buckets"), 32),
         Field("relative_attention_max_distance", _sides("relative.max_distance"), 128),
-        Field("dropout_rate", "encoder.dropout decoder.dropout " + " ".join(
-            (_sides("attention_dropout"), _sides("activation_dropout"), "source.dropout target.dropout")), 0.1),
+        Field(
+            "dropout_rate",
+            "encoder.dropout decoder.dropout "
+            + " ".join((_sides("attention_dropout"), _sides("activation_dropout"), "source.dropout target.dropout")),
+            0.1,
+        ),
         Field("layer_norm_epsilon", _sides("norm_eps"), 1e-6),
     ),
     fixed={
@@ -143,7 +147,12 @@ T5 = Family(
     prefix="",
     only={"is_decoder": False},
     unused=(
-        "tie_word_embeddings", "scale_decoder_outputs", "feed_forward_proj", "dense_act_fn", "is_gated_act", "n_positions",
+        "tie_word_embeddings",
+        "scale_decoder_outputs",
+        "feed_forward_proj",
+        "dense_act_fn",
+        "is_gated_act",
+        "n_positions",
     ),
     spare=("embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight", "lm_head.weight"),
     adjust=_t5_adjust,
@@ -194,7 +203,11 @@ _BART_FIXED = {
     "target.kind": "tokens",
 }
 
-_POST_NORM = {f"{side}.{key}": value for side in ("encoder", "decoder") for key, value in (("norm_at", "post"), ("final_norm", False))}
+_POST_NORM = {
+    f"{side}.{key}": value
+    for side in ("encoder", "decoder")
+    for key, value in (("norm_at", "post"), ("final_norm", False))
+}
 
 
 def _bart_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
@@ -205,7 +218,9 @@ def _bart_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]
     if "classify.labels" in flat:
         flat["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
     if theirs.get("normalize_before") or theirs.get("add_final_layer_norm") or theirs.get("add_bias_logits"):
-        raise ConfigError("C022", "config.json: normalize_before, add_final_layer_norm and add_bias_logits are not BART's")
+        raise ConfigError(
+            "C022", "config.json: normalize_before, add_final_layer_norm and add_bias_logits are not BART's"
+        )
 
 
 def _bart_explain(theirs: Config, config: ModelConfig) -> None:
@@ -218,7 +233,14 @@ def _bart_explain(theirs: Config, config: ModelConfig) -> None:
 
 _LOGIT_BIAS = Tensor("lm.output.bias", "final_logits_bias", "lead1")
 _BART_LM = {"lm.tied": True, "lm.bias": "fixed"}
-_UNUSED = ("tie_word_embeddings", "scale_embedding", "is_decoder", "add_cross_attention", "classifier_dropout", "normalize_before")
+_UNUSED = (
+    "tie_word_embeddings",
+    "scale_embedding",
+    "is_decoder",
+    "add_cross_attention",
+    "classifier_dropout",
+    "normalize_before",
+)
 _COPIES = ("embed_tokens.weight", "lm_head.weight", "final_logits_bias")
 
 BART = Family(
@@ -245,9 +267,7 @@ BART = Family(
         *_bart_side("decoder"),
     ),
     heads={
-        "BartForConditionalGeneration": Head(
-            _BART_LM, (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight"))
-        ),
+        "BartForConditionalGeneration": Head(_BART_LM, (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight"))),
         "BartModel": Head(prefix=""),
         "BartForSequenceClassification": Head(
             {"classify.labels": 3, "classify.pool": "last", "classify.dense": "tanh"},
@@ -288,7 +308,11 @@ MARIAN = Family(
         **_BART_FIXED,
         **_POST_NORM,
         "shared_embedding": True,
-        **{f"{s}.positions.{k}": v for s in ("source", "target") for k, v in (("kind", "sinusoidal"), ("layout", "halves"))},
+        **{
+            f"{s}.positions.{k}": v
+            for s in ("source", "target")
+            for k, v in (("kind", "sinusoidal"), ("layout", "halves"))
+        },
     },
     tensors=(
         Tensor("source.table", "shared", when="shared_embedding"),
@@ -337,17 +361,26 @@ WHISPER = Family(
         Tensor("decoder.norm", "decoder.layer_norm"),
     ),
     heads={
-        "WhisperForConditionalGeneration": Head(
-            {"lm.tied": True}, (Tensor("lm.output.weight", "proj_out.weight"),)
-        ),
+        "WhisperForConditionalGeneration": Head({"lm.tied": True}, (Tensor("lm.output.weight", "proj_out.weight"),)),
         "WhisperModel": Head(prefix=""),
     },
     prefix="model.",
     only={"scale_embedding": False, "use_weighted_layer_sum": False},
     unused=(
-        *(f for f in _UNUSED if f != "scale_embedding"), "classifier_proj_size", "apply_spec_augment", "mask_time_prob",
-        "mask_time_length", "mask_time_min_masks", "mask_feature_prob", "mask_feature_length", "mask_feature_min_masks",
-        "median_filter_width", "lang_ids", "use_timestamp", "num_frames", "lang_detection_threshold",
+        *(f for f in _UNUSED if f != "scale_embedding"),
+        "classifier_proj_size",
+        "apply_spec_augment",
+        "mask_time_prob",
+        "mask_time_length",
+        "mask_time_min_masks",
+        "mask_feature_prob",
+        "mask_feature_length",
+        "mask_feature_min_masks",
+        "median_filter_width",
+        "lang_ids",
+        "use_timestamp",
+        "num_frames",
+        "lang_detection_threshold",
     ),
     spare=("proj_out.weight",),
     adjust=None,

@@ -9,12 +9,11 @@ from headway.config import ModelConfig
 from headway.hub.family import Config, Family, Field, Head, Tensor
 from headway.hub.tables.bert import ACTIVATIONS
 
-
 _EMBED = (
-        Tensor("source.first", "embeddings.cls_token", "lead2"),
-        Tensor("source.mask", "embeddings.mask_token", "lead1"),
-        Tensor("source.positions", "embeddings.position_embeddings", "lead1"),
-        Tensor("source.project", "embeddings.patch_embeddings.projection", "patches"),
+    Tensor("source.first", "embeddings.cls_token", "lead2"),
+    Tensor("source.mask", "embeddings.mask_token", "lead1"),
+    Tensor("source.positions", "embeddings.position_embeddings", "lead1"),
+    Tensor("source.project", "embeddings.patch_embeddings.projection", "patches"),
 )
 
 

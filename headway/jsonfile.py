@@ -1,0 +1,87 @@
+"""JSON from strangers: bounded in size and depth, finite numbers, no key twice, errors of one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from headway.errors import ConfigError, NotFoundError
+
+JSON_LIMIT = 64_000_000
+"""Bytes of a file."""
+JSON_VALUES, JSON_DEPTH = 4_000_000, 64
+"""Bounds on what JSON may unfold to: a few bytes of text can cost a hundred of memory."""
+AGAIN = "download or copy it again"
+_brief = reprlib.Repr()
+_brief.maxstring = 100
+
+
+def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
+    """A JSON object such as config.json: bounded in size and depth, finite numbers, no key twice."""
+    if not os.path.isfile(path):
+        raise NotFoundError("F001", f"{show(path)}: no such file")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(limit + 1)
+        if len(raw) > limit:
+            raise ValueError(f"larger than {limit:,} bytes")
+        return parse_object(raw, JSON_VALUES)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except ValueError as error:
+        raise ConfigError("C001", f"{show(path)}: {error}", f"correct it, or {AGAIN}") from None
+
+
+def parse_object(raw: bytes, values: int) -> dict[str, Any]:
+    """A JSON object, or a ValueError of one line."""
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > values:
+        raise ValueError(f"JSON of more than {values:,} values")
+    try:
+        text = raw.decode()  # json would guess UTF-16 and let broken UTF-8 pass
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
+        if re.search(rb"\\u[dD]", raw):  # half a surrogate pair can be neither printed nor saved
+            json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise ValueError(f"not UTF-8: {error.reason} at {error.start:,}") from None
+    except RecursionError:
+        raise ValueError(f"JSON nested deeper than {JSON_DEPTH} levels") from None
+    except ValueError as error:
+        raise ValueError(f"not valid JSON: {str(error).split('; use')[0]}") from None
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    layer: list[Any] = [value]
+    for _ in range(JSON_DEPTH):
+        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
+        layer = [item for item in inner if isinstance(item, dict | list)]
+    if layer:
+        raise ValueError(f"JSON nested deeper than {JSON_DEPTH} levels")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {_brief.repr(key)} twice")
+        found[key] = value
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number
+
+
+def show(path: Path | str) -> str:
+    """On one line, whatever characters the name has."""
+    return str(path) if str(path).isprintable() else ascii(str(path))
+
+
+def unreadable(path: Path, error: OSError) -> NotFoundError:
+    return NotFoundError("F001", f"{show(path)}: cannot be read: {error.strerror or error}")

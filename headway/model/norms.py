@@ -1,0 +1,61 @@
+"""Norms. Each returns the type it was given: under autocast torch would turn the residual stream to float32.
+
+That stream is most of a step's memory traffic. The sums inside a norm are taken in float32 all the same.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config import StackConfig
+
+
+class LayerNorm(nn.Module):
+    """(x - mean) / √(variance + eps) · weight + bias (Ba et al. 2016)."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps).to(x.dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / √(mean x² + eps) · (weight + offset) (Zhang & Sennrich 2019)."""
+
+    def __init__(self, width: int, eps: float, offset: float = 0.0) -> None:
+        super().__init__()
+        self.eps, self.offset = eps, offset
+        self.weight = nn.Parameter(torch.full((width,), 1.0 - offset))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.offset:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps).to(x.dtype)
+        weight = self.weight.float() + self.offset  # in half precision 1 + w would lose most of w
+        return F.rms_norm(x.float(), weight.shape, weight, self.eps).to(x.dtype)
+
+
+class DynamicTanh(nn.Module):
+    """tanh(alpha · x) · weight + bias: normalises nothing, and serves as well (Zhu et al. 2025)."""
+
+    def __init__(self, width: int, alpha: float = 0.5) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((1,), alpha))
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.tanh(self.alpha * x) * self.weight + self.bias).to(x.dtype)
+
+
+def make_norm(config: StackConfig) -> nn.Module:
+    if config.norm == "rmsnorm":
+        return RMSNorm(config.d_model, config.norm_eps, config.norm_offset)
+    if config.norm == "dyt":
+        return DynamicTanh(config.d_model)
+    return LayerNorm(config.d_model, config.norm_eps)
