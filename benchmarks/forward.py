@@ -1,6 +1,8 @@
 """Forward pass on a CPU, headway against transformers (sdpa), the same weights in both.
 
-python benchmarks/forward.py [--rounds 7] [--batch 8] [--length 128] [--dtypes float32,bfloat16]
+python benchmarks/forward.py [--models gpt2,bert] [--rounds 7] [--batch 8] [--length 128] [--dtypes float32,bfloat16]
+
+On a CPU without bfloat16 instructions the second type takes minutes: give it fewer rounds.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ def compare(name: str, dtype: torch.dtype, args: argparse.Namespace) -> None:
         return ours.lm(hidden) if name == "gpt2" else hidden
 
     with torch.inference_mode():
+        # both run here once before they are timed
         gap = float((run_theirs().float() - run_ours().float()).abs().max())
-        times = alternate({"transformers": run_theirs, "headway": run_ours}, args.rounds)
+        times = alternate({"transformers": run_theirs, "headway": run_ours}, args.rounds, warm=0)
     tokens = args.batch * args.length
     emit(
         name=f"{name} forward {args.batch}x{args.length}",
@@ -61,6 +64,7 @@ def compare(name: str, dtype: torch.dtype, args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="gpt2,bert")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
@@ -70,7 +74,7 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     emit(**machine(), transformers=transformers.__version__)
     for dtype in args.dtypes.split(","):
-        for name in ("gpt2", "bert"):
+        for name in args.models.split(","):
             compare(name, getattr(torch, dtype), args)
 
 

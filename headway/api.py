@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.hub.download import resolve
-from headway.hub.folder import load_model, save_model
+from headway.hub.folder import check_memory, load_model, save_model
 from headway.inspection.selfcheck import Row, selfcheck
 from headway.model.heads import pool
 from headway.model.model import Model
@@ -61,11 +62,13 @@ def load(
 ) -> Bundle:
     """A model by folder, hub id (`org/name[@revision]`) or preset name; a preset starts from random weights."""
     name = str(what)
-    if name in PRESETS and not Path(name).is_dir():
+    if name in PRESETS and not os.path.isdir(name):
+        with torch.device("meta"):
+            check_memory(4 * Model(preset(name)).parameter_count())  # weights start as float32
         torch.manual_seed(seed)
         model = Model(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
-    if "/" not in name and not Path(name).is_dir() and (close := nearest(name, PRESETS)):
+    if "/" not in name and not os.path.isdir(name) and (close := nearest(name, PRESETS)):
         raise NotFoundError("F001", f"no such model: {name}{close}", "give a folder, org/name[@revision] or a preset")
     folder = resolve(name)
     model = load_model(folder, dtype, device)

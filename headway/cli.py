@@ -146,9 +146,11 @@ def _load(model: str, device: str, dtype: str, quiet: bool) -> Any:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.device(device)
-    except RuntimeError:
-        raise UsageError("U001", f"--device {device}", "one of auto, cpu, cuda, cuda:N, mps") from None
+        known = torch.empty(0, device=device).device.type in ("cpu", "cuda", "mps")
+    except (RuntimeError, AssertionError):  # torch asserts that it was built for the device
+        known = False
+    if not known:
+        raise UsageError("U001", f"--device {device} is not here", "one of auto, cpu, cuda, cuda:N, mps")
     return load(model, dtype=None if dtype == "auto" else getattr(torch, dtype), device=device)
 
 
@@ -188,7 +190,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command; every error ends as one screen and its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments or bool(os.environ.get("HEADWAY_DEBUG"))
-    arguments = [a for a in arguments if a != "--debug"]
+    arguments = [a for a in arguments if a != "--debug"] or ["--help"]
     try:
         code = app(arguments, standalone_mode=False)
     except HeadwayError as error:

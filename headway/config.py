@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,6 +29,15 @@ class RopeConfig:
     original_length: int = 8192
     """llama3: the context of the model before it was stretched."""
 
+    def __post_init__(self) -> None:
+        _between("theta", self.theta, 1.0, 1e12)
+        _between("factor", self.factor, 1e-6, 1e6)
+        _between("original_length", self.original_length, 1, MAX_LENGTH)
+        _between("low_factor", self.low_factor, 0.0, 1e6)
+        _between("high_factor", self.high_factor, 0.0, 1e6)
+        if self.scaling == "llama3" and self.low_factor >= self.high_factor:
+            raise _conflict("low_factor", self.low_factor, "high_factor", self.high_factor, "must be above it")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeConfig:
@@ -37,6 +45,10 @@ class RelativeConfig:
 
     buckets: int = 32
     max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        _between("buckets", self.buckets, 4, MAX_WIDTH)
+        _between("max_distance", self.max_distance, 1, MAX_LENGTH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +60,10 @@ class SparseConfig:
     """Random key blocks per query block."""
     seed: int | None = None
     """None puts every random block on block 0, which then counts more than once: what `transformers` evaluates."""
+
+    def __post_init__(self) -> None:
+        _between("block", self.block, 1, MAX_LENGTH)
+        _between("random", self.random, 0, MAX_LENGTH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,25 +120,31 @@ class StackConfig:
         _between("n_layers", self.n_layers, 0, MAX_LAYERS)
         _between("n_heads", self.n_heads, 1, self.d_model)
         _between("d_ff", self.d_ff, 1, MAX_WIDTH * 8)
-        _between("kv_heads", self.kv_heads, 1, self.n_heads)
+        _between("n_kv_heads", self.kv_heads, 1, self.n_heads)
         _between("norm_eps", self.norm_eps, 0.0, 1.0)
+        for name in ("norm_offset", "layer_scale", "scale"):
+            if (value := getattr(self, name)) is not None:
+                _between(name, value, -1e6, 1e6)
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             _between(name, getattr(self, name), 0.0, 1.0)
         if self.d_head is None and self.d_model % self.n_heads:
             raise _conflict("d_model", self.d_model, "n_heads", self.n_heads, "must divide it")
         if self.n_heads % self.kv_heads:
             raise _conflict("n_heads", self.n_heads, "n_kv_heads", self.kv_heads, "must divide it")
-        _between("head_width", self.head_width, 1, MAX_WIDTH)
+        _between("d_head", self.head_width, 1, MAX_WIDTH)
         if self.rope and self.head_width % 2:
             raise _conflict("d_head", self.head_width, "rope", self.rope.theta, "needs an even width")
         if self.window is not None:
             _between("window", self.window, 1, MAX_LENGTH)
         if self.sparse and self.causal:
             raise _conflict("sparse", "set", "causal", True, "BigBird's pattern looks both ways")
+        if self.relative and self.relative.max_distance <= self.relative.buckets // (2 if self.causal else 4):
+            far, count = self.relative.max_distance, self.relative.buckets
+            raise _conflict("relative.max_distance", far, "relative.buckets", count, "near ones have a bucket each")
 
     @property
     def head_width(self) -> int:
-        return self.d_head or self.d_model // self.n_heads
+        return self.d_model // self.n_heads if self.d_head is None else self.d_head
 
     @property
     def kv_heads(self) -> int:
@@ -166,6 +188,8 @@ class TokensConfig:
     def __post_init__(self) -> None:
         _between("vocab", self.vocab, 1, MAX_VOCAB)
         _between("segments", self.segments, 0, MAX_VOCAB)
+        _between("scale", self.scale, -1e6, 1e6)
+        _between("norm_eps", self.norm_eps, 0.0, 1.0)
         _between("dropout", self.dropout, 0.0, 1.0)
 
 
@@ -185,6 +209,7 @@ class PatchesConfig:
         _between("image", self.image, 1, 1 << 14)
         _between("patch", self.patch, 1, self.image)
         _between("channels", self.channels, 1, 1 << 12)
+        _between("dropout", self.dropout, 0.0, 1.0)
 
     @property
     def count(self) -> int:
@@ -202,6 +227,7 @@ class FramesConfig:
 
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, 1 << 12)
+        _between("dropout", self.dropout, 0.0, 1.0)
 
 
 FrontConfig = TokensConfig | PatchesConfig | FramesConfig
@@ -220,6 +246,9 @@ class LMHeadConfig:
     scale: float = 1.0
     """T5 1.0 multiplies the hidden states by d_model^-1/2 before its tied matrix."""
 
+    def __post_init__(self) -> None:
+        _between("scale", self.scale, -1e6, 1e6)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyHeadConfig:
@@ -235,6 +264,7 @@ class ClassifyHeadConfig:
 
     def __post_init__(self) -> None:
         _between("labels", self.labels, 0, MAX_VOCAB)
+        _between("dropout", self.dropout, 0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +276,7 @@ class TagHeadConfig:
 
     def __post_init__(self) -> None:
         _between("labels", self.labels, 1, MAX_VOCAB)
+        _between("dropout", self.dropout, 0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +304,9 @@ class InitConfig:
 
     kind: Literal["normal", "residual", "xavier", "t5"] = "normal"
     std: float = 0.02
+
+    def __post_init__(self) -> None:
+        _between("std", self.std, 0.0, 1e3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,8 +386,9 @@ class ModelConfig:
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
-        raise ConfigError("C003", f"{name} = {value} is outside {low} … {high}")
+    if not low <= value <= high:  # a NaN is outside any range
+        text = str(value)
+        raise ConfigError("C003", f"{name} = {text if len(text) <= 60 else text[:57] + '…'} is outside {low} … {high}")
 
 
 def _conflict(a: str, a_value: object, b: str, b_value: object, rule: str) -> ConfigError:

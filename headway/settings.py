@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -26,7 +27,8 @@ def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = 
     hints = typing.get_type_hints(cls)
     for key in data:
         if key not in known:
-            raise ConfigError("C014", f'unknown setting "{_join(where, key)}"{_line(source, key)}{nearest(key, known)}')
+            name = short(_join(where, key))
+            raise ConfigError("C014", f"unknown setting {name}{_line(source, key)}{nearest(key, known)}")
     values = {k: _convert(hints[k], v, _join(where, k), source) for k, v in data.items()}
     for name, f in known.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
@@ -43,7 +45,7 @@ def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
         if value in args and type(value) in {type(a) for a in args}:
             return value
         choices = ", ".join(repr(a) for a in args)
-        raise ConfigError("C003", f"{where} = {value!r}{_line(source, where)} is not one of {choices}")
+        raise ConfigError("C003", f"{where} = {short(value)}{_line(source, where)} is not one of {choices}")
     if dataclasses.is_dataclass(hint):
         if type(value) is hint:
             return value
@@ -52,22 +54,25 @@ def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
     elif origin is tuple and isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_convert(args[0], v, where, source) for v in value)
     elif hint is float and type(value) in (int, float):
+        if not abs(value) <= sys.float_info.max:  # a NaN fails it too
+            raise ConfigError("C003", f"{where} = {short(value)}{_line(source, where)} is not a finite number")
         return float(value)
     elif type(value) is hint:
         return value
-    raise ConfigError("C002", f"{where} = {_short(value)}{_line(source, where)} should be {_type_name(hint)}")
+    raise ConfigError("C002", f"{where} = {short(value)}{_line(source, where)} should be {_type_name(hint)}")
 
 
 def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -> Any:
     if value is None and type(None) in args:
         return None
     options = [a for a in args if a is not type(None)]
-    if isinstance(value, Mapping) and len(options) > 1:  # front ends say which they are
-        by_kind = {dataclasses.fields(o)[0].default: o for o in options}
-        if value.get("kind") not in by_kind:
+    tables = [a for a in options if dataclasses.is_dataclass(a)]
+    if isinstance(value, Mapping) and len(tables) > 1:  # front ends say which they are
+        kind, by_kind = value.get("kind"), {dataclasses.fields(t)[0].default: t for t in tables}
+        if not isinstance(kind, str) or kind not in by_kind:
             kinds = ", ".join(repr(k) for k in by_kind)
-            raise ConfigError("C003", f"{where}.kind = {value.get('kind')!r} is not one of {kinds}")
-        return build(by_kind[value["kind"]], value, where, source)
+            raise ConfigError("C003", f"{where}.kind = {short(kind)} is not one of {kinds}")
+        return build(typing.cast(type, by_kind[kind]), value, where, source)
     for option in options[:-1]:
         try:
             return _convert(option, value, where, source)
@@ -164,7 +169,8 @@ def _line(source: str, path: str) -> str:
     return ""
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value on one line of a message, whatever it is."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 

@@ -13,6 +13,10 @@ from headway.config import ModelConfig, StackConfig
 from headway.errors import DamagedError
 from headway.hub.family import Family, prefix_of, tensors_of
 from headway.model.model import Model
+from headway.settings import short
+
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+"""Types of number a model computes with; others are of quantised files, which need their own scales."""
 
 
 class Source(Protocol):
@@ -21,6 +25,7 @@ class Source(Protocol):
     @property
     def names(self) -> list[str]: ...
     def shape(self, name: str) -> tuple[int, ...]: ...
+    def dtype(self, name: str) -> str: ...
     def read(self, name: str) -> Tensor: ...
 
 
@@ -131,9 +136,11 @@ def _check(piece: Piece, stored: list[tuple[int, ...]], source: Source, by_name:
             continue
         if name not in by_name:
             raise DamagedError("X002", f'tensor "{name}" is missing ({len(by_name)} tensors are there)')
-        found = source.shape(by_name[name])
+        found, kind = source.shape(by_name[name]), source.dtype(by_name[name])
         if found != stored[i]:
-            raise DamagedError("X003", f'tensor "{name}" has shape {found}, config.json asks for {stored[i]}')
+            raise DamagedError("X003", f'tensor "{name}" has shape {short(found)}, config.json asks for {stored[i]}')
+        if kind not in FLOATS:
+            raise DamagedError("X001", f'tensor "{name}" is of {kind}; headway reads {", ".join(FLOATS)}')
 
 
 def _read(piece: Piece, i: int, parameter: Tensor, source: Source, by_name: Mapping[str, str]) -> Tensor:
@@ -185,7 +192,7 @@ def _refuse_strangers(
         if name not in wanted and not spare and name.rpartition(".")[0] not in heads and name not in heads:
             raise DamagedError(
                 "X004",
-                f'tensor "{by_name[name]}" belongs to nothing in config.json',
+                f"tensor {short(by_name[name])} belongs to nothing in config.json",
                 "the weights and config.json may be of two different models",
             )
 

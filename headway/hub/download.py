@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -14,11 +15,11 @@ FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 def resolve(what: str) -> Path:
     """The folder that a path or hub id stands for. A folder that exists wins; `hf://` always means the hub."""
-    path = Path(what).expanduser()
-    if not what.startswith("hf://") and path.is_dir():
-        return path
+    path = os.path.expanduser(what)
+    if not what.startswith("hf://") and os.path.isdir(path):
+        return Path(path)
     match = HUB_ID.fullmatch(what)
-    if match is None or what.startswith(("./", "../", "/")):
+    if match is None or ".." in what or "--" in match["id"]:  # no hub id has either, and both have other meanings
         raise NotFoundError("F001", f"no such model: {what}", "give a folder, org/name[@revision], or a preset")
     return fetch(match["id"], match["revision"])
 
@@ -31,6 +32,8 @@ def fetch(hub_id: str, revision: str | None = None) -> Path:
     asked = f"{hub_id}@{revision}" if revision else hub_id
     try:
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=FILES))
+    except hub.HFValidationError as error:
+        raise NotFoundError("F001", f"{asked} is no hub id: {str(error).splitlines()[0]}") from None
     except hub.RevisionNotFoundError:
         raise NotFoundError("F001", f"{hub_id} has no revision {revision!r} on the hub") from None
     except hub.GatedRepoError:

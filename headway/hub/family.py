@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.config import ModelConfig
+from headway.config import MAX_LENGTH, ModelConfig
 from headway.errors import ConfigError, nearest
-from headway.settings import build
+from headway.settings import build, short
 
 REQUIRED = object()
 
@@ -38,7 +38,7 @@ class Field:
             return value
         if not isinstance(value, str | int | float | None) or value not in self.names:
             known = ", ".join(repr(k) for k in self.names)
-            raise ConfigError("C022", f"config.json: {self.theirs} = {value!r}; headway knows {known}")
+            raise ConfigError("C022", f"config.json: {self.theirs} = {short(value)}; headway knows {known}")
         return self.names[value]
 
     def write(self, value: Any) -> Any:
@@ -135,7 +135,7 @@ def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str
     """A config.json's content as a ModelConfig; refuses what headway cannot compute."""
     refuse_code(theirs)
     _refuse_unknown(family, theirs)
-    head = _head(family, theirs)
+    head = family.heads[architecture_in(family, theirs)]
     flat: Config = {**_special(theirs), **family.fixed}
     for entry in family.fields:
         value = entry.read(theirs)
@@ -214,7 +214,7 @@ def refuse_code(theirs: Mapping[str, Any]) -> None:
         if key.startswith(CODE_FIELDS) and not isinstance(value, bool | None):
             raise ConfigError(
                 "C023",
-                f'config.json: field "{key}" names code, which headway never runs',
+                f"config.json: field {short(key)} names code, which headway never runs",
                 "remove the field if the model is of a family headway knows",
             )
 
@@ -225,23 +225,32 @@ def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
         if key in family.only and value not in (family.only[key], None):
             raise ConfigError(
                 "C022",
-                f"config.json: {key} = {value!r}; headway computes {family.name} with {family.only[key]!r}",
+                f"config.json: {key} = {short(value)}; headway computes {family.name} with {family.only[key]!r}",
             )
         if key not in known and value not in (None, False, 0, "", [], {}):
             raise ConfigError(
                 "C021",
-                f'config.json: unknown field "{key}" = {value!r} for {family.name}{nearest(key, known)}',
+                f"config.json: unknown field {short(key)} = {short(value)} for {family.name}{nearest(key, known)}",
                 "it may change what the model computes; remove it from config.json if you know that it does not",
             )
 
 
-def _head(family: Family, theirs: Mapping[str, Any]) -> Head:
+def architecture_in(family: Family, theirs: Mapping[str, Any]) -> str:
+    """The first of `architectures`; a family's usual one where the file does not say."""
     listed = theirs.get("architectures") or [next(iter(family.heads))]
-    name = listed[0] if isinstance(listed, list) and listed else listed
-    if name not in family.heads:
+    name = listed[0] if isinstance(listed, list) else listed
+    if not isinstance(name, str) or name not in family.heads:
         known = ", ".join(family.heads)
-        raise ConfigError("C024", f"config.json: architecture {name!r}; for {family.name} headway knows {known}")
-    return family.heads[name]
+        raise ConfigError("C024", f"config.json: architecture {short(name)}; for {family.name} headway knows {known}")
+    return name
+
+
+def size_in(flat: Config, path: str) -> int:
+    """A size that other settings are computed from, checked before they are."""
+    size = flat[path]
+    if type(size) is not int or not 0 < size <= MAX_LENGTH:
+        raise ConfigError("C003", f"config.json: {path} = {short(size)} is outside 1 … {MAX_LENGTH}")
+    return size
 
 
 def _special(theirs: Mapping[str, Any]) -> Config:
@@ -263,7 +272,7 @@ def _label_names(theirs: Mapping[str, Any]) -> list[str]:
             raise ConfigError("C002", "config.json: the keys of id2label should be numbers") from None
     count = theirs.get("num_labels", 2)
     if type(count) is not int or not 0 <= count <= 1 << 20:
-        raise ConfigError("C003", f"config.json: num_labels = {count!r}")
+        raise ConfigError("C003", f"config.json: num_labels = {short(count)}")
     return [f"LABEL_{i}" for i in range(count)]
 
 

@@ -16,12 +16,12 @@ from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
-from headway.hub.family import Family, read_config, refuse_code, write_config
+from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
 from headway.hub.tables import FAMILIES
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
 from headway.model.model import Model
-from headway.settings import build, to_dict
+from headway.settings import build, short, to_dict
 
 CONFIG_LIMIT = 1_000_000
 """Bytes of a config.json: thousands of label names fit, a hostile one stays small in memory."""
@@ -51,11 +51,10 @@ def open_folder(folder: Path) -> Opened:
         return Opened(build(ModelConfig, _own(theirs)), None, OWN, weights)
     if not isinstance(kind, str) or kind not in FAMILIES:
         hint = nearest(str(kind), FAMILIES)
-        raise ConfigError("C020", f"config.json: model_type {kind!r}; headway knows {', '.join(FAMILIES)}{hint}")
+        raise ConfigError("C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     config = read_config(family, theirs, weights.names)
-    listed = theirs.get("architectures") or [next(iter(family.heads))]
-    return Opened(config, family, str(listed[0]), weights)
+    return Opened(config, family, architecture_in(family, theirs), weights)
 
 
 def _own(theirs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -68,7 +67,7 @@ def _own(theirs: Mapping[str, Any]) -> Mapping[str, Any]:
 def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
     """The model of a folder, in evaluation mode; weights keep the type of the file unless `dtype` is given."""
     opened = open_folder(folder)
-    _check_memory(opened, dtype)
+    check_memory(opened.weights.total_bytes * (2 if dtype == torch.float32 else 1))
     with torch.device("meta"):
         model = Model(opened.config)
     load_tensors(model, opened.family, opened.architecture, opened.weights)
@@ -76,11 +75,11 @@ def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | tor
     return model.to(device=device, dtype=dtype or (stored if stored.is_floating_point else None)).eval()
 
 
-def _check_memory(opened: Opened, dtype: torch.dtype | None) -> None:
+def check_memory(need: int) -> None:
+    """Refuse a model of so many bytes before it makes the machine swap."""
     if not hasattr(os, "sysconf"):
         return
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    need = opened.weights.total_bytes * (2 if dtype == torch.float32 else 1)
     if need > total:
         raise MemoryOrDiskError(
             "M001", f"the weights need {need / 1e9:.1f} GB, this machine has {total / 1e9:.1f} GB of memory"
@@ -96,8 +95,8 @@ def load_folder_tokenizer(folder: Path) -> Tokenizer | None:
 
 def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -> Path:
     """Write a folder that `transformers` opens where it knows the family, complete or not at all."""
-    if folder.exists() and any(folder.iterdir()):
-        raise NotFoundError("F004", f"{folder} already exists and is not empty", "choose another folder")
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise NotFoundError("F004", f"{folder} already exists and is not an empty folder", "choose another folder")
     family, theirs = describe(model)
     theirs["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headway.config import ModelConfig
 from headway.errors import DataError
-from headway.model.attention import Backend, Watch
+from headway.model.attention import Attention, Backend, Watch
 from headway.model.cache import Cache
 from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenEmbedding, make_front
 from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
@@ -185,9 +185,10 @@ class Model(nn.Module):
         return cache.reorder(rows)
 
     def parameter_count(self) -> int:
-        """Weights, each counted once, without the rows that only round a vocabulary up."""
+        """Weights, each counted once, without the rows that only round a vocabulary up and biases held at zero."""
         rows = dict(self.vocabulary_rows())
-        return sum(rows.get(p, len(p)) * p[0].numel() for p in self.parameters())
+        silent = sum(m.groups * m.width for m in self.modules() if isinstance(m, Attention) and not m.key_bias)
+        return sum(rows.get(p, len(p)) * p[0].numel() for p in self.parameters()) - silent
 
     def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
         """Parameters whose first axis is a vocabulary rounded up, with its true size."""

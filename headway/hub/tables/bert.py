@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from headway.config import ModelConfig
-from headway.hub.family import Config, Family, Field, Head, Tensor
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -141,7 +141,7 @@ def _roberta_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[s
     """Positions start after the padding id, and the table is that much longer than any text (Liu et al. 2019)."""
     pad = theirs.get("pad_token_id", 1)
     flat["source.positions.offset"] = (pad if isinstance(pad, int) else 0) + 1
-    flat["source.positions.length"] -= flat["source.positions.offset"]
+    flat["source.positions.length"] = size_in(flat, "source.positions.length") - flat["source.positions.offset"]
     _bert_adjust(flat, theirs, names)
 
 
@@ -239,7 +239,7 @@ def _bigbird_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[s
         flat["encoder.sparse.block"] = theirs.get("block_size", 64)
         flat["encoder.sparse.random"] = theirs.get("num_random_blocks", 3)
     if theirs.get("rescale_embeddings"):
-        flat["source.scale"] = float(flat["encoder.d_model"]) ** 0.5
+        flat["source.scale"] = size_in(flat, "encoder.d_model") ** 0.5
     _bert_adjust(flat, theirs, names)
     if flat.get("classify.labels"):
         flat["classify.dense"] = flat["encoder.activation"]

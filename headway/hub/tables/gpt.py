@@ -7,8 +7,9 @@ from typing import Any
 
 from headway.config import ModelConfig
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
 from headway.hub.tables.bert import ACTIVATIONS
+from headway.settings import short
 
 _LM = Head({"lm.tied": True}, (Tensor("lm.output.weight", "lm_head.weight"),))
 _BARE = Head(prefix="")
@@ -154,7 +155,7 @@ def _rope(flat: Config, theirs: Mapping[str, Any]) -> None:
     if kind == "default":
         return
     if kind not in ("linear", "llama3"):
-        raise ConfigError("C022", f"config.json: rope type {kind!r}; headway knows default, linear, llama3")
+        raise ConfigError("C022", f"config.json: rope type {short(kind)}; headway knows default, linear, llama3")
     flat["decoder.rope.scaling"] = kind
     names = {"factor": "factor"}
     if kind == "llama3":
@@ -223,7 +224,7 @@ LLAMA = Family(
 
 def _gemma_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     _rope(flat, theirs)
-    flat["target.scale"] = float(flat["decoder.d_model"]) ** 0.5
+    flat["target.scale"] = size_in(flat, "decoder.d_model") ** 0.5
     chosen = theirs.get("hidden_activation")
     if chosen is not None:  # overrides hidden_act, which early files got wrong
         flat["decoder.activation"] = Field("hidden_activation", "", chosen, ACTIVATIONS).read(theirs)

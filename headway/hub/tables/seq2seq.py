@@ -7,7 +7,8 @@ from typing import Any
 
 from headway.config import ModelConfig
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
+from headway.settings import short
 from headway.hub.tables.bert import ACTIVATIONS
 
 # --------------------------------------------------------------------------- T5
@@ -40,7 +41,7 @@ def _t5_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) 
     gate, _, act = proj.rpartition("-")
     act = "gelu_new" if proj == "gated-gelu" else act
     if gate not in ("", "gated") or act not in ACTIVATIONS:
-        raise ConfigError("C022", f"config.json: feed_forward_proj = {proj!r}")
+        raise ConfigError("C022", f"config.json: feed_forward_proj = {short(proj)}")
     scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings", True) is not False)
     for side in ("encoder", "decoder"):
         flat[f"{side}.gated"], flat[f"{side}.activation"] = gate == "gated", ACTIVATIONS[act]
@@ -48,7 +49,7 @@ def _t5_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) 
         flat["decoder.n_layers"] = flat["encoder.n_layers"]
     if "lm.tied" in flat:  # 1.0 ties and scales; 1.1 does neither, and its file says so
         flat["lm.tied"] = "lm_head.weight" not in names
-        flat["lm.scale"] = float(flat["decoder.d_model"]) ** -0.5 if scaled else 1.0
+        flat["lm.scale"] = size_in(flat, "decoder.d_model") ** -0.5 if scaled else 1.0
     if "classify.labels" in flat:
         flat["classify.dropout"] = theirs.get("classifier_dropout", 0.0)
     if "tag.labels" in flat:
@@ -212,7 +213,7 @@ _POST_NORM = {
 
 def _bart_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if theirs.get("scale_embedding"):
-        flat["source.scale"] = flat["target.scale"] = float(flat["encoder.d_model"]) ** 0.5
+        flat["source.scale"] = flat["target.scale"] = size_in(flat, "encoder.d_model") ** 0.5
     if "lm.tied" in flat:
         flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
     if "classify.labels" in flat:

@@ -6,8 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from headway.config import ModelConfig
-from headway.hub.family import Config, Family, Field, Head, Tensor
+from headway.errors import ConfigError
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
 from headway.hub.tables.bert import ACTIVATIONS
+from headway.settings import short
 
 _EMBED = (
     Tensor("source.first", "embeddings.cls_token", "lead2"),
@@ -83,7 +85,10 @@ VIT = Family(
 
 
 def _dino_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    width = int(flat["encoder.d_model"] * theirs.get("mlp_ratio", 4))
+    ratio = theirs.get("mlp_ratio", 4)
+    if type(ratio) not in (int, float) or not 0 < ratio <= 64:
+        raise ConfigError("C003", f"config.json: mlp_ratio = {short(ratio)} is outside 0 … 64")
+    width = int(size_in(flat, "encoder.d_model") * ratio)
     flat["encoder.d_ff"] = width
     if theirs.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to eights
         flat["encoder.d_ff"] = (int(width * 2 / 3) + 7) // 8 * 8
