@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_model, save_model
+from headway.inspection.maps import attention_maps
 from headway.inspection.selfcheck import Row, selfcheck
 from headway.model.heads import pool
 from headway.model.model import Model
@@ -41,6 +42,17 @@ class Bundle:
     def save(self, folder: str | Path) -> Path:
         """Write a folder in the Hugging Face layout."""
         return save_model(self.model, Path(folder), self.tokenizer)
+
+    def attention(
+        self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    ) -> tuple[list[str], dict[str, Tensor]]:
+        """The pieces of a text, and who of them looks at whom: weights (1, heads, queries, keys) by layer."""
+        if self.tokenizer is None or self.config.kind == "encoder-decoder":
+            raise DataError("D001", f"{self.name} does not read a single text")
+        ids = self.tokenizer.encode(text).ids
+        device = next(self.model.parameters()).device
+        maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
+        return self.tokenizer.pieces(ids), maps
 
     @torch.no_grad()
     def embed(self, texts: list[str]) -> Tensor:

@@ -379,10 +379,14 @@ class ModelConfig:
     @property
     def max_length(self) -> int | None:
         """Longest sequence the output stack can take; None when nothing limits it."""
-        front = self.output_front
-        if isinstance(front, PatchesConfig):
-            return front.count + 1
-        return front.positions.length if front.positions.kind == "learned" else None
+        return longest(self.output_front)
+
+
+def longest(front: FrontConfig) -> int | None:
+    """Most positions a front end knows; None when nothing limits them."""
+    if isinstance(front, PatchesConfig):
+        return front.count + 1
+    return front.positions.length if front.positions.kind == "learned" else None
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

@@ -27,8 +27,8 @@ def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = 
     hints = typing.get_type_hints(cls)
     for key in data:
         if key not in known:
-            name = short(_join(where, key))
-            raise ConfigError("C014", f"unknown setting {name}{_line(source, key)}{nearest(key, known)}")
+            path = _join(where, key)
+            raise ConfigError("C014", f"unknown setting {short(path)}{_line(source, path)}{nearest(key, known)}")
     values = {k: _convert(hints[k], v, _join(where, k), source) for k, v in data.items()}
     for name, f in known.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
@@ -71,7 +71,9 @@ def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -
         kind, by_kind = value.get("kind"), {dataclasses.fields(t)[0].default: t for t in tables}
         if not isinstance(kind, str) or kind not in by_kind:
             kinds = ", ".join(repr(k) for k in by_kind)
-            raise ConfigError("C003", f"{where}.kind = {short(kind)} is not one of {kinds}")
+            raise ConfigError(
+                "C003", f"{where}.kind = {short(kind)}{_line(source, f'{where}.kind')} is not one of {kinds}"
+            )
         return build(typing.cast(type, by_kind[kind]), value, where, source)
     for option in options[:-1]:
         try:
@@ -100,13 +102,15 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         return tomllib.loads(text), text
     except FileNotFoundError:
         raise NotFoundError("F001", f"no such file: {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise NotFoundError("F001", f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
         raise ConfigError("C001", f"{path} is not valid TOML: {error}") from None
 
 
 def to_toml(data: Mapping[str, Any], where: str = "") -> str:
     """TOML text of nested plain values: simple keys first, then one table per sub-mapping."""
-    lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in data.items() if not isinstance(v, Mapping)]
+    lines = [f"{k} = {_text(v)}" for k, v in data.items() if not isinstance(v, Mapping)]
     for key, value in data.items():
         if isinstance(value, Mapping):
             path = _join(where, key)
@@ -115,19 +119,23 @@ def to_toml(data: Mapping[str, Any], where: str = "") -> str:
     return "\n".join(lines).strip("\n") + ("\n" if not where else "")
 
 
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character JSON may leave as it is
+
+
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     """`a.b=1` words into nested values. A value is read as TOML, and as plain text where it is none."""
     result: dict[str, Any] = {}
     for item in items:
         key, equals, raw = item.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*", key):
-            raise ConfigError("C001", f'"{item}" is not of the form key=value')
+            raise ConfigError("C001", f"{short(item)} is not of the form key=value")
         node = result
         *parents, last = key.split(".")
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise ConfigError("C004", f'"{item}" sets a part of something already set to a plain value')
+                raise ConfigError("C004", f"{short(item)} sets a part of something already set to a plain value")
         node[last] = _scalar(raw)
     return result
 
@@ -135,7 +143,7 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
 def _scalar(raw: str) -> Any:
     try:
         return tomllib.loads(f"x = {raw}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return raw
 
 
@@ -162,11 +170,18 @@ def _join(where: str, key: str) -> str:
 
 
 def _line(source: str, path: str) -> str:
-    key = re.escape(path.rpartition(".")[2])
-    for number, line in enumerate(source.splitlines(), 1):
-        if re.match(rf"\s*(\[.*\b{key}\]|\"?{key}\"?\s*=)", line):
-            return f" (line {number})"
-    return ""
+    """Where a TOML text has a setting, or else the nearest table around it."""
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(source.split("\n"), 1):
+        if found := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            table = found[1].replace('"', "")
+            lines.setdefault(table, number)
+        elif found := re.match(r"\s*([\w.\"-]+)\s*=", line):
+            lines.setdefault(_join(table, found[1].replace('"', "")), number)
+    while path and path not in lines:
+        path = path.rpartition(".")[0]
+    return f" (line {lines[path]})" if path else ""
 
 
 def short(value: Any) -> str:

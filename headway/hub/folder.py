@@ -51,7 +51,9 @@ def open_folder(folder: Path) -> Opened:
         return Opened(build(ModelConfig, _own(theirs)), None, OWN, weights)
     if not isinstance(kind, str) or kind not in FAMILIES:
         hint = nearest(str(kind), FAMILIES)
-        raise ConfigError("C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}")
+        raise ConfigError(
+            "C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}"
+        )
     family = FAMILIES[kind]
     config = read_config(family, theirs, weights.names)
     return Opened(config, family, architecture_in(family, theirs), weights)

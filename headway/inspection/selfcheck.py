@@ -11,16 +11,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headway.config import FramesConfig, PatchesConfig, TokensConfig
+from headway.config import FramesConfig, ModelConfig, PatchesConfig, TokensConfig, longest
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
+from headway.model.cache import Cache
 from headway.model.model import Model, Output
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Largest difference allowed, relative to the largest score (or to 1, if that is larger)."""
 
-LENGTHS = (5, 11, 8)
+LENGTHS = (5, 37, 22)
+"""Of the sequences tried: longer than T5's exact buckets, and unequal."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,7 @@ class _Proof:
         self.generator = torch.Generator().manual_seed(seed)
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
-        limit = self.config.max_length or max(LENGTHS)
-        self.lengths = [min(n, limit) for n in LENGTHS]
+        self.lengths = _lengths(self.config)
         self.inputs = [self._input(n) for n in self.lengths]
         self.targets = [self._tokens(n, self.config.target) for n in reversed(self.lengths)]
         self.alone = [self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)]
@@ -184,7 +185,7 @@ class _Proof:
         worst = max(_gap(cached[i][keep[i]], alone["lm"][0]) for i, alone in enumerate(self.alone))
         return Row("cached = uncached", worst, self.limit)
 
-    def _start(self, capacity: int):  # type: ignore[no-untyped-def]
+    def _start(self, capacity: int) -> Cache:
         if not self.config.encoder:
             return self.model.start(batch=len(self.inputs), capacity=capacity)
         inputs, keep = self._pad(self.inputs, left=False)
@@ -245,6 +246,19 @@ class _Proof:
         batch = {"hidden": output.hidden, **self.model.scores(output)}
         worst = max(_gap(batch[k], self.alone[1][k]) for k in batch)
         return Row("compiled = eager", worst, self.limit)
+
+
+def _lengths(config: ModelConfig) -> list[int]:
+    """Long enough for a window or BigBird's pattern to leave something out, and short enough for the model."""
+    reach = 0
+    for stack in (config.encoder, config.decoder):
+        if stack is not None and stack.sparse is not None:
+            reach = max(reach, (5 + 2 * stack.sparse.random) * stack.sparse.block + 3)
+        if stack is not None and stack.window is not None and stack.window <= 1024:
+            reach = max(reach, stack.window + 3)
+    fronts = (f for f in (config.source, config.target) if f is not None)
+    limits = [limit for limit in map(longest, fronts) if limit is not None]
+    return [min([n, *limits]) for n in (LENGTHS[0], max(LENGTHS[1], reach), LENGTHS[2])]
 
 
 def _gap(a: Tensor, b: Tensor) -> float:

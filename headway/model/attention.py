@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -23,8 +23,11 @@ from headway.model.positions import rotate
 Backend = Literal["fused", "flex", "eager"]
 """fused: torch's kernel; flex: FlexAttention, which skips masked blocks; eager: the formula, step by step."""
 
-Watch = Callable[[str, Callable[[], Tensor]], None]
-"""Called with the name of an inner value and a function that computes it: only what is asked for costs anything."""
+Watch = Callable[[str, Callable[..., Tensor]], None]
+"""Called with the name of an inner value and a function that computes it: only what is asked for costs anything.
+
+Names end in `weights` (the function takes `heads`, a list, for some of them only) or `residual`.
+"""
 
 
 def parameter_free_attention(x: Tensor) -> Tensor:
@@ -56,6 +59,17 @@ def attention_weights(q: Tensor, k: Tensor, view: View, scale: float | None = No
     elif view.bias is not None:
         scores = scores + view.bias
     return scores.softmax(-1).to(q.dtype)
+
+
+def _some_heads(q: Tensor, k: Tensor, view: View, heads: list[int] | None) -> tuple[Tensor, Tensor, View]:
+    """Queries, keys and view of the heads asked for: the others are never computed."""
+    if heads is None:
+        return q, k, view
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)[:, heads]
+    bias = view.bias
+    if bias is not None and bias.shape[1] > 1:
+        view = replace(view, bias=bias[:, heads])
+    return q[:, heads], k, view
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None = None, dropout: float = 0.0) -> Tensor:
@@ -153,7 +167,7 @@ class Attention(nn.Module):
 
     def _finish(self, q: Tensor, k: Tensor, v: Tensor, view: View, watch: Watch | None) -> Tensor:
         if watch is not None:
-            watch("weights", lambda: attention_weights(q, k, view, self.scale))
+            watch("weights", lambda heads=None: attention_weights(*_some_heads(q, k, view, heads), self.scale))
         y = attend(q, k, v, view, self.scale, self.dropout if self.training else 0.0)
         out: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return out

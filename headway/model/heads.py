@@ -28,23 +28,22 @@ class LMHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, M) to (…, V)."""
-        return self._all_rows(x)[..., : self.vocab]
+        scores: Tensor = self.output(self.features(x))[..., : self.vocab]
+        return scores
 
     def wide(self, x: Tensor) -> Tensor:
         """The same scores, and -inf for the rows that round the table up: for losses, which then copy nothing."""
-        scores = self._all_rows(x)
+        scores: Tensor = self.output(self.features(x))
         if scores.shape[-1] == self.vocab:
             return scores
         spare = torch.arange(scores.shape[-1], device=x.device) >= self.vocab
         return scores.masked_fill(spare, -torch.inf)
 
-    def _all_rows(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
+        """What the output matrix multiplies."""
         if self.config.transform is not None:
             x = self.norm(activation(self.config.transform, self.dense(x)))
-        if self.config.scale != 1.0:
-            x = x * self.config.scale
-        scores: Tensor = self.output(x)
-        return scores
+        return x * self.config.scale if self.config.scale != 1.0 else x
 
 
 class ClassifyHead(nn.Module):

@@ -137,7 +137,7 @@ class Stack(nn.Module):
             here = _sub(watch, f"blocks.{i}")
             x = block(x, view, seen, angles, None if cache is None else (cache, i), here)
             if here is not None:
-                here("residual", lambda x=x: x)  # type: ignore[misc]
+                here("residual", lambda x=x: x)
         return x if self.norm is None else self.norm(x)
 
 

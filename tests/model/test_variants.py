@@ -181,7 +181,8 @@ DECODER = ModelConfig(
 def test_the_check_sees_a_broken_model(broken: str, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from headway.model import attention, cache, masks
 
-    model = build(DECODER)
+    roomy = TokensConfig(vocab=23, positions=PositionConfig(length=128))  # for positions that run on when packed
+    model = build(replace(DECODER, target=roomy))
     if broken == "positions":
         naive = lambda keep: torch.arange(keep.shape[1]).expand(keep.shape)  # noqa: E731
         monkeypatch.setattr(masks, "token_positions", naive)
@@ -264,3 +265,16 @@ def test_an_input_that_does_not_fit_is_an_error_with_numbers() -> None:
     model(long, keep=torch.arange(60)[None] // 20 + 1)
     with pytest.raises(DataError, match="5 slots"):
         model.step(model.start(capacity=5), torch.zeros(1, 6, dtype=torch.long))
+
+
+def test_wide_scores_are_the_scores_and_nothing_more() -> None:
+    model = build(DECODER)
+    hidden = model(torch.randint(0, 23, (1, 5))).hidden
+    wide = model.lm.wide(hidden)
+    assert wide.shape[-1] == 64
+    assert torch.equal(wide[..., :23], model.lm(hidden))
+    assert bool((wide[..., 23:] == -torch.inf).all())
+    wide.softmax(-1)[..., 0].sum().backward()
+    table = model.target.table.weight.grad
+    assert table is not None
+    assert float(table[23:].abs().sum()) == 0

@@ -8,8 +8,8 @@ from typing import Any
 from headway.config import ModelConfig
 from headway.errors import ConfigError
 from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
-from headway.settings import short
 from headway.hub.tables.bert import ACTIVATIONS
+from headway.settings import short
 
 # --------------------------------------------------------------------------- T5
 

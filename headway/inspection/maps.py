@@ -1,0 +1,44 @@
+"""Attention maps with the fused kernel on: only the layers and heads asked for are recomputed, from their q and k."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from headway.errors import DataError
+from headway.model.model import Model
+
+
+@torch.no_grad()
+def attention_maps(
+    model: Model,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    keep: Tensor | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> dict[str, Tensor]:
+    """Weights (batch, heads, queries, keys) by name, such as `decoder.blocks.3.attention`; None asks for all."""
+    maps: dict[str, Tensor] = {}
+    chosen = None if heads is None else list(heads)
+    _check(model, layers, chosen)
+
+    def watch(name: str, make: Callable[..., Tensor]) -> None:
+        parts = name.split(".")  # decoder blocks 3 attention weights
+        if parts[-1] == "weights" and (layers is None or int(parts[2]) in layers):
+            maps[name.removesuffix(".weights")] = make(heads=chosen)
+
+    model(inputs, targets, keep=keep, watch=watch)
+    return maps
+
+
+def _check(model: Model, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:
+    stacks = [s for s in (model.config.encoder, model.config.decoder) if s is not None]
+    deepest, most = max(s.n_layers for s in stacks), min(s.n_heads for s in stacks)
+    for what, asked, count in (("layer", layers, deepest), ("head", heads, most)):
+        for number in asked or ():
+            if not 0 <= number < count:
+                raise DataError("D001", f"no {what} {number}: the model has {count}, counted from 0")
