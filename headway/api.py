@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.config import ModelConfig
-from headway.data.tokenizer import Tokenizer, load_tokenizer
+from headway.data.tokenizer import Encoded, Tokenizer, load_tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_model, save_model
@@ -59,14 +59,25 @@ class Bundle:
         """One vector per text: the mean of the encoder's outputs over real tokens, of length one."""
         if self.tokenizer is None or self.config.encoder is None:
             raise DataError("D001", f"{self.name} has no text encoder")
-        rows = [torch.tensor(e.ids) for e in self.tokenizer.encode_batch(texts)]
         limit = self.config.max_length
-        rows = [r if limit is None else r[:limit] for r in rows]
+        rows = [torch.tensor(_cut(e, limit), dtype=torch.long) for e in self.tokenizer.encode_batch(texts)]
+        if not rows:
+            return torch.empty(0, self.config.encoder.d_model)
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         keep = torch.arange(ids.shape[1])[None] < torch.tensor([len(r) for r in rows])[:, None]
         device = next(self.model.parameters()).device
         output = self.model.encode(ids.to(device), keep=keep.to(device))
         return torch.nn.functional.normalize(pool(output.hidden, output.keep, "mean"), dim=-1)
+
+
+def _cut(text: Encoded, limit: int | None) -> list[int]:
+    """At most `limit` ids; the tokens that close a text stay, as models were trained with them."""
+    if limit is None or len(text.ids) <= limit:
+        return text.ids
+    end = len(text.ids)
+    while end and text.words[end - 1] is None:
+        end -= 1
+    return text.ids[: limit - len(text.ids[end:])] + text.ids[end:]
 
 
 def load(

@@ -33,6 +33,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no talk on stderr")]
 Device = Annotated[str, typer.Option(help="where to compute: auto, cpu, cuda, mps")]
 Dtype = Annotated[str, typer.Option(help="weights as: auto (as stored), float32, bfloat16, float16")]
 
+
+def _examples(*lines: str) -> str:
+    """The foot of a verb's help; \\b keeps the lines apart."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
@@ -47,7 +53,9 @@ def _root(
 
 
 @app.command(
-    epilog="headway check gpt2-tiny  |  headway check ./my-model --json  |  headway check org/name --no-compile"
+    epilog=_examples(
+        "headway check gpt2-tiny", "headway check ./my-model --json", "headway check org/name --no-compile"
+    )
 )
 def check(
     model: Model,
@@ -79,7 +87,7 @@ def check(
     say("all equal. next: headway export " + model + " OUT")
 
 
-@app.command(epilog="headway get org/name  |  headway get org/name@v1.0  |  headway get ./folder --json")
+@app.command(epilog=_examples("headway get org/name", "headway get org/name@v1.0", "headway get ./folder --json"))
 def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
     """Fetch a model into the local cache, and say what it is."""
     from headway.hub.download import resolve
@@ -105,7 +113,9 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
 
 
 @app.command(
-    epilog="headway export org/name OUT  |  headway export last OUT --dtype bfloat16  |  headway export gpt2-tiny OUT"
+    epilog=_examples(
+        "headway export org/name OUT", "headway export ./model OUT --dtype bfloat16", "headway export gpt2-tiny OUT"
+    )
 )
 def export(
     model: Model,
@@ -121,7 +131,7 @@ def export(
     say(f"{_facts(bundle)}. next: headway check {folder}")
 
 
-@app.command(epilog="headway doctor  |  headway doctor --json")
+@app.command(epilog=_examples("headway doctor", "headway doctor --json"))
 def doctor(json_: Json = False) -> None:
     """Say what this machine can do."""
     from headway.inspection.machine import examine

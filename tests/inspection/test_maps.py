@@ -52,7 +52,7 @@ def test_only_what_is_asked_for_is_computed(model: Model, monkeypatch: pytest.Mo
 
 
 def test_relative_biases_go_with_their_heads() -> None:
-    model = Model(preset("t5-small"))
+    model = Model(preset("t5-small")).eval()
     targets = torch.arange(6)[None]
     whole = attention_maps(model, IDS, targets)
     assert {n.split(".")[-1] for n in whole} == {"attention", "cross"}
