@@ -13,6 +13,7 @@ from torch import Tensor
 from headway.config import ModelConfig
 from headway.data.tokenizer import Encoded, Tokenizer, load_tokenizer
 from headway.errors import DataError, NotFoundError, nearest
+from headway.generate.decode import Sampling, generate
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_model, save_model
 from headway.inspection.maps import attention_maps
@@ -42,6 +43,22 @@ class Bundle:
     def save(self, folder: str | Path) -> Path:
         """Write a folder in the Hugging Face layout."""
         return save_model(self.model, Path(folder), self.tokenizer)
+
+    def stream(self, prompt: str, tokens: int = 200, sampling: Sampling | None = None) -> Iterator[str]:
+        """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest."""
+        if self.tokenizer is None or self.config.kind != "decoder" or self.config.lm is None:
+            raise DataError("D001", f"{self.name} does not write text")
+        ids = self.tokenizer.encode(prompt, special=False).ids
+        if not ids:
+            ids = [self.config.special.bos or 0]
+        new: list[int] = []
+        shown = ""
+        for token in generate(self.model, ids, tokens, sampling or Sampling()):
+            new.append(token)
+            text = self.tokenizer.decode(new)
+            if not text.endswith("\N{REPLACEMENT CHARACTER}"):
+                yield text[len(shown) :]
+                shown = text
 
     def attention(
         self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None

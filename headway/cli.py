@@ -19,7 +19,7 @@ from headway.errors import HeadwayError, UsageError, nearest
 
 app = typer.Typer(
     name="headway",
-    help="A transformer workbench: load, prove, look inside, save.",
+    help="A transformer workbench: train, use, prove, save.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -76,9 +76,11 @@ def check(
             console.print(_check_line(row))
     failed = [row for row in rows if not row.ok]
     if json_:
-        fields = ("name", "difference", "limit", "note", "ok")
-        result = [{f: getattr(row, f) for f in fields} for row in rows]
-        print(json.dumps({"model": bundle.name, "ok": not failed, "checks": result}, allow_nan=True))
+        result = [{f: getattr(row, f) for f in ("name", "difference", "limit", "note", "ok")} for row in rows]
+        for entry in result:
+            if entry["difference"] == float("inf"):  # JSON has no word for it; "ok" tells it from a check left out
+                entry["difference"] = None
+        print(json.dumps({"model": bundle.name, "ok": not failed, "checks": result}, allow_nan=False))
     if failed:
         from headway.errors import DamagedError
 
@@ -145,6 +147,73 @@ def doctor(json_: Json = False) -> None:
     _talker(False)("next: headway check gpt2-tiny")
 
 
+@app.command(
+    epilog=_examples(
+        "headway train tiny",
+        "headway train tiny data.train=book.txt train.minutes=5",
+        "headway train tiny model.norm=dyt model.positions=rope seed=1",
+        "headway train --resume last",
+    )
+)
+def train(
+    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")] = "",
+    settings: Annotated[list[str] | None, typer.Argument(help="settings on top", metavar="KEY=VALUE…")] = None,
+    resume: Annotated[str, typer.Option(help="go on with a run: its folder, or last", metavar="RUN")] = "",
+    quiet: Quiet = False,
+) -> None:
+    """Train a model: from a recipe, or on from where a run stopped."""
+    from headway.recipe import load_recipe
+
+    if bool(recipe) == bool(resume):
+        raise UsageError("U001", "give a recipe, or --resume RUN", "try: headway train tiny")
+    named = None if resume else load_recipe(recipe, settings or [])
+    say = _talker(quiet)
+    say("loading …", end="\r")
+    from headway.progress import Display
+    from headway.train import run as runs
+
+    if named is None:
+        folder = runs.last_folder(Path("runs")) if resume == "last" else Path(resume)
+        run = runs.resume(folder, lambda path, why: say(f"passed over {path}: {why}"))
+    else:
+        run = runs.start(*named)
+    runs.train(run, Display(quiet).report)
+    if run.loop.stop_signal:
+        say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
+        raise typer.Exit(128 + run.loop.stop_signal)
+    print(run.folder)
+    say(f'next: headway run last "The import statement"   headway check {run.folder}')
+
+
+@app.command(
+    epilog=_examples(
+        'headway run last "The import statement"',
+        'headway run ./model "Once" --tokens 200 --temperature 0.7 --seed 1',
+        'headway run last "def" --temperature 0',
+    )
+)
+def run(
+    model: Model,
+    prompt: Annotated[str, typer.Argument(help="text to go on from")] = "",
+    tokens: Annotated[int, typer.Option(help="how many tokens to write")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token each time")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="choose among the k likeliest; 0: all")] = 0,
+    top_p: Annotated[float, typer.Option(help="choose among the likeliest that make up p")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="the same text each time")] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Write on from a prompt, token by token."""
+    bundle = _load(model, device, "auto", quiet)
+    from headway.generate.decode import Sampling
+
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    print(prompt, end="", flush=True)
+    for piece in bundle.stream(prompt, tokens, sampling):
+        print(piece, end="", flush=True)
+    print()
+
+
 def _load(model: str, device: str, dtype: str, quiet: bool) -> Any:
     if dtype not in DTYPES:
         raise UsageError("U001", f"--dtype {dtype}{nearest(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
@@ -153,6 +222,10 @@ def _load(model: str, device: str, dtype: str, quiet: bool) -> Any:
 
     from headway.api import load
 
+    if model == "last":
+        from headway.train.run import last_folder
+
+        model = str(last_folder(Path("runs")))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -173,17 +246,20 @@ def _facts(bundle: Any) -> str:
 
 
 def _check_line(row: Any) -> str:
+    from rich.markup import escape
+
     if row.difference is None:
-        return f"[dim]–  {row.name:22} {row.note}[/dim]"
+        return f"[dim]–  {row.name:22} {escape(row.note)}[/dim]"
     mark = "[green]✓[/green]" if row.ok else "[bold red]✗[/bold red]"
-    note = f"  {row.note}" if row.note else ""
+    note = f"  {escape(row.note)}" if row.note else ""
     return f"{mark}  {row.name:22} {row.difference:8.1e}   limit {row.limit:.0e}{note}"
 
 
 def _console() -> Any:
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    colours: Any = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(highlight=False, soft_wrap=True, color_system=colours)
 
 
 def _talker(quiet: bool) -> Callable[..., None]:
@@ -203,6 +279,8 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [a for a in arguments if a != "--debug"] or ["--help"]
     try:
         code = app(arguments, standalone_mode=False)
+        if code == 130:  # the parser's answer to an interrupt
+            raise KeyboardInterrupt
     except HeadwayError as error:
         code = _report(str(error), error.exit_code, debug)
     except KeyboardInterrupt:

@@ -191,6 +191,7 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
 
 
 def preset(name: str) -> ModelConfig:
+    """A well-known model by its name on the command line."""
     if name not in PRESETS:
         raise NotFoundError("F001", f'no preset "{name}"{nearest(name, PRESETS)}', f"there are: {', '.join(PRESETS)}")
     return PRESETS[name]()

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
     ("errors",),
-    ("config", "settings", "presets", "jsonfile"),
+    ("config", "settings", "presets", "recipe", "jsonfile"),
     ("data",),
     ("model", "baselines"),
     ("hub",),
@@ -23,7 +23,7 @@ LEVELS = (
     ("train", "generate"),
     ("inspection", "planning", "serve"),
     ("__init__", "api"),
-    ("cli", "__main__"),
+    ("cli", "progress", "__main__"),
 )
 """The parts of headway/, lowest first: a part imports from its own level and from those before it."""
 

@@ -1,12 +1,16 @@
-"""What a user meets first: the import and the help, both quick because nothing heavy is imported for them."""
+"""What a user meets first: the public names, and the import and the help, quick because they import nothing heavy."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import headway
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,16 +54,35 @@ def test_a_heavy_import_is_seen() -> None:
     assert "numpy" in imported("-c", "import numpy")
 
 
+def test_the_public_names_are_these() -> None:
+    """A name more or less is a promise made or broken: change this list on purpose."""
+    assert sorted(headway.__all__) == ["Bundle", "HeadwayError", "ModelConfig", "load", "preset"]
+    assert dir(headway) == sorted(headway.__all__)
+    assert set(headway._HOME) == set(headway.__all__)
+
+
+@pytest.mark.parametrize("name", headway.__all__)
+def test_each_public_name_is_the_one_of_its_module(name: str) -> None:
+    found = getattr(headway, name)
+    assert found is getattr(import_module(headway._HOME[name]), name)
+    assert found.__doc__
+
+
+def test_other_names_are_not_there() -> None:
+    with pytest.raises(AttributeError, match="'headway' has no attribute 'lode'"):
+        headway.lode  # noqa: B018
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert headway.__version__ == project["version"]
+
+
 @pytest.mark.parametrize(
-    ("needs", "start"),
-    [
-        ("cli", ("-c", "import sys; from headway.cli import main; sys.exit(main())")),
-        ("__main__", ("-m", "headway")),
-    ],
+    "start", [("-c", "import sys; from headway.cli import main; sys.exit(main())"), ("-m", "headway")]
 )
-def test_the_help_is_light(needs: str, start: tuple[str, ...]) -> None:
-    if not any((ROOT / "headway").glob(f"{needs}*")):
-        pytest.skip(f"headway.{needs} is not written yet")
-    names = imported(*start, "--help")
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_the_help_is_light(start: tuple[str, ...], word: str) -> None:
+    names = imported(*start, word)
     assert "headway" in names
     assert names & HEAVY == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import tomllib
@@ -341,6 +342,17 @@ def test_a_config_survives_toml(model: ModelConfig) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_survives_toml(name: str) -> None:
     assert build(ModelConfig, tomllib.loads(to_toml(to_dict(preset(name))))) == preset(name)
+
+
+def test_any_text_survives_toml() -> None:
+    label = "".join(map(chr, range(0x180))) + "\u2028字😀"
+    assert tomllib.loads(to_toml({"labels": [label], "family": label})) == {"labels": [label], "family": label}
+
+
+def test_plain_values_are_those_of_toml_and_json() -> None:
+    plain = to_dict(preset("vit-tiny"))
+    assert type(plain["labels"]) is list
+    assert tomllib.loads(to_toml(plain)) == json.loads(json.dumps(plain)) == plain
 
 
 def test_none_is_left_out_and_tables_follow_simple_keys() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
+from typing import cast
 
-from headway.errors import NetworkError, NotFoundError
+from headway.errors import MemoryOrDiskError, NetworkError, NotFoundError
 
 HUB_ID = re.compile(r"(?:hf://)?(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -30,6 +32,8 @@ def fetch(hub_id: str, revision: str | None = None) -> Path:
     from huggingface_hub import snapshot_download
 
     asked = f"{hub_id}@{revision}" if revision else hub_id
+    # what the hub's own error derives from: that of its transport, for lost connections, and OSError
+    lost = cast("tuple[type[Exception], ...]", hub.HfHubHTTPError.__bases__)
     try:
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=FILES))
     except hub.HFValidationError as error:
@@ -42,8 +46,10 @@ def fetch(hub_id: str, revision: str | None = None) -> Path:
         ) from None
     except hub.RepositoryNotFoundError:
         raise NotFoundError("F001", f"{asked} is not on the hub, or is private", "then: hf auth login") from None
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, hub.HfHubHTTPError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except lost as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise MemoryOrDiskError("M002", f"{asked} cannot be kept: {error.strerror}: {error.filename}") from None
+        reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0][:150]
         raise NetworkError(
             "N001",
             f"{asked} is neither in the local cache nor could it be fetched: {reason}",

@@ -108,7 +108,8 @@ CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_imp
 
 # fmt: off
 GENERAL = frozenset((
-    "_name_or_path", "add_bias_logits", "add_final_layer_norm", "architectures", "bad_words_ids",
+    "_attn_implementation_autoset", "_name_or_path", "add_bias_logits", "add_final_layer_norm", "architectures",
+    "bad_words_ids",
     "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "classif_dropout", "classifier_dropout",
     "cross_attention_hidden_size", "decoder_layerdrop", "decoder_start_token_id", "directionality",
     "diversity_penalty", "do_sample", "dtype", "early_stopping", "encoder_layerdrop", "encoder_no_repeat_ngram_size",

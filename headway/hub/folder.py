@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,26 +100,40 @@ def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -
     """Write a folder that `transformers` opens where it knows the family, complete or not at all."""
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise NotFoundError("F004", f"{folder} already exists and is not an empty folder", "choose another folder")
+    with _partial(model, folder, tokenizer) as partial:
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    return folder
+
+
+def write_model_files(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -> Path:
+    """The same files into a folder that holds other things too, such as a run; config.json comes last."""
+    with _partial(model, folder, tokenizer) as partial:
+        for path in sorted(partial.iterdir(), key=lambda p: p.name == "config.json"):
+            os.replace(path, folder / path.name)
+    return folder
+
+
+@contextmanager
+def _partial(model: Model, folder: Path, tokenizer: Tokenizer | None) -> Iterator[Path]:
+    """The finished files under another name beside the folder, to be moved from there; gone if anything fails."""
     family, theirs = describe(model)
     theirs["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
         partial.mkdir(parents=True)
-        architecture = theirs["architectures"][0]
-        write_weights(partial, dump_tensors(model, family, architecture))
+        write_weights(partial, dump_tensors(model, family, theirs["architectures"][0]))
         _write_json(partial / "config.json", theirs)
         if model.config.lm and model.config.decoder:
             _write_json(partial / "generation_config.json", _generation(model.config))
         if tokenizer is not None:
             tokenizer.save(partial)
-        if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
+        yield partial
     except OSError as error:
         raise MemoryOrDiskError("M002", f"{folder} cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return folder
 
 
 def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:

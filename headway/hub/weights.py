@@ -112,6 +112,11 @@ def open_weights(folder: Path) -> Weights:
     return Weights(folder, *_check_file(_inside(folder, _single_file(folder))))
 
 
+def open_file(path: Path) -> Weights:
+    """One safetensors file, whatever its name, its header checked; no tensor is read."""
+    return Weights(path.parent, *_check_file(path))
+
+
 def _single_file(folder: Path) -> str:
     try:
         names = sorted(os.listdir(folder))
@@ -256,7 +261,7 @@ def write_weights(
     numbers: dict[str, int] = {}  # tensor → number of its shard
     total = 0
     try:
-        with _writing(folder, 0):
+        with writing(folder, 0):
             folder.mkdir(parents=True, exist_ok=True)
             if taken := [name for name in os.listdir(folder) if re.match(r"model[-.].*safetensors", name)]:
                 raise NotFoundError("F004", f"{show(folder)}: holds weights already: {show(taken[0])}")
@@ -271,10 +276,10 @@ def write_weights(
             text = json.dumps(index, indent=2, sort_keys=True).encode() + b"\n"
             made.append(folder / f".weights-{secrets.token_hex(8)}.tmp")
             _write_file(made[-1], len(text), [text])
-        with _writing(folder, 0):
+        with writing(folder, 0):
             for i, name in enumerate([*names, INDEX] if len(made) > 1 else [SINGLE]):
                 made[i] = made[i].rename(folder / name)
-            _sync_folder(folder)
+            sync_folder(folder)
     except BaseException:
         for path in made:
             with suppress(OSError):
@@ -299,7 +304,16 @@ def _shards(pairs: Iterable[tuple[str, torch.Tensor]], limit: int) -> Iterator[d
 
 
 def _write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: Mapping[str, str]) -> int:
-    """One safetensors file, each tensor with its own bytes even if it shares them; returns their number."""
+    """One safetensors file; returns how many of its bytes are the tensors'."""
+    size, chunks = tensor_chunks(tensors, metadata)
+    _write_file(path, size, chunks)
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def tensor_chunks(
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] = FORMAT
+) -> tuple[int, Iterator[bytes | memoryview]]:
+    """The size of a safetensors file and its bytes, piece by piece: each tensor has its own, even if it shares them."""
     keys = {torch_name: key for key, (torch_name, _) in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
@@ -311,8 +325,7 @@ def _write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: Mappi
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     start = len(text).to_bytes(8, "little") + text
-    _write_file(path, len(start) + end, chain([start], (_raw_bytes(tensor) for _, tensor in order)))
-    return end
+    return len(start) + end, chain([start], (_raw_bytes(tensor) for _, tensor in order))
 
 
 def _raw_bytes(tensor: torch.Tensor) -> bytes | memoryview:
@@ -323,7 +336,7 @@ def _raw_bytes(tensor: torch.Tensor) -> bytes | memoryview:
 
 
 def _write_file(path: Path, size: int, chunks: Iterable[bytes | memoryview]) -> None:
-    with _writing(path.parent, size), path.open("xb") as file:
+    with writing(path.parent, size), path.open("xb") as file:
         for chunk in chunks:
             file.write(chunk)
         file.flush()
@@ -331,7 +344,7 @@ def _write_file(path: Path, size: int, chunks: Iterable[bytes | memoryview]) -> 
 
 
 @contextmanager
-def _writing(folder: Path, needed: int) -> Iterator[None]:
+def writing(folder: Path, needed: int) -> Iterator[None]:
     """Turns the disk's refusal into ours, with the free space as it was before the attempt."""
     free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if os.path.exists(place))).free
     try:
@@ -341,7 +354,7 @@ def _writing(folder: Path, needed: int) -> Iterator[None]:
         raise MemoryOrDiskError("M002", f"{show(folder)}: {what}", "make room, or take another folder") from error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes the new names last; only POSIX lets a folder be opened for it."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)

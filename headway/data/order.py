@@ -1,0 +1,45 @@
+"""The order of samples: a keyed permutation, so that one number says where a run stands.
+
+Sample g of a run is a pure function of (seed, g): no shuffled list, no state of a generator. A run resumes anywhere at
+once, and the stream is the same for any number of processes or workers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Index = NDArray[np.int64]
+
+ROUNDS = 6
+
+
+def shuffled(index: Index, size: int, key: int) -> Index:
+    """Where each index in 0 … size-1 goes under the permutation named by `key`."""
+    half = max(1, ((size - 1).bit_length() + 1) // 2)
+    keys = [mix(np.uint64((key * ROUNDS + i) & (2**64 - 1))) for i in range(ROUNDS)]
+    out = np.asarray(index, dtype=np.int64)
+    if out.size and (out.min() < 0 or out.max() >= size):
+        raise IndexError(f"index outside 0 … {size - 1}")
+    result = _feistel(out.astype(np.uint64), half, keys)
+    while (far := result >= size).any():  # the network permutes a power of four: walk until back inside
+        result[far] = _feistel(result[far], half, keys)
+    return result.astype(np.int64)
+
+
+def _feistel(x: NDArray[np.uint64], half: int, keys: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """A permutation of 0 … 2^(2·half)-1, whatever the mixing function does."""
+    low = np.uint64((1 << half) - 1)
+    left, right = x >> np.uint64(half), x & low
+    for key in keys:
+        left, right = right, left ^ (mix(right ^ key) & low)
+    return (left << np.uint64(half)) | right
+
+
+def mix(x: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    """Every bit of the result depends on every bit of x (the finaliser of SplitMix64, Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = (np.asarray(x, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(2**64 - 1)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

@@ -1,0 +1,51 @@
+"""What a person sees while a model trains: one line that moves on a terminal, and lines that stay."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import Any
+
+
+class Display:
+    """Prints a run's events on stderr."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.live = quiet, sys.stderr.isatty()
+        self.drawn = 0.0
+        self.loss = float("nan")
+        self.seconds, self.tokens = 0.0, 0
+
+    def report(self, kind: str, **facts: Any) -> None:
+        if not self.quiet and (show := getattr(self, f"_{kind}", None)):
+            show(**facts)
+
+    def _start(self, step: int, parameters: int, folder: str, **_: Any) -> None:
+        where = f", from step {step}" if step else ""
+        self._say(f"{folder}: {parameters / 1e6:.2f}M parameters{where}")
+
+    def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
+        self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
+        if not self.live or time.perf_counter() - self.drawn < 0.2:
+            return
+        self.drawn = time.perf_counter()
+        left = seconds * (1 / share - 1) if share > 0 else 0.0
+        line = f"step {step:,}  loss {self.loss:.3f}  {tokens / max(seconds, 1e-9):,.0f} tokens/s  {left:.0f} s left"
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r{line[:width]:{width}}", end="", file=sys.stderr, flush=True)
+
+    def _eval(self, step: int, valid: float, bits_per_byte: float, **_: Any) -> None:
+        self._say(f"step {step:,}  loss {self.loss:.3f}  valid {valid:.3f}  {bits_per_byte:.3f} bits/byte")
+
+    def _sample(self, text: str, **_: Any) -> None:
+        dim, plain = ("\x1b[2m", "\x1b[0m") if self.live else ("", "")
+        for line in text.splitlines()[:4]:
+            self._say(f"  {dim}{line[:100]}{plain}")
+
+    def _end(self, step: int, seconds: float, **_: Any) -> None:
+        self._say(f"{step:,} steps in {seconds:.0f} s")
+
+    def _say(self, text: str) -> None:
+        clear = f"\r{' ' * (shutil.get_terminal_size().columns - 1)}\r" if self.live else ""
+        print(clear + text, file=sys.stderr, flush=True)

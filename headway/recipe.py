@@ -1,0 +1,176 @@
+"""A training run, described: recipe files, their settings, and the one size dial. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from headway.config import (
+    Activation,
+    InitConfig,
+    LMHeadConfig,
+    ModelConfig,
+    PositionConfig,
+    RelativeConfig,
+    RopeConfig,
+    StackConfig,
+    TokensConfig,
+)
+from headway.errors import ConfigError, NotFoundError, nearest
+from headway.settings import build, merge, parse_overrides, read_toml
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What is read, and how it becomes tokens."""
+
+    train: str = ""
+    """A text file; empty is the corpus that comes with Python, the text of its own reference."""
+    valid: str = ""
+    """A text file; empty takes the last tenth of `train`."""
+    tokenizer: Literal["bytes", "chars", "words", "bpe", "unigram"] = "bytes"
+    vocab: int = 0
+    """Size of a trained vocabulary; the tokenizer's own choice where 0."""
+    length: int = 128
+    """Tokens in a training sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeConfig:
+    """A decoder by one dial, `depth`; every part of the block can be set beside it."""
+
+    depth: int = 4
+    width: int | None = None
+    """None is 64 · depth."""
+    heads: int | None = None
+    """None is one per 64 of width."""
+    kv_heads: int | None = None
+    norm: Literal["layernorm", "rmsnorm", "dyt"] = "layernorm"
+    norm_at: Literal["pre", "post"] = "pre"
+    residual: bool = True
+    positions: Literal["learned", "sinusoidal", "rope", "alibi", "relative", "none"] = "learned"
+    activation: Activation = "gelu_tanh"
+    gated: bool = False
+    bias: bool = True
+    window: int | None = None
+    tied: bool = True
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How long, how fast, how often. Of steps, minutes and epochs one is the budget."""
+
+    steps: int | None = None
+    minutes: float | None = None
+    epochs: float | None = None
+    batch: int = 32
+    """Sequences in a step."""
+    accumulate: int = 1
+    """Parts a step's batch is computed in; the result is the same."""
+    lr: float | None = None
+    """Peak learning rate; None goes by the width of the model."""
+    schedule: Literal["cosine", "linear", "constant", "wsd", "rsqrt"] = "cosine"
+    warmup: int = 100
+    """Steps from zero to the peak."""
+    final_lr: float = 0.1
+    """Share of the peak left at the end."""
+    weight_decay: float = 0.1
+    betas: tuple[float, ...] = (0.9, 0.99)
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 leaves it alone."""
+    eval_every: int = 250
+    sample_every: int = 250
+    save_every: int = 500
+    keep: int = 2
+    """Checkpoints that stay."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("steps", "minutes", "epochs") if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = " and ".join(given) or "none of them"
+            raise ConfigError("C004", f"train.steps, train.minutes, train.epochs: give one, not {what}")
+        for name in ("batch", "accumulate", "eval_every", "sample_every", "save_every", "keep"):
+            if getattr(self, name) < 1:
+                raise ConfigError("C003", f"train.{name} = {getattr(self, name)} should be at least 1")
+        if self.batch % self.accumulate:
+            raise ConfigError(
+                "C004", f"train.batch = {self.batch} is not divided by train.accumulate = {self.accumulate}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All of a run."""
+
+    task: Literal["lm"] = "lm"
+    seed: int = 1337
+    out: str = "runs"
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ShapeConfig = field(default_factory=ShapeConfig)
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
+
+
+def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
+    """A recipe by name or path, with `key=value` words on top; also the name its runs take."""
+    path = Path(what) if what.endswith(".toml") else RECIPES / f"{what}.toml"
+    if not path.exists():
+        names = sorted(p.stem for p in RECIPES.glob("*.toml"))
+        raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
+    data, text = read_toml(path)
+    return path.stem, build(Recipe, _with(data, parse_overrides(overrides)), source=text)
+
+
+def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides last; a budget of one kind replaces a budget of another."""
+    merged = merge(data, over)
+    budget = {"steps", "minutes", "epochs"}
+    asked = over.get("train", {})
+    if isinstance(asked, Mapping) and budget & asked.keys() and isinstance(merged.get("train"), dict):
+        for name in budget - asked.keys():
+            merged["train"].pop(name, None)
+    return merged
+
+
+def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
+    """The model a shape stands for: GPT-2's block unless told otherwise, and its layout where that can say it."""
+    width = shape.width or 64 * shape.depth
+    heads = shape.heads or max(1, width // 64)
+    where = shape.positions
+    stack = StackConfig(
+        d_model=width,
+        n_layers=shape.depth,
+        n_heads=heads,
+        n_kv_heads=shape.kv_heads,
+        d_ff=4 * width,
+        causal=True,
+        norm=shape.norm,
+        norm_at=shape.norm_at,
+        residual=shape.residual,
+        activation=shape.activation,
+        gated=shape.gated,
+        qkv_bias=shape.bias,
+        out_bias=shape.bias,
+        ffn_bias=shape.bias,
+        window=shape.window,
+        rope=RopeConfig() if where == "rope" else None,
+        relative=RelativeConfig() if where == "relative" else None,
+        alibi=where == "alibi",
+        dropout=shape.dropout,
+        attention_dropout=shape.dropout,
+    )
+    kind: Literal["none", "learned", "sinusoidal"] = "none"
+    if where == "learned" or where == "sinusoidal":
+        kind = where
+    front = TokensConfig(vocab=vocab, positions=PositionConfig(kind=kind, length=length), dropout=shape.dropout)
+    return ModelConfig(
+        decoder=stack,
+        target=front,
+        lm=LMHeadConfig(tied=shape.tied),
+        init=InitConfig(kind="residual"),
+        family="gpt2",
+    )

@@ -1,0 +1,299 @@
+"""Checkpoints of a run: whole or not there at all, verified before they are believed, one writer at a time.
+
+    checkpoints/
+      step-00000200/   model.safetensors  optimizer.safetensors  …  manifest.json
+      step-00000300/
+      latest.json      a hint for people and scripts; nothing here reads it
+
+A name ending in `.partial-…` is a save that did not finish, or a checkpoint being deleted: the next save sweeps it
+away. One ending in `.damaged-…` was found broken when its step was saved again: it is kept to be looked at.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import ConfigError, DamagedError, DivergedError, HeadwayError
+from headway.hub.weights import open_file, sync_folder, tensor_chunks, writing
+from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, read_json, show, unreadable
+
+STAGES = (
+    "snapshot", "write", "file-fsync", "manifest-write", "manifest-fsync", "rename", "parent-fsync", "latest",
+    "retention", "done",
+)  # fmt: skip
+"""What `save` announces, each as it begins; `write` and `file-fsync` come once for each file."""
+FORMAT_VERSION = 1
+MANIFEST, LATEST, LOCK, SUFFIX = "manifest.json", "latest.json", "run.lock", ".safetensors"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one step. It owns its tensors: see `snapshot_copy`."""
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    """File stem such as "model", "optimizer" or "rng" → its tensors by name."""
+    state: dict[str, Any]
+    """What JSON says exactly: counters, seeds, versions, the hash of the config."""
+
+
+def snapshot_copy(step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Snapshot:
+    """Copied to host memory when this returns, CPU tensors too: training may go on while the copy is written."""
+    copies = {
+        stem: {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
+        for stem, named in tensors.items()
+    }
+    return Snapshot(step, copies, copy.deepcopy(dict(state)))
+
+
+def nothing(stage: str) -> None:
+    """The stage hook of everyone but the tests."""
+
+
+def save(folder: Path, snapshot: Snapshot, *, keep: int = 3, stage: Callable[[str], None] = nothing) -> Path:
+    """Write one checkpoint and drop old ones; a step that is there already, and sound, is left as it is.
+
+    The caller holds the run's `RunLock`: partial folders of others are taken for leftovers of the dead.
+    A kill at any moment leaves the checkpoints that were there, with or without the new one.
+    """
+    _check_call(snapshot, keep)
+    _check_finite(snapshot)
+    files = {stem + SUFFIX: tensor_chunks(named) for stem, named in snapshot.tensors.items()}
+    stage("snapshot")
+    target = folder / f"step-{snapshot.step:08d}"
+    with writing(folder, sum(size for size, _ in files.values())):
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            sync_folder(folder.parent)
+        if os.path.lexists(target):
+            if _is_sound(target):
+                return target
+            target.rename(f"{target}.damaged-{secrets.token_hex(8)}")
+        with _partial(target) as partial:
+            partial.mkdir()
+            entries = {}
+            for name, (_, chunks) in files.items():
+                stage("write")
+                entries[name] = _write(partial / name, chunks, stage, "file-fsync")
+            stage("manifest-write")
+            manifest = {"format": FORMAT_VERSION, "step": snapshot.step, "files": entries, "state": snapshot.state}
+            _write(partial / MANIFEST, [_sealed(manifest)], stage, "manifest-fsync")
+            sync_folder(partial)
+            stage("rename")
+            partial.rename(target)
+        stage("parent-fsync")
+        sync_folder(folder)
+        stage("latest")
+        with _partial(folder / LATEST) as temporary:
+            _write(temporary, [json.dumps({"folder": target.name}).encode() + b"\n"], nothing, "")
+            temporary.replace(folder / LATEST)
+        sync_folder(folder)
+        stage("retention")
+        _retain(folder, keep)
+        stage("done")
+    return target
+
+
+def load(folder: Path, *, skipped: Callable[[Path, str], None]) -> Snapshot | None:
+    """The newest checkpoint that verifies, in memory; each newer one is passed over with a call of `skipped`."""
+    passed = []
+    for path in _steps(folder):
+        try:
+            manifest = verify(path)
+            tensors = {}
+            for name in manifest["files"]:
+                weights = open_file(path / name)
+                tensors[name.removesuffix(SUFFIX)] = {key: weights.read(key).clone() for key in weights.names}
+            return Snapshot(manifest["step"], tensors, manifest["state"])
+        except HeadwayError as error:
+            if path not in _steps(folder):  # dropped by the trainer meanwhile, so there is a newer one
+                return load(folder, skipped=skipped)
+            passed.append(error.message)
+            skipped(path, error.message.removeprefix(f"{show(path)}: "))
+    if not passed:
+        return None
+    what = "\n  ".join([f"{show(folder)}: no checkpoint is whole:", *passed])
+    raise DamagedError("X001", what, "restore one from a copy, or start the run again in another folder")
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint whose every file has the size and the SHA-256 it says, none missing or extra."""
+    try:
+        manifest = _read_manifest(path / MANIFEST)
+        if path.name != (name := f"step-{manifest['step']:08d}"):
+            raise ValueError(f"the manifest is of {name}")
+        names, there = {*manifest["files"], MANIFEST}, set(os.listdir(path))
+        if wrong := sorted(names ^ there):
+            raise ValueError(f"{wrong[0]!a} is {'missing' if wrong[0] in names else 'not in the manifest'}")
+        for name, expected in manifest["files"].items():
+            with (path / name).open("rb") as file:
+                if (size := os.fstat(file.fileno()).st_size) != expected["size"]:
+                    raise ValueError(f"{name} has {size:,} bytes, the manifest says {expected['size']:,}")
+                if hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
+                    raise ValueError(f"{name} does not have the SHA-256 of the manifest")
+    except OSError as error:
+        what = f"{Path(error.filename or path).name} cannot be read: {error.strerror or error}"
+        raise DamagedError("X001", f"{show(path)}: {what}") from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # the last three: sealed by a stranger
+        raise DamagedError("X001", f"{show(path)}: {error}") from None
+    return manifest
+
+
+class RunLock:
+    """`with RunLock(folder):` makes this process the only trainer there; the system lets go of it if we crash."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+
+    def __enter__(self) -> RunLock:
+        with writing(self.path.parent, 0):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                since = datetime.now().astimezone().isoformat(timespec="seconds")
+                owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+                os.ftruncate(self._handle, 0)
+                os.write(self._handle, json.dumps(owner).encode())
+            except OSError as error:
+                os.close(self._handle)
+                raise self._taken() if isinstance(error, BlockingIOError) else error from None
+        os.register_at_fork(after_in_child=self.__exit__)  # a worker that outlives its trainer must not keep the lock
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)  # the file stays: deleting it could give two trainers a lock each
+        self._handle = -1
+
+    def _taken(self) -> ConfigError:
+        try:
+            owner = read_json(self.path)
+            who = f"process {owner['pid']} on {owner['host']} since {owner['since']}"
+        except (HeadwayError, KeyError):  # it has not signed yet
+            who = "another process"
+        what = f"{show(self.path.parent)} is being trained by {who}"
+        return ConfigError("C030", what, "wait for it or stop it, or train in another folder")
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """A name beside `path` for what is to become it, gone again if it does not."""
+    partial = path.with_name(f"{path.name}.partial-{secrets.token_hex(8)}")
+    try:
+        yield partial
+    except BaseException:
+        with suppress(OSError):
+            _remove(partial)
+        raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _steps(folder: Path) -> list[Path]:
+    """The checkpoints by name, newest first."""
+    try:
+        names = os.listdir(folder) if os.path.lexists(folder) else []
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    steps = [name for name in names if re.fullmatch(r"step-([0-9]{8}|[1-9][0-9]{8,17})", name)]
+    return [folder / name for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
+
+
+def _check_call(snapshot: Snapshot, keep: int) -> None:
+    """Mistakes of our own, found before anything is written."""
+    if keep < 1 or snapshot.step < 0:
+        raise ValueError(f"keep={keep} must be at least 1, and step {snapshot.step} at least 0")
+    if odd := [stem for stem in snapshot.tensors if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", stem)]:
+        raise ValueError(f"{odd[0]!r} is no plain file stem")
+    raw = json.dumps({"state": snapshot.state}, allow_nan=False, indent=1).encode()
+    if len(raw) > JSON_LIMIT // 2 or parse_object(raw, JSON_VALUES // 2)["state"] != snapshot.state:
+        raise ValueError(f"the state must be plain JSON (lists, text as keys) of at most {JSON_LIMIT // 2:,} bytes")
+
+
+def _check_finite(snapshot: Snapshot) -> None:
+    for stem in ("model", "optimizer"):  # the state of a generator may look like NaN
+        for name, tensor in snapshot.tensors.get(stem, {}).items():
+            if not (tensor.is_floating_point() or tensor.is_complex()):
+                continue
+            plain = tensor.float() if tensor.element_size() == 1 else tensor  # torch tests no 8-bit floats
+            if bad := tensor.numel() - int(torch.isfinite(plain).sum()):
+                what = (
+                    f"step {snapshot.step}: {stem} tensor {name!r}: {bad:,} of {tensor.numel():,} values are not finite"
+                )
+                raise DivergedError("T001", what, "nothing was saved, earlier checkpoints stay; try a lower train.lr")
+
+
+def _write(path: Path, chunks: Iterable[bytes | memoryview], stage: Callable[[str], None], sync: str) -> dict[str, Any]:
+    """Size and SHA-256 of what was meant to be written, not of what the disk made of it."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("xb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+        file.flush()
+        stage(sync)
+        os.fsync(file.fileno())
+    return {"size": size, "sha256": digest.hexdigest()}
+
+
+def _sealed(manifest: dict[str, Any]) -> bytes:
+    """The manifest with its own SHA-256: the state in it is as worth protecting as the tensors."""
+    digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
+    return json.dumps({**manifest, "sha256": digest}, indent=1).encode() + b"\n"
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    raw = path.read_bytes() if path.stat().st_size <= JSON_LIMIT else b""
+    manifest = parse_object(raw, JSON_VALUES)
+    if (version := manifest.get("format")) != FORMAT_VERSION:
+        raise ValueError(f"{MANIFEST} is of format {version!a}, this headway reads {FORMAT_VERSION}")
+    manifest.pop("sha256", None)
+    if raw != _sealed(manifest) or not isinstance(
+        manifest["state"], dict
+    ):  # bytes, not values: "\u00E9" for "\u00e9" is a flipped bit too
+        raise ValueError(f"{MANIFEST} does not have its own SHA-256")
+    return manifest
+
+
+def _is_sound(path: Path) -> bool:
+    with suppress(DamagedError):
+        verify(path)
+        return True
+    return False
+
+
+def _retain(folder: Path, keep: int) -> None:
+    """Drop all but `keep`, counted from the newest that verifies; without one, nothing goes. Sweep what is partial."""
+    paths = _steps(folder)
+    if len(paths) > keep:
+        sound = next((i for i, path in enumerate(paths) if _is_sound(path)), len(paths))
+        for path in paths[sound + keep :]:
+            with _partial(path) as dropped:  # half a checkpoint never bears the name of a whole one
+                path.rename(dropped)
+    for name in os.listdir(folder):
+        if re.fullmatch(r"(step-[0-9]+|latest\.json)\.partial-[0-9a-f]+", name):
+            _remove(folder / name)

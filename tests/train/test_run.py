@@ -1,0 +1,120 @@
+"""A run from recipe to folder: what it leaves behind, and that stopping it anywhere changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.errors import ConfigError, NotFoundError
+from headway.recipe import load_recipe
+from headway.train.log import read_log
+from headway.train.run import Run, last_folder, resume, start, train
+
+SMALL = [
+    *("model.depth=1", "model.width=16", "model.heads=2", "model.dropout=0.1", "data.length=16", "train.batch=4"),
+    *("train.steps=24", "train.eval_every=12", "train.sample_every=12", "train.save_every=5", "train.warmup=4"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog, é 漢 🙂\n" * 30, encoding="utf-8")
+    return path
+
+
+def small(tmp_path: Path, text: Path, *more: str) -> Run:
+    name, recipe = load_recipe("tiny", [*SMALL, f"data.train={text}", f"out={tmp_path / 'runs'}", *more])
+    return start(name, recipe)
+
+
+def nothing(kind: str, **facts: Any) -> None:
+    pass
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def losses(folder: Path) -> list[float]:
+    return [e["loss"] for e in read_log(folder / "run" / "log.jsonl") if e["event"] == "step"]
+
+
+def test_a_finished_run_is_a_folder_others_open(tmp_path: Path, text: Path) -> None:
+    import transformers
+
+    run = train(small(tmp_path, text), nothing)
+    folder = run.folder
+    assert folder.name == "tiny-0001"
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert type(model).__name__ == "GPT2LMHeadModel"
+    assert tokenizer.decode(tokenizer("fox é 漢")["input_ids"]) == "fox é 漢"
+    kinds = [e["event"] for e in read_log(folder / "run" / "log.jsonl")]
+    assert kinds[0] == "start" and kinds[-1] == "end"
+    assert kinds.count("step") == 24 and kinds.count("eval") == 2 and kinds.count("sample") == 2
+    assert (folder / "run" / "recipe.toml").exists()
+    assert last_folder(tmp_path / "runs") == folder
+    assert small(tmp_path, text).folder.name == "tiny-0002"
+
+
+@pytest.mark.parametrize("stop", [1, 5, 13])
+def test_stopped_and_resumed_is_the_same_run(stop: int, tmp_path: Path, text: Path) -> None:
+    straight = train(small(tmp_path, text), nothing)
+    run = small(tmp_path, text)
+
+    def interrupt(kind: str, **facts: Any) -> None:
+        if kind == "step" and facts["step"] == stop:
+            run.loop.stop_signal = signal.SIGTERM
+
+    train(run, interrupt)
+    assert run.loop.progress.step == stop
+    assert not (run.folder / "model.safetensors").exists()
+    again = train(resume(run.folder, lambda path, why: pytest.fail(why)), nothing)
+    assert losses(again.folder) == losses(straight.folder)
+    assert weights(again.folder) == weights(straight.folder)
+
+
+def test_accumulation_is_part_of_the_promise(tmp_path: Path, text: Path) -> None:
+    runs = [train(small(tmp_path, text, f"train.accumulate={n}", "model.dropout=0.0"), nothing) for n in (1, 2)]
+    a, b = (losses(run.folder) for run in runs)
+    assert a == pytest.approx(b, rel=1e-4)
+
+
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, text: Path) -> None:
+    arguments = [sys.executable, "-m", "headway", "train", "tiny", *SMALL, f"data.train={text}", "train.steps=100000"]
+    child = subprocess.Popen(
+        arguments, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    )
+    log = tmp_path / "runs" / "tiny-0001" / "run" / "log.jsonl"
+    end = time.time() + 60
+    while time.time() < end and not (log.exists() and '"step": 3' in log.read_text()):
+        time.sleep(0.05)
+    child.send_signal(signal.SIGTERM)
+    _, talk = child.communicate(timeout=60)
+    assert child.returncode == 143, talk
+    assert "headway train --resume" in talk
+    assert list((log.parent / "checkpoints").glob("step-*"))
+
+
+def test_mistakes_are_named(tmp_path: Path, text: Path) -> None:
+    with pytest.raises(NotFoundError, match=r'did you mean "tiny"'):
+        load_recipe("tinny")
+    with pytest.raises(ConfigError, match=r'unknown setting .train\.stepz.* — did you mean "steps"'):
+        load_recipe("tiny", ["train.stepz=5"])
+    with pytest.raises(ConfigError, match="give one, not steps and minutes"):
+        load_recipe("tiny", ["train.steps=5", "train.minutes=1"])
+    with pytest.raises(ConfigError, match=r"train\.batch = 5 is not divided by train\.accumulate = 2"):
+        load_recipe("tiny", ["train.batch=5", "train.accumulate=2"])
+    with pytest.raises(NotFoundError, match="no runs"):
+        last_folder(tmp_path / "none")
+    assert load_recipe("tiny", ["train.minutes=2"])[1].train.steps is None
