@@ -33,8 +33,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "setup: done"
 
-demo: $(STAMP)  ## see headway at work
-	@$(BIN)/headway check gpt2-tiny
+demo: $(STAMP)  ## train a small language model here and now, and let it write
+	@$(BIN)/headway train tiny
+	@$(BIN)/headway run last "The import statement" --seed 1
 
 test: $(STAMP)  ## run the tests, without the slow ones and those for a GPU
 	@HEADWAY_TEST_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal

@@ -40,7 +40,7 @@ class Display:
 
     def _sample(self, text: str, **_: Any) -> None:
         dim, plain = ("\x1b[2m", "\x1b[0m") if self.live else ("", "")
-        for line in text.splitlines()[:4]:
+        for line in text.strip().splitlines()[:4]:
             self._say(f"  {dim}{line[:100]}{plain}")
 
     def _end(self, step: int, seconds: float, **_: Any) -> None:

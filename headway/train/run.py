@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,14 +17,14 @@ from headway.config import SpecialTokens
 from headway.data.corpus import Windows, embedded_text, read_text, split_text, tokenize
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.data.vocabulary import train_tokenizer
-from headway.errors import ConfigError, NotFoundError
+from headway.errors import NotFoundError
 from headway.generate.decode import Sampling, generate
 from headway.hub.folder import write_model_files
 from headway.model.model import Model
 from headway.recipe import Recipe, decoder_config
 from headway.settings import build, read_toml, to_dict, to_toml
 from headway.tasks.lm import LanguageModelling
-from headway.train.checkpoint import RunLock, Snapshot, load, save
+from headway.train.checkpoint import RunLock, load, save, snapshot_copy
 from headway.train.log import Log
 from headway.train.loop import Loop, Report
 from headway.train.optim import make_optimizer
@@ -65,10 +66,16 @@ def last_folder(out: Path) -> Path:
 
 
 def start(name: str, recipe: Recipe) -> Run:
-    """A new run: its folder, its tokenizer, its model from the seed."""
+    """A new run: its folder, its tokenizer, its model from the seed. Where that fails, no folder is left."""
+    train, valid = (str(Path(path).resolve()) if path else "" for path in (recipe.data.train, recipe.data.valid))
+    recipe = replace(recipe, data=replace(recipe.data, train=train, valid=valid))  # to be resumed from anywhere
     folder = new_folder(Path(recipe.out), name)
-    (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(recipe)), encoding="utf-8")
-    return _assemble(folder, recipe)
+    try:
+        (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(recipe)), encoding="utf-8")
+        return _assemble(folder, recipe)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def resume(folder: Path, skipped: Callable[[Path, str], None]) -> Run:
@@ -126,8 +133,7 @@ def train(run: Run, report: Report) -> Run:
         def keep() -> None:
             tensors, counters = collect(run.loop)
             state = {"progress": counters, "torch": torch.__version__, "python": platform.python_version()}
-            snapshot = Snapshot(step=run.loop.progress.step, tensors=tensors, state=state)
-            save(checkpoints, snapshot, keep=run.recipe.train.keep)
+            save(checkpoints, snapshot_copy(run.loop.progress.step, tensors, state), keep=run.recipe.train.keep)
 
         try:
             tell("start", step=run.loop.progress.step, parameters=run.model.parameter_count(), folder=str(run.folder))
@@ -148,9 +154,3 @@ def sample_text(run: Run, seed: int = 0) -> str:
     new = list(generate(run.model, prompt, SAMPLE_TOKENS, Sampling(seed=seed)))
     run.model.train(was_training)
     return run.tokenizer.decode(new)
-
-
-def check_budget(recipe: Recipe) -> None:
-    """Settings that only make sense together with the data."""
-    if recipe.data.tokenizer in ("bpe", "unigram", "words") and recipe.data.vocab < 1:
-        raise ConfigError("C004", f'data.tokenizer = "{recipe.data.tokenizer}" needs data.vocab, its number of tokens')

@@ -106,6 +106,14 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, text: Path) -> Non
     assert list((log.parent / "checkpoints").glob("step-*"))
 
 
+def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path, text: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"no such file"):
+        small(tmp_path, tmp_path / "missing.txt")
+    with pytest.raises(ConfigError, match=r"d_model = 15"):
+        small(tmp_path, text, "model.width=15")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_mistakes_are_named(tmp_path: Path, text: Path) -> None:
     with pytest.raises(NotFoundError, match=r'did you mean "tiny"'):
         load_recipe("tinny")
