@@ -16,6 +16,7 @@ from headway.errors import DataError, NotFoundError, nearest
 from headway.generate.decode import Sampling, generate
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_model, save_model
+from headway.hub.resize import resize_images
 from headway.inspection.maps import attention_maps
 from headway.inspection.selfcheck import Row, selfcheck
 from headway.model.heads import pool
@@ -98,9 +99,17 @@ def _cut(text: Encoded, limit: int | None) -> list[int]:
 
 
 def load(
-    what: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu", seed: int = 0
+    what: str | Path,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    image: int | None = None,
+    seed: int = 0,
 ) -> Bundle:
-    """A model by folder, hub id (`org/name[@revision]`) or preset name; a preset starts from random weights."""
+    """A model by folder, hub id (`org/name[@revision]`) or preset name; a preset starts from random weights.
+
+    `image` is for vision models: their positions are resampled to square images of that size.
+    """
     name = str(what)
     if name in PRESETS and not os.path.isdir(name):
         with torch.device("meta"):
@@ -112,6 +121,8 @@ def load(
         raise NotFoundError("F001", f"no such model: {name}{close}", "give a folder, org/name[@revision] or a preset")
     folder = resolve(name)
     model = load_model(folder, dtype, device)
+    if image is not None:
+        resize_images(model, image)
     return Bundle(name, model, _tokenizer(folder, model.config), folder)
 
 

@@ -34,7 +34,7 @@ class DataConfig:
     """A text file; empty takes the last tenth of `train`."""
     tokenizer: Literal["bytes", "chars", "words", "bpe", "unigram"] = "bytes"
     vocab: int = 0
-    """Size of a trained vocabulary; the tokenizer's own choice where 0."""
+    """Size of a trained vocabulary; 0 is all there is for bytes, chars and words, and 4096 for the others."""
     length: int = 128
     """Tokens in a training sequence."""
 

@@ -31,6 +31,8 @@ from headway.train.optim import make_optimizer
 from headway.train.state import collect, restore
 
 SAMPLE_TOKENS = 160
+VOCAB = {"bpe": 4096, "unigram": 4096}
+"""Size of a vocabulary that has to have one, where the recipe does not say."""
 
 
 @dataclass
@@ -115,7 +117,8 @@ def _tokenizer(folder: Path, recipe: Recipe, text: str) -> Tokenizer:
     kept = folder / "run" / "tokenizer"
     if not (kept / "tokenizer.json").exists():
         lines = text.splitlines(keepends=True)
-        train_tokenizer(recipe.data.tokenizer, lines, recipe.data.vocab).save(kept)
+        size = recipe.data.vocab or VOCAB.get(recipe.data.tokenizer, 0)
+        train_tokenizer(recipe.data.tokenizer, lines, size).save(kept)
     return load_tokenizer(kept)
 
 

@@ -1,0 +1,47 @@
+"""Images of another size: the same numbers as `transformers`, which resamples in every pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.errors import ConfigError, DataError
+from headway.hub.folder import load_model, save_model
+from headway.hub.resize import resize_images
+from headway.model.model import Model
+from headway.presets import preset
+
+
+@pytest.mark.parametrize("image", [24, 40, 56, 43])
+def test_it_agrees_with_transformers(image: int, tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.Dinov2Config(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8
+    )
+    torch.manual_seed(0)
+    oracle = transformers.Dinov2Model(config).eval()
+    oracle.embeddings.position_embeddings.data.normal_()
+    oracle.save_pretrained(tmp_path / "model")
+    model = resize_images(load_model(tmp_path / "model"), image)
+    images = torch.randn(2, 3, image, image)
+    with torch.no_grad():
+        worst = float((model(images).hidden - oracle(images).last_hidden_state).abs().max())
+    assert worst <= 1e-5
+
+
+def test_the_resized_model_is_saved_as_such(tmp_path: Path) -> None:
+    model = resize_images(Model(preset("vit-tiny")).eval(), 48)
+    again = load_model(save_model(model, tmp_path / "model"))
+    assert again.config == model.config
+    images = torch.randn(1, 3, 48, 48)
+    assert torch.equal(again(images).hidden, model(images).hidden)
+
+
+def test_what_cannot_be_resized() -> None:
+    with pytest.raises(DataError, match="reads images"):
+        resize_images(Model(preset("gpt2-tiny")), 64)
+    with pytest.raises(ConfigError, match="patch = 4"):
+        resize_images(Model(preset("vit-tiny")), 2)
