@@ -79,15 +79,15 @@ def evaluation_windows(ids: Ids, length: int, ignore: int) -> tuple[Ids, Ids]:
 
 
 def tokenize(tokenizer: Tokenizer, text: str, chunk: int = 1 << 16) -> Ids:
-    """Ids of a long text, cut at line ends so that no part of it grows too large."""
-    pieces: list[str] = []
+    """Ids of a long text, in chunks that end with a line: they are encoded side by side, and none grows too large."""
+    chunks: list[str] = []
+    lines: list[str] = []
     size = 0
-    ids: list[int] = []
     for line in text.splitlines(keepends=True):
-        pieces.append(line)
+        lines.append(line)
         size += len(line)
         if size >= chunk:
-            ids.extend(tokenizer.encode("".join(pieces), special=False).ids)
-            pieces, size = [], 0
-    ids.extend(tokenizer.encode("".join(pieces), special=False).ids)
-    return np.asarray(ids, dtype=np.int64)
+            chunks.append("".join(lines))
+            lines, size = [], 0
+    chunks.append("".join(lines))
+    return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in tokenizer.ids(chunks)])

@@ -97,6 +97,12 @@ class Tokenizer:
         with _backend_errors("the tokenizer cannot encode these texts"):
             return [_encoded(e) for e in self.backend.encode_batch(inputs, add_special_tokens=special)]
 
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Bare ids of many texts, without tokens around them: what a corpus is made of, and no offsets that nobody reads."""
+        _check_texts(texts)
+        with _backend_errors("the tokenizer cannot encode these texts"):
+            return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Ids without a token (a model's vocabulary is often rounded up) give no text."""
         with _backend_errors("the tokenizer cannot decode these ids"):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.data.corpus import Windows, embedded_text, evaluation_windows, read_text, split_text
+from headway.data.corpus import Windows, embedded_text, evaluation_windows, read_text, split_text, tokenize
+from headway.data.vocabulary import train_tokenizer
 from headway.errors import DataError, NotFoundError
 
 
@@ -65,3 +66,14 @@ def test_the_embedded_text_is_there() -> None:
     train, valid = split_text(embedded_text())
     assert len(train) > 300_000
     assert len(valid) == pytest.approx(len(train) / 9, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe"])
+def test_a_text_is_tokenized_in_chunks_that_end_with_a_line(kind: str) -> None:
+    text = "a line, é 漢\n" * 50 + "no end"
+    tokenizer = train_tokenizer(kind, [text], 300 if kind == "bpe" else 0)
+    whole = [i for line in text.splitlines(keepends=True) for i in tokenizer.encode(line, special=False).ids]
+    for chunk in (1, 30, 10_000):
+        assert tokenizer.decode(tokenize(tokenizer, text, chunk).tolist()) == text
+    assert tokenize(tokenizer, text, 1).tolist() == whole
+    assert tokenize(tokenizer, "").tolist() == []
