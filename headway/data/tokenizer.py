@@ -98,7 +98,7 @@ class Tokenizer:
             return [_encoded(e) for e in self.backend.encode_batch(inputs, add_special_tokens=special)]
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Bare ids of many texts, without tokens around them: what a corpus is made of, and no offsets that nobody reads."""
+        """Bare ids of many texts, no tokens around them and no offsets: what a corpus is made of."""
         _check_texts(texts)
         with _backend_errors("the tokenizer cannot encode these texts"):
             return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
