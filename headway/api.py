@@ -15,7 +15,7 @@ from headway.data.tokenizer import Encoded, Tokenizer, load_tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.generate.decode import Sampling, generate
 from headway.hub.download import resolve
-from headway.hub.folder import check_memory, load_model, save_model
+from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, save_model
 from headway.hub.resize import resize_images
 from headway.inspection.maps import attention_maps
 from headway.inspection.selfcheck import Row, selfcheck
@@ -45,18 +45,27 @@ class Bundle:
         """Write a folder in the Hugging Face layout."""
         return save_model(self.model, Path(folder), self.tokenizer)
 
+    def _reader(self) -> Tokenizer:
+        """The tokenizer, or the reason why there is none."""
+        if self.tokenizer is not None:
+            return self.tokenizer
+        if self.folder is None:
+            raise DataError("D001", f"{self.name} has no tokenizer", "train one, or load a folder that has it")
+        return load_tokenizer(self.folder)
+
     def stream(self, prompt: str, tokens: int = 200, sampling: Sampling | None = None) -> Iterator[str]:
         """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest."""
-        if self.tokenizer is None or self.config.kind != "decoder" or self.config.lm is None:
+        if self.config.kind != "decoder" or self.config.lm is None:
             raise DataError("D001", f"{self.name} does not write text")
-        ids = self.tokenizer.encode(prompt, special=False).ids
+        tokenizer = self._reader()
+        ids = tokenizer.encode(prompt, special=False).ids
         if not ids:
             ids = [self.config.special.bos or 0]
         new: list[int] = []
         shown = ""
         for token in generate(self.model, ids, tokens, sampling or Sampling()):
             new.append(token)
-            text = self.tokenizer.decode(new)
+            text = tokenizer.decode(new)
             if not text.endswith("\N{REPLACEMENT CHARACTER}"):
                 yield text[len(shown) :]
                 shown = text
@@ -65,20 +74,21 @@ class Bundle:
         self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> tuple[list[str], dict[str, Tensor]]:
         """The pieces of a text, and who of them looks at whom: weights (1, heads, queries, keys) by layer."""
-        if self.tokenizer is None or self.config.kind == "encoder-decoder":
+        if self.config.kind == "encoder-decoder" or self.config.output_front.kind != "tokens":
             raise DataError("D001", f"{self.name} does not read a single text")
-        ids = self.tokenizer.encode(text).ids
+        tokenizer = self._reader()
+        ids = tokenizer.encode(text).ids
         device = next(self.model.parameters()).device
         maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
-        return self.tokenizer.pieces(ids), maps
+        return tokenizer.pieces(ids), maps
 
     @torch.no_grad()
     def embed(self, texts: list[str]) -> Tensor:
         """One vector per text: the mean of the encoder's outputs over real tokens, of length one."""
-        if self.tokenizer is None or self.config.encoder is None:
+        if self.config.encoder is None or self.config.source is None or self.config.source.kind != "tokens":
             raise DataError("D001", f"{self.name} has no text encoder")
         limit = self.config.max_length
-        rows = [torch.tensor(_cut(e, limit), dtype=torch.long) for e in self.tokenizer.encode_batch(texts)]
+        rows = [torch.tensor(_cut(e, limit), dtype=torch.long) for e in self._reader().encode_batch(texts)]
         if not rows:
             return torch.empty(0, self.config.encoder.d_model)
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -123,14 +133,4 @@ def load(
     model = load_model(folder, dtype, device)
     if image is not None:
         resize_images(model, image)
-    return Bundle(name, model, _tokenizer(folder, model.config), folder)
-
-
-def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None:
-    """The folder's tokenizer; weights alone are a model too."""
-    if "tokens" not in (getattr(config.source, "kind", ""), getattr(config.target, "kind", "")):
-        return None
-    try:
-        return load_tokenizer(folder)
-    except NotFoundError:
-        return None
+    return Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)

@@ -15,7 +15,6 @@ class Display:
         self.quiet, self.live = quiet, sys.stderr.isatty()
         self.drawn = 0.0
         self.loss = float("nan")
-        self.seconds, self.tokens = 0.0, 0
 
     def report(self, kind: str, **facts: Any) -> None:
         if not self.quiet and (show := getattr(self, f"_{kind}", None)):

@@ -12,7 +12,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -154,15 +154,6 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
-
-
-def leaves(config: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting as (dotted path, value)."""
-    for key, value in (config if isinstance(config, Mapping) else to_dict(config)).items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, _join(where, key))
-        else:
-            yield _join(where, key), value
 
 
 def _join(where: str, key: str) -> str:

@@ -34,7 +34,7 @@ from headway.config import (
 )
 from headway.errors import ConfigError, HeadwayError, NotFoundError
 from headway.presets import PRESETS, preset
-from headway.settings import build, leaves, merge, parse_overrides, read_toml, to_dict, to_toml
+from headway.settings import build, merge, parse_overrides, read_toml, to_dict, to_toml
 
 DECODER = dict(d_model=8, n_layers=2, n_heads=2, d_ff=16, causal=True)
 MODEL = {"decoder": DECODER, "target": {"kind": "tokens", "vocab": 50}}
@@ -359,14 +359,6 @@ def test_none_is_left_out_and_tables_follow_simple_keys() -> None:
     text = to_toml({"family": "x", "decoder": {"rope": {"theta": 1e-7}, "causal": True}, "init": {}})
     assert text == 'family = "x"\n\n[decoder]\ncausal = true\n\n[decoder.rope]\ntheta = 1e-07\n\n[init]\n'
     assert "encoder" not in to_dict(preset("gpt2-tiny"))
-
-
-def test_leaves_gives_dotted_paths() -> None:
-    found = dict(leaves(preset("gpt2-tiny")))
-    assert found["decoder.n_layers"] == 4
-    assert found["target.positions.length"] == 256
-    assert not any(isinstance(value, dict) for value in found.values())
-    assert parse_overrides([f"{path}={value}" for path, value in (("a.b", 1), ("c", 2))]) == {"a": {"b": 1}, "c": 2}
 
 
 # --- key=value words ----------------------------------------------------------------------------

@@ -13,8 +13,6 @@ from headway.config import MAX_LENGTH, ModelConfig
 from headway.errors import ConfigError, nearest
 from headway.settings import build, short
 
-REQUIRED = object()
-
 Config = dict[str, Any]
 
 
@@ -26,14 +24,12 @@ class Field:
     ours: str
     """Dotted paths, several separated by spaces: all get the value, the first is written back."""
     default: Any = None
-    """What `transformers` assumes when the field is absent; REQUIRED where guessing would be wrong."""
+    """What `transformers` assumes when the field is absent."""
     names: Mapping[Any, Any] | None = None
     """Their value → ours, where they differ; the first match is written back."""
 
     def read(self, theirs: Mapping[str, Any]) -> Any:
         value = theirs.get(self.theirs, self.default)
-        if value is REQUIRED:
-            raise ConfigError("C004", f'config.json: field "{self.theirs}" is missing')
         if self.names is None:
             return value
         if not isinstance(value, str | int | float | None) or value not in self.names:

@@ -89,11 +89,14 @@ def check_memory(need: int) -> None:
         )
 
 
-def load_folder_tokenizer(folder: Path) -> Tokenizer | None:
-    """The folder's tokenizer; None for a model that reads no text."""
-    config = open_folder(folder).config
-    needs = "tokens" in (getattr(config.source, "kind", ""), getattr(config.target, "kind", ""))
-    return load_tokenizer(folder) if needs else None
+def load_folder_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None:
+    """The folder's tokenizer; None for a model that reads no text, and where the weights came alone."""
+    if "tokens" not in (getattr(config.source, "kind", ""), getattr(config.target, "kind", "")):
+        return None
+    try:
+        return load_tokenizer(folder)
+    except NotFoundError:
+        return None
 
 
 def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -> Path:

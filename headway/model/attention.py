@@ -30,6 +30,13 @@ Names end in `weights` (the function takes `heads`, a list, for some of them onl
 """
 
 
+def below(watch: Watch | None, name: str) -> Watch | None:
+    """The same watch for a part, whose names it puts after the part's own."""
+    if watch is None:
+        return None
+    return lambda inner, make: watch(f"{name}.{inner}", make)
+
+
 def parameter_free_attention(x: Tensor) -> Tensor:
     """Y = softmax(X Xᵀ) X: every row becomes a mean of all rows, weighted by how alike they are."""
     return torch.softmax(x @ x.transpose(-1, -2), -1) @ x

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from headway.config import ModelConfig
 from headway.errors import DataError
-from headway.model.attention import Attention, Backend, Watch
+from headway.model.attention import Attention, Backend, Watch, below
 from headway.model.cache import Cache
 from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenEmbedding, make_front
 from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
 from headway.model.init import initialise
 from headway.model.masks import Layout
-from headway.model.transformer import Stack, _sub
+from headway.model.transformer import Stack
 
 HEADS = ("lm", "nsp", "classify", "tag", "span")
 
@@ -106,7 +106,7 @@ class Model(nn.Module):
             assert isinstance(self.source, PatchEmbedding)
             front = self.source(inputs, keep)  # an image has no padding: its mask says which patches are hidden
         layout = front.layout
-        hidden = self.encoder(front.x, layout, again=front.again, backend=backend, watch=_sub(watch, "encoder"))
+        hidden = self.encoder(front.x, layout, again=front.again, backend=backend, watch=below(watch, "encoder"))
         return Output(hidden, layout.keep)
 
     def _decode(
@@ -126,7 +126,7 @@ class Model(nn.Module):
             memory=None if memory is None else memory.hidden,
             memory_keep=None if memory is None else memory.keep,
             backend=backend,
-            watch=_sub(watch, "decoder"),
+            watch=below(watch, "decoder"),
         )
         return Output(hidden, keep, None if memory is None else memory.hidden)
 

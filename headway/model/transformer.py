@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import Activation, StackConfig
-from headway.model.attention import Attention, Backend, View, Watch
+from headway.model.attention import Attention, Backend, View, Watch, below
 from headway.model.cache import Cache
 from headway.model.masks import Layout, cross_view, self_view
 from headway.model.norms import make_norm
@@ -92,11 +92,11 @@ class Block(nn.Module):
         watch: Watch | None = None,
     ) -> Tensor:
         """`memory` is the encoder's output, or its keys and values from a cache, with the view of it."""
-        x = self.residual1(x, lambda y: self.attention(y, view, angles, cache, _sub(watch, "attention")))
+        x = self.residual1(x, lambda y: self.attention(y, view, angles, cache, below(watch, "attention")))
         if memory is not None:
             source, source_view = memory
             kv = self.cross.remember(source) if isinstance(source, Tensor) else source
-            x = self.residual_cross(x, lambda y: self.cross.across(y, kv, source_view, _sub(watch, "cross")))
+            x = self.residual_cross(x, lambda y: self.cross.across(y, kv, source_view, below(watch, "cross")))
         x = self.residual2(x, self.ffn)
         return x
 
@@ -134,7 +134,7 @@ class Stack(nn.Module):
                 x = x + again
             source = cache.memory[i] if cache is not None and look is not None else memory
             seen = None if look is None or source is None else (source, look)
-            here = _sub(watch, f"blocks.{i}")
+            here = below(watch, f"blocks.{i}")
             x = block(x, view, seen, angles, None if cache is None else (cache, i), here)
             if here is not None:
                 here("residual", lambda x=x: x)
@@ -145,9 +145,3 @@ def _cached_layout(cache: Cache) -> Layout:
     """The slots a step looks at."""
     keep = cache.keep[:, : cache.span] if cache.padded else None
     return Layout(cache.positions[:, : cache.span], keep)
-
-
-def _sub(watch: Watch | None, name: str) -> Watch | None:
-    if watch is None:
-        return None
-    return lambda inner, make: watch(f"{name}.{inner}", make)

@@ -70,7 +70,8 @@ def test_top_p_keeps_the_fewest_that_reach_p(values: list[float], p: float) -> N
     mass = float(probabilities[kept].sum())
     assert mass >= p - 1e-5
     assert mass - float(probabilities[kept].min()) < p + 1e-5
-    assert set(kept) == set(probabilities.topk(len(kept)).indices.tolist())
+    rest = probabilities[[i for i in range(len(values)) if i not in kept]]
+    assert bool((rest <= probabilities[kept].min()).all())  # scores may differ where probabilities do not
 
 
 def test_temperature_zero_is_the_best_and_one_is_the_distribution() -> None:
@@ -89,5 +90,5 @@ def test_streamed_text_is_whole_characters(model: Model) -> None:
     assert bundle.tokenizer is not None
     assert bundle.tokenizer.decode(ids).startswith("".join(pieces))
     assert list(bundle.stream("", 3, Sampling(seed=0)))
-    with pytest.raises(DataError, match="does not write text"):
+    with pytest.raises(DataError, match="bare has no tokenizer"):
         list(Bundle("bare", model, None, None).stream("a"))

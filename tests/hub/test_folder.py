@@ -714,9 +714,10 @@ def header_length(path: Path) -> int:
 
 
 def test_images_need_no_tokenizer_but_text_does(folder: Make) -> None:
-    assert load_folder_tokenizer(folder("vit")) is None
-    with pytest.raises(NotFoundError):
-        load_folder_tokenizer(folder("gpt2"))
+    for kind in ("vit", "gpt2"):
+        assert load_folder_tokenizer(folder(kind), open_folder(folder(kind)).config) is None
+    with pytest.raises(NotFoundError, match=r"looked for tokenizer\.json"):
+        list(headway.load(folder("gpt2")).stream("a"))
     assert headway.load(folder("gpt2")).tokenizer is None
 
 

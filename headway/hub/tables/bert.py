@@ -177,8 +177,6 @@ ROBERTA = Family(
 
 
 def _distil_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if theirs.get("sinusoidal_pos_embds"):  # stored like learned ones
-        flat["source.positions.kind"] = "learned"
     if "lm.tied" in flat:
         flat["lm.transform"] = flat["encoder.activation"]
     if "classify.labels" in flat:
@@ -227,7 +225,7 @@ DISTILBERT = Family(
     },
     prefix="distilbert.",
     only={"tie_word_embeddings": True},
-    unused=("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),
+    unused=("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),  # sines are stored like learned ones
     spare=("position_ids", "vocab_projector.weight"),
     adjust=_distil_adjust,
     explain=_distil_explain,
