@@ -208,8 +208,9 @@ def run(
     from headway.generate.decode import Sampling
 
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    print(prompt, end="", flush=True)
-    for piece in bundle.stream(prompt, tokens, sampling):
+    pieces = bundle.stream(prompt, tokens, sampling)
+    print(prompt + next(pieces, ""), end="", flush=True)  # the first piece shows that there will be any
+    for piece in pieces:
         print(piece, end="", flush=True)
     print()
 
