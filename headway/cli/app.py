@@ -1,0 +1,131 @@
+"""What every verb shares: the app, its options, loading by name, and how errors end. Results on stdout, talk on stderr.
+
+Nothing heavy is imported before a verb runs: `headway --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headway import __version__
+from headway.errors import HeadwayError, UsageError, nearest
+
+app = typer.Typer(
+    name="headway",
+    help="A transformer workbench: train, use, prove, save.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[str, typer.Argument(help="a folder, a hub id (org/name[@revision]) or a preset", metavar="MODEL")]
+Json = Annotated[bool, typer.Option("--json", help="machine-readable result on stdout")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no talk on stderr")]
+Device = Annotated[str, typer.Option(help="where to compute: auto, cpu, cuda, mps")]
+Dtype = Annotated[str, typer.Option(help="weights as: auto (as stored), float32, bfloat16, float16")]
+
+
+def examples(*lines: str) -> str:
+    """The foot of a verb's help; \\b keeps the lines apart."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit()
+
+
+def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
+    if dtype not in DTYPES:
+        raise UsageError("U001", f"--dtype {dtype}{nearest(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
+    talker(quiet)("loading …", end="\r")
+    import torch
+
+    from headway.api import load
+
+    if model == "last":
+        from headway.train.run import last_folder
+
+        model = str(last_folder(Path("runs")))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        known = torch.empty(0, device=device).device.type in ("cpu", "cuda", "mps")
+    except (RuntimeError, AssertionError):  # torch asserts that it was built for the device
+        known = False
+    if not known:
+        raise UsageError("U001", f"--device {device} is not here", "one of auto, cpu, cuda, cuda:N, mps")
+    return load(model, dtype=None if dtype == "auto" else getattr(torch, dtype), device=device)
+
+
+def console() -> Any:
+    from rich.console import Console
+
+    colours: Any = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(highlight=False, soft_wrap=True, color_system=colours)
+
+
+def talker(quiet: bool) -> Callable[..., None]:
+    """Talk goes to stderr, and a line that is meant to be overwritten only to a terminal."""
+
+    def say(text: str, end: str = "\n") -> None:
+        if not quiet and (end == "\n" or sys.stderr.isatty()):
+            print(text, end=end, file=sys.stderr, flush=True)
+
+    return say
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; every error ends as one screen and its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments or bool(os.environ.get("HEADWAY_DEBUG"))
+    arguments = [a for a in arguments if a != "--debug"] or ["--help"]
+    try:
+        code = app(arguments, standalone_mode=False)
+        if code == 130:  # the parser's answer to an interrupt
+            raise KeyboardInterrupt
+    except HeadwayError as error:
+        code = _report(str(error), error.exit_code, debug)
+    except KeyboardInterrupt:
+        code = _report("stopped", 130, False)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        code = _foreign(error, debug)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _foreign(error: Exception, debug: bool) -> int:
+    """Errors of the command-line parser are the user's, all others ours."""
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        usage = UsageError("U001", error.format_message(), "see: headway --help")
+        return _report(str(usage), usage.exit_code, debug)
+    text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    bug = HeadwayError("B000", f"headway did not expect this: {text}", "--debug shows where; please report it")
+    return _report(str(bug), bug.exit_code, debug)
+
+
+def _report(text: str, code: int, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print(text, file=sys.stderr)
+    return code
