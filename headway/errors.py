@@ -83,6 +83,10 @@ CATALOGUE = {
     "D001": "input that does not fit the model",
     "D002": "a dataset with nothing in it",
     "D003": "text that is not UTF-8",
+    "D004": "a column that is not there, or may be any of several",
+    "D006": "a data file that is damaged",
+    "D007": "a row that cannot be used",
+    "D008": "a chat template that cannot be used",
     "F001": "a model folder, file or run that is not there",
     "F002": "a folder without the files of a model",
     "F003": "a package that is not installed",
@@ -99,6 +103,7 @@ CATALOGUE = {
     "X005": "a pickle file where safetensors is needed",
     "X006": "a path that leaves its folder",
     "X007": "a self-check that failed",
+    "X008": "a base model that has changed since the run began",
 }
 """Code → what it stands for. Codes are never reused."""
 

@@ -56,6 +56,8 @@ def parse_object(raw: bytes, values: int) -> dict[str, Any]:
         raise ValueError("not a JSON object")
     layer: list[Any] = [value]
     for _ in range(JSON_DEPTH):
+        if not layer:
+            return value
         inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
         layer = [item for item in inner if isinstance(item, dict | list)]
     if layer:

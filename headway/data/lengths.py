@@ -1,0 +1,72 @@
+"""How long texts are: in characters, bytes, words and tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+BINS = 16
+"""Bars of a histogram."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Of all texts, in one unit. A quantile is the least length that its share of the texts does not exceed."""
+
+    total: int
+    min: int
+    median: int
+    mean: float
+    p95: int
+    max: int
+    histogram: tuple[int, ...]
+    """Texts by length, in BINS steps of equal ratio from the shortest to the longest."""
+
+    def bars(self) -> str:
+        """The histogram in one line; only a bar of no texts is blank."""
+        most = max(self.histogram)
+        return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * number // most)] for number in self.histogram)
+
+
+class Tally:
+    """How often each length occurs: little to keep, and quantiles are exact."""
+
+    def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]] | None) -> None:
+        self.encode = encode
+        self.counts: dict[str, Counter[int]] = {}
+
+    def add(self, texts: list[str]) -> None:
+        found = {
+            "characters": [len(text) for text in texts],
+            "bytes": [len(text.encode("utf-8", "surrogatepass")) for text in texts],
+            "words": [len(text.split()) for text in texts],
+        }
+        if self.encode:
+            found["tokens"] = [len(ids) for ids in self.encode(texts)]
+        for unit, lengths in found.items():
+            self.counts.setdefault(unit, Counter()).update(lengths)
+
+    def lengths(self) -> dict[str, Lengths]:
+        return {unit: measure(counts) for unit, counts in self.counts.items()}
+
+
+def measure(counts: Counter[int]) -> Lengths:
+    """Statistics of lengths that occur so often each."""
+    lengths = np.array(sorted(counts))
+    numbers = np.array([counts[length] for length in lengths.tolist()])
+    upto, total = numbers.cumsum(), int((lengths * numbers).sum())
+    texts, least, most = int(upto[-1]), int(lengths[0]), int(lengths[-1])
+    edges = np.geomspace(max(least, 1), max(most, 1), BINS + 1)[1:-1]
+    bars = np.bincount(np.searchsorted(edges, lengths, side="right"), weights=numbers, minlength=BINS)
+    return Lengths(
+        total=total,
+        min=least,
+        median=int(lengths[np.searchsorted(upto, -(-texts // 2))]),
+        mean=total / texts,
+        p95=int(lengths[np.searchsorted(upto, -(-95 * texts // 100))]),
+        max=most,
+        histogram=tuple(int(bar) for bar in bars),
+    )

@@ -1,0 +1,183 @@
+"""Where data is: a file, a glob, a folder or a hub dataset, as the list of files it stands for."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import cast
+
+from headway.errors import DataError, MemoryOrDiskError, NetworkError, NotFoundError, nearest
+from headway.jsonfile import show, unreadable
+
+FORMATS = {
+    ".txt": "text",
+    ".md": "text",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+}
+"""Extension → format; each may be followed by .gz. A file with another extension, or none, is read as text."""
+ABOUT = ("readme", "license", "licence", "dataset_info", "dataset_infos")
+"""Files that speak about the data beside them: left out of folders, read when named."""
+DATASET = re.compile(
+    r"(?:hf://(?:datasets/)?)?(?P<id>\w[\w.-]*/\w[\w.-]*?)(?:@(?P<revision>[\w./-]+))?(?::(?P<split>[\w.-]+))?"
+)
+KINDS = 'give a file, a folder, a glob in quotes ("corpus/*.jsonl"), or a hub dataset: org/name[@revision][:split]'
+
+
+def file_format(path: PurePath | str) -> tuple[str, bool]:
+    """The format a name stands for, and whether the file is compressed."""
+    name = PurePath(path).name.lower()
+    packed = name.endswith(".gz")
+    return FORMATS.get(PurePath(name.removesuffix(".gz")).suffix, "text"), packed
+
+
+def find_files(spec: str) -> list[Path]:
+    """The files a spec stands for, sorted. What exists here wins over the hub; `hf://` always means the hub."""
+    path = os.path.expanduser(spec)
+    if not spec.startswith("hf://") and "\0" not in spec:
+        if os.path.isfile(path):
+            return [Path(path)]
+        if os.path.isdir(path):
+            return _some(_inside(Path(path)), spec)
+        if glob.has_magic(path):
+            found = [Path(name) for name in sorted(glob.glob(path, recursive=True)) if os.path.isfile(name)]
+            if not found:
+                raise NotFoundError("F001", f"no file matches {show(spec)}{_beside(path)}")
+            return found
+    match = DATASET.fullmatch(spec)
+    if match and (spec.startswith("hf://") or _not_a_path(spec)) and ".." not in spec and "--" not in match["id"]:
+        return _from_hub(match["id"], match["revision"], match["split"])
+    if os.path.exists(path):
+        raise NotFoundError("F001", f"{show(spec)} is neither a file nor a folder", KINDS)
+    raise NotFoundError("F001", f"no such file: {show(spec)[:200]}{_beside(path)}", KINDS)
+
+
+def fingerprint(spec: str) -> str:
+    """SHA-256 over the bytes of the files, in order, and their names from the folder they have in common."""
+    files = find_files(spec)
+    root = os.path.commonpath([path.parent for path in files])
+    whole = hashlib.sha256()
+    for path in files:
+        name = os.path.relpath(path, root).replace(os.sep, "/").encode("utf-8", "surrogateescape")
+        try:
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+        except OSError as error:
+            raise unreadable(path, error) from None
+        whole.update(hashlib.sha256(name).digest() + content)  # of fixed length: no name runs into a content
+    return whole.hexdigest()
+
+
+def _some(files: list[Path], spec: str) -> list[Path]:
+    if not files:
+        raise DataError("D002", f"{show(spec)}: no data files in this folder", f"readable are {', '.join(FORMATS)}")
+    return files
+
+
+def _inside(folder: Path) -> list[Path]:
+    """All files of a folder and those below it that look like data; hidden ones and what is in them are passed over."""
+
+    def fail(error: OSError) -> None:
+        raise unreadable(Path(error.filename), error) from None
+
+    found = []
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in names if not name.startswith(".")]
+    found = [path for path in found if path.name.lower().split(".")[0] not in ABOUT and path.is_file()]
+    return sorted((path for path in found if _looks_like_data(path)), key=lambda path: path.relative_to(folder).parts)
+
+
+def _looks_like_data(path: Path) -> bool:
+    """A known extension, or text: a picture beside a corpus is no part of it."""
+    if PurePath(path.name.lower().removesuffix(".gz")).suffix in FORMATS:
+        return True
+    try:
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            head = file.read(4096)
+    except (OSError, EOFError, zlib.error):
+        return True  # reading it will say what is wrong
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4 or error.reason != "unexpected end of data":
+            return False
+    return b"\0" not in head
+
+
+def _beside(path: str) -> str:
+    """The nearest name in the folder that a missing path points into."""
+    folder, name = os.path.split(path)
+    try:
+        return nearest(name, os.listdir(folder or "."))
+    except (OSError, ValueError):
+        return ""
+
+
+def _not_a_path(spec: str) -> bool:
+    """`corpus/train.jsonl`, or anything in a folder that exists, is a mistyped file and no dataset to fetch."""
+    folder, name = os.path.split(spec)
+    return not os.path.isdir(folder) and PurePath(name.lower().removesuffix(".gz")).suffix not in FORMATS
+
+
+def _from_hub(hub_id: str, revision: str | None, split: str | None) -> list[Path]:
+    """Data files of a dataset's snapshot, from the local cache where it is there; with a split only those of it."""
+    from huggingface_hub import snapshot_download
+
+    part = f"*{split}*" if split else "*"  # the hub's * also stands for /, so folders count
+    wanted = [part + extension + packed for extension in FORMATS if extension != ".md" for packed in ("", ".gz")]
+    with hub_errors(hub_id, revision):
+        folder = Path(snapshot_download(hub_id, repo_type="dataset", revision=revision, allow_patterns=wanted))
+    files = _inside(folder) if folder.is_dir() else []  # there is none where nothing was fetched
+    if split:
+        word = re.compile(rf"(?<![a-z0-9]){re.escape(split)}(?![a-z0-9])", re.IGNORECASE)
+        named = [path for path in files if word.search(path.name)]
+        files = named or [path for path in files if word.search(path.relative_to(folder).as_posix())]
+    if not files:
+        what = f"file of split {split!r}" if split else "data file"
+        there = f"https://huggingface.co/datasets/{hub_id}/tree/{revision or 'main'} lists what it has"
+        raise NotFoundError("F001", f"the dataset {hub_id} has no {what} that headway reads", there)
+    return files
+
+
+@contextmanager
+def hub_errors(hub_id: str, revision: str | None) -> Iterator[None]:
+    """The errors of huggingface_hub as ours; `headway.hub.download` uses it for models."""
+    from huggingface_hub import errors as hub
+
+    asked = f"{hub_id}@{revision}" if revision else hub_id
+    # what the hub's own error derives from: that of its transport, for lost connections, and OSError
+    lost = cast("tuple[type[Exception], ...]", hub.HfHubHTTPError.__bases__)
+    try:
+        yield
+    except hub.HFValidationError as error:
+        raise NotFoundError("F001", f"{asked} is no hub id: {str(error).splitlines()[0]}") from None
+    except hub.RevisionNotFoundError:
+        raise NotFoundError("F001", f"{hub_id} has no revision {revision!r} on the hub") from None
+    except hub.GatedRepoError:
+        raise NotFoundError(
+            "F001", f"{asked} asks you to accept its terms on the hub first", "then: hf auth login"
+        ) from None
+    except hub.RepositoryNotFoundError:
+        raise NotFoundError("F001", f"{asked} is not on the hub, or is private", "then: hf auth login") from None
+    except lost as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise MemoryOrDiskError("M002", f"{asked} cannot be kept: {error.strerror}: {error.filename}") from None
+        reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0][:150]
+        raise NetworkError(
+            "N001",
+            f"{asked} is neither in the local cache nor could it be fetched: {reason}",
+            "connect once and repeat, or unset HF_HUB_OFFLINE if it is set",
+        ) from None

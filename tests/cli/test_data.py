@@ -1,0 +1,170 @@
+"""`headway data`: a screen of facts on stdout, the next command on stderr, every mistake with its place."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from headway.cli import main
+from headway.data.vocabulary import train_tokenizer
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """`headway data` with these arguments, in this process, beside some files."""
+    monkeypatch.delenv("HEADWAY_DEBUG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    rows = [f'{{"text": "word{i} and more", "label": {i % 2}}}' for i in range(30)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows) + "\n")
+    (tmp_path / "valid.jsonl").write_text("\n".join(rows[:3]) + "\n")
+    (tmp_path / "bad.jsonl").write_text("\n".join([*rows, *["nope"] * 25]) + "\n")
+    (tmp_path / "my pairs.tsv").write_text("Why?\tBecause it is so\nHow?\tLike this one\n")
+    (tmp_path / "series.csv").write_text("when,n\n2020-01-01,5\n")
+    (tmp_path / "empty.txt").write_text("")
+
+    def call(*arguments: str | Path) -> Done:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main(["data", *map(str, arguments)])
+        assert isinstance(caught.value.code, int)
+        return Done(caught.value.code, *capfd.readouterr())
+
+    return call
+
+
+def refused(done: Done, exit_code: int, code: str) -> str:
+    assert (done.code, done.out) == (exit_code, ""), done
+    assert done.err.startswith(f"error[{code}]: ")
+    assert "Traceback" not in done.err
+    assert max(map(len, done.err.splitlines())) <= 300
+    return done.err
+
+
+def test_facts_on_stdout_and_the_next_command_on_stderr(run: Run) -> None:
+    done = run("train.jsonl")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[:2] == ["train.jsonl: 1 file, 0.00 MB, jsonl", "30 rows, 2 columns: the text is text"]
+    assert "labels      label: 0 50.0%, 1 50.0%" in lines
+    assert "bad lines   0" in lines
+    assert len(lines) <= 30
+    assert not set("\x1b\r") & set(done.out + done.err)
+    assert done.err == "next: headway train lm data.train=train.jsonl\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["train.jsonl", "valid.jsonl"], "headway train lm data.train=train.jsonl data.valid=valid.jsonl"),
+        (["*.jsonl"], "headway train lm 'data.train=*.jsonl' data.bad_rows=skip"),
+        (["bad.jsonl"], "headway train lm data.train=bad.jsonl data.bad_rows=skip"),
+        (["my pairs.tsv"], "headway train lm 'data.train=my pairs.tsv' data.text=column2"),
+        (["my pairs.tsv", "--column", "column1"], "headway train lm 'data.train=my pairs.tsv' data.text=column1"),
+        (["train.jsonl", "--column", "text"], "headway train lm data.train=train.jsonl"),
+        (["series.csv"], "headway data series.csv --column NAME"),
+        (["empty.txt"], "headway data empty.txt --bad"),
+    ],
+)
+def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], command: str) -> None:
+    done = run(*arguments)
+    assert done.code == 0
+    assert done.err.splitlines()[-1] == f"next: {command}"
+    assert shlex.split(command)[0] == "headway"
+
+
+def test_overlap_is_shown(run: Run) -> None:
+    out = run("train.jsonl", "valid.jsonl").out
+    assert "overlap     3 (100.0%) of 3 rows of valid.jsonl are in this set" in out
+    assert "0 (0.0%) of 3 rows share 13 words in a row with it; 3 have fewer words" in out
+
+
+def test_bad_lists_every_bad_line_and_nothing_else(run: Run) -> None:
+    done = run("bad.jsonl", "--bad")
+    lines = done.out.splitlines()
+    assert len(lines) == 25
+    assert [line.split(": ")[0] for line in lines] == [f"bad.jsonl:{i}" for i in range(31, 56)]
+    short = run("bad.jsonl").out
+    assert "bad lines   25 (--bad lists them all)" in short
+    assert short.count("bad.jsonl:") == 1 + 4
+    assert run("train.jsonl", "--bad").out == ""
+
+
+def test_json_is_one_document(run: Run) -> None:
+    done = run("bad.jsonl", "valid.jsonl", "--json")
+    assert done.out.count("\n") == 1
+    found = json.loads(done.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert (found["rows"], found["bad"], len(found["bad_lines"])) == (30, 25, 20)
+    assert found["overlap"] == {
+        "valid": "valid.jsonl", "texts": 3, "equal": 3, "sharing": 0, "long_enough": 0, "bad": 0
+    }  # fmt: skip
+    assert done.err.startswith("next: ")
+    assert len(json.loads(run("bad.jsonl", "--json", "--bad").out)["bad_lines"]) == 25
+
+
+def test_quiet_is_quiet(run: Run) -> None:
+    done = run("train.jsonl", "-q")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == run("train.jsonl").out
+    assert refused(run("absent.txt", "-q"), 5, "F001")
+
+
+def test_tokens_are_counted(run: Run, tmp_path: Path) -> None:
+    train_tokenizer("bytes", [""]).save(tmp_path / "model")
+    out = run("train.jsonl", "--tokenizer", "model").out
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if re.match("bytes|tokens", line)}
+    assert rows["tokens"] == rows["bytes"]
+    refused(run("train.jsonl", "--tokenizer", "absent"), 5, "F001")
+
+
+def test_mistakes_are_named(run: Run, tmp_path: Path) -> None:
+    assert 'no such file: trian.jsonl — did you mean "train.jsonl"?' in refused(run("trian.jsonl"), 5, "F001")
+    assert 'no such file: vald.jsonl — did you mean "valid.jsonl"?' in refused(
+        run("train.jsonl", "vald.jsonl"), 5, "F001"
+    )
+    assert 'did you mean "text"?' in refused(run("train.jsonl", "--column", "txt"), 4, "D004")
+    (tmp_path / "x.csv").write_bytes("a,b".encode("utf-16"))
+    assert "x.csv line 1, byte 1: UTF-16 text" in refused(run("x.csv"), 4, "D003")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1")
+    assert "x.parquet is damaged" in refused(run("x.parquet"), 4, "D006")
+    assert "FILE" in refused(run(), 2, "U001")
+
+
+def test_the_help_shows_examples_that_parse(run: Run) -> None:
+    """Each gets past the parser: what fails then is that the data is not there."""
+    done = run("--help")
+    examples = [line.strip() for line in done.out.partition("Examples:")[2].splitlines() if line.strip()]
+    assert len(examples) >= 3
+    for line in examples:
+        verb, *arguments = shlex.split(line)[1:]
+        assert verb == "data"
+        error = run(*arguments).err
+        assert re.match(r"error\[(F001|N001)\]", error), error
+
+
+def test_nothing_heavy_is_imported_to_parse() -> None:
+    code = (
+        "import sys, headway.cli; print([m for m in ('torch', 'numpy', 'pyarrow', 'tokenizers') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_looking_at_data_does_not_wait_for_torch() -> None:
+    code = "import sys, headway.data.survey; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
