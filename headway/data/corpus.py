@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.order import Index, mix, shuffled
+from headway.data.order import Index, by_epoch
 from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError, NotFoundError
 
 Ids = NDArray[np.int64]
+Tokens = NDArray[np.integer[Any]]
+"""Ids of any width, as a store keeps them."""
+CHUNK = 1 << 16
+"""Characters that are tokenized at a time, at least, where a text has that many."""
+LINE_END = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""Where str.splitlines splits."""
 
 
 def embedded_text() -> str:
@@ -41,7 +50,7 @@ def split_text(text: str, share: float = 0.1) -> tuple[str, str]:
 class Windows:
     """Stretches of `length` tokens, each with the one that follows; every epoch cuts the text at other places."""
 
-    ids: Ids
+    ids: Tokens
     length: int
     seed: int
 
@@ -54,40 +63,43 @@ class Windows:
         """Samples in an epoch, whatever its first cut."""
         return max(0, (len(self.ids) - self.length) // self.length)
 
-    def read(self, samples: Index) -> tuple[Ids, Ids]:
-        """Inputs and targets (n, length) of the samples with these numbers, counted over all epochs."""
-        epoch, index = np.divmod(samples, len(self))
+    def read(self, samples: Index) -> tuple[Ids, Ids, None]:
+        """Inputs and targets (n, length) of the samples with these numbers, counted over all epochs; no marks."""
         starts = np.empty_like(samples)
-        for number in np.unique(epoch):
-            here = epoch == number
-            key = int(mix(np.uint64((self.seed << 20) + int(number))))
-            starts[here] = shuffled(index[here], len(self), key) * self.length + key % self.length
+        for here, index, key in by_epoch(samples, len(self), self.seed):
+            starts[here] = index * self.length + key % self.length
         rows = self.ids[starts[:, None] + np.arange(self.length + 1)]
-        return rows[:, :-1].copy(), rows[:, 1:].copy()  # not two views of the same numbers
+        return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64), None  # copies, not two views
 
 
-def evaluation_windows(ids: Ids, length: int, ignore: int) -> tuple[Ids, Ids]:
-    """Inputs and targets that predict every token but the first exactly once; the rest of the last row is ignored."""
-    count = -(-(len(ids) - 1) // length)
-    if count < 1:
+def evaluation_windows(ids: Tokens, length: int, ignore: int, overlap: int = 0) -> tuple[Ids, Ids]:
+    """Inputs and targets that predict every token but the first exactly once; the rest of the last row is ignored.
+
+    Each row but the first begins with `overlap` tokens of the row before, for context only.
+    """
+    stride = length - overlap
+    count = 1 + max(0, -(-(len(ids) - 1 - length) // stride))
+    if len(ids) < 2:
         raise DataError("D002", f"{len(ids)} tokens to evaluate on: too few to predict any")
-    padded = np.full(count * length + 1, 0, dtype=np.int64)
+    padded = np.zeros(length + (count - 1) * stride + 1, dtype=np.int64)
     padded[: len(ids)] = ids
-    targets = padded[1:].copy()
-    targets[len(ids) - 1 :] = ignore
-    return padded[:-1].reshape(count, length), targets.reshape(count, length)
+    places = np.arange(count)[:, None] * stride + np.arange(length)
+    targets = padded[places + 1]
+    targets[places + 1 >= len(ids)] = ignore
+    targets[1:, :overlap] = ignore
+    return padded[places], targets
 
 
-def tokenize(tokenizer: Tokenizer, text: str, chunk: int = 1 << 16) -> Ids:
+def tokenize(tokenizer: Tokenizer, text: str, chunk: int = CHUNK) -> Ids:
     """Ids of a long text, in chunks that end with a line: they are encoded side by side, and none grows too large."""
-    chunks: list[str] = []
-    lines: list[str] = []
-    size = 0
-    for line in text.splitlines(keepends=True):
-        lines.append(line)
-        size += len(line)
-        if size >= chunk:
-            chunks.append("".join(lines))
-            lines, size = [], 0
-    chunks.append("".join(lines))
+    chunks = list(line_chunks(text, chunk))
     return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in tokenizer.ids(chunks)])
+
+
+def line_chunks(text: str, chunk: int = CHUNK) -> Iterator[str]:
+    """A text in pieces that end with the first line to reach `chunk` characters; the last is what is left, or empty."""
+    start = 0
+    while found := LINE_END.search(text, start + chunk - 1):
+        yield text[start : found.end()]
+        start = found.end()
+    yield text[start:]

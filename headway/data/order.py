@@ -6,12 +6,36 @@ once, and the stream is the same for any number of processes or workers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 Index = NDArray[np.int64]
 
 ROUNDS = 6
+
+
+def epoch_key(seed: int, epoch: int) -> int:
+    """The name of an epoch's permutation."""
+    return int(mix(np.uint64(((seed << 20) + epoch) & (2**64 - 1))))
+
+
+def by_epoch(samples: Index, size: int, seed: int) -> Iterator[tuple[NDArray[np.bool_], Index, int]]:
+    """For each epoch that samples, counted over all epochs, fall into: which of them, where they go, its key."""
+    epoch, index = np.divmod(samples, size)
+    for number in np.unique(epoch):
+        here = epoch == number
+        key = epoch_key(seed, int(number))
+        yield here, shuffled(index[here], size, key), key
+
+
+def in_epoch_order(samples: Index, size: int, seed: int) -> Index:
+    """Which of 0 … size-1 each sample is, counted over all epochs; every epoch has an order of its own."""
+    rows = np.empty_like(samples)
+    for here, index, _ in by_epoch(samples, size, seed):
+        rows[here] = index
+    return rows
 
 
 def shuffled(index: Index, size: int, key: int) -> Index:

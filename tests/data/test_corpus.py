@@ -18,7 +18,7 @@ from headway.errors import DataError, NotFoundError
 def test_an_epoch_reads_every_window_once(tokens: int, length: int, seed: int, epoch: int) -> None:
     windows = Windows(np.arange(tokens), length, seed)
     count = len(windows)
-    inputs, targets = windows.read(np.arange(epoch * count, (epoch + 1) * count))
+    inputs, targets, _ = windows.read(np.arange(epoch * count, (epoch + 1) * count))
     assert (targets == inputs + 1).all()
     starts = sorted(inputs[:, 0].tolist())
     assert starts == list(range(starts[0], starts[0] + count * length, length))
