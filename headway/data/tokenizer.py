@@ -83,7 +83,7 @@ class Tokenizer:
     def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> Encoded:
         """`special=False` puts no tokens around the text; any written *in* the text count all the same."""
         _check_texts([text] if pair is None else [text, pair])
-        with _backend_errors("the tokenizer cannot encode this text"):
+        with backend_errors("the tokenizer cannot encode this text"):
             return _encoded(self.backend.encode(text, pair, add_special_tokens=special))
 
     def encode_batch(
@@ -94,18 +94,18 @@ class Tokenizer:
             raise DataError("D001", f"{len(texts)} texts but {len(pairs)} second texts to go with them")
         _check_texts([*texts, *(pairs or ())])
         inputs = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        with _backend_errors("the tokenizer cannot encode these texts"):
+        with backend_errors("the tokenizer cannot encode these texts"):
             return [_encoded(e) for e in self.backend.encode_batch(inputs, add_special_tokens=special)]
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Bare ids of many texts, no tokens around them and no offsets: what a corpus is made of."""
         _check_texts(texts)
-        with _backend_errors("the tokenizer cannot encode these texts"):
+        with backend_errors("the tokenizer cannot encode these texts"):
             return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Ids without a token (a model's vocabulary is often rounded up) give no text."""
-        with _backend_errors("the tokenizer cannot decode these ids"):
+        with backend_errors("the tokenizer cannot decode these ids"):
             return self.backend.decode(_ids(ids), skip_special_tokens=skip_special)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -141,11 +141,13 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     for key, value in _json_object(folder / "special_tokens_map.json").items():
         if config.get(key) is None:
             config[key] = value
+    if (folder / "chat_template.jinja").is_file():  # a newer place of it, which wins
+        config["chat_template"] = _text(folder / "chat_template.jinja")
     layout = next((x for x in LAYOUTS if all((folder / name).is_file() for name in x.split(" + "))), None)
     if layout is None:
         raise _no_layout(folder)
     paths = [folder / name for name in layout.split(" + ")]
-    with _backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
+    with backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
         if layout == "tokenizer.json":
             return Tokenizer(_complete(paths[0]), config)
         hint = str(config.get("tokenizer_class") or "")  # a word to compare; nothing is imported by it
@@ -376,7 +378,7 @@ def _ids(ids: Sequence[int]) -> list[int]:
 
 
 @contextmanager
-def _backend_errors(what: str) -> Iterator[None]:
+def backend_errors(what: str) -> Iterator[None]:
     """The library raises bare `Exception`s, and panics that are none; both mean a file it cannot use."""
     try:
         yield

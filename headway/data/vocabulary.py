@@ -111,7 +111,7 @@ def _byte_level(model: Model, normalizer: Normalizer | None, *, words: bool = Tr
     return backend
 
 
-def _byte_ids() -> dict[str, int]:
+def byte_ids() -> dict[str, int]:
     """Byte-level spelling → byte: visible Latin-1 characters are themselves, chr(256) and on the others."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in visible]
@@ -122,8 +122,8 @@ def _byte_bpe(texts: Iterable[str], size: int, special: tuple[str, ...], normali
     from tokenizers import models, trainers
 
     if not size:  # bytes alone: nothing is learned, and words make no difference
-        return _byte_level(models.BPE(vocab=_byte_ids(), merges=[]), normalizer, words=False)
-    backend, alphabet, first = _byte_level(models.BPE(), normalizer), list(_byte_ids()), list(special)
+        return _byte_level(models.BPE(vocab=byte_ids(), merges=[]), normalizer, words=False)
+    backend, alphabet, first = _byte_level(models.BPE(), normalizer), list(byte_ids()), list(special)
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=first, initial_alphabet=alphabet, show_progress=False)
     backend.train_from_iterator(texts, trainer)
     return backend
@@ -132,7 +132,7 @@ def _byte_bpe(texts: Iterable[str], size: int, special: tuple[str, ...], normali
 def _unigram(texts: Iterable[str], size: int, special: tuple[str, ...], normalizer: Normalizer | None) -> Backend:
     from tokenizers import models, trainers
 
-    backend, alphabet = _byte_level(models.Unigram(), normalizer), sorted(_byte_ids())
+    backend, alphabet = _byte_level(models.Unigram(), normalizer), sorted(byte_ids())
     room = size - len(special)
     trainer = trainers.UnigramTrainer(vocab_size=room, initial_alphabet=alphabet, show_progress=False)
     backend.train_from_iterator(texts, trainer)

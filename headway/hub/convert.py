@@ -58,7 +58,7 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
         state[piece.ours] = _fill_rows(whole, parameter.shape)
     missing = model.load_state_dict(state, strict=False, assign=True)
     assert not missing.unexpected_keys, missing
-    _tie(model)
+    tie(model)
 
 
 def dump_tensors(model: Model, family: Family | None, architecture: str) -> Iterator[tuple[str, Tensor]]:
@@ -197,7 +197,7 @@ def _refuse_strangers(
             )
 
 
-def _tie(model: Model) -> None:
+def tie(model: Model) -> None:
     """Assigning tensors parts what shared one matrix: join it again."""
     if model.config.shared_embedding:
         model.target.table = model.source.table  # type: ignore[assignment]

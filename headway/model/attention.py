@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.config import StackConfig
-from headway.model.cache import Cache
+from headway.model.cache import KeyValues
 from headway.model.positions import rotate
 
 Backend = Literal["fused", "flex", "eager"]
@@ -140,7 +140,7 @@ class Attention(nn.Module):
         x: Tensor,
         view: View,
         angles: tuple[Tensor, Tensor] | None = None,
-        cache: tuple[Cache, int] | None = None,
+        cache: tuple[KeyValues, int] | None = None,
         watch: Watch | None = None,
     ) -> Tensor:
         """Self-attention of x (B, T, M); with a cache, over what it holds as well."""
@@ -166,11 +166,12 @@ class Attention(nn.Module):
 
     def _project(self, x: Tensor, linear: nn.Linear, skip: int) -> Tensor:
         """The linear map; where keys have no bias, theirs (after `skip` heads) is held at zero."""
+        out: Tensor = linear(x)
         if self.key_bias:
-            return F.linear(x, linear.weight, linear.bias)
-        ones = torch.ones(linear.out_features, device=x.device, dtype=linear.weight.dtype)
-        ones[skip * self.width : (skip + self.groups) * self.width] = 0
-        return F.linear(x, linear.weight, linear.bias * ones)
+            return out
+        keys = torch.zeros(linear.out_features, device=x.device, dtype=out.dtype)
+        keys[skip * self.width : (skip + self.groups) * self.width] = 1
+        return out - linear.bias * keys
 
     def _finish(self, q: Tensor, k: Tensor, v: Tensor, view: View, watch: Watch | None) -> Tensor:
         if watch is not None:

@@ -193,7 +193,8 @@ def _llama_explain(theirs: Config, config: ModelConfig) -> None:
             "high_freq_factor": rope.high_factor,
             "original_max_position_embeddings": rope.original_length,
         }
-    theirs["head_dim"] = stack.d_head if stack.d_head is not None else stack.head_width
+    if stack.d_head is None:
+        theirs.pop("head_dim", None)  # left out it means the same, and is read back as it was
     theirs["num_key_value_heads"] = stack.kv_heads
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else False
     if config.tag:

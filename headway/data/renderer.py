@@ -1,0 +1,148 @@
+"""The process that renders chat templates (`sandbox`), seen from here: started, asked, ended, replaced.
+
+It is started by the first render, which takes about a tenth of a second more, and kept. It ends when we do: with
+the end of its input, where nothing else ends it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from headway.errors import DataError, NotFoundError
+
+OUTPUT_LIMIT, REQUEST_LIMIT = 1_000_000, 8_000_000
+"""Bytes of what a template writes, and of a conversation handed to it."""
+SECONDS, WALL_SECONDS = 0.25, 5.0
+"""For one render: of the processor's time, so that a busy machine refuses no good template; or, where the system
+does not count it, by the clock."""
+TIMES_ITSELF = hasattr(signal, "setitimer")
+"""Whether the sandbox can have itself ended after so much of the processor's time."""
+MEMORY = 512 << 20
+"""Bytes of address space, of which the interpreter takes about an eighth."""
+SANDBOX = Path(__file__).with_name("sandbox.py")
+PASSED_ON = ("TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "PYTHONHOME")
+"""Of the environment, so that nothing in it can leak: what an interpreter needs to start and to tell the time."""
+
+_lock = threading.Lock()
+_child: subprocess.Popen[bytes] | None = None
+
+
+def exchange(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the sandbox answers to a template and sets of variables for it. One that ended is replaced."""
+    global _child
+    request = {"source": source, "seconds": SECONDS, "limit": OUTPUT_LIMIT, "renders": renders}
+    try:
+        line = json.dumps(request).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError("D007", f"a conversation that JSON cannot express: {str(error)[:100]}") from None
+    if len(line) > REQUEST_LIMIT:
+        raise DataError("D008", f"a conversation of {len(line):,} bytes as JSON; the limit is {REQUEST_LIMIT:,}")
+    with _lock:
+        if _child is not None and _child.poll() is not None:  # something else ended it
+            _stop(_child)
+            _child = None
+        _child = child = _child or _start()
+        try:
+            raw = _talk(child, line, WALL_SECONDS * len(renders))
+        except BaseException:  # an interrupt: the next request must not get the answer to this one
+            _child = None
+            _stop(child)
+            raise
+        if not raw.endswith(b"\n"):
+            _child = None
+            raise _ended(_stop(child))
+    answer: dict[str, Any] = json.loads(raw)
+    return answer
+
+
+def _talk(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
+    """The answer; what there is of one when the sandbox ended before it was complete."""
+    assert child.stdin is not None and child.stdout is not None
+    timer = None if TIMES_ITSELF else threading.Timer(seconds, child.kill)  # a thread costs more than the rendering
+    if timer is not None:
+        timer.start()
+    try:
+        if line:
+            child.stdin.write(line)
+            child.stdin.flush()
+        return child.stdout.readline()
+    except BrokenPipeError:
+        return b""
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    if find_spec("jinja2") is None:
+        raise NotFoundError("F003", "chat templates need the package jinja2", "pip install jinja2")
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-s", str(SANDBOX), str(MEMORY)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONPATH": _path()},
+        start_new_session=True,  # an interrupt is for us
+    )
+    if _talk(child, b"", 60.0) != b"ready\n":
+        raise _ended(_stop(child))
+    return child
+
+
+def _path() -> str:
+    return os.pathsep.join(place for place in sys.path if place)
+
+
+def _stop(child: subprocess.Popen[bytes]) -> int:
+    """Its exit status: negative for the signal that ended it."""
+    child.kill()
+    _close_pipes(child)
+    return child.wait()
+
+
+def _close_pipes(child: subprocess.Popen[bytes]) -> None:
+    for pipe in (child.stdin, child.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.close()
+
+
+def _ended(status: int) -> DataError:
+    if status == -getattr(signal, "SIGPROF", 0):
+        return DataError("D008", f"chat template: more than {SECONDS * 1000:.0f} ms for one conversation")
+    if status == -getattr(signal, "SIGKILL", 0):
+        return DataError("D008", f"chat template: no answer within {WALL_SECONDS:g} s, or out of memory")
+    return DataError("D008", f"chat template: the process that renders it ended with status {status}")
+
+
+@atexit.register
+def _close() -> None:
+    """It would end by itself, but Python complains of a process that nobody waited for."""
+    global _child
+    if _child is not None:
+        _stop(_child)
+    _child = None
+
+
+def _forget() -> None:
+    """After a fork the sandbox is the parent's, and the lock may be held for ever."""
+    global _child, _lock
+    if _child is not None:
+        _close_pipes(_child)
+        _child.returncode = 0  # not ours to wait for
+    _child, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
