@@ -1,43 +1,212 @@
-"""Decoding one token at a time, through start and step alone: whatever implements them can be decoded."""
+"""Many texts written at once, one token at a time, each as if it were alone.
+
+Only the protocol in `generate/protocol.py` is used, so whatever implements it can be decoded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, Literal
 
 import torch
+from torch import Tensor
 
-from headway.generate.logits import choose, keep_top_k, keep_top_p
-from headway.model.model import Model
+from headway.errors import ConfigError, DataError, DivergedError
+from headway.generate.grammar import Mask
+from headway.generate.logits import only
+from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
+from headway.generate.sampling import Chooser, Sampling
+from headway.generate.text import Detokenizer, TextStream
+from headway.generate.trace import Choice, choices
+
+__all__ = ["Piece", "Sampling", "decode", "generate"]
+
+Finish = Literal["stop", "length"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How the next token is chosen."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a row has to tell: a token, the text that is now certain, and in its last piece why it ends."""
 
-    temperature: float = 0.8
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int | None = None
+    row: int
+    token: int | None
+    """None where a text ends without one, because nothing may follow."""
+    text: str = ""
+    """Always empty without a tokenizer."""
+    finish: Finish | None = None
+    """stop: a stop token, a stop string, or a complete text by the mask; length: max_tokens."""
 
 
 @torch.no_grad()
-def generate(model: Model, prompt: Sequence[int], tokens: int, sampling: Sampling) -> Iterator[int]:
-    """Up to `tokens` new ids after the prompt. Past the longest text the model knows, it goes on from the last half."""
-    device = next(model.parameters()).device
-    generator = None
-    if sampling.seed is not None:
-        generator = torch.Generator(device=device).manual_seed(sampling.seed)
-    room = model.config.max_length or len(prompt) + tokens
-    text = list(prompt)[-room:]
-    cache, new = None, text
-    for _ in range(tokens):
-        if cache is None or cache.length + len(new) > room:
-            new = text[-room:] if cache is None else text[-max(1, room // 2) :]
-            cache = model.start(batch=1, capacity=room)
-        scores = model.step(cache, torch.tensor([new], device=device))
-        scores = keep_top_p(keep_top_k(scores, sampling.top_k), sampling.top_p)
-        chosen = int(choose(scores, sampling.temperature, generator))
-        yield chosen
-        text.append(chosen)
-        new = [chosen]
+def decode(
+    model: Decoder[S],
+    prompts: Sequence[Sequence[int]] | None,
+    sampling: Sampling | Sequence[Sampling],
+    *,
+    source: Source | None = None,
+    tokenizer: Detokenizer | None = None,
+    mask: Mask | None = None,
+    trace: list[Choice] | None = None,
+) -> Iterator[Piece]:
+    """New tokens after each prompt, in turn; without prompts, after the start token of an encoder–decoder.
+
+    Neither the other rows nor their number change what a row becomes. A text that outgrows the model goes on
+    from its last half. `trace` is given each step's alternatives.
+    """
+    rows = _rows(model, opening(model, prompts, source), sampling, tokenizer, source)
+    chooser = Chooser([row.sampling for row in rows], [row.text for row in rows])
+    batch = _Batch(model, source)
+    live = [row for row in rows if row.left]
+    while live:
+        scores = batch.read(live)
+        allowed = None if mask is None else [mask.allowed(row.index) for row in live]
+        tokens = _next_tokens(scores, chooser, live, allowed, trace)
+        pieces = [row.take(token) for row, token in zip(live, tokens, strict=True)]
+        if mask is not None:
+            for piece in pieces:
+                if piece.finish is None and piece.token is not None:
+                    mask.accept(piece.row, piece.token)
+        yield from pieces
+        live = [row for row, piece in zip(live, pieces, strict=True) if piece.finish is None]
+
+
+def generate(model: Decoder[S], prompt: Sequence[int], tokens: int, sampling: Sampling) -> Iterator[int]:
+    """Up to `tokens` new ids after one prompt; a stop token ends them and is not among them."""
+    for piece in decode(model, [prompt], replace(sampling, max_tokens=tokens)):
+        if piece.token is not None and piece.finish != "stop":
+            yield piece.token
+
+
+def _next_tokens(
+    scores: Tensor,
+    chooser: Chooser,
+    live: list[_Row],
+    allowed: list[Tensor | None] | None,
+    trace: list[Choice] | None,
+) -> list[int | None]:
+    """One token for each row, None where none is possible; the only place that waits for the device."""
+    scores = scores.float()
+    rows, positions = [row.index for row in live], [row.count for row in live]
+    shaped = scores
+    if allowed is not None and any(m is not None for m in allowed):
+        everything = torch.ones(scores.shape[-1], dtype=torch.bool)
+        table = torch.stack([everything if m is None else m for m in allowed])
+        shaped = only(shaped, table.to(scores.device))
+    shaped = chooser.shape(shaped, rows, [row.text for row in live])
+    chosen = chooser.pick(shaped, rows, positions)
+    tokens = [None if token < 0 else token for token in chosen.tolist()]
+    some = [i for i, token in enumerate(tokens) if token is not None]
+    if len(some) < len(tokens) and bool(scores.isnan().any()):
+        raise DivergedError("T001", "the model's scores are not numbers", "its weights are damaged, or too large")
+    if trace is not None:
+        trace += choices(
+            scores[some], shaped[some], chosen[some], [rows[i] for i in some], [positions[i] for i in some]
+        )
+    return tokens
+
+
+@dataclass(eq=False)
+class _Row:
+    """A text in the making."""
+
+    index: int
+    sampling: Sampling
+    stop: tuple[int, ...]
+    text: list[int]
+    """Prompt and new tokens."""
+    begin: int
+    """First token of the text that the model still sees."""
+    stream: TextStream | None
+    count: int = 0
+    """New tokens so far."""
+
+    @property
+    def left(self) -> int:
+        return self.sampling.max_tokens - self.count
+
+    @property
+    def seen(self) -> list[int]:
+        return self.text[self.begin :]
+
+    def take(self, token: int | None) -> Piece:
+        if token is None:
+            return Piece(self.index, None, self.close(), "stop")
+        self.text.append(token)
+        self.count += 1
+        if token in self.stop:
+            return Piece(self.index, token, self.close(), "stop")
+        text = "" if self.stream is None else self.stream.push(token)
+        if self.stream is not None and self.stream.stopped:
+            return Piece(self.index, token, text, "stop")
+        if not self.left:
+            return Piece(self.index, token, text + self.close(), "length")
+        return Piece(self.index, token, text)
+
+    def close(self) -> str:
+        return "" if self.stream is None else self.stream.close()
+
+    def slide(self, room: int) -> bool:
+        """Once the text is longer than the model can read, forget its first part; whether that was so."""
+        if len(self.text) - self.begin <= room:
+            return False
+        self.begin = len(self.text) - max(1, room // 2)
+        return True
+
+
+def _rows(
+    model: Decoder[S],
+    prompts: list[list[int]],
+    sampling: Sampling | Sequence[Sampling],
+    tokenizer: Detokenizer | None,
+    source: Source | None,
+) -> list[_Row]:
+    settings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
+    if len(settings) != len(prompts):
+        raise DataError("D001", f"{len(prompts)} prompts but {len(settings)} settings for them")
+    if tokenizer is None and any(s.stop_strings for s in settings):
+        raise ConfigError("C004", "stop_strings are found in text, and there is no tokenizer to make it")
+    eos, room = model.config.special.eos, model.config.max_length
+    own = () if eos is None else (eos,) if isinstance(eos, int) else eos
+    rows = []
+    for i, (prompt, setting) in enumerate(zip(prompts, settings, strict=True)):
+        context = () if source is not None else tuple(prompt)  # a start token is no text
+        stream = None if tokenizer is None else TextStream(tokenizer, setting.stop_strings, context)
+        begin = 0 if room is None else max(0, len(prompt) - room)
+        rows.append(_Row(i, setting, own if setting.stop is None else setting.stop, prompt, begin, stream))
+    return rows
+
+
+class _Batch(Generic[S]):
+    """The rows a model holds in one state. Begun anew when a text outgrows the model; narrowed when most are done."""
+
+    def __init__(self, model: Decoder[S], source: Source | None) -> None:
+        self.model, self.source, self.device = model, source, device_of(model)
+        self.rows: list[_Row] = []
+        self.state: S | None = None
+        self.used = self.capacity = 0
+
+    def read(self, live: list[_Row]) -> Tensor:
+        """Scores (B, V) after the texts of these rows, of which all but the last token may have been read."""
+        room = self.model.config.max_length
+        moved = [row.slide(room) for row in live] if room is not None else []
+        if self.state is None or any(moved) or self.used == self.capacity:
+            return self._begin(live, room)
+        if 2 * len(live) <= len(self.rows):  # copying costs too: not for each row that ends
+            places = torch.tensor([self.rows.index(row) for row in live], device=self.device)
+            self.state, self.rows = self.model.reorder(self.state, places), list(live)
+        ids = torch.tensor([[row.text[-1]] for row in self.rows], device=self.device)
+        self.used += 1
+        scores = self.model.step(self.state, ids)
+        return scores if len(live) == len(self.rows) else scores[[self.rows.index(row) for row in live]]
+
+    def _begin(self, live: list[_Row], room: int | None) -> Tensor:
+        longest = max(len(row.seen) for row in live)
+        self.rows, self.used = list(live), longest
+        self.capacity = longest + max(row.left for row in live)
+        if room is not None:
+            self.capacity = min(self.capacity, room)
+        source = None if self.source is None else self.source.take([row.index for row in live])
+        state, scores = read_first(self.model, [row.seen for row in live], source, self.capacity)
+        self.state = state
+        return scores

@@ -1,31 +1,105 @@
-"""From scores to choices: pure functions of tensors (B, V)."""
+"""From scores to choices: pure functions of tensors. Letters: B batch, V vocabulary, T tokens.
+
+A setting is one number for all rows, or a tensor (B, 1) with one for each.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
+Setting = float | Tensor
 
-def keep_top_k(scores: Tensor, k: int) -> Tensor:
-    """All but the k best become impossible."""
+
+def scale(scores: Tensor, temperature: Setting) -> Tensor:
+    """Scores divided by the temperature, which is above zero."""
+    return scores / temperature
+
+
+def keep_top_k(scores: Tensor, k: int | Tensor) -> Tensor:
+    """All but the k best become impossible, where k is above zero; equals of the last one stay."""
+    if isinstance(k, Tensor):
+        widest = min(int(k.max()), scores.shape[-1])
+        if widest <= 0:
+            return scores
+        k = k.to(scores.device)
+        worst = scores.topk(widest).values.gather(-1, (k - 1).clamp(0, widest - 1))
+        return scores.masked_fill((scores < worst) & (k > 0), -torch.inf)
     if k <= 0 or k >= scores.shape[-1]:
         return scores
     worst = scores.topk(k).values[..., -1:]
     return scores.masked_fill(scores < worst, -torch.inf)
 
 
-def keep_top_p(scores: Tensor, p: float) -> Tensor:
+def keep_top_p(scores: Tensor, p: Setting) -> Tensor:
     """The fewest tokens whose probabilities sum to at least p stay possible (Holtzman et al. 2020)."""
-    if p >= 1.0:
-        return scores
     ordered, order = scores.sort(descending=True)
-    before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
-    return scores.masked_fill((before >= p).gather(-1, order.argsort(-1)), -torch.inf)
+    probabilities = ordered.softmax(-1)
+    p = torch.as_tensor(p, device=scores.device)
+    beyond = (probabilities.cumsum(-1) - probabilities >= p) & (p < 1)  # sums may round up to 1 before the end
+    beyond[..., 0] = False  # the best one stays, even where p is 0
+    return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
 
 
-def choose(scores: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
-    """A token per row (B,): the best at temperature 0, otherwise drawn."""
-    if temperature <= 0:
-        return scores.argmax(-1)
-    probabilities = (scores.float() / temperature).softmax(-1)
-    return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+def keep_min_p(scores: Tensor, p: Setting) -> Tensor:
+    """Tokens of at least p times the probability of the best stay possible (Nguyen et al. 2024)."""
+    share = p.log() if isinstance(p, Tensor) else math.log(p) if p > 0 else -math.inf
+    return scores.masked_fill(scores < scores.amax(-1, keepdim=True) + share, -torch.inf)
+
+
+def penalise_repetition(scores: Tensor, seen: Tensor, penalty: Setting) -> Tensor:
+    """Scores of tokens `seen` (B, V) in the text so far, divided or multiplied (Keskar et al. 2019)."""
+    return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
+
+
+def penalise_counts(scores: Tensor, counts: Tensor, presence: Setting, frequency: Setting) -> Tensor:
+    """Scores lowered for what was written `counts` (B, V) times: once for that, and for each time (OpenAI's API)."""
+    return scores - frequency * counts - presence * (counts > 0)
+
+
+def ban(scores: Tensor, history: Tensor, sequences: Sequence[Sequence[int]]) -> Tensor:
+    """The last token of each sequence becomes impossible where `history` (B, T) ends with the tokens before it.
+
+    A sequence of one token is never possible. History is filled up on the left with -1.
+    """
+    banned = torch.zeros_like(scores, dtype=torch.int32)
+    for length, group in groupby(sorted(sequences, key=len), key=len):
+        ids = torch.tensor([list(sequence) for sequence in group], device=scores.device)  # N L
+        if length - 1 > history.shape[1]:
+            break
+        ends = history[:, history.shape[1] - (length - 1) :]
+        hits = (ends[:, None] == ids[None, :, :-1]).all(-1)  # B N
+        banned.index_add_(1, ids[:, -1], hits.int())
+    return scores.masked_fill(banned > 0, -torch.inf)
+
+
+def tails(texts: Sequence[Sequence[int]], length: int) -> Tensor:
+    """The last tokens of each text (B, length), filled up with -1: a history for `ban`."""
+    ends = [list(text[len(text) - min(length, len(text)) :]) for text in texts]
+    return torch.tensor([[-1] * (length - len(end)) + end for end in ends], dtype=torch.long)
+
+
+def force(scores: Tensor, token: int) -> Tensor:
+    """Only this token is possible, at no cost: its score is 0."""
+    forced = torch.full_like(scores, -torch.inf)
+    forced[..., token] = 0.0
+    return forced
+
+
+def only(scores: Tensor, allowed: Tensor) -> Tensor:
+    """Tokens that are not allowed (B, V) become impossible."""
+    return scores.masked_fill(~allowed, -torch.inf)
+
+
+def choose(scores: Tensor, draws: Tensor) -> Tensor:
+    """A token per row (B,): where the sum of probabilities, in the order of ids, passes the row's draw in [0, 1).
+
+    In float64: the sum over a large vocabulary must not leave out its rare tokens.
+    """
+    passed = scores.double().softmax(-1).cumsum(-1)
+    found = torch.searchsorted(passed, draws[:, None] * passed[:, -1:], right=True)[:, 0]
+    return found.clamp(max=scores.shape[-1] - 1)  # a row of nothing but -inf has no sum to pass

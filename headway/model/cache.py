@@ -7,9 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from headway.errors import DataError
+
+
+class KeyValues(Protocol):
+    """What a stack and its attention ask of a cache, whether its rows are all of one length or not."""
+
+    @property
+    def length(self) -> int | Tensor:
+        """Slot of the first new token; as a tensor (B, 1), one for each row, below zero where padding leads."""
+
+    @property
+    def span(self) -> int: ...
+    @property
+    def positions(self) -> Tensor: ...
+    @property
+    def keep(self) -> Tensor: ...
+    @property
+    def padded(self) -> bool: ...
+    @property
+    def memory(self) -> Sequence[tuple[Tensor, Tensor]]: ...
+    @property
+    def memory_keep(self) -> Tensor | None: ...
+
+    def place(self, steps: int, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]: ...
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
+    def advance(self) -> None: ...
 
 
 @dataclass
@@ -47,15 +75,20 @@ class Cache:
     def capacity(self) -> int:
         return self.keep.shape[1]
 
-    def place(self, steps: int, keep: Tensor | None = None) -> Tensor:
-        """Give the next `steps` tokens their slots and positions (B, T); `advance` follows once they are written."""
+    def place(self, steps: int, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Give the next `steps` tokens their slots; `advance` follows once they are written.
+
+        Returns their positions (B, T), and which of them are real, None where all in the cache are.
+        """
+        if self.length + steps > self.capacity:
+            raise DataError("D001", f"the cache has {self.capacity} slots, {self.length} of them in use")
         self.span = self.length + steps
         new = slice(self.length, self.span)
         self.padded = self.padded or keep is not None
         self.keep[:, new] = True if keep is None else keep
         before = self.keep[:, : self.length].sum(-1, keepdim=True)
         self.positions[:, new] = (before + self.keep[:, new].cumsum(-1) - 1).clamp(min=0)
-        return self.positions[:, new]
+        return self.positions[:, new], self.keep[:, new] if self.padded else None
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write one layer's new keys and values; all of them up to now, (B, G, span, D)."""

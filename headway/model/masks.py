@@ -23,8 +23,8 @@ class Layout:
     """(B, T), or (1, T) when no row has padding."""
     keep: Tensor | None = None
     """(B, T): real tokens; as whole numbers, which packed sequence each belongs to. None: all are real."""
-    first: int = 0
-    """Slot of the first token: with a cache, keys stand in slots 0 … and queries from here on."""
+    first: int | Tensor = 0
+    """Slot of the first token: with a cache, keys stand in slots 0 … and queries from here on; (B, 1) by rows."""
 
     @classmethod
     def of(cls, length: int, keep: Tensor | None, device: torch.device) -> Layout:
@@ -34,8 +34,8 @@ class Layout:
 
     @property
     def slots(self) -> Tensor:
-        length = self.positions.shape[1]
-        return torch.arange(self.first, self.first + length, device=self.positions.device)
+        """(1, T) or (B, T); padding before the first slot counts as in it."""
+        return (self.first + torch.arange(self.positions.shape[1], device=self.positions.device)[None]).clamp(min=0)
 
 
 def self_view(config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend) -> View:
@@ -65,9 +65,9 @@ def _same_sequence(q: Tensor | None, k: Tensor | None) -> Tensor | None:
 def _visible(config: StackConfig, q: Layout, k: Layout, same: Tensor | None) -> Tensor | None:
     """(B, 1, T, S) or None for everything. Each token sees itself, or padding would divide by zero."""
     masks = [] if same is None else [same]
-    own = q.slots[:, None] - k.slots[None, :]  # T S
+    own = q.slots[:, :, None] - k.slots[:, None, :]  # B T S
     if config.causal:
-        masks.append((own >= 0)[None])
+        masks.append(own >= 0)
     if config.window is not None:
         masks.append((q.positions[:, :, None] - k.positions[:, None, :]).abs() < config.window)
     if not masks:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headway.config import ModelConfig
 from headway.errors import DataError
 from headway.model.attention import Attention, Backend, Watch, below
-from headway.model.cache import Cache
+from headway.model.cache import Cache, KeyValues
 from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenEmbedding, make_front
 from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
 from headway.model.init import initialise
@@ -158,7 +158,7 @@ class Model(nn.Module):
             cache.memory_keep = memory.keep
         return cache
 
-    def step(self, cache: Cache, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def step(self, cache: KeyValues, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """Scores (B, V) after the last of the new tokens `ids` (B, T), which the cache then holds.
 
         Prompts of unequal length are padded on the left: the last column is the one to go on from.
@@ -166,14 +166,10 @@ class Model(nn.Module):
         scores: Tensor = self.lm(self.extend(cache, ids, keep)[:, -1])
         return scores
 
-    def extend(self, cache: Cache, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, cache: KeyValues, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, M) of the new tokens, read with and added to what the cache holds."""
-        if cache.length + ids.shape[1] > cache.capacity:
-            raise DataError("D001", f"the cache has {cache.capacity} slots, {cache.length} of them in use")
-        first = cache.length
-        positions = cache.place(ids.shape[1], keep)
-        marks = cache.keep[:, first : cache.span] if cache.padded else None
-        layout = Layout(positions, marks, first)
+        positions, marks = cache.place(ids.shape[1], keep)
+        layout = Layout(positions, marks, cache.length)
         front: Embedded = self.target(ids, layout=layout)
         hidden: Tensor = self.decoder(front.x, layout, again=front.again, memory_keep=cache.memory_keep, cache=cache)
         cache.advance()

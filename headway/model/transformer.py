@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headway.config import Activation, StackConfig
 from headway.model.attention import Attention, Backend, View, Watch, below
-from headway.model.cache import Cache
+from headway.model.cache import KeyValues
 from headway.model.masks import Layout, cross_view, self_view
 from headway.model.norms import make_norm
 from headway.model.positions import RelativeBias, rotary_angles
@@ -88,7 +88,7 @@ class Block(nn.Module):
         view: View,
         memory: tuple[tuple[Tensor, Tensor] | Tensor, View] | None = None,
         angles: tuple[Tensor, Tensor] | None = None,
-        cache: tuple[Cache, int] | None = None,
+        cache: tuple[KeyValues, int] | None = None,
         watch: Watch | None = None,
     ) -> Tensor:
         """`memory` is the encoder's output, or its keys and values from a cache, with the view of it."""
@@ -119,7 +119,7 @@ class Stack(nn.Module):
         again: Tensor | None = None,
         memory: Tensor | None = None,
         memory_keep: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KeyValues | None = None,
         backend: Backend = "fused",
         watch: Watch | None = None,
     ) -> Tensor:
@@ -141,7 +141,7 @@ class Stack(nn.Module):
         return x if self.norm is None else self.norm(x)
 
 
-def _cached_layout(cache: Cache) -> Layout:
+def _cached_layout(cache: KeyValues) -> Layout:
     """The slots a step looks at."""
     keep = cache.keep[:, : cache.span] if cache.padded else None
     return Layout(cache.positions[:, : cache.span], keep)

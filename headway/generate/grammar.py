@@ -1,0 +1,126 @@
+"""Text that must match: a mask over the next token, and regular expressions and JSON schemas through `llguidance`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from headway.data.tokenizer import Tokenizer
+from headway.data.vocabulary import byte_ids
+from headway.errors import ConfigError, DataError, NotFoundError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+"""A token that stands for one byte, in vocabularies of sentencepiece."""
+
+
+class Mask(Protocol):
+    """What may come next in each row; told of what came. A grammar library is adapted to this."""
+
+    def allowed(self, row: int) -> Tensor | None:
+        """(V,), true for tokens that may come next; None for all. With none left the text is complete."""
+
+    def accept(self, row: int, token: int) -> None:
+        """The row goes on with this token."""
+
+
+class Patterns:
+    """Makes masks for one vocabulary; to be kept, as a large vocabulary takes a while to read.
+
+    A stop token may come where a text is a match; without any, a text ends only where nothing can follow.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int, stop: Sequence[int] = ()) -> None:
+        """`vocab` is the model's, which may be larger or smaller than the tokenizer's."""
+        try:
+            import llguidance
+        except ImportError:
+            what, hint = "regular expressions and JSON schemas need llguidance", "pip install 'headway[grammar]'"
+            raise NotFoundError("F003", what, hint) from None
+        tokens = token_bytes(tokenizer)[:vocab]
+        tokens += [b""] * (vocab - len(tokens)) + [b"<end>"]  # one more, for vocabularies with nothing to end with
+        ends = list(stop) or [vocab]
+        added = tokenizer.backend.get_added_tokens_decoder()
+        silent = {i for i, token in added.items() if token.special and i < vocab}
+
+        class Readable:
+            eos_token_id, bos_token_id, special_token_ids = ends[0], None, sorted({*silent, *ends, vocab})
+
+            def __init__(self) -> None:
+                self.tokens = tokens
+
+            def __call__(self, text: str) -> list[int]:
+                return tokenizer.encode(text, special=False).ids
+
+        self.vocab, self.matcher = vocab, llguidance.LLMatcher
+        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Readable()), eos_token=ends, slices=[])
+
+    def regular(self, pattern: str) -> Grammar:
+        """New text that matches from beginning to end. The syntax is Rust's: no look-around, and \\d is any digit."""
+        return self._grammar(self.matcher.grammar_from_regex(pattern))
+
+    def schema(self, rules: Mapping[str, Any]) -> Grammar:
+        """New text that is JSON by a schema, without white space: a model may write that without end."""
+        text = json.dumps(rules)
+        return self._grammar(self.matcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False}))
+
+    def _grammar(self, grammar: str) -> Grammar:
+        matcher = self.matcher(self.tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            raise ConfigError("C003", f"not a pattern that a text can be held to: {matcher.get_error()[:300]}")
+        return Grammar(matcher, self.vocab)
+
+
+class Grammar:
+    """A mask by a pattern. It takes new rows as they come."""
+
+    def __init__(self, first: LLMatcher, vocab: int) -> None:
+        self.first, self.vocab = first, vocab
+        self.rows: dict[int, LLMatcher] = {}
+
+    def allowed(self, row: int) -> Tensor | None:
+        bias = self._matcher(row).compute_logit_bias()  # a byte per token, 0 where it may not come
+        return torch.frombuffer(bytearray(bias), dtype=torch.uint8)[: self.vocab] > 0
+
+    def accept(self, row: int, token: int) -> None:
+        matcher = self._matcher(row)
+        if not matcher.consume_token(token):
+            raise DataError("D001", f"token {token} does not fit the pattern: {matcher.get_error()[:200]}")
+
+    def matches(self, row: int) -> bool:
+        """Whether the text of a row is a match as it stands."""
+        return self._matcher(row).is_accepting()
+
+    def _matcher(self, row: int) -> LLMatcher:
+        if row not in self.rows:
+            self.rows[row] = self.first.deep_copy()
+        return self.rows[row]
+
+
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
+    """What each token adds to a text, in bytes; only for tokenizers that put tokens together as they are."""
+    decoder = json.loads(tokenizer.backend.to_str())["decoder"] or {"type": None}
+    kinds = {part["type"] for part in decoder.get("decoders", [decoder])}
+    added = {i: token.content for i, token in tokenizer.backend.get_added_tokens_decoder().items()}
+    pieces = [added.get(i, piece) for i, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))]
+    if "ByteLevel" in kinds:
+        values = byte_ids()
+        spelled = [bytes(values[c] for c in p) if i not in added else p.encode() for i, p in enumerate(pieces)]
+    elif kinds & {"ByteFallback", "Metaspace", "Fuse"}:
+        space = "▁" if kinds & {"Metaspace", "Replace"} else " "
+        found = [BYTE.fullmatch(p) if "ByteFallback" in kinds else None for p in pieces]
+        spelled = [
+            bytes.fromhex(byte[1]) if byte else p.replace(space, " ").encode()
+            for p, byte in zip(pieces, found, strict=True)
+        ]
+    else:
+        names = ", ".join(sorted(map(str, kinds)))
+        raise DataError("D001", f"a tokenizer that puts words together by rules ({names}) cannot follow a pattern")
+    return spelled

@@ -1,0 +1,104 @@
+"""What decoding knows of a model: four methods, a head, and two facts of its config. Nothing else may be used here.
+
+Letters: B batch, T tokens, S source tokens, M width of the model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from headway.config import SpecialTokens
+from headway.errors import DataError
+
+S = TypeVar("S")
+"""The state of a decoder: keys and values, a hidden vector, … Only the decoder looks inside."""
+
+
+class Facts(Protocol):
+    """What a config says that decoding needs."""
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest text the model can read; None when nothing limits it."""
+
+    @property
+    def special(self) -> SpecialTokens: ...
+
+
+class Decoder(Protocol[S]):
+    """A model that reads tokens one after another, with rows that can be copied, moved and dropped."""
+
+    @property
+    def config(self) -> Facts: ...
+
+    @property
+    def lm(self) -> Callable[[Tensor], Tensor]:
+        """Hidden states (…, M) to scores (…, V)."""
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def start(self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int) -> S:
+        """A state that has read nothing and has room for `capacity` tokens; `inputs` is what an encoder reads."""
+
+    def step(self, state: S, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Read `ids` (B, T), padded on the left where `keep` is false; scores (B, V) after the last of them."""
+
+    def extend(self, state: S, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Read `ids` (B, T); hidden states (B, T, M) of all of them."""
+
+    def reorder(self, state: S, /, rows: Tensor) -> S:
+        """The state whose row i is this one's row rows[i]. This one is not used any more."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the encoder of an encoder–decoder reads, one row per text."""
+
+    inputs: Tensor
+    keep: Tensor | None = None
+
+    def take(self, rows: list[int]) -> Source:
+        return Source(self.inputs[rows], None if self.keep is None else self.keep[rows])
+
+
+def device_of(model: Decoder[S]) -> torch.device:
+    return next(model.parameters()).device
+
+
+def opening(
+    model: Decoder[S], prompts: Sequence[Sequence[int]] | None, source: Source | None = None
+) -> list[list[int]]:
+    """What each row begins with: its prompt, or the token an encoder–decoder starts from."""
+    if prompts is None:
+        start = model.config.special.start
+        if source is None or start is None:
+            raise DataError("D001", "there is nothing to go on from: no prompt, and no start token in the config")
+        return [[start] for _ in range(len(source.inputs))]
+    if source is not None and len(prompts) != len(source.inputs):
+        raise DataError("D001", f"{len(prompts)} prompts but {len(source.inputs)} texts for the encoder")
+    for row, prompt in enumerate(prompts):
+        if not prompt:
+            raise DataError("D001", f"prompt {row} is empty: there is no token to go on from")
+    return [list(prompt) for prompt in prompts]
+
+
+def read_first(
+    model: Decoder[S], rows: Sequence[Sequence[int]], source: Source | None, capacity: int
+) -> tuple[S, Tensor]:
+    """A state that has read these rows, padded on the left, and the scores (B, V) after them."""
+    device, longest = device_of(model), max(len(row) for row in rows)
+    ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows], device=device)
+    keep = None
+    if any(len(row) < longest for row in rows):
+        lengths = torch.tensor([len(row) for row in rows], device=device)
+        keep = torch.arange(longest, device=device) >= longest - lengths[:, None]
+    if source is None:
+        state = model.start(batch=len(rows), capacity=capacity)
+    else:
+        state = model.start(source.inputs, keep=source.keep, capacity=capacity)
+    return state, model.step(state, ids, keep)

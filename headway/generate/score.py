@@ -1,0 +1,139 @@
+"""How likely a model finds given texts: one pass over a padded batch, only the positions that count scored.
+
+Letters: B batch, T tokens, M width of the model, V vocabulary, N scored tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from headway.data.tokenizer import Tokenizer
+from headway.errors import DataError
+from headway.generate.protocol import Decoder, S, Source, device_of
+
+SCORES_AT_ONCE = 1 << 24
+"""Scores (N · V) that are in memory at one time."""
+
+
+@torch.no_grad()
+def score(
+    model: Decoder[S], rows: Sequence[Sequence[int]], prompts: Sequence[int], *, source: Source | None = None
+) -> list[Tensor]:
+    """Log-probabilities of each row's tokens after its first `prompts` ones, in float32 on the CPU.
+
+    Rows are padded on the right: what comes after a token cannot change it, so no mask is needed.
+    """
+    _check(model, rows, prompts, source)
+    if not rows:
+        return []
+    device, longest = device_of(model), max(len(row) for row in rows)
+    ids = torch.tensor([list(row) + [0] * (longest - len(row)) for row in rows], device=device)
+    if source is None:
+        state = model.start(batch=len(rows), capacity=longest)
+    else:
+        state = model.start(source.inputs, keep=source.keep, capacity=longest)
+    hidden = model.extend(state, ids)  # B T M
+    place = torch.arange(1, longest, device=device)
+    lengths = torch.tensor([[len(row), prompt] for row, prompt in zip(rows, prompts, strict=True)], device=device)
+    counts = (place < lengths[:, :1]) & (place >= lengths[:, 1:])  # B T-1
+    found = _log_probabilities(model, hidden[:, :-1][counts], ids[:, 1:][counts])
+    return list(found.cpu().split([len(row) - prompt for row, prompt in zip(rows, prompts, strict=True)]))
+
+
+def _log_probabilities(model: Decoder[S], hidden: Tensor, targets: Tensor) -> Tensor:
+    """Of N targets, in parts that bound the memory their scores take."""
+    if not len(targets):
+        return torch.zeros(0, device=hidden.device)
+    vocab = model.lm(hidden[:1]).shape[-1]
+    parts = max(1, SCORES_AT_ONCE // vocab)
+    found = [
+        model.lm(h).float().log_softmax(-1).gather(-1, t[:, None])[:, 0]
+        for h, t in zip(hidden.split(parts), targets.split(parts), strict=True)
+    ]
+    return torch.cat(found)
+
+
+def _check(model: Decoder[S], rows: Sequence[Sequence[int]], prompts: Sequence[int], source: Source | None) -> None:
+    if len(rows) != len(prompts):
+        raise DataError("D001", f"{len(rows)} rows but {len(prompts)} prompt lengths")
+    if source is not None and len(rows) != len(source.inputs):
+        raise DataError("D001", f"{len(rows)} rows but {len(source.inputs)} texts for the encoder")
+    room = model.config.max_length
+    for i, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
+        if not 1 <= prompt <= len(row):
+            message = f"row {i} has {len(row)} tokens, {prompt} of them before what is scored"
+            raise DataError("D001", message, "the first token of a text has no probability: give it a start token")
+        if room is not None and len(row) > room:
+            raise DataError("D001", f"row {i} has {len(row)} tokens, the model reads at most {room}")
+
+
+def perplexity(log_probabilities: Sequence[Tensor]) -> float:
+    """e to the mean of minus the log-probability over all tokens of all rows."""
+    count = sum(len(row) for row in log_probabilities)
+    if not count:
+        raise DataError("D002", "there are no tokens to take the perplexity of")
+    total = math.fsum(value for row in log_probabilities for value in row.tolist())
+    try:
+        return math.exp(-total / count)
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A continuation and how likely it is after its context."""
+
+    index: int
+    """Its place among the choices given."""
+    text: str
+    log_probability: float
+    tokens: int
+    bytes: int
+
+    @property
+    def per_token(self) -> float:
+        return self.log_probability / self.tokens
+
+    @property
+    def per_byte(self) -> float:
+        return self.log_probability / self.bytes
+
+
+By = Literal["log_probability", "per_token", "per_byte"]
+
+
+def rank_choices(
+    model: Decoder[S], tokenizer: Tokenizer, context: str, choices: Sequence[str], *, by: By = "log_probability"
+) -> list[Ranked]:
+    """Continuations of a context, likeliest first. A longer text has a lower sum: hence the two means.
+
+    All are scored from the last token they have in common with the context: where text is joined, tokens may be too.
+    """
+    texts = [context, *(context + choice for choice in choices)]
+    before, *rows = (encoded.ids for encoded in tokenizer.encode_batch(texts, special=False))
+    shared = min((_common(before, row) for row in rows), default=0)
+    if shared == 0:
+        special = model.config.special
+        start = special.bos if special.bos is not None else special.eos
+        if not isinstance(start, int):
+            raise DataError("D001", "without a context there is nothing before the first token", "give a context")
+        rows, shared = [[start, *row] for row in rows], 1
+    for choice, row in zip(choices, rows, strict=True):
+        if len(row) == shared:
+            raise DataError("D001", f"the choice {choice[:40]!r} adds no token to the context")
+    ranked = [
+        Ranked(i, choice, float(found.sum()), len(found), len(choice.encode()))
+        for i, (choice, found) in enumerate(zip(choices, score(model, rows, [shared] * len(rows)), strict=True))
+    ]
+    return sorted(ranked, key=lambda r: -float(getattr(r, by)))
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

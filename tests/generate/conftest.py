@@ -1,0 +1,68 @@
+"""Small decoders to decode with: a transformer, and a recurrent one that shares nothing with it but the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headway.config import SpecialTokens
+from headway.model.model import Model
+from headway.recipe import ShapeConfig, decoder_config
+
+
+def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int = 2, seed: int = 0) -> Model:
+    """A decoder whose weights are large enough that it has opinions."""
+    torch.manual_seed(seed)
+    made = Model(decoder_config(ShapeConfig(depth=depth, width=width, heads=2), vocab, length)).eval()
+    for parameter in made.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    return made
+
+
+@dataclass
+class Facts:
+    max_length: int | None = None
+    special: SpecialTokens = field(default_factory=SpecialTokens)
+
+
+class Recurrent(nn.Module):
+    """A GRU by the protocol; its state is one vector per row, which the encoder's inputs set if there are any."""
+
+    def __init__(self, vocab: int = 12, width: int = 16, facts: Facts | None = None, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.config = facts or Facts()
+        self.table, self.cell, self.lm = nn.Embedding(vocab, width), nn.GRUCell(width, width), nn.Linear(width, vocab)
+        for parameter in self.parameters():
+            parameter.data += 0.5 * torch.randn_like(parameter)
+
+    def start(
+        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> list[Tensor]:
+        if inputs is None:
+            return [torch.zeros(batch, self.cell.hidden_size)]
+        weights = torch.ones(inputs.shape) if keep is None else keep.float()
+        return [(self.table(inputs) * weights[:, :, None]).sum(1) / weights.sum(1, keepdim=True)]
+
+    def extend(self, state: list[Tensor], /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        hidden = []
+        for t, x in enumerate(self.table(ids).unbind(1)):
+            new = self.cell(x, state[0])
+            state[0] = new if keep is None else torch.where(keep[:, t, None], new, state[0])
+            hidden.append(state[0])
+        return torch.stack(hidden, 1)
+
+    def step(self, state: list[Tensor], /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        scores: Tensor = self.lm(self.extend(state, ids, keep)[:, -1])
+        return scores
+
+    def reorder(self, state: list[Tensor], /, rows: Tensor) -> list[Tensor]:
+        return [state[0][rows]]
+
+
+@pytest.fixture
+def model() -> Model:
+    return tiny_model()
