@@ -18,6 +18,7 @@ OPTIONAL = {
     "pillow": "headway[vision]",
     "soundfile": "headway[audio]",
     "sacrebleu": "headway[eval]",
+    "gguf": "headway[gguf]",
 }
 """Packages that some verbs need, and the extra that brings them."""
 

@@ -1,0 +1,272 @@
+"""The verb about runs that were: list, show, compare, report, clear away."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.app import Json, Quiet, app, examples, talker
+from headway.errors import UsageError
+
+if TYPE_CHECKING:
+    from headway.inspection.history import History
+
+runs = typer.Typer(rich_markup_mode=None)
+app.add_typer(runs, name="runs")
+
+Name = Annotated[str, typer.Argument(help="a run: last, its name or the beginning of it, or a path", metavar="RUN")]
+Out = Annotated[Path, typer.Option(help="the folder that holds the runs", metavar="FOLDER")]
+HERE = Path("runs")
+
+
+@runs.callback(
+    invoke_without_command=True,
+    epilog=examples("headway runs", "headway runs show last", "headway runs diff tiny-0001 tiny-0002"),
+)
+def _default(context: typer.Context, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
+    """List, show, compare, report and prune runs."""
+    if context.invoked_subcommand is None:
+        list_(out, json_, quiet)
+    elif (out, json_, quiet) != (HERE, False, False):
+        verb = context.invoked_subcommand
+        raise UsageError("U001", f"an option stands before {verb}", f"put it behind: headway runs {verb} …")
+
+
+@runs.command("list", epilog=examples("headway runs list", "headway runs list --json", "headway runs list --out old"))
+def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
+    """All runs, the newest first."""
+    from headway.inspection.history import find_runs
+
+    found, say = find_runs(out), talker(quiet)
+    if json_:
+        print(json.dumps([_facts(run) for run in found], allow_nan=False))
+    elif found:
+        _print_table(LIST_HEAD, [_list_row(run) for run in found], left=(0, 1, 2))
+    for run in found:
+        if run.problem:
+            say(f"{_shown(run.name)}: {_shown(run.problem)}")
+    newest = f"{_shown(found[0].name)}{_place(out)}" if found else ""
+    if newest:
+        say(f"next: headway runs show {newest}   headway runs report {newest}")
+    else:
+        say(f"no runs in {_shown(out)}. next: headway train tiny")
+
+
+@runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
+def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
+    """One run: its numbers, its curve, its last sample."""
+    from headway.inspection.charts import text_chart
+    from headway.inspection.findings import suggestions, verdict
+    from headway.inspection.history import read_run, resolve_run
+    from headway.inspection.report import gather
+
+    run = read_run(resolve_run(name, out))
+    if json_:
+        print(json.dumps({**_facts(run), "report": gather(run)}, allow_nan=False))
+        return
+    print(_shown(run.name), run.status, sep="  ")
+    for sentence in verdict(run):
+        print(textwrap.fill(_shown(sentence), 100, initial_indent="  ", subsequent_indent="  "))
+    print()
+    _print_table((), [(key, value) for key, value in _lines(run) if value != "–"], left=(0, 1), indent="  ")
+    if chart := text_chart(run.steps["loss"]):
+        print("\n  training loss", *(f"  {line}" for line in chart), sep="\n")
+    for event in run.samples[-1:]:
+        print(f"\n  sample at step {_shown(event.get('step', '–'))}")
+        print(*(f"    {_shown(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
+    for suggestion in suggestions(run):
+        print(f"\n  {_shown(suggestion.advice)}\n    {_shown(suggestion.reason)}")
+    talker(quiet)(f"next: headway runs report {_shown(name)}{_place(out)}")
+
+
+@runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
+def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
+    """Two runs: the settings that differ, and the results."""
+    from headway.inspection.history import read_run, resolve_run
+    from headway.inspection.report import plain
+
+    pair = [read_run(resolve_run(name, out)) for name in (first, second)]
+    settings = [_flat(run.recipe) for run in pair]
+    keys = [key for key in dict.fromkeys([*settings[0], *settings[1]]) if _differs(settings, key)]
+    numbers = [_facts(run) for run in pair]
+    if json_:
+        result = {
+            "runs": [run.name for run in pair],
+            "recipe": {key: [flat.get(key) for flat in settings] for key in keys},
+            "numbers": {key: [facts[key] for facts in numbers] for key in numbers[0] if key not in ("name", "folder")},
+        }
+        print(json.dumps(plain(result), allow_nan=False))
+        return
+    rows = [(key, *(_value(flat.get(key)) for flat in settings)) for key in keys]
+    rows += [("", "", "")] if keys else []
+    rows += [
+        (key, a, b) for (key, a), (_, b) in zip(_lines(pair[0]), _lines(pair[1]), strict=True) if (a, b) != ("–", "–")
+    ]
+    _print_table(("", *(_shown(run.name) for run in pair)), rows, left=(0, 1, 2))
+    if not keys:
+        talker(quiet)("the recipes are the same")
+
+
+@runs.command(epilog=examples("headway runs report last", "headway runs report tiny-0001 --open yes"))
+def report(
+    name: Name,
+    open_: Annotated[str, typer.Option("--open", help="show it in the browser: yes or no")] = "no",
+    out: Out = HERE,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a run's report: one HTML file, and its facts as JSON."""
+    if open_ not in ("yes", "no"):
+        raise UsageError("U001", f"--open {open_}", "yes or no")
+    from headway.inspection.history import resolve_run
+    from headway.inspection.report import write_report
+
+    path = write_report(resolve_run(name, out))
+    if json_:
+        print(json.dumps({"report": str(path), "facts": str(path.with_suffix(".json"))}))
+    else:
+        print(path)
+        talker(quiet)(f"{path.stat().st_size / 1e3:,.0f} kB; open it in a browser")
+    if open_ == "yes":
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+
+
+@runs.command(epilog=examples("headway runs prune", "headway runs prune --yes", "headway runs prune --broken --yes"))
+def prune(
+    broken: Annotated[bool, typer.Option("--broken", help="also runs that never finished and cannot go on")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete what is shown")] = False,
+    out: Out = HERE,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what is no longer needed; --yes deletes it.
+
+    That is: all but the newest checkpoint of a finished run, and what was left half-written.
+    """
+    from headway.inspection.cleanup import find_leftovers, remove
+    from headway.inspection.history import find_runs
+    from headway.inspection.wording import size
+
+    found = find_leftovers(out, find_runs(out), broken)
+    gone = remove(found) if yes else []
+    if json_:
+        items = [{"path": str(i.path), "reason": i.reason, "bytes": i.size, "deleted": i in gone} for i in found]
+        print(json.dumps({"items": items, "bytes": sum(i.size for i in found)}))
+    elif found:
+        _print_table((), [(_shown(i.path), size(i.size), _shown(i.reason)) for i in found], left=(0, 2))
+    total = size(sum(i.size for i in (gone if yes else found)))
+    if not found:
+        talker(quiet)(f"nothing to clear away in {_shown(out)}")
+    elif yes:
+        kept = f"; {len(found) - len(gone)} in use and left alone" if len(gone) < len(found) else ""
+        talker(quiet)(f"{total} deleted{kept}")
+    else:
+        command = f"headway runs prune{' --broken' * broken} --yes{_place(out)}"
+        talker(quiet)(f"{total} would go; nothing was deleted. next: {command}")
+
+
+# --- what is shown ------------------------------------------------------------------------------
+
+LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "bits/byte", "time", "size", "when")
+
+
+def _facts(run: History) -> dict[str, Any]:
+    """A run in one flat object."""
+    from headway.inspection.report import plain
+    from headway.inspection.tape import real
+
+    facts, best, last = run.facts, run.facts.best_eval or {}, run.facts.last_eval or {}
+    found: dict[str, Any] = plain(
+        {
+            "name": run.name,
+            "folder": run.folder,
+            "status": run.status,
+            "problem": run.problem,
+            "task": run.task,
+            "steps": facts.steps,
+            "loss": facts.loss,
+            "valid": real(best.get("valid")),
+            "bits_per_byte": real(best.get("bits_per_byte")),
+            "last_valid": real(last.get("valid")),
+            "tokens": facts.tokens,
+            "tokens_per_second": facts.tokens_per_second,
+            "seconds": facts.wall_seconds,
+            "bytes": facts.size,
+            "parameters": facts.parameters,
+            "started": facts.started,
+        }
+    )
+    return found
+
+
+def _list_row(run: History) -> tuple[str, ...]:
+    from headway.inspection import wording as w
+
+    facts = _facts(run)
+    numbers = (w.fixed(facts[key]) for key in ("loss", "valid", "bits_per_byte"))
+    spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
+    return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
+
+
+def _lines(run: History) -> list[tuple[str, str]]:
+    """The numbers of a run by name, the same names for all."""
+    from headway.inspection import wording as w
+
+    facts = _facts(run)
+    return [
+        ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
+        ("started", w.moment(facts["started"])),
+        ("parameters", w.brief(facts["parameters"])),
+        ("steps", w.count(facts["steps"])),
+        ("tokens", w.brief(facts["tokens"])),
+        ("training loss", w.fixed(facts["loss"])),
+        ("validation loss, best", w.fixed(facts["valid"])),
+        ("validation loss, last", w.fixed(facts["last_valid"])),
+        ("bits per byte", w.fixed(facts["bits_per_byte"])),
+        ("tokens a second", w.count(facts["tokens_per_second"])),
+        ("time", w.duration(facts["seconds"])),
+        ("on disk", w.size(facts["bytes"])),
+        ("folder", _shown(facts["folder"])),
+    ]
+
+
+def _place(out: Path) -> str:
+    """The option that says where, in a command to type next."""
+    return "" if out == HERE else f" --out {_shown(out)}"
+
+
+def _flat(recipe: dict[str, Any], where: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in recipe.items():
+        found |= _flat(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
+    return found
+
+
+def _differs(settings: Sequence[dict[str, Any]], key: str) -> bool:
+    return len({_value(flat[key]) if key in flat else "" for flat in settings}) > 1
+
+
+def _value(value: Any) -> str:
+    return "–" if value is None else _shown(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _shown(text: Any) -> str:
+    from headway.inspection.wording import printable
+
+    return printable(text)
+
+
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:
+    """Columns of equal width, numbers to the right; no colours, no frames, so that other tools can read it."""
+    lines = [head, *rows] if head else list(rows)
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        cells = (f"{c:<{n}}" if i in left else f"{c:>{n}}" for i, (c, n) in enumerate(zip(line, widths, strict=True)))
+        print(indent + "  ".join(cells).rstrip())
