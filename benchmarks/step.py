@@ -1,9 +1,9 @@
 """Training step on a GPU (forward, backward, clipping, fused AdamW; bf16), headway against transformers.
 
-python benchmarks/step.py [--only gpt2,bert,vit] [--rounds 5] [--repeats 10]
+python benchmarks/step.py [--only gpt2,gpt2x2,bert,vit] [--rounds 5] [--repeats 10]
 
 Both sides see the same work: the same shapes, no dropout, no padding, and for BERT 15 % of the tokens masked.
-"compiled" is torch.compile; "graphs" captures the compiled step in CUDA graphs as well.
+"compiled" is torch.compile; "recorded", headway's default, replays the compiled step as CUDA graphs.
 headway sends only the masked positions through the output layer, as its mlm task does.
 MFU: 6 · weights + 12 · layers · width · length operations a token, against 989 TFLOP/s.
 """
@@ -14,7 +14,6 @@ import argparse
 import os
 import statistics
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +25,15 @@ import transformers
 from common import alternate, clean, emit, machine, ratio
 from torch import Tensor
 
-from headway.model.attention import step_kernels
 from headway.model.embed import TokenEmbedding
 from headway.model.model import Model
 from headway.presets import preset
+from headway.recipe import TrainConfig
+from headway.tasks.batch import Batch
+from headway.tasks.loss import token_loss
+from headway.train.compute import Compute
+from headway.train.distributed import World
+from headway.train.optim import make_optimizer
 
 PEAK = 989e12
 Step = Callable[[], Any]
@@ -55,7 +59,13 @@ class Work:
     def __init__(self) -> None:
         torch.manual_seed(0)
 
-    def ours(self, model: Model) -> Tensor:
+    batch: tuple[Tensor, ...]
+    """What headway's loss is computed of."""
+    predictions: int
+    """How many of them."""
+
+    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+        """Sum of the losses."""
         raise NotImplementedError
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
@@ -63,23 +73,29 @@ class Work:
 
 
 class Gpt2(Work):
-    name, preset, length = "gpt2 32x1024", "gpt2", 1024
-    tokens = 32 * 1024
+    name, preset, length, rows = "gpt2 32x1024", "gpt2", 1024, 32
 
     def __init__(self) -> None:
         super().__init__()
-        self.ids = torch.randint(0, 50257, (32, 1024), device="cuda")
-        self.next = self.ids.roll(-1, 1)
+        self.tokens = self.rows * 1024
+        self.ids = torch.randint(0, 50257, (self.rows, 1024), device="cuda")
+        self.batch, self.predictions = (self.ids, self.ids.roll(-1, 1)), self.tokens
 
-    def ours(self, model: Model) -> Tensor:
-        scores = model.lm.wide(model(self.ids).hidden)
-        return F.cross_entropy(scores.flatten(0, 1).float(), self.next.flatten())
+    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+        ids, following = batch
+        return token_loss(model.lm, model(ids).hidden, following)[0]
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.GPT2Config(
             attn_implementation="sdpa", resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False
         )
         return transformers.GPT2LMHeadModel(config), {"input_ids": self.ids, "labels": self.ids}
+
+
+class Gpt2Large(Gpt2):
+    """The same model, twice the batch."""
+
+    name, rows = "gpt2 64x1024", 64
 
 
 class Bert(Work):
@@ -90,13 +106,14 @@ class Bert(Work):
         super().__init__()
         self.ids = torch.randint(0, 30522, (64, 512), device="cuda")
         masked = torch.rand(64 * 512, device="cuda").topk(int(0.15 * self.tokens)).indices.sort().values
-        self.masked, self.answers = masked, self.ids.flatten()[masked]
+        self.answers = self.ids.flatten()[masked]
         self.labels = torch.full_like(self.ids, -100)
         self.labels.view(-1)[masked] = self.answers
+        self.batch, self.predictions = (self.ids, masked, self.answers), len(masked)
 
-    def ours(self, model: Model) -> Tensor:
-        hidden = model(self.ids).hidden.flatten(0, 1)[self.masked]
-        return F.cross_entropy(model.lm.wide(hidden).float(), self.answers)
+    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+        ids, masked, answers = batch
+        return token_loss(model.lm, model(ids).hidden.flatten(0, 1)[masked], answers)[0]
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.BertConfig(
@@ -113,9 +130,11 @@ class Vit(Work):
         super().__init__()
         self.images = torch.randn(128, 3, 224, 224, device="cuda")
         self.labels = torch.randint(0, 1000, (128,), device="cuda")
+        self.batch, self.predictions = (self.images, self.labels), 128
 
-    def ours(self, model: Model) -> Tensor:
-        return F.cross_entropy(model.classify(model(self.images).hidden).float(), self.labels)
+    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+        images, labels = batch
+        return F.cross_entropy(model.classify(model(images).hidden).float(), labels, reduction="sum")
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.ViTConfig(num_labels=1000, attn_implementation="sdpa")
@@ -125,16 +144,32 @@ class Vit(Work):
         }
 
 
-def training_step(model: torch.nn.Module, loss: Callable[[], Tensor], kernels: Callable[[], Any] = nullcontext) -> Step:
+def training_step(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:
-        with torch.autocast("cuda", dtype=torch.bfloat16), kernels():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
             value = loss()
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def our_step(model: Model, work: Work, mode: str) -> Step:
+    """A step as headway's own trainer takes it, with its look at the loss; "compiled" leaves the recording out."""
+    config = TrainConfig(steps=1, lr=1e-4, compile=mode != "eager")
+    world = World(0, 1, torch.device("cuda"))
+    compute = Compute(model, work.ours, make_optimizer(model, config, 1), config, world)
+    if mode == "compiled":
+        compute.records, compute._stream = False, None
+    parts = [(Batch(work.batch, work.predictions), 1)]
+
+    def step() -> None:
+        compute.gradients(parts, work.predictions)
+        compute.update()
 
     return step
 
@@ -146,10 +181,7 @@ def build(work: Work, variant: str) -> tuple[Step, int]:
         config = preset(work.preset)
         config = replace(config, nsp=None) if work.preset == "bert-base" else config
         model = without_dropout(Model(config).cuda().train())
-        run = work.ours
-        if mode != "eager":
-            run = torch.compile(run, mode="reduce-overhead" if mode == "graphs" else None)
-        return training_step(model, lambda: run(model), step_kernels), model.parameter_count()
+        return our_step(model, work, mode), model.parameter_count()
     model, batch = work.theirs()
     model = model.cuda().train()
     call = torch.compile(model) if mode == "compiled" else model
@@ -190,13 +222,13 @@ def main() -> None:
     parser.add_argument("--only", default="gpt2,bert,vit")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--variants", default="transformers eager,transformers compiled,headway eager,headway compiled")
+    parser.add_argument("--variants", default="transformers eager,transformers compiled,headway eager,headway recorded")
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     transformers.utils.logging.set_verbosity_error()
     emit(**machine(), transformers=transformers.__version__)
     for name in args.only.split(","):
-        measure({"gpt2": Gpt2, "bert": Bert, "vit": Vit}[name](), args)
+        measure({"gpt2": Gpt2, "gpt2x2": Gpt2Large, "bert": Bert, "vit": Vit}[name](), args)
         clean()
 
 

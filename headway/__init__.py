@@ -1,11 +1,15 @@
-"""headway: a transformer workbench. `headway.load("org/name")`, then use it, check it, save it.
+"""headway: a transformer workbench. `headway.train("tiny")`; `headway.load("last")`, then use it, check it, save it.
 
 Importing headway imports nothing heavy: each name is fetched when it is first used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from headway.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from headway.api import Bundle as Bundle
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from headway.errors import HeadwayError as HeadwayError
     from headway.presets import preset as preset
 
-__version__ = "0.1.0"
+    train: Callable[..., Path]
 
 _HOME = {
     "Bundle": "headway.api",
@@ -22,9 +26,10 @@ _HOME = {
     "ModelConfig": "headway.config",
     "load": "headway.api",
     "preset": "headway.presets",
+    "train": "headway.train",
 }
 
-__all__ = ["Bundle", "HeadwayError", "ModelConfig", "load", "preset"]
+__all__ = ["Bundle", "HeadwayError", "ModelConfig", "load", "preset", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,6 +37,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "train":  # a package that can be called
+        return import_module("headway.train")
     return getattr(import_module(_HOME[name]), name)
 
 

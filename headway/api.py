@@ -11,17 +11,21 @@ import torch
 from torch import Tensor
 
 from headway.config import ModelConfig
-from headway.data.tokenizer import Encoded, Tokenizer, load_tokenizer
+from headway.data.tokenizer import Encoded, Tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.generate.decode import Sampling, generate
 from headway.hub.download import resolve
-from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, save_model
+from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
 from headway.hub.resize import resize_images
+from headway.inspection.history import resolve_run
 from headway.inspection.maps import attention_maps
 from headway.inspection.selfcheck import Row, selfcheck
 from headway.model.heads import pool
 from headway.model.model import Model
 from headway.presets import PRESETS, preset
+
+RUNS = "runs"
+"""Where runs are looked for by name."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +49,19 @@ class Bundle:
         """Write a folder in the Hugging Face layout."""
         return save_model(self.model, Path(folder), self.tokenizer)
 
-    def _reader(self) -> Tokenizer:
+    def reader(self) -> Tokenizer:
         """The tokenizer, or the reason why there is none."""
         if self.tokenizer is not None:
             return self.tokenizer
         if self.folder is None:
             raise DataError("D001", f"{self.name} has no tokenizer", "train one, or load a folder that has it")
-        return load_tokenizer(self.folder)
+        return read_tokenizer(self.folder)
 
     def stream(self, prompt: str, tokens: int = 200, sampling: Sampling | None = None) -> Iterator[str]:
         """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest."""
         if self.config.kind != "decoder" or self.config.lm is None:
             raise DataError("D001", f"{self.name} does not write text")
-        tokenizer = self._reader()
+        tokenizer = self.reader()
         ids = tokenizer.encode(prompt, special=False).ids
         if not ids:
             ids = [self.config.special.bos or 0]
@@ -76,7 +80,7 @@ class Bundle:
         """The pieces of a text, and who of them looks at whom: weights (1, heads, queries, keys) by layer."""
         if self.config.kind == "encoder-decoder" or self.config.output_front.kind != "tokens":
             raise DataError("D001", f"{self.name} does not read a single text")
-        tokenizer = self._reader()
+        tokenizer = self.reader()
         ids = tokenizer.encode(text).ids
         device = next(self.model.parameters()).device
         maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
@@ -88,7 +92,7 @@ class Bundle:
         if self.config.encoder is None or self.config.source is None or self.config.source.kind != "tokens":
             raise DataError("D001", f"{self.name} has no text encoder")
         limit = self.config.max_length
-        rows = [torch.tensor(_cut(e, limit), dtype=torch.long) for e in self._reader().encode_batch(texts)]
+        rows = [torch.tensor(_cut(e, limit), dtype=torch.long) for e in self.reader().encode_batch(texts)]
         if not rows:
             return torch.empty(0, self.config.encoder.d_model)
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -116,11 +120,13 @@ def load(
     image: int | None = None,
     seed: int = 0,
 ) -> Bundle:
-    """A model by folder, hub id (`org/name[@revision]`) or preset name; a preset starts from random weights.
+    """A model by folder, run (`last`, or its name), hub id (`org/name[@revision]`) or preset, which knows nothing yet.
 
     `image` is for vision models: their positions are resampled to square images of that size.
     """
     name = str(what)
+    if name == "last" or (name not in PRESETS and os.path.isdir(os.path.join(RUNS, name, "run"))):
+        name = str(resolve_run(name, Path(RUNS)))
     if name in PRESETS and not os.path.isdir(name):
         with torch.device("meta"):
             check_memory(4 * Model(preset(name)).parameter_count())  # weights start as float32

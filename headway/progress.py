@@ -20,9 +20,17 @@ class Display:
         if not self.quiet and (show := getattr(self, f"_{kind}", None)):
             show(**facts)
 
-    def _start(self, step: int, parameters: int, folder: str, **_: Any) -> None:
-        where = f", from step {step}" if step else ""
+    def _start(self, parameters: int, folder: str, world: int, **_: Any) -> None:
+        where = f" in {world} processes" if world > 1 else ""
         self._say(f"{folder}: {parameters / 1e6:.2f}M parameters{where}")
+
+    def _restart(self, step: int, folder: str, **_: Any) -> None:
+        self._say(f"{folder}: on from step {step:,}")
+
+    def _data(self, documents: int, tokens: int, valid_tokens: int, vocab: int, bad_rows: int, **_: Any) -> None:
+        texts = f"{documents:,} documents, " if documents > 1 else ""
+        bad = f", {bad_rows:,} bad rows left out" if bad_rows else ""
+        self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out, vocabulary {vocab:,}{bad}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
@@ -34,6 +42,18 @@ class Display:
         width = shutil.get_terminal_size().columns - 1
         print(f"\r{line[:width]:{width}}", end="", file=sys.stderr, flush=True)
 
+    def _spike(self, step: int, loss: float, usual: float, **_: Any) -> None:
+        self._say(f"step {step:,}  loss {loss:.3f} stands out from the usual {usual:.3f}")
+
+    def _nan(self, step: int, action: str, where: str = "", **_: Any) -> None:
+        self._say(f"step {step:,}  not finite: {action}{f' ({where})' if where else ''}")
+
+    def _test(self, test: float, perplexity: float, bits_per_byte: float, **_: Any) -> None:
+        self._say(f"test {test:.3f}  perplexity {perplexity:.2f}  {bits_per_byte:.3f} bits/byte")
+
+    def _sink(self, problem: str, **_: Any) -> None:
+        self._say(f"the log goes on without a sink: {problem}")
+
     def _eval(self, step: int, valid: float, bits_per_byte: float, **_: Any) -> None:
         self._say(f"step {step:,}  loss {self.loss:.3f}  valid {valid:.3f}  {bits_per_byte:.3f} bits/byte")
 
@@ -42,8 +62,9 @@ class Display:
         for line in text.strip().splitlines()[:4]:
             self._say(f"  {dim}{line[:100]}{plain}")
 
-    def _end(self, step: int, seconds: float, **_: Any) -> None:
-        self._say(f"{step:,} steps in {seconds:.0f} s")
+    def _end(self, step: int, seconds: float, mfu: float | None = None, **_: Any) -> None:
+        use = f", {mfu:.0%} of the device's peak" if mfu else ""
+        self._say(f"{step:,} steps in {seconds:.0f} s{use}")
 
     def _say(self, text: str) -> None:
         clear = f"\r{' ' * (shutil.get_terminal_size().columns - 1)}\r" if self.live else ""

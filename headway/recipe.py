@@ -19,7 +19,7 @@ from headway.config import (
     TokensConfig,
 )
 from headway.errors import ConfigError, NotFoundError, nearest
-from headway.settings import build, merge, parse_overrides, read_toml
+from headway.settings import build, merge, parse_overrides, read_toml, to_dict
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -29,20 +29,51 @@ class DataConfig:
     """What is read, and how it becomes tokens."""
 
     train: str = ""
-    """A text file; empty is the corpus that comes with Python, the text of its own reference."""
+    """A file (text, csv, tsv, jsonl, parquet, .gz of these), a glob, a folder or a hub dataset; empty is the corpus
+    that comes with Python, the text of its own reference."""
     valid: str = ""
-    """A text file; empty takes the last tenth of `train`."""
-    tokenizer: Literal["bytes", "chars", "words", "bpe", "unigram"] = "bytes"
+    """The same; empty takes the last tenth of `train`."""
+    test: str = ""
+    """The same; scored once, when the run is done."""
+    text: str = ""
+    """Column that holds the text; empty guesses."""
+    bad_rows: Literal["stop", "skip"] = "stop"
+    """What to do with a row that cannot be used."""
+    tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
     vocab: int = 0
     """Size of a trained vocabulary; 0 is all there is for bytes, chars and words, and 4096 for the others."""
     length: int = 128
     """Tokens in a training sequence."""
+    rows: Literal["stream", "pack", "pad"] = "stream"
+    """How documents fill sequences: end to end; several whole ones side by side, blind to each other; one each."""
+    lines: bool = False
+    """Every line of a text file is a document of its own."""
+    overlap: int = 0
+    """Tokens that evaluation reads again, as context, at the start of each sequence."""
+    noise: float = 0.0
+    """Share of input tokens replaced by others of the text, against overfitting (Xie et al. 2017)."""
+    workers: int = 1
+    """Threads that prepare batches ahead; any number gives the same run."""
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or not 0 <= self.overlap < self.length:
+            raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
+        if not 0 <= self.noise < 1:
+            raise ConfigError("C003", f"data.noise = {self.noise} should be at least 0 and less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeConfig:
-    """A decoder by one dial, `depth`; every part of the block can be set beside it."""
+    """A decoder by one dial, `depth`, and every part of the block beside it; or a trained one, `from`."""
 
+    from_: str = ""
+    """A model folder, run or hub id to start from; its shape and tokenizer are taken with it."""
+    lora: int = 0
+    """Rank of low-rank adapters, the only weights that then train (Hu et al. 2022); 0 trains all."""
+    lora_targets: tuple[str, ...] = ("qkv", "out", "up", "down")
+    """Matrices that get an adapter."""
+    freeze: int = 0
+    """Embeddings and this many blocks, counted from the input, stay as they are."""
     depth: int = 4
     width: int | None = None
     """None is 64 · depth."""
@@ -68,12 +99,16 @@ class TrainConfig:
     steps: int | None = None
     minutes: float | None = None
     epochs: float | None = None
-    batch: int = 32
-    """Sequences in a step."""
+    batch: int = 0
+    """Sequences in a step; 0 goes by the depth of the model."""
+    batch_tokens: int = 0
+    """With data.rows = "pad": tokens in a step instead, sequences of like length together."""
     accumulate: int = 1
     """Parts a step's batch is computed in; the result is the same."""
     lr: float | None = None
     """Peak learning rate; None goes by the width of the model."""
+    optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
+    """muon orthogonalises the updates of the blocks' matrices (Jordan et al. 2024); the rest stays with AdamW."""
     schedule: Literal["cosine", "linear", "constant", "wsd", "rsqrt"] = "cosine"
     warmup: int = 100
     """Steps from zero to the peak."""
@@ -83,6 +118,22 @@ class TrainConfig:
     betas: tuple[float, ...] = (0.9, 0.99)
     clip: float = 1.0
     """Largest norm of the gradient; 0 leaves it alone."""
+    ema: float = 0.0
+    """Decay of a running mean of the weights, which is then evaluated and kept; 0 is none."""
+    patience: int = 0
+    """Stop after so many evaluations without a better one, and keep the best; 0 goes on to the end."""
+    keep_best: bool = False
+    """The result is the weights of the best evaluation, not the last."""
+    on_nan: Literal["stop", "skip", "rewind"] = "stop"
+    """When a loss or gradient is not finite: end, leave the step out, or go back to a checkpoint and halve the rate."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of products; auto is bfloat16 on an accelerator. Weights and moments stay in float32."""
+    compile: bool | None = None
+    """torch.compile; unset means on an accelerator."""
+    checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them: less memory, a third more time."""
+    sinks: tuple[str, ...] = ()
+    """Where the log also goes: tensorboard, wandb, trackio."""
     eval_every: int = 250
     sample_every: int = 250
     save_every: int = 500
@@ -94,13 +145,15 @@ class TrainConfig:
         if len(given) != 1:
             what = " and ".join(given) or "none of them"
             raise ConfigError("C004", f"train.steps, train.minutes, train.epochs: give one, not {what}")
-        for name in ("batch", "accumulate", "eval_every", "sample_every", "save_every", "keep"):
+        for name in ("accumulate", "eval_every", "sample_every", "save_every", "keep"):
             if getattr(self, name) < 1:
                 raise ConfigError("C003", f"train.{name} = {getattr(self, name)} should be at least 1")
         if self.batch % self.accumulate:
             raise ConfigError(
                 "C004", f"train.batch = {self.batch} is not divided by train.accumulate = {self.accumulate}"
             )
+        if not 0 <= self.ema < 1:
+            raise ConfigError("C003", f"train.ema = {self.ema} should be at least 0 and less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +163,8 @@ class Recipe:
     task: Literal["lm"] = "lm"
     seed: int = 1337
     out: str = "runs"
+    gpus: int = 1
+    """Processes, one a GPU; more than one starts them with torchrun."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ShapeConfig = field(default_factory=ShapeConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
@@ -125,6 +180,11 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     return path.stem, build(Recipe, _with(data, parse_overrides(overrides)), source=text)
 
 
+def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:
+    """A recipe with nested values on top."""
+    return build(Recipe, _with(to_dict(recipe), over)) if over else recipe
+
+
 def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Overrides last; a budget of one kind replaces a budget of another."""
     merged = merge(data, over)
@@ -134,6 +194,13 @@ def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         for name in budget - asked.keys():
             merged["train"].pop(name, None)
     return merged
+
+
+def batch_size(recipe: Recipe) -> int:
+    """As given, or by the dial: 256 · depth² tokens a step, since better models profit from larger batches."""
+    given, parts = recipe.train.batch, recipe.train.accumulate
+    by_depth = max(1, round(256 * recipe.model.depth**2 / recipe.data.length / parts)) * parts
+    return given or by_depth
 
 
 def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = "") -> T:
     """A dataclass from nested plain values; `source` is the TOML text, for line numbers."""
-    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
+    known = {_key(f.name): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = {_key(name): hint for name, hint in typing.get_type_hints(cls).items()}
     for key in data:
         if key not in known:
             path = _join(where, key)
@@ -34,7 +34,12 @@ def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = 
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if required and name not in values:
             raise ConfigError("C004", f'setting "{_join(where, name)}" is missing')
-    return cls(**values)
+    return cls(**{known[key].name: value for key, value in values.items()})
+
+
+def _key(name: str) -> str:
+    """How a field is written: one named after a Python keyword has an underscore that files do not show."""
+    return name.rstrip("_")
 
 
 def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
@@ -91,7 +96,7 @@ def to_dict(config: Any) -> dict[str, Any]:
             return to_dict(value)
         return list(value) if isinstance(value, tuple) else value
 
-    pairs = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
+    pairs = ((_key(f.name), getattr(config, f.name)) for f in dataclasses.fields(config))
     return {name: plain(value) for name, value in pairs if value is not None}
 
 

@@ -44,6 +44,14 @@ class TorchRandom:
 _torch_random: list[TorchRandom] = []  # hypothesis keeps a weak reference only
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Token caches of tests are their own, and gone with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADWAY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Start each test from the same random state; torch is seeded where something has imported it."""

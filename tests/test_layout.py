@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
     ("errors",),
-    ("config", "settings", "presets", "recipe", "jsonfile"),
+    ("config", "settings", "presets", "recipe", "jsonfile", "version"),
     ("data",),
     ("model", "baselines"),
     ("hub",),

@@ -56,12 +56,22 @@ def test_a_heavy_import_is_seen() -> None:
 
 def test_the_public_names_are_these() -> None:
     """A name more or less is a promise made or broken: change this list on purpose."""
-    assert sorted(headway.__all__) == ["Bundle", "HeadwayError", "ModelConfig", "load", "preset"]
+    assert sorted(headway.__all__) == ["Bundle", "HeadwayError", "ModelConfig", "load", "preset", "train"]
     assert dir(headway) == sorted(headway.__all__)
     assert set(headway._HOME) == set(headway.__all__)
 
 
-@pytest.mark.parametrize("name", headway.__all__)
+def test_train_is_a_package_that_can_be_called(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("ab " * 200)
+    small = ["model.depth=1", "model.width=16", "model.heads=2", "data.length=8", "train.batch=2", "train.steps=5"]
+    data = {"train": str(tmp_path / "text.txt")}
+    folder = headway.train("tiny", *small, data=data, out=str(tmp_path / "runs"), train={"steps": 3})
+    assert folder == tmp_path / "runs" / "tiny-0001" and (folder / "model.safetensors").exists()
+    assert "steps = 3" in (folder / "run" / "recipe.toml").read_text()
+    assert headway.train is import_module("headway.train")
+
+
+@pytest.mark.parametrize("name", sorted(set(headway.__all__) - {"train"}))
 def test_each_public_name_is_the_one_of_its_module(name: str) -> None:
     found = getattr(headway, name)
     assert found is getattr(import_module(headway._HOME[name]), name)

@@ -38,6 +38,8 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
+EXIT_FILE = "HEADWAY_EXIT_FILE"
+"""Where the first of several processes leaves its exit code: torchrun has only one of its own."""
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
@@ -59,10 +61,6 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
 
     from headway.api import load
 
-    if model == "last":
-        from headway.train.run import last_folder
-
-        model = str(last_folder(Path("runs")))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -109,7 +107,10 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except Exception as error:
         code = _foreign(error, debug)
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    if (path := os.environ.get(EXIT_FILE)) and os.environ.get("RANK") == "0":
+        Path(path).write_text(str(code), encoding="utf-8")
+    sys.exit(code)
 
 
 def _foreign(error: Exception, debug: bool) -> int:

@@ -9,25 +9,41 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Device, Dtype, Json, Model, Quiet, app, console, examples, load_bundle, talker
+from headway.errors import UsageError
 
 
 @app.command(
-    epilog=examples("headway check gpt2-tiny", "headway check ./my-model --json", "headway check org/name --no-compile")
+    epilog=examples(
+        "headway check gpt2-tiny",
+        "headway check ./my-model --json",
+        "headway check org/name --no-compile",
+        "headway check --training tiny model.norm=dyt",
+    )
 )
 def check(
     model: Model,
+    settings: Annotated[list[str] | None, typer.Argument(help="settings of a recipe", metavar="KEY=VALUE…")] = None,
+    training: Annotated[
+        bool, typer.Option("--training", help="MODEL is a recipe: prove that it trains exactly")
+    ] = False,
     compile: Annotated[bool, typer.Option(help="also compare with torch.compile (takes a minute)")] = True,
     device: Device = "auto",
     dtype: Dtype = "auto",
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Prove a model right: padding, batching, packing, cache, maps, saving, compiling."""
-    bundle = load_bundle(model, device, dtype, quiet)
+    """Prove a model right: padding, batching, packing, cache, maps, saving, compiling; or how a recipe trains."""
     rows, say = [], talker(quiet)
-    say(f"{bundle.name}: {_facts(bundle)}")
+    if settings and not training:
+        raise UsageError("U001", f"{settings[0]!r} is one word too many", "settings go with --training")
+    if training:
+        proof = _training_proof(model, settings or [], say)
+    else:
+        bundle = load_bundle(model, device, dtype, quiet)
+        say(f"{bundle.name}: {_facts(bundle)}")
+        proof = bundle.check(compiled=compile)
     screen = None if json_ else console()
-    for row in bundle.check(compiled=compile):
+    for row in proof:
         rows.append(row)
         if screen is not None:
             screen.print(_check_line(row))
@@ -37,13 +53,23 @@ def check(
         for entry in result:
             if entry["difference"] == float("inf"):  # JSON has no word for it; "ok" tells it from a check left out
                 entry["difference"] = None
-        print(json.dumps({"model": bundle.name, "ok": not failed, "checks": result}, allow_nan=False))
+        print(json.dumps({"model": model, "ok": not failed, "checks": result}, allow_nan=False))
     if failed:
         from headway.errors import DamagedError
 
         names = ", ".join(row.name for row in failed)
         raise DamagedError("X007", f"{len(failed)} of {len(rows)} checks failed: {names}")
-    say("all equal. next: headway export " + model + " OUT")
+    say(f"all equal. next: headway {'train' if training else 'export'} {model}{'' if training else ' OUT'}")
+
+
+def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
+    from headway.recipe import load_recipe
+
+    named = load_recipe(recipe, settings)
+    say("loading …", end="\r")
+    from headway.inspection.trainingcheck import trainingcheck
+
+    return trainingcheck(*named)
 
 
 @app.command(epilog=examples("headway get org/name", "headway get org/name@v1.0", "headway get ./folder --json"))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Quiet, app, examples, talker
+from headway.cli.app import EXIT_FILE, Quiet, app, examples, talker
 from headway.errors import UsageError
 
 
 @app.command(
     epilog=examples(
         "headway train tiny",
-        "headway train tiny data.train=book.txt train.minutes=5",
+        "headway train lm data.train=book.txt model.depth=6 train.minutes=10",
+        "headway train lm data.train=notes.jsonl model.from=org/name model.lora=8",
         "headway train tiny model.norm=dyt model.positions=rope seed=1",
         "headway train --resume last",
     )
@@ -22,28 +29,75 @@ from headway.errors import UsageError
 def train(
     recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")] = "",
     settings: Annotated[list[str] | None, typer.Argument(help="settings on top", metavar="KEY=VALUE…")] = None,
-    resume: Annotated[str, typer.Option(help="go on with a run: its folder, or last", metavar="RUN")] = "",
+    resume: Annotated[str, typer.Option(help="go on with a run: its folder, its name, or last", metavar="RUN")] = "",
     quiet: Quiet = False,
 ) -> None:
     """Train a model: from a recipe, or on from where a run stopped."""
     from headway.recipe import load_recipe
 
-    if bool(recipe) == bool(resume):
+    words = [recipe, *(settings or [])] if resume and recipe else settings or []
+    if bool(recipe) == bool(resume) and not (resume and all("=" in word for word in words)):
         raise UsageError("U001", "give a recipe, or --resume RUN", "try: headway train tiny")
-    named = None if resume else load_recipe(recipe, settings or [])
+    named = None if resume else load_recipe(recipe, words)
+    processes = named[1].gpus if named else _processes(words)
+    if processes > 1 and "RANK" not in os.environ:
+        _launch(processes, sys.argv[1:], talker(quiet))
     say = talker(quiet)
     say("loading …", end="\r")
+    from headway.inspection.history import resolve_run
     from headway.progress import Display
     from headway.train import run as runs
+    from headway.train.distributed import leave
 
     if named is None:
-        folder = runs.last_folder(Path("runs")) if resume == "last" else Path(resume)
-        run = runs.resume(folder, lambda path, why: say(f"passed over {path}: {why}"))
+        run = runs.resume(resolve_run(resume, Path("runs")), lambda path, why: say(f"passed over {path}: {why}"))
     else:
         run = runs.start(*named)
-    runs.train(run, Display(quiet).report)
+    try:
+        runs.train(run, Display(quiet).report)
+    finally:
+        leave()
+    if not run.loop.world.first:
+        raise typer.Exit(128 + run.loop.stop_signal if run.loop.stop_signal else 0)
+    _afterwards(run, say)
+
+
+def _processes(words: list[str]) -> int:
+    """How many processes a resumed run asks for: the only setting that may change."""
+    from headway.settings import parse_overrides
+
+    asked = parse_overrides(words)
+    if other := asked.keys() - {"gpus"}:
+        raise UsageError("U001", f"--resume goes on with the run's own settings: {', '.join(other)} cannot change")
+    return int(asked.get("gpus", 1))
+
+
+def _afterwards(run: Any, say: Callable[..., None]) -> None:
     if run.loop.stop_signal:
         say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
         raise typer.Exit(128 + run.loop.stop_signal)
+    from headway.inspection.card import write_card
+    from headway.inspection.report import write_report
+
+    write_card(run.folder)
+    report = write_report(run.folder)
     print(run.folder)
-    say(f'next: headway run last "The import statement"   headway check {run.folder}')
+    say(f"report: {report}")
+    say(f'next: headway run last "The import statement"   headway eval last   headway check {run.folder}')
+
+
+def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:
+    """The same command in several processes; ends with the exit code of the first of them."""
+    from headway.train.distributed import torchrun_line
+
+    line = torchrun_line(processes, arguments)
+    say(" ".join(["torchrun", *line[3:]]))
+    with tempfile.TemporaryDirectory(prefix="headway-") as folder:
+        exit_file = Path(folder) / "exit"
+        threads = str(max(1, (os.cpu_count() or 1) // processes))
+        env = {"OMP_NUM_THREADS": threads, **os.environ, EXIT_FILE: str(exit_file)}
+        child = subprocess.Popen(line, env=env, start_new_session=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda got, frame: os.killpg(child.pid, got))
+        code = child.wait()
+        raise typer.Exit(int(exit_file.read_text()) if exit_file.exists() else code or 1)

@@ -1,21 +1,77 @@
-"""Losses as a sum and a count, divided once by whoever has seen all of the batch."""
+"""Losses as a sum and a count, divided once by whoever has seen all of the batch.
+
+Letters: N positions, M width of the model, R rows of the output matrix, V vocabulary (R rounds it up).
+"""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.data.packing import IGNORE
 from headway.model.heads import LMHead
 
-IGNORE = -100
-"""Target of a position that does not count."""
+__all__ = ["IGNORE", "token_loss"]
 
 
 def token_loss(head: LMHead, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the targets (…) under the head's scores of hidden (…, M): sum and number of those counted."""
-    scores = head.wide(hidden.flatten(0, -2))
+    hidden, targets = hidden.flatten(0, -2), targets.flatten()
+    count = (targets != IGNORE).sum()
+    if _fast(hidden):
+        x = head.features(hidden)
+        weight, bias = (None if p is None else p.to(x.dtype) for p in (head.output.weight, head.output.bias))
+        losses, _ = linear_cross_entropy(x, weight, bias, targets, head.vocab)
+        return losses.sum(), count
+    scores = head.wide(hidden)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # a sum of many small numbers
-    targets = targets.flatten()
-    total = F.cross_entropy(scores, targets, ignore_index=IGNORE, reduction="sum")
-    return total, (targets != IGNORE).sum()
+    return F.cross_entropy(scores, targets, ignore_index=IGNORE, reduction="sum"), count
+
+
+def _fast(x: Tensor) -> bool:
+    return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and find_spec("triton") is not None
+
+
+@torch.library.custom_op("headway::linear_cross_entropy", mutates_args=())
+def linear_cross_entropy(
+    x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, vocab: int
+) -> tuple[Tensor, Tensor]:
+    """Losses (N,) of x (N, M) under the scores x·weightᵀ + bias, and their gradient with respect to the scores.
+
+    The gradient takes the place of the scores, in one kernel that reads and writes them once. For a vocabulary of
+    50,000 they are the largest tensor of a step, and separate kernels pass over them four times.
+    """
+    scores = F.linear(x, weight, bias)
+    losses = torch.empty(len(x), device=x.device, dtype=torch.float32)
+    from headway.tasks.loss_kernel import loss_and_gradient
+
+    loss_and_gradient[(len(x),)](scores, targets, losses, vocab, scores.shape[1], IGNORE, BLOCK=2048, num_warps=4)
+    return losses, scores
+
+
+@linear_cross_entropy.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, vocab: int) -> tuple[Tensor, Tensor]:
+    return x.new_empty(len(x), dtype=torch.float32), x.new_empty(len(x), len(weight))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, bias, _, _ = inputs
+    ctx.save_for_backward(x, weight, output[1])
+    ctx.has_bias = bias is not None
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx: Any, grad_losses: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, grad = ctx.saved_tensors
+    scale = grad_losses[:, None]  # on the narrow side of each product, not on the scores; float32 until the product
+    to_x = ((grad @ weight) * scale).to(x.dtype)
+    to_weight = grad.T @ (x * scale).to(x.dtype)
+    to_bias = (grad * scale).sum(0).to(x.dtype) if ctx.has_bias else None
+    return to_x, to_weight, to_bias, None, None
+
+
+linear_cross_entropy.register_autograd(_backward, setup_context=_save)

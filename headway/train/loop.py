@@ -9,32 +9,42 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
-import numpy as np
-import torch
 from torch import Tensor
 
+from headway.data.batches import Plan, split
+from headway.data.loader import Loader
 from headway.data.order import Index
-from headway.errors import DivergedError
 from headway.model.model import Model
 from headway.recipe import TrainConfig
-from headway.train.optim import lr_factor
+from headway.tasks.batch import Batch, Sharing
+from headway.train.average import Copies
+from headway.train.compute import Compute
+from headway.train.distributed import World, share_again
+from headway.train.health import Usual, diverged, non_finite
+from headway.train.optim import Optimizer, lr_factor
 
 Report = Callable[..., None]
-"""Called with a kind of event (`step`, `eval`, `sample`, `save`, `stop`) and its facts."""
+"""Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`) and its facts."""
+
+MOST_SKIPS = 10
+"""Steps in a row that may be left out before the run counts as diverged."""
 
 
 class Task(Protocol):
     """What the loop knows of a task."""
 
-    def batch(self, samples: Index) -> Any: ...
-    def count(self, batch: Any) -> int: ...
-    def loss(self, model: Model, batch: Any) -> Tensor: ...
-    def evaluate(self, model: Model) -> dict[str, float]: ...
+    def batch(self, samples: Index) -> Batch: ...
+    @property
+    def loss(self) -> Callable[..., Tensor]:
+        """Of the model and a batch's tensors: the sum over the predictions that count."""
+        ...
+
+    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]: ...
 
 
 @dataclass
@@ -44,20 +54,40 @@ class Progress:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    scale: float = 1.0
+    """Of the learning rate; halved each time the run goes back to a checkpoint."""
+    skipped: int = 0
+    """Steps left out in a row."""
+    usual: list[float] = field(default_factory=lambda: list(Usual()))
+    best: float | None = None
+    stale: int = 0
+    """Evaluations since the best one."""
 
 
 class Loop:
     """One model in training."""
 
     def __init__(
-        self, model: Model, task: Task, optimizer: torch.optim.Optimizer, config: TrainConfig, samples: int
+        self,
+        model: Model,
+        task: Task,
+        optimizer: Optimizer,
+        config: TrainConfig,
+        plan: Plan,
+        world: World,
+        workers: int,
     ) -> None:
-        """`samples` is the size of an epoch."""
         self.model, self.task, self.optimizer, self.config = model, task, optimizer, config
-        self.epoch = samples
-        self.peaks = [group["lr"] for group in optimizer.param_groups]
+        self.plan, self.world, self.workers = plan, world, workers
+        self.peaks = [float(group["lr"]) for group in optimizer.groups]
         self.progress = Progress()
+        self.mean = Copies(model) if config.ema else None
+        self.best = Copies(model) if config.keep_best or config.patience else None
+        self.asked = 0
+        """A signal that has come to this process; acted upon when all know of it."""
         self.stop_signal = 0
+        self.compute = Compute(model, task.loss, optimizer, config, world)
+        self._batches: Loader[list[tuple[Batch, int]]] | None = None
 
     @property
     def share(self) -> float:
@@ -65,72 +95,131 @@ class Loop:
         config, now = self.config, self.progress
         if config.minutes is not None:
             return now.seconds / (60 * config.minutes)
-        steps = config.steps if config.steps is not None else (config.epochs or 0) * self.epoch / config.batch
+        steps = config.steps if config.steps is not None else (config.epochs or 0) * self.plan.steps_per_epoch
         return now.step / max(1.0, float(steps))
+
+    def _make(self, step: int) -> list[tuple[Batch, int]]:
+        """This process's share of a step's samples, in parts, and 1 for each that counts.
+
+        All processes compute as many parts: one without samples computes on one that counts for nothing.
+        """
+        samples = self.plan.samples(step)
+        parts = split(split(samples, self.world.size)[self.world.rank], self.config.accumulate)
+        batches = [self.task.batch(part if len(part) else samples[:1]) for part in parts]
+        if self.world.device.type == "cuda":
+            batches = [batch.pinned() for batch in batches]
+        return [(batch, min(1, len(part))) for batch, part in zip(batches, parts, strict=True)]
+
+    def _next(self) -> list[tuple[Batch, int]]:
+        if self._batches is None:
+            self._batches = Loader(self._make, self.progress.step, self.workers)
+        return next(self._batches)
 
     def step(self) -> dict[str, float]:
         """One update of the weights: the batch in parts, their gradients summed, divided by the count of all."""
-        config, now = self.config, self.progress
-        factor = lr_factor(config, now.step, self.share)
-        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
-            group["lr"] = peak * factor
-        first = now.step * config.batch
-        parts = np.split(np.arange(first, first + config.batch), config.accumulate)
-        batches = [self.task.batch(part) for part in parts]
-        count = sum(self.task.count(batch) for batch in batches)
-        losses = []
-        for batch in batches:
-            loss = self.task.loss(self.model, batch) / count
-            loss.backward()
-            losses.append(loss.detach())
-        limit = config.clip or float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        facts = {"loss": float(torch.stack(losses).sum()), "grad_norm": float(norm), "lr": self.peaks[0] * factor}
-        self._refuse_nonfinite(facts)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        config, now, world = self.config, self.progress, self.world
+        factor = lr_factor(config, now.step, self.share) * now.scale
+        self.optimizer.set_rate(self.peaks, factor)
+        parts = self._next()
+        count, stopping = world.sum(sum(batch.count * used for batch, used in parts), self.asked)
+        self.stop_signal = self.stop_signal or self.asked or (signal.SIGTERM if stopping else 0)
+        loss, norm = self.compute.gradients(parts, count)
+        (loss,) = world.sum(loss)
+        if wrong := non_finite(now.step, loss, norm, ((n, p.grad) for n, p in self.model.named_parameters())):
+            self._leave_out(wrong)
+        else:
+            self.compute.update()
+            now.skipped = 0
         now.step += 1
-        now.tokens += count
-        return facts
+        now.tokens += int(count)
+        if self.mean is not None and not wrong:
+            self.mean.approach(config.ema, now.step)
+        return {"loss": loss / count, "grad_norm": norm, "lr": self.peaks[0] * factor}
 
-    def _refuse_nonfinite(self, facts: dict[str, float]) -> None:
-        """Before the weights are touched: the last checkpoint stays good, and this step leaves no trace."""
-        if np.isfinite(facts["loss"]) and np.isfinite(facts["grad_norm"]):
-            return
-        bad = (n for n, p in self.model.named_parameters() if p.grad is not None and not p.grad.isfinite().all())
-        raise DivergedError(
-            "T001",
-            f"step {self.progress.step}: loss {facts['loss']}, first gradient that is not finite: {next(bad, 'none')}",
-            "lower train.lr, lengthen train.warmup, or set train.clip",
-        )
+    def _leave_out(self, wrong: str) -> None:
+        """Before the weights are touched: the last checkpoint stays good, and the bad step leaves no trace."""
+        self.compute.discard()
+        self.progress.skipped += 1
+        if self.config.on_nan != "skip" or self.progress.skipped > MOST_SKIPS:
+            raise diverged(wrong)
 
     def run(self, report: Report, save: Callable[[], None], sample: Callable[[], str]) -> None:
         """Until the budget is spent or a signal asks to stop; evaluation, samples and checkpoints on their cadence."""
         config, now = self.config, self.progress
         self.model.train()
         with self._signals():
-            while self.share < 1 and not self.stop_signal:
+            while self.share < 1 and not self.stop_signal and not self.settled:
                 start = time.perf_counter()
                 facts = self.step()
                 now.seconds += time.perf_counter() - start
-                report("step", **asdict(now), **facts, share=self.share)
+                if self.world.size > 1 and config.minutes is not None:  # all must agree when the time is over
+                    now.seconds = self.world.sum(now.seconds)[0] / self.world.size
+                report("step", step=now.step, tokens=now.tokens, seconds=now.seconds, **facts, share=self.share)
+                self._watch(facts["loss"], report)
+                if self.world.size == 1:
+                    self.stop_signal = self.stop_signal or self.asked
                 last = self.share >= 1
                 if now.step % config.eval_every == 0 or last:
-                    report("eval", step=now.step, **self.task.evaluate(self.model))
+                    self._evaluate(report)
                 if now.step % config.sample_every == 0 or last:
                     report("sample", step=now.step, text=sample())
-                if now.step % config.save_every == 0 or last or self.stop_signal:
+                if now.step % config.save_every == 0 or last or self.stop_signal or self.settled:
                     save()
                     report("save", step=now.step)
+
+    @property
+    def settled(self) -> bool:
+        """Nothing better has come for as long as patience lasts."""
+        return 0 < self.config.patience <= self.progress.stale
+
+    def _watch(self, loss: float, report: Report) -> None:
+        now, usual = self.progress, Usual(*self.progress.usual)  # type: ignore[arg-type]
+        if now.skipped:
+            report("nan", step=now.step, action="skip")
+            return
+        if usual.spike(loss):
+            report("spike", step=now.step, loss=loss, usual=usual.loss)
+        now.usual = list(usual.after(loss))
+
+    def _evaluate(self, report: Report) -> None:
+        now = self.progress
+        with self.mean.in_place() if self.mean else nullcontext():
+            with self.compute.precision():
+                result = self.task.evaluate(self.model, self.world)
+            share_again(self.model)
+            report("eval", step=now.step, **result)
+            if now.best is not None and result["valid"] >= now.best:
+                now.stale += 1
+                return
+            now.best, now.stale = result["valid"], 0
+            if self.best is not None:
+                self.best.take()
+                report("best", step=now.step, valid=now.best)
+
+    def finish(self) -> None:
+        """The weights that are the result of the run."""
+        if chosen := self.best or self.mean:
+            chosen.put()
+
+    def restart(self, progress: dict[str, Any]) -> None:
+        """From another point: the batches prepared for this one are not those that come next."""
+        self.progress = Progress(**progress)
+        self.compute.forget()
+        self.close()
+
+    def close(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """The first signal ends the run after the step it falls into; a second one acts at once."""
 
         def ask(number: int, frame: FrameType | None) -> None:
-            if self.stop_signal:
+            if self.asked:
                 raise KeyboardInterrupt
-            self.stop_signal = number
+            self.asked = number
 
         before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -138,3 +227,4 @@ class Loop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            self.close()

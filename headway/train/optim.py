@@ -1,13 +1,18 @@
-"""Optimizer and learning rate. A schedule is a pure function of how far a run is: plotted and tested alone."""
+"""Optimizers and learning rates. A schedule is a pure function of how far a run is: plotted and tested alone."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from headway.model.attention import Attention
+from headway.model.transformer import FeedForward, Stack
 from headway.recipe import TrainConfig
+from headway.train.muon import Muon
 
 
 def lr_factor(config: TrainConfig, step: int, progress: float) -> float:
@@ -32,12 +37,118 @@ def peak_lr(config: TrainConfig, width: int) -> float:
     return config.lr if config.lr is not None else min(3e-3, 0.4 / width)
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig, width: int) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov & Hutter 2019); matrices decay, norms and biases do not."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+class Optimizer:
+    """One or two of torch's optimizers as one; every tensor they update has a name, which checkpoints use."""
+
+    def __init__(self, parts: list[torch.optim.Optimizer], named: dict[str, Tensor], views: list[_View]) -> None:
+        self.parts, self.named, self._views = parts, named, views
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        return [group for part in self.parts for group in part.param_groups]
+
+    def set_rate(self, peaks: list[float], factor: float) -> None:
+        """Each group's learning rate, as a share of its peak."""
+        for group, peak in zip(self.groups, peaks, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(peak * factor)
+            else:
+                group["lr"] = peak * factor
+
+    def step(self) -> None:
+        for view in self._views:
+            view.take_gradient()
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+        for view in self._views:
+            view.whole.grad = None
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """Moments and counters by name, as they are: not copies."""
+        for name, tensor in self.named.items():
+            for part in self.parts:
+                for key, value in part.state.get(tensor, {}).items():
+                    yield f"{name}:{key}", torch.as_tensor(value)
+
+    def owner(self, tensor: Tensor) -> torch.optim.Optimizer:
+        return next(p for p in self.parts for g in p.param_groups if any(tensor is t for t in g["params"]))
+
+
+class _View:
+    """Rows of a fused matrix that are a matrix of their own: queries, keys, values; gate and up."""
+
+    def __init__(self, whole: nn.Parameter, begin: int, end: int) -> None:
+        self.whole, self.rows = whole, slice(begin, end)
+        self.part = nn.Parameter(whole.data[self.rows], requires_grad=whole.requires_grad)
+
+    def take_gradient(self) -> None:
+        self.part.grad = None if self.whole.grad is None else self.whole.grad[self.rows]
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig, width: int) -> Optimizer:
+    """Matrices decay, norms and biases do not; AdamW is that of Loshchilov & Hutter 2019."""
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    rate = peak_lr(config, width)
+    parts: list[torch.optim.Optimizer] = []
+    views: list[_View] = []
+    if config.optimizer == "muon":
+        matrices, views = _matrices(model, named)
+        for name in matrices:
+            named.pop(name.partition("[")[0], None)
+        parts.append(
+            Muon(
+                list(matrices.values()),
+                lr=_rate(rate, model),  # type: ignore[arg-type]
+                weight_decay=config.weight_decay,
+                adjust_lr_fn="match_rms_adamw",  # so that one learning rate serves both (Liu et al. 2025)
+            )
+        )
+    rest = list(named.values())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in rest if p.ndim >= 2], "weight_decay": config.weight_decay, "lr": _rate(rate, model)},
+        {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0, "lr": _rate(rate, model)},
     ]
+    groups = [group for group in groups if group["params"]]
     first, second = config.betas
-    return torch.optim.AdamW(groups, lr=peak_lr(config, width), betas=(first, second), fused=True)
+    if config.optimizer == "sgd":
+        parts.append(torch.optim.SGD(groups, lr=rate, momentum=first, fused=True))
+    elif groups:
+        on_gpu = rest[0].is_cuda
+        parts.append(torch.optim.AdamW(groups, lr=rate, betas=(first, second), fused=True, capturable=on_gpu))
+    return Optimizer(parts, named | (matrices if config.optimizer == "muon" else {}), views)
+
+
+def _rate(rate: float, model: nn.Module) -> float | Tensor:
+    """A learning rate as a number on the GPU, where a recorded step will find it changed."""
+    device = next(model.parameters()).device
+    return torch.tensor(rate, device=device) if device.type == "cuda" else rate
+
+
+def _matrices(model: nn.Module, named: dict[str, nn.Parameter]) -> tuple[dict[str, Tensor], list[_View]]:
+    """The blocks' matrices by name, fused ones parted: orthogonalised together, they would not stay apart."""
+    matrices: dict[str, Tensor] = {}
+    views: list[_View] = []
+    stacks = [(name, module) for name, module in model.named_modules() if isinstance(module, Stack)]
+    sizes: dict[str, list[int]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Attention):
+            q, kv = module.heads * module.width, module.groups * module.width
+            sizes |= {f"{name}.qkv.weight": [q, kv, kv], f"{name}.kv.weight": [kv, kv]}
+        elif isinstance(module, FeedForward) and module.gated:
+            sizes[f"{name}.up.weight"] = [module.up.out_features // 2] * 2
+    for name, parameter in named.items():
+        if parameter.ndim != 2 or not any(name.startswith(f"{stack}.blocks.") for stack, _ in stacks):
+            continue
+        begin = 0
+        for rows in sizes.get(name, [len(parameter)]):
+            if rows == len(parameter):
+                matrices[name] = parameter
+                continue
+            views.append(_View(parameter, begin, begin + rows))
+            matrices[f"{name}[{begin}:{begin + rows}]"] = views[-1].part
+            begin += rows
+    return matrices, views

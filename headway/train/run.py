@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,26 +12,32 @@ from typing import Any
 
 import torch
 
-from headway.config import SpecialTokens
-from headway.data.corpus import Windows, embedded_text, read_text, split_text, tokenize
-from headway.data.tokenizer import Tokenizer, load_tokenizer
-from headway.data.vocabulary import train_tokenizer
-from headway.errors import NotFoundError
+from headway.data.records import BadRows
+from headway.data.store import TokenStore
+from headway.data.tokenizer import Tokenizer
+from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.generate.decode import Sampling, generate
+from headway.hub.adapter import write_adapter
+from headway.hub.convert import tie
 from headway.hub.folder import write_model_files
+from headway.hub.weights import writing
 from headway.model.model import Model
-from headway.recipe import Recipe, decoder_config
+from headway.recipe import Recipe, batch_size
 from headway.settings import build, read_toml, to_dict, to_toml
-from headway.tasks.lm import LanguageModelling
+from headway.tasks.lm import LanguageModelling, evaluate
+from headway.tasks.text import hold_out, own_tokenizer, read_texts, tokens
+from headway.train.build import base_tokenizer, build_model, empty_model
 from headway.train.checkpoint import RunLock, load, save, snapshot_copy
+from headway.train.cost import flops_per_token, peak_memory, utilisation
+from headway.train.distributed import World, join, shard, whole
 from headway.train.log import Log
 from headway.train.loop import Loop, Report
 from headway.train.optim import make_optimizer
 from headway.train.state import collect, restore
+from headway.version import __version__
 
 SAMPLE_TOKENS = 160
-VOCAB = {"bpe": 4096, "unigram": 4096}
-"""Size of a vocabulary that has to have one, where the recipe does not say."""
+MOST_REWINDS = 5
 
 
 @dataclass
@@ -44,18 +49,25 @@ class Run:
     tokenizer: Tokenizer
     task: LanguageModelling
     loop: Loop
+    facts: dict[str, Any]
+    """What is known of the data."""
 
     @property
     def model(self) -> Model:
         return self.loop.model
 
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "run" / "checkpoints"
+
 
 def new_folder(out: Path, name: str) -> Path:
     """runs/tiny-0001, the first number that is free."""
-    out.mkdir(parents=True, exist_ok=True)
-    taken = [int(m[1]) for p in out.iterdir() if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))]
-    folder = out / f"{name}-{max(taken, default=0) + 1:04d}"
-    (folder / "run").mkdir(parents=True)
+    with writing(out, 0):
+        out.mkdir(parents=True, exist_ok=True)
+        taken = [int(m[1]) for p in out.iterdir() if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))]
+        folder = out / f"{name}-{max(taken, default=0) + 1:04d}"
+        (folder / "run").mkdir(parents=True)
     return folder
 
 
@@ -69,15 +81,30 @@ def last_folder(out: Path) -> Path:
 
 def start(name: str, recipe: Recipe) -> Run:
     """A new run: its folder, its tokenizer, its model from the seed. Where that fails, no folder is left."""
-    train, valid = (str(Path(path).resolve()) if path else "" for path in (recipe.data.train, recipe.data.valid))
-    recipe = replace(recipe, data=replace(recipe.data, train=train, valid=valid))  # to be resumed from anywhere
-    folder = new_folder(Path(recipe.out), name)
+    world = join()
+    recipe = _from_anywhere(recipe)
+    folder = Path(world.tell(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
-        (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(recipe)), encoding="utf-8")
-        return _assemble(folder, recipe)
+        if world.first:
+            (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(recipe)), encoding="utf-8")
+        return _assemble(folder, recipe, world)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        if world.first:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _from_anywhere(recipe: Recipe) -> Recipe:
+    """Paths of files made whole, so that the run can be resumed from another folder."""
+
+    def full(path: str) -> str:
+        return str(Path(path).resolve()) if path and Path(path).exists() else path
+
+    data, base = recipe.data, recipe.model.from_
+    if base == "last":
+        base = str(last_folder(Path(recipe.out)))
+    data = replace(data, train=full(data.train), valid=full(data.valid), test=full(data.test))
+    return replace(recipe, data=data, model=replace(recipe.model, from_=full(base)))
 
 
 def resume(folder: Path, skipped: Callable[[Path, str], None]) -> Run:
@@ -86,74 +113,176 @@ def resume(folder: Path, skipped: Callable[[Path, str], None]) -> Run:
     if not path.exists():
         raise NotFoundError("F001", f"{folder} is no run: it has no run/recipe.toml")
     data, text = read_toml(path)
-    run = _assemble(folder, build(Recipe, data, source=text))
-    snapshot = load(folder / "run" / "checkpoints", skipped=skipped)
-    if snapshot is not None:
-        restore(run.loop, snapshot.tensors, snapshot.state["progress"])
+    run = _assemble(folder, build(Recipe, data, source=text), join())
+    rewind(run, skipped)
     return run
 
 
-def _assemble(folder: Path, recipe: Recipe) -> Run:
+def rewind(run: Run, skipped: Callable[[Path, str], None]) -> bool:
+    """Back to the newest good checkpoint; false if there is none."""
+    snapshot = load(run.checkpoints, skipped=skipped)
+    if snapshot is not None:
+        restore(run.loop, snapshot.tensors, snapshot.state["progress"])
+    return snapshot is not None
+
+
+def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
+    data, settings = recipe.data, recipe.train
+    bad = BadRows(data.bad_rows)
+    train = read_texts(data.train, data, bad)
+    train, valid = (train, read_texts(data.valid, data)) if data.valid else hold_out(train)
+    tokenizer = base_tokenizer(recipe)
+    if tokenizer is None:
+        tokenizer = world.in_turn(lambda: own_tokenizer(folder / "run" / "tokenizer", data, train))
+    stores: list[TokenStore] = world.in_turn(lambda: [tokens(texts, tokenizer) for texts in (train, valid)])
+    task = LanguageModelling(data, recipe.seed, stores[0], stores[1], settings.batch_tokens)
     torch.manual_seed(recipe.seed)
-    text = read_text(recipe.data.train) if recipe.data.train else embedded_text()
-    if recipe.data.valid:
-        train, valid = text, read_text(recipe.data.valid)
-    else:
-        train, valid = split_text(text)
-    tokenizer = _tokenizer(folder, recipe, train)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    length = recipe.data.length
-    config = decoder_config(recipe.model, tokenizer.vocab_size, length)
-    special = SpecialTokens(pad=tokenizer.special.get("pad"), eos=tokenizer.special.get("eos"))
-    model = Model(replace(config, special=special)).to(device)
-    windows = Windows(tokenize(tokenizer, train), length, recipe.seed)
-    task = LanguageModelling(windows, tokenize(tokenizer, valid), len(valid.encode()), tokenizer, device)
-    optimizer = make_optimizer(model, recipe.train, config.output_stack.d_model)
-    return Run(folder, recipe, tokenizer, task, Loop(model, task, optimizer, recipe.train, len(windows)))
-
-
-def _tokenizer(folder: Path, recipe: Recipe, text: str) -> Tokenizer:
-    """Trained once per run and kept with it: a resumed run must not train another."""
-    kept = folder / "run" / "tokenizer"
-    if not (kept / "tokenizer.json").exists():
-        lines = text.splitlines(keepends=True)
-        size = recipe.data.vocab or VOCAB.get(recipe.data.tokenizer, 0)
-        train_tokenizer(recipe.data.tokenizer, lines, size).save(kept)
-    return load_tokenizer(kept)
+    model = build_model(recipe, tokenizer, world.device)
+    shard(model, world)
+    torch.manual_seed(recipe.seed + world.rank)  # each process draws other numbers for its own samples
+    if world.size > 1 and settings.optimizer == "muon":
+        raise ConfigError("C004", "train.optimizer = muon needs whole matrices: it works in one process only")
+    optimizer = make_optimizer(model, settings, model.config.output_stack.d_model)
+    loop = Loop(model, task, optimizer, settings, task.plan(batch_size(recipe)), world, data.workers)
+    facts = {
+        "train": data.train,
+        "valid": data.valid,
+        "documents": len(task.train.starts) - 1,
+        "tokens": len(task.train.ids),
+        "bytes": task.train.byte_count,
+        "vocab": tokenizer.vocab_size,
+        "samples": len(task.rows),
+        "valid_tokens": len(task.valid.ids),
+        "valid_bytes": task.valid.byte_count,
+        "fingerprint": train.key,
+        "bad_rows": bad.count,
+    }
+    return Run(folder, recipe, tokenizer, task, loop, facts)
 
 
 def train(run: Run, report: Report) -> Run:
     """Train to the end of the budget, or until a signal; the log and the checkpoints are in the run's folder."""
-    checkpoints = run.folder / "run" / "checkpoints"
+    if not run.loop.world.first:
+        _train(run, lambda kind, **facts: None)
+        return run
     with RunLock(run.folder / "run"):
         log = Log(run.folder / "run" / "log.jsonl")
-        began = time.perf_counter()
+        sinks = _open_sinks(run)
 
         def tell(kind: str, **facts: Any) -> None:
             log.write(kind, **facts)
             report(kind, **facts)
-
-        def keep() -> None:
-            tensors, counters = collect(run.loop)
-            state = {"progress": counters, "torch": torch.__version__, "python": platform.python_version()}
-            save(checkpoints, snapshot_copy(run.loop.progress.step, tensors, state), keep=run.recipe.train.keep)
+            for sink in list(sinks):
+                sink.write(kind, facts)
+                if sink.problem:
+                    sinks.remove(sink)
+                    report("sink", problem=sink.problem)
 
         try:
-            tell("start", step=run.loop.progress.step, parameters=run.model.parameter_count(), folder=str(run.folder))
-            run.loop.run(tell, keep, lambda: sample_text(run))
-            if not run.loop.stop_signal:
-                write_model_files(run.model, run.folder, run.tokenizer)
-            tell("end", step=run.loop.progress.step, seconds=time.perf_counter() - began, signal=run.loop.stop_signal)
+            _train(run, tell)
         finally:
+            for sink in sinks:
+                sink.close()
             log.close()
     return run
+
+
+def _open_sinks(run: Run) -> list[Any]:
+    if not run.recipe.train.sinks:
+        return []
+    from headway.train.sinks import open_sinks
+
+    return open_sinks(run.recipe.train.sinks, run.folder, run.folder.name, to_dict(run.recipe))
+
+
+def _train(run: Run, tell: Report) -> None:
+    loop, world, now = run.loop, run.loop.world, run.loop.progress
+    tell(
+        "restart" if now.step else "start",
+        step=now.step,
+        parameters=run.model.parameter_count(),
+        folder=str(run.folder),
+        device=torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else platform.machine(),
+        world=world.size,
+        version=__version__,
+        torch=torch.__version__,
+        python=platform.python_version(),
+    )
+    tell("data", **run.facts)
+
+    def keep() -> None:
+        tensors, counters = collect(loop)
+        if world.first:
+            state = {"progress": counters, "torch": torch.__version__, "python": platform.python_version()}
+            save(run.checkpoints, snapshot_copy(loop.progress.step, tensors, state), keep=run.recipe.train.keep)
+
+    if run.recipe.train.on_nan == "rewind" and not now.step:
+        keep()
+    _with_rewinds(run, tell, keep)
+    if not loop.stop_signal:
+        _finish(run, tell)
+    now = loop.progress
+    flops = now.tokens * flops_per_token(run.model.config, run.model.parameter_count(), run.recipe.data.length)
+    tell(
+        "end",
+        step=now.step,
+        seconds=now.seconds,
+        signal=loop.stop_signal,
+        peak_memory=peak_memory(world.device),
+        flops=flops,
+        mfu=utilisation(flops / world.size, now.seconds, world.device),
+    )
+
+
+def _with_rewinds(run: Run, tell: Report, keep: Callable[[], None]) -> None:
+    """Train; where that diverges and the recipe says so, again from the last checkpoint at half the rate."""
+    for attempt in range(MOST_REWINDS + 1):
+        try:
+            return run.loop.run(tell, keep, lambda: sample_text(run))
+        except DivergedError as error:
+            step, scale = run.loop.progress.step, run.loop.progress.scale
+            policy = run.recipe.train.on_nan if attempt < MOST_REWINDS else "stop"
+            tell("nan", step=step, where=error.message, action=policy)
+            if policy != "rewind" or not rewind(run, lambda path, why: None):
+                raise
+            run.loop.progress.scale = scale / 2
+
+
+def _finish(run: Run, tell: Report) -> None:
+    """The folder that anyone can open, and the score on the test text."""
+    loop, shape, data = run.loop, run.recipe.model, run.recipe.data
+    loop.finish()
+    if data.test:
+        store = tokens(read_texts(data.test, data), run.tokenizer)
+        with loop.compute.precision():
+            result = evaluate(run.model, store, data, loop.world)
+        tell("test", step=loop.progress.step, test=result.pop("valid"), **result)
+    model = whole_model(run)
+    if loop.world.first and shape.lora:
+        write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
+        run.tokenizer.save(run.folder)
+    elif loop.world.first:
+        write_model_files(model, run.folder, run.tokenizer)
+    loop.world.wait()
+
+
+def whole_model(run: Run) -> Model:
+    """The model with all of its weights, where several processes share them; the first one's is to be used."""
+    if run.loop.world.size == 1:
+        return run.model
+    model = empty_model(run.model.config, run.recipe.model)
+    parameters = dict(run.model.named_parameters())
+    state = {name: whole(parameters[name].detach()) for name, _ in model.named_parameters()}
+    model.load_state_dict(state, assign=True, strict=False)  # tied weights are in the state once
+    tie(model)
+    return model
 
 
 def sample_text(run: Run, seed: int = 0) -> str:
     """A short continuation of the validation text's first words, the same draw each time."""
     was_training = run.model.training
-    run.model.eval()
-    prompt = [int(i) for i in run.task.valid[:16]]
-    new = list(generate(run.model, prompt, SAMPLE_TOKENS, Sampling(seed=seed)))
+    model = whole_model(run).eval()
+    prompt = [int(i) for i in run.task.valid.ids[:16]]
+    new = list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=seed))) if run.loop.world.first else []
     run.model.train(was_training)
     return run.tokenizer.decode(new)

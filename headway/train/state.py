@@ -1,43 +1,95 @@
-"""All that changes in a run, as named tensors and plain values: what a checkpoint holds."""
+"""All that changes in a run, as named tensors and plain values: what a checkpoint holds.
+
+Tensors are whole there, whoever had shares of them: a run goes on with any number of processes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed, nn
 
-from headway.train.loop import Loop, Progress
+from headway.errors import DamagedError
+from headway.train.average import trained
+from headway.train.distributed import World, shared_like, whole
+from headway.train.loop import Loop
 
 Tensors = dict[str, dict[str, Tensor]]
 
 
 def collect(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
-    """Weights, moments and random state by file, and the counters."""
-    moments: dict[str, Tensor] = {}
-    for name, parameter in loop.model.named_parameters():
-        for key, value in loop.optimizer.state.get(parameter, {}).items():
-            moments[f"{name}:{key}"] = torch.as_tensor(value)
-    random = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        random["cuda"] = torch.cuda.get_rng_state()
-    weights = {name: p.detach() for name, p in loop.model.named_parameters()}
-    return {"model": weights, "optimizer": moments, "rng": random}, asdict(loop.progress)
+    """Weights, moments and random state by file, and the counters. Every process has to take part."""
+    tensors = {
+        "model": {name: whole(p.detach()) for name, p in trained(loop.model).items()},
+        "optimizer": {name: whole(value) for name, value in loop.optimizer.state()},
+        "rng": _random_states(loop.world),
+    }
+    for name, copies in (("mean", loop.mean), ("best", loop.best)):
+        if copies is not None:
+            tensors[name] = {key: whole(value) for key, value in copies.tensors.items()}
+    return tensors, {**asdict(loop.progress), "base": frozen_digest(loop.model)}
 
 
 @torch.no_grad()
 def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
     """Put a run back to where `collect` found it."""
-    for name, parameter in loop.model.named_parameters():
-        parameter.copy_(tensors["model"][name])
-        prefix = f"{name}:"
-        state = {k.removeprefix(prefix): v for k, v in tensors["optimizer"].items() if k.startswith(prefix)}
-        if state:
-            loop.optimizer.state[parameter] = {
-                key: value.to(parameter.device) if value.ndim else value.clone() for key, value in state.items()
-            }
-    torch.set_rng_state(tensors["rng"]["cpu"])
-    if "cuda" in tensors["rng"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["rng"]["cuda"])
-    loop.progress = Progress(**counters)
+    counters = dict(counters)
+    if counters.pop("base") != frozen_digest(loop.model):
+        raise DamagedError(
+            "X008", "the weights of model.from are not those the run began with", "put them back, or start a new run"
+        )
+    _put(trained(loop.model), tensors["model"])
+    moments: dict[str, dict[str, Tensor]] = {}
+    for name, value in tensors["optimizer"].items():
+        owner, _, key = name.rpartition(":")
+        moments.setdefault(owner, {})[key] = value
+    for name, state in moments.items():
+        like = loop.optimizer.named[name]
+        own = {key: shared_like(value, like) if value.ndim else value.to(like.device) for key, value in state.items()}
+        loop.optimizer.owner(like).state[like] = own
+    for key, copies in (("mean", loop.mean), ("best", loop.best)):
+        if copies is not None and key in tensors:
+            _put(copies.tensors, tensors[key])
+    _set_random_state(tensors["rng"], loop.world)
+    loop.restart(counters)
+
+
+def _put(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
+    for name, tensor in mine.items():
+        tensor.copy_(shared_like(saved[name], tensor))
+
+
+def frozen_digest(model: nn.Module) -> str:
+    """Stands for the weights that training leaves alone, which no checkpoint holds."""
+    digest = hashlib.sha256()
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            digest.update(f"{name} {float(whole(p.detach()).double().sum())!r}".encode())
+    return digest.hexdigest()
+
+
+def _random_states(world: World) -> dict[str, Tensor]:
+    """Every process draws its own numbers: `cpu.0`, `cpu.1`, …, and the same for its GPU."""
+    own = {"cpu": torch.get_rng_state()}
+    if world.device.type == "cuda":
+        own["cuda"] = torch.cuda.get_rng_state(world.device)
+    states: dict[str, Tensor] = {}
+    for kind, state in own.items():
+        everyone = [torch.empty_like(state, device=world.device) for _ in range(world.size)]
+        if world.size > 1:
+            distributed.all_gather(everyone, state.to(world.device))
+        else:
+            everyone = [state]
+        states |= {f"{kind}.{rank}": one.cpu() for rank, one in enumerate(everyone)}
+    return states
+
+
+def _set_random_state(states: dict[str, Tensor], world: World) -> None:
+    """A process that was not there when the run was saved keeps the state it was given at the start."""
+    if (state := states.get(f"cpu.{world.rank}")) is not None:
+        torch.set_rng_state(state)
+    if world.device.type == "cuda" and (state := states.get(f"cuda.{world.rank}")) is not None:
+        torch.cuda.set_rng_state(state, world.device)

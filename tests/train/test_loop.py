@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from headway.data.corpus import Windows
-from headway.errors import DivergedError
+from headway.data.store import TokenStore
+from headway.errors import DamagedError, DivergedError
 from headway.model.model import Model
-from headway.recipe import ShapeConfig, TrainConfig, decoder_config
+from headway.recipe import DataConfig, ShapeConfig, TrainConfig, decoder_config
+from headway.tasks.batch import Batch
 from headway.tasks.lm import LanguageModelling
 from headway.tasks.loss import IGNORE
+from headway.train.distributed import World
+from headway.train.health import Usual
 from headway.train.loop import Loop
 from headway.train.optim import make_optimizer
 from headway.train.state import collect, restore
@@ -23,24 +28,30 @@ from headway.train.state import collect, restore
 CONFIG = TrainConfig(steps=40, batch=4, lr=1e-2, warmup=5)
 
 
+ALONE = World(0, 1, torch.device("cpu"))
+
+
 class Ragged(LanguageModelling):
     """Sequences of unequal length: the counts of the parts of a batch differ."""
 
-    def batch(self, samples: Any) -> Any:
-        inputs, targets = super().batch(samples)
+    def batch(self, samples: Any) -> Batch:
+        inputs, targets, _ = super().batch(samples).tensors
+        assert targets is not None
         for row, sample in enumerate(samples.tolist()):
             targets[row, 3 + sample % 5 :] = IGNORE
-        return inputs, targets
+        return Batch((inputs, targets, None), int((targets != IGNORE).sum()))
 
 
-def make(config: TrainConfig = CONFIG, dtype: torch.dtype = torch.float32, dropout: float = 0.1) -> Loop:
+def make(
+    config: TrainConfig = CONFIG, dtype: torch.dtype = torch.float32, dropout: float = 0.1, workers: int = 0
+) -> Loop:
     torch.manual_seed(3)
     shape = ShapeConfig(depth=2, width=16, heads=2, dropout=dropout)
     model = Model(decoder_config(shape, 30, 8)).to(dtype)
     ids = np.random.default_rng(0).integers(0, 30, 200)
-    windows = Windows(ids, 8, 1)
-    task = Ragged(windows, ids[:50], 50, None, torch.device("cpu"))  # type: ignore[arg-type]
-    return Loop(model, task, make_optimizer(model, config, 16), config, len(windows))
+    stores = [TokenStore(part, np.array([0, len(part)]), len(part), None) for part in (ids, ids[:50])]
+    task = Ragged(DataConfig(length=8), 1, *stores)
+    return Loop(model, task, make_optimizer(model, config, 16), config, task.plan(config.batch), ALONE, workers)
 
 
 def digest(loop: Loop) -> str:
@@ -97,9 +108,7 @@ def test_the_control_shows_a_forgotten_part() -> None:
             straight.step()
         tensors, counters = collect(straight)
         kept = {file: {n: t.clone() for n, t in inner.items()} for file, inner in tensors.items()}
-        kept[part] = {"cpu": torch.get_rng_state().flip(0)} if part == "rng" else {}
-        if part == "rng":
-            kept["rng"] = {"cpu": torch.Generator().manual_seed(5).get_state()}
+        kept[part] = {"cpu.0": torch.Generator().manual_seed(5).get_state()} if part == "rng" else {}
         expected = straight.step()["loss"], straight.step()["loss"]
         restore(other, kept, counters)
         assert (other.step()["loss"], other.step()["loss"]) != expected
@@ -122,7 +131,118 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change() -> None:
 def test_it_learns() -> None:
     loop = make(replace(CONFIG, steps=150))
     loop.model.train()
-    first = loop.task.evaluate(loop.model)["valid"]
+    first = loop.task.evaluate(loop.model, ALONE)["valid"]
     for _ in range(150):
         loop.step()
-    assert loop.task.evaluate(loop.model)["valid"] < first - 0.2
+    assert loop.task.evaluate(loop.model, ALONE)["valid"] < first - 0.2
+
+
+STOPS = (1, 37, 99, 100, 101, 150)
+
+
+def test_two_hundred_steps_stopped_anywhere() -> None:
+    """Epochs have 24 samples and steps 4: the stops fall into many epochs, the third among them, and between parts."""
+    config = replace(CONFIG, steps=200, accumulate=2, ema=0.9, keep_best=True, eval_every=20)
+    straight = make(config)
+    straight.model.train()
+    losses, saved = [], {}
+    for step in range(1, 201):
+        losses.append(straight.step()["loss"])
+        if step in STOPS:
+            tensors, counters = collect(straight)
+            copies = {file: {name: t.clone() for name, t in inner.items()} for file, inner in tensors.items()}
+            saved[step] = copies, json.loads(json.dumps(counters))
+    expected = digest(straight)
+    for stop, (tensors, counters) in saved.items():
+        torch.manual_seed(stop)
+        again = make(config, workers=2)
+        again.model.train()
+        restore(again, tensors, counters)
+        assert [again.step()["loss"] for _ in range(200 - stop)] == losses[stop:], stop
+        assert digest(again) == expected, stop
+        again.close()
+
+
+def poison(loop: Loop, at: int) -> None:
+    """Make one step's loss infinite."""
+    loss = loop.compute.loss
+
+    def bad(model: Model, *tensors: torch.Tensor | None) -> torch.Tensor:
+        return loss(model, *tensors) * (float("inf") if loop.progress.step == at else 1.0)
+
+    loop.compute.loss = bad
+
+
+def events(loop: Loop, save: Any = lambda: None) -> list[tuple[str, dict[str, Any]]]:
+    seen: list[tuple[str, dict[str, Any]]] = []
+    loop.run(lambda kind, **facts: seen.append((kind, facts)), save, lambda: "")
+    return seen
+
+
+def test_a_bad_step_can_be_left_out() -> None:
+    loop = make(replace(CONFIG, steps=8, on_nan="skip"))
+    poison(loop, 3)
+    seen = events(loop)
+    assert [facts["step"] for kind, facts in seen if kind == "nan"] == [4]
+    assert loop.progress.step == 8 and loop.progress.skipped == 0
+    assert all(p.isfinite().all() for p in loop.model.parameters())
+
+
+def test_leaving_out_has_an_end() -> None:
+    loop = make(replace(CONFIG, steps=40, on_nan="skip"))
+    loop.compute.loss = lambda model, *tensors: sum(p.sum() for p in model.parameters()) * float("nan")
+    with pytest.raises(DivergedError):
+        events(loop)
+    assert loop.progress.step == 10
+
+
+def test_a_spike_is_reported_and_not_taken_for_usual() -> None:
+    usual = Usual()
+    for i in range(80):
+        usual = usual.after(2.0 + 0.1 * (-1) ** i)
+    assert not usual.spike(2.2) and usual.spike(4.0)
+    assert usual.after(4.0) == usual
+    assert usual.loss == pytest.approx(2.0, abs=0.02)
+    assert not Usual().after(1.0).spike(100.0)  # too early to tell
+
+
+def test_the_mean_of_the_weights() -> None:
+    loop = make(replace(CONFIG, ema=0.5))
+    loop.model.train()
+    name, parameter = next(iter(loop.model.named_parameters()))
+    expected = parameter.detach().clone()
+    for step in range(1, 6):
+        loop.step()
+        expected += (1 - min(0.5, (1 + step) / (10 + step))) * (parameter.detach() - expected)
+    assert loop.mean is not None
+    assert torch.allclose(loop.mean.tensors[name], expected, atol=1e-6)
+    last = parameter.detach().clone()
+    with loop.mean.in_place():
+        assert torch.equal(parameter, loop.mean.tensors[name])
+    assert torch.equal(parameter, last)
+
+
+def test_patience_ends_a_run_and_keeps_the_best() -> None:
+    loop = make(replace(CONFIG, steps=400, patience=2, eval_every=2))
+    scores = iter([3.0, 2.0, 2.5, 2.6, 1.0])
+    kept = []
+
+    def evaluate(model: Model, world: World) -> dict[str, float]:
+        kept.append({n: p.detach().clone() for n, p in model.named_parameters()})
+        return {"valid": next(scores)}
+
+    object.__setattr__(loop, "task", SimpleNamespace(batch=loop.task.batch, loss=loop.task.loss, evaluate=evaluate))
+    events(loop)
+    assert loop.progress.step == 8 and loop.progress.best == 2.0
+    loop.finish()
+    assert all(torch.equal(p, kept[1][n]) for n, p in loop.model.named_parameters())
+
+
+def test_frozen_weights_that_changed_are_noticed() -> None:
+    loop = make()
+    loop.model.target.requires_grad_(False)
+    tensors, counters = collect(loop)
+    with torch.no_grad():
+        next(loop.model.target.parameters()).add_(1)
+    with pytest.raises(DamagedError, match=r"not those the run began with"):
+        restore(loop, tensors, counters)

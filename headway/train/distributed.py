@@ -1,0 +1,126 @@
+"""Several processes that train one model: who is here, what they agree on, and the model shared out among them.
+
+Under `torchrun` every process runs the same program. The stream of samples is that of one process, each step's batch
+shared out in order; parallelism is put around the model from outside (FSDP2), which knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from headway.model.model import Model
+
+T = TypeVar("T")
+TEXT = 4096
+"""Bytes of the longest text that processes tell each other."""
+PATIENCE = timedelta(seconds=600)
+"""How long a process waits for the others, which may be compiling."""
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that train together."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """The one that writes files and talks."""
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Each value summed over all processes, in float64: counts of tokens must stay exact."""
+        if self.size == 1:
+            return list(values)
+        together = torch.tensor(values, dtype=torch.float64, device=self.device)
+        distributed.all_reduce(together)
+        numbers: list[float] = together.tolist()
+        return numbers
+
+    def tell(self, text: str) -> str:
+        """What the first process says, in all of them."""
+        if self.size == 1:
+            return text
+        raw = text.encode()[:TEXT]
+        letters = torch.zeros(TEXT, dtype=torch.uint8)
+        letters[: len(raw)] = torch.tensor(list(raw), dtype=torch.uint8)
+        letters = letters.to(self.device)
+        distributed.broadcast(letters, 0)
+        return bytes(letters.tolist()).rstrip(b"\0").decode()
+
+    def in_turn(self, work: Callable[[], T]) -> T:
+        """The work done by the first process, then by the others, who find it done."""
+        if self.first:
+            result = work()
+        self.wait()
+        return result if self.first else work()
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            distributed.barrier()
+
+
+def join() -> World:
+    """This process's place: alone, or one of those that torchrun has started."""
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if size > 1 and not distributed.is_initialized():
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    return World(rank, size, device)
+
+
+def leave() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def torchrun_line(processes: int, arguments: Sequence[str]) -> list[str]:
+    """The command that starts `headway` with these arguments in several processes of this machine."""
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [*run, "-m", "headway", *arguments]
+
+
+def shard(model: Model, world: World) -> None:
+    """Share the weights out among the processes: each block gathers its own when it is used (FSDP2)."""
+    if world.size == 1:
+        return
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
+        for block in stack.blocks if stack is not None else ():
+            fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def share_again(model: nn.Module) -> None:
+    """Let go of the weights gathered for a forward pass that no backward pass has followed."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor with all of its rows; every process has to ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shared_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """This process's share of a whole tensor, cut as `like` is, on its device."""
+    tensor = tensor.to(like.device)
+    return distribute_tensor(tensor, like.device_mesh, like.placements) if isinstance(like, DTensor) else tensor

@@ -1,0 +1,155 @@
+"""Trouble while training, seen from outside: what was saved stays, and the exit code says what happened."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.recipe import load_recipe
+from headway.train.checkpoint import load
+from headway.train.log import read_log
+from headway.train.run import Run, resume, start, train
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    *("model.depth=1", "model.width=16", "model.heads=2", "data.length=16", "train.batch=4", "train.warmup=4"),
+    *("train.steps=24", "train.eval_every=12", "train.sample_every=24", "train.save_every=5", "train.keep=3"),
+]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog\n" * 30, encoding="utf-8")
+    return path
+
+
+def headway(*words: str, cwd: Path, limit: int = 0) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own; `limit` is the size at which its files are full."""
+
+    def full() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    command = [sys.executable, "-m", "headway", *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    start = full if limit else None
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, preexec_fn=start)
+
+
+def stopped(tmp_path: Path, text: Path, at: int) -> Run:
+    run = start(*load_recipe("tiny", [*SMALL, f"data.train={text}", f"out={tmp_path / 'runs'}"]))
+
+    def watch(kind: str, **facts: Any) -> None:
+        if kind == "step" and facts["step"] == at:
+            run.loop.asked = signal.SIGTERM
+
+    return train(run, watch)
+
+
+def never(path: Path, why: str) -> None:
+    pytest.fail(f"{path}: {why}")
+
+
+def losses(folder: Path) -> dict[int, float]:
+    return {e["step"]: e["loss"] for e in read_log(folder / "run" / "log.jsonl") if e["event"] == "step"}
+
+
+def test_a_corrupt_checkpoint_is_passed_over(tmp_path: Path, text: Path) -> None:
+    straight = stopped(tmp_path, text, 0)
+    run = stopped(tmp_path, text, 13)
+    newest = run.checkpoints / "step-00000013" / "model.safetensors"
+    raw = bytearray(newest.read_bytes())
+    raw[-5] ^= 1
+    newest.write_bytes(raw)
+    done = headway("train", "--resume", "last", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "step-00000013" in done.stderr and "SHA-256" in done.stderr
+    assert losses(run.folder) == losses(straight.folder)
+
+
+def test_nothing_whole_is_left(tmp_path: Path, text: Path) -> None:
+    run = stopped(tmp_path, text, 7)
+    for path in run.checkpoints.glob("step-*/manifest.json"):
+        path.write_text("{}")
+    done = headway("train", "--resume", str(run.folder), cwd=tmp_path)
+    assert done.returncode == 9, done.stderr
+    assert "error[X001]" in done.stderr and "no checkpoint is whole" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(tmp_path: Path, text: Path) -> None:
+    """Files are full at a size that the first checkpoints fit into and the log, growing, at last does not."""
+    run = stopped(tmp_path, text, 10)
+    before = load(run.checkpoints, skipped=never)
+    assert before is not None
+    size = max(path.stat().st_size for path in run.checkpoints.glob("*/*"))
+    done = headway("train", "--resume", "last", cwd=tmp_path, limit=size - 1)
+    assert done.returncode == 7, done.stderr
+    assert "error[M002]" in done.stderr and "Traceback" not in done.stderr
+    after = load(run.checkpoints, skipped=never)
+    assert after is not None and after.step == before.step
+    resumed = headway("train", "--resume", "last", "-q", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, text: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = headway("train", "tiny", *SMALL, f"data.train={text}", f"out={tmp_path / 'file'}", cwd=tmp_path)
+    assert done.returncode == 7, done.stderr
+    assert "error[M002]" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_rewinding_goes_back_and_halves_the_rate(tmp_path: Path, text: Path) -> None:
+    words = [*SMALL, f"data.train={text}", f"out={tmp_path / 'runs'}", "train.on_nan=rewind"]
+    run = start(*load_recipe("tiny", words))
+    loss, broken = run.loop.compute.loss, [12]
+
+    def bad(model: Any, *tensors: Any) -> Any:
+        value = loss(model, *tensors)
+        if run.loop.progress.step in broken:
+            broken.clear()
+            return value * float("nan")
+        return value
+
+    run.loop.compute.loss = bad
+    seen: list[tuple[str, dict[str, Any]]] = []
+    train(run, lambda kind, **facts: seen.append((kind, facts)))
+    nan = next(facts for kind, facts in seen if kind == "nan")
+    assert nan["action"] == "rewind" and "first gradient" in nan["where"]
+    steps = [facts["step"] for kind, facts in seen if kind == "step"]
+    assert steps == [*range(1, 13), *range(11, 25)]
+    assert run.loop.progress.scale == 0.5
+    rates = [facts["lr"] for kind, facts in seen if kind == "step"]
+    assert rates[12] == pytest.approx(rates[10] / 2)
+    assert load(run.checkpoints, skipped=never).state["progress"]["scale"] == 0.5  # type: ignore[union-attr]
+
+
+def test_it_stops_when_told_to(tmp_path: Path, text: Path) -> None:
+    words = [*SMALL, f"data.train={text}", "train.lr=1e30", "train.clip=0", "train.warmup=1"]
+    done = headway("train", "tiny", *words, cwd=tmp_path)
+    assert done.returncode == 8, done.stderr
+    assert "error[T001]" in done.stderr
+    folder = tmp_path / "runs" / "tiny-0001"
+    assert [e["action"] for e in read_log(folder / "run" / "log.jsonl") if e["event"] == "nan"] == ["stop"]
+    assert load(folder / "run" / "checkpoints", skipped=never) is None
+
+
+def test_two_trainers_in_one_folder(tmp_path: Path, text: Path) -> None:
+    run = stopped(tmp_path, text, 5)
+    first = resume(run.folder, never)
+    codes = []
+
+    def watch(kind: str, **facts: Any) -> None:
+        if kind == "step" and facts["step"] == 7:
+            done = headway("train", "--resume", str(run.folder), cwd=tmp_path)
+            codes.append((done.returncode, "error[C030]" in done.stderr))
+
+    train(first, watch)
+    assert codes == [(3, True)]

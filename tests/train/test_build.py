@@ -1,0 +1,149 @@
+"""Training from a model that knows something: all of it, its upper blocks, or adapters beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headway.api import load
+from headway.errors import ConfigError, DamagedError, NotFoundError
+from headway.hub.folder import load_model
+from headway.model.lowrank import LowRank, add_adapters, merge_adapters
+from headway.model.model import Model
+from headway.presets import gpt2
+from headway.recipe import ShapeConfig, decoder_config, load_recipe
+from headway.train.build import recompute_blocks
+from headway.train.run import Run, resume, start, train
+
+SMALL = ["data.length=16", "train.batch=4", "train.steps=8", "train.eval_every=8", "train.sample_every=8"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("build")
+    (folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 30, encoding="utf-8")
+    return folder
+
+
+def make(place: Path, *words: str) -> Run:
+    data = [f"data.train={place / 'text.txt'}", f"out={place / 'runs'}"]
+    return start(*load_recipe("tiny", [*SMALL, *data, *words]))
+
+
+def quiet(kind: str, **facts: Any) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def base(place: Path) -> Path:
+    shape = ["model.depth=3", "model.width=32", "model.heads=2"]
+    return train(make(place, *shape), quiet).folder
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: p.detach() for name, p in load_model(folder).named_parameters()}
+
+
+def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def test_all_of_a_model_goes_on(place: Path, base: Path) -> None:
+    run = make(place, f"model.from={base}")
+    assert changed(weights(base), dict(run.model.named_parameters())) == set()
+    assert run.tokenizer.backend.to_str() == load(base).reader().backend.to_str()
+    after = weights(train(run, quiet).folder)
+    assert changed(weights(base), after) == set(after)
+
+
+def test_frozen_blocks_stay(place: Path, base: Path) -> None:
+    after = weights(train(make(place, f"model.from={base}", "model.freeze=2"), quiet).folder)
+    untouched = set(after) - changed(weights(base), after)
+    assert untouched == {n for n in after if n.startswith(("target.", "decoder.blocks.0.", "decoder.blocks.1."))}
+
+
+def test_adapters_alone_are_trained_saved_and_merged(place: Path, base: Path, tmp_path: Path) -> None:
+    run = train(make(place, f"model.from={base}", "model.lora=2", 'model.lora_targets=["qkv", "down"]'), quiet)
+    names = {n for n, p in run.model.named_parameters() if p.requires_grad}
+    assert names == {
+        f"decoder.blocks.{i}.{m}.{part}"
+        for i in range(3)
+        for m in ("attention.qkv", "ffn.down")
+        for part in ("narrow", "widen")
+    }
+    assert not (run.folder / "model.safetensors").exists()
+    ids = torch.arange(12)[None]
+    run.model.eval()
+    expected = run.model(ids).hidden
+    merged = load(run.folder)
+    assert not any(isinstance(m, LowRank) for m in merged.model.modules())
+    assert torch.allclose(merged.model(ids).hidden, expected, atol=1e-5)
+    exported = merged.save(tmp_path / "merged")
+    import transformers
+
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
+    with torch.no_grad():
+        assert torch.allclose(theirs(ids).logits, merged.model.lm(expected), atol=1e-4)
+    after = changed(weights(base), weights(run.folder))
+    assert after == {n for n in after if n.endswith((".qkv.weight", ".down.weight"))} and len(after) == 6
+
+
+def test_an_adapted_run_is_resumed_with_its_base(place: Path, base: Path) -> None:
+    words = [f"model.from={base}", "model.lora=2", "train.save_every=4"]
+    straight = train(make(place, *words), quiet)
+    run = make(place, *words)
+
+    def stop(kind: str, **facts: Any) -> None:
+        if kind == "step" and facts["step"] == 4:
+            run.loop.asked = 15
+
+    train(run, stop)
+    again = train(resume(run.folder, lambda path, why: pytest.fail(why)), quiet)
+    assert changed(weights(straight.folder), weights(again.folder)) == set()
+    with pytest.raises(DamagedError, match=r"adapter\.safetensors"):
+        (again.folder / "adapter.safetensors").write_bytes(b"nothing")
+        load_model(again.folder)
+
+
+def test_a_merged_matrix_computes_the_same() -> None:
+    model = Model(gpt2(2, 16, 2, vocab=40, length=32)).eval()
+    ids = torch.arange(10)[None]
+    before = model(ids).hidden
+    assert add_adapters(model, 4, ("qkv", "up")) == 4
+    assert torch.equal(model(ids).hidden, before)  # it starts as the model it adapts
+    for module in model.modules():
+        if isinstance(module, LowRank):
+            torch.nn.init.normal_(module.widen)
+    adapted = model(ids).hidden
+    assert not torch.allclose(adapted, before, atol=1e-2)
+    merge_adapters(model)
+    assert torch.allclose(model(ids).hidden, adapted, atol=1e-5)
+
+
+def test_recomputed_blocks_give_the_same_gradients() -> None:
+    gradients = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        model = Model(decoder_config(ShapeConfig(depth=2, width=16, heads=2, dropout=0.2), 30, 16)).train()
+        if again:
+            recompute_blocks(model)
+        torch.manual_seed(1)
+        model(torch.arange(12)[None]).hidden.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_mistakes_are_named(place: Path, base: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.lora = 4 adapts a trained model"):
+        make(place, "model.lora=4")
+    with pytest.raises(ConfigError, match=r"model\.freeze = 9, but the model has 3 blocks"):
+        make(place, f"model.from={base}", "model.freeze=9")
+    with pytest.raises(ConfigError, match=r"the model has none of these"):
+        make(place, f"model.from={base}", "model.lora=4", 'model.lora_targets=["nothing"]')
+    with pytest.raises(ConfigError, match=r"data\.length = 32, but .* reads 16 tokens at most"):
+        make(place, f"model.from={base}", "data.length=32")
+    with pytest.raises(NotFoundError, match="no such model"):
+        make(place, "model.from=nowhere")
