@@ -246,3 +246,20 @@ def test_frozen_weights_that_changed_are_noticed() -> None:
         next(loop.model.target.parameters()).add_(1)
     with pytest.raises(DamagedError, match=r"not those the run began with"):
         restore(loop, tensors, counters)
+
+
+def test_the_gradient_is_that_of_the_mean() -> None:
+    """Over all predictions that count, however the batch is parted; clipped to the norm asked for."""
+    for parts, clip in ((1, 0.0), (2, 0.0), (1, 0.01)):
+        loop = make(replace(CONFIG, accumulate=parts, clip=clip), torch.float64, dropout=0.0)
+        loop.model.train()
+        whole = loop.task.batch(np.arange(4))
+        (loop.task.loss(loop.model, *whole.tensors) / whole.count).backward()
+        expected = [p.grad.clone() for p in loop.model.parameters() if p.grad is not None]
+        size = float(torch.stack([g.norm() for g in expected]).norm())
+        loop.optimizer.zero_grad()
+        _, norm = loop.compute.gradients(loop._next(), whole.count)
+        assert norm == pytest.approx(size, rel=1e-9)
+        share = min(1.0, clip / size) if clip else 1.0
+        for p, g in zip(loop.model.parameters(), expected, strict=True):
+            assert p.grad is not None and torch.allclose(p.grad, share * g, rtol=1e-4, atol=1e-12)
