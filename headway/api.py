@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from headway.config import ModelConfig
+from headway.data.template import Message, chosen_template, special_strings
 from headway.data.tokenizer import Encoded, Tokenizer
 from headway.errors import DataError, NotFoundError, nearest
-from headway.generate.decode import Sampling, generate
+from headway.generate.beam import Beam, beam_search
+from headway.generate.decode import Sampling, decode
+from headway.generate.score import score
+from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
 from headway.hub.resize import resize_images
@@ -26,6 +31,19 @@ from headway.presets import PRESETS, preset
 
 RUNS = "runs"
 """Where runs are looked for by name."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A text and its log-probability, over so many predicted tokens."""
+
+    text: str
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(700.0, -self.log_probability / self.tokens))
 
 
 @dataclass(frozen=True)
@@ -57,22 +75,49 @@ class Bundle:
             raise DataError("D001", f"{self.name} has no tokenizer", "train one, or load a folder that has it")
         return read_tokenizer(self.folder)
 
-    def stream(self, prompt: str, tokens: int = 200, sampling: Sampling | None = None) -> Iterator[str]:
-        """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest."""
+    def _writer(self) -> Tokenizer:
         if self.config.kind != "decoder" or self.config.lm is None:
             raise DataError("D001", f"{self.name} does not write text")
-        tokenizer = self.reader()
-        ids = tokenizer.encode(prompt, special=False).ids
-        if not ids:
-            ids = [self.config.special.bos or 0]
-        new: list[int] = []
-        shown = ""
-        for token in generate(self.model, ids, tokens, sampling or Sampling()):
-            new.append(token)
-            text = tokenizer.decode(new)
-            if not text.endswith("\N{REPLACEMENT CHARACTER}"):
-                yield text[len(shown) :]
-                shown = text
+        return self.reader()
+
+    def _prompt(self, text: str) -> list[int]:
+        return self._writer().encode(text, special=False).ids or [self.config.special.bos or 0]
+
+    def stream(
+        self, prompt: str, tokens: int = 200, sampling: Sampling | None = None, trace: list[Choice] | None = None
+    ) -> Iterator[str]:
+        """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest."""
+        sampling = replace(sampling or Sampling(), max_tokens=tokens)
+        tokenizer = self._writer()
+        for piece in decode(self.model, [self._prompt(prompt)], sampling, tokenizer=tokenizer, trace=trace):
+            if piece.text:
+                yield piece.text
+
+    def beams(self, prompt: str, beam: Beam, trace: list[Growth] | None = None) -> list[tuple[str, float]]:
+        """The best continuations of a prompt that a beam search finds, with their scores."""
+        tokenizer = self._writer()
+        found = beam_search(self.model, beam, [self._prompt(prompt)], trace=trace)[0]
+        return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
+
+    def reply(self, messages: Sequence[Message], tokens: int = 400, sampling: Sampling | None = None) -> Iterator[str]:
+        """The next turn of a conversation, piece by piece, through the model's own chat template."""
+        tokenizer = self._writer()
+        template = chosen_template(tokenizer.config.get("chat_template"))
+        if template is None:
+            raise DataError(
+                "D008", f"{self.name} has no chat template", "headway run without --chat goes on from a text"
+            )
+        text = template.render(messages, tokens=special_strings(tokenizer), add_generation_prompt=True)
+        return self.stream(text, tokens, sampling)
+
+    def score(self, texts: Sequence[str]) -> list[Scored]:
+        """How likely the model finds each text, its first token given where it has no beginning of its own."""
+        tokenizer, start = self._writer(), self.config.special.bos
+        rows = [[*([] if start is None else [start]), *tokenizer.encode(text, special=False).ids] for text in texts]
+        if short := [text for text, row in zip(texts, rows, strict=True) if len(row) < 2]:
+            raise DataError("D001", f"{short[0]!r} has no token to predict")
+        found = score(self.model, rows, [1] * len(rows))
+        return [Scored(text, float(row.sum()), len(row)) for text, row in zip(texts, found, strict=True)]
 
     def attention(
         self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
