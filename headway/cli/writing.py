@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -40,6 +41,8 @@ def run(
 ) -> None:
     """Write on from a text, token by token; settings such as temperature=0.7 top_k=40 follow it."""
     texts = list(words or [])
+    if chat and texts and re.fullmatch(r"[a-z_]+=.*", texts[0]):
+        texts.insert(0, "")  # a conversation needs no first text, so this is a setting
     settings = [] if score else texts[1:]
     values = _settings(settings, tokens, seed, beam)
     bundle = load_bundle(model, device, "auto", quiet)
