@@ -128,6 +128,17 @@ def test_noise_follows_from_the_sample(first: int, share: float) -> None:
         assert not np.array_equal(together, with_noise(inputs, samples, ids, share, seed=4))
 
 
+def test_noise_is_in_the_inputs_alone() -> None:
+    text = store([400])
+    plain, noisy = (
+        LanguageModelling(DataConfig(length=16, noise=share), 1, text, text).batch(np.arange(8)).tensors
+        for share in (0.0, 0.3)
+    )
+    assert plain[0] is not None and noisy[0] is not None and plain[1] is not None and noisy[1] is not None
+    assert 0.1 < float((plain[0] != noisy[0]).float().mean()) < 0.4
+    assert torch.equal(plain[1], noisy[1])
+
+
 def texts(documents: list[str], several: bool) -> Texts:
     def read() -> Iterator[str]:
         return iter(documents)

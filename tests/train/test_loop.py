@@ -206,6 +206,15 @@ def test_a_spike_is_reported_and_not_taken_for_usual() -> None:
     assert not Usual().after(1.0).spike(100.0)  # too early to tell
 
 
+def test_a_spike_is_an_event_of_the_run() -> None:
+    loop = make(replace(CONFIG, steps=62, lr=1e-4, eval_every=100, sample_every=100, save_every=100))
+    loss = loop.compute.loss
+    loop.compute.loss = lambda model, *tensors: loss(model, *tensors) * (5.0 if loop.progress.step == 59 else 1.0)
+    spikes = [facts for kind, facts in events(loop) if kind == "spike"]
+    assert [facts["step"] for facts in spikes] == [60]
+    assert spikes[0]["loss"] > 4 * spikes[0]["usual"]
+
+
 def test_the_mean_of_the_weights() -> None:
     loop = make(replace(CONFIG, ema=0.5))
     loop.model.train()
@@ -224,7 +233,7 @@ def test_the_mean_of_the_weights() -> None:
 
 def test_patience_ends_a_run_and_keeps_the_best() -> None:
     loop = make(replace(CONFIG, steps=400, patience=2, eval_every=2))
-    scores = iter([3.0, 2.0, 2.5, 2.6, 1.0])
+    scores = iter([3.0, 3.5, 2.0, 2.5, 2.6, 1.0])
     kept = []
 
     def evaluate(model: Model, world: World) -> dict[str, float]:
@@ -233,9 +242,9 @@ def test_patience_ends_a_run_and_keeps_the_best() -> None:
 
     object.__setattr__(loop, "task", SimpleNamespace(batch=loop.task.batch, loss=loop.task.loss, evaluate=evaluate))
     events(loop)
-    assert loop.progress.step == 8 and loop.progress.best == 2.0
+    assert loop.progress.step == 10 and loop.progress.best == 2.0
     loop.finish()
-    assert all(torch.equal(p, kept[1][n]) for n, p in loop.model.named_parameters())
+    assert all(torch.equal(p, kept[2][n]) for n, p in loop.model.named_parameters())
 
 
 def test_frozen_weights_that_changed_are_noticed() -> None:
