@@ -25,7 +25,7 @@ class Beam:
     """How wide, how long, and which of two texts is the better one."""
 
     width: int = 4
-    """1 is greedy search."""
+    """1 is greedy search: where the best token ends a text, what goes on is worse."""
     length_penalty: float = 1.0
     """A hypothesis of n tokens, its end included, is worth its log-probability / n ** length_penalty."""
     early: bool = False
@@ -212,7 +212,7 @@ class Search:
         group.scores = scores.masked_fill(over, -torch.inf).gather(1, going)
         worst = group.ended_scores.amin(1)
         ahead = group.scores.amax(1) / (step + 1) ** self.beam.length_penalty > worst
-        if self.beam.early or self.beam.width == 1:
+        if self.beam.early:
             ahead = ahead & (worst == -torch.inf)
         group.open = group.open & ahead
         return parents.gather(1, going), (parents, last, worth)

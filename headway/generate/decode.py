@@ -146,12 +146,10 @@ class _Row:
     def close(self) -> str:
         return "" if self.stream is None else self.stream.close()
 
-    def slide(self, room: int) -> bool:
-        """Once the text is longer than the model can read, forget its first part; whether that was so."""
-        if len(self.text) - self.begin <= room:
-            return False
-        self.begin = len(self.text) - max(1, room // 2)
-        return True
+    def slide(self, room: int | None) -> None:
+        """Once more is seen than the model can read, see only the last half of that."""
+        if room is not None and len(self.text) - self.begin > room:
+            self.begin = len(self.text) - max(1, room // 2)
 
 
 def _rows(
@@ -188,10 +186,8 @@ class _Batch(Generic[S]):
 
     def read(self, live: list[_Row]) -> Tensor:
         """Scores (B, V) after the texts of these rows, of which all but the last token may have been read."""
-        room = self.model.config.max_length
-        moved = [row.slide(room) for row in live] if room is not None else []
-        if self.state is None or any(moved) or self.used == self.capacity:
-            return self._begin(live, room)
+        if self.state is None or self.used == self.capacity:
+            return self._begin(live)
         if 2 * len(live) <= len(self.rows):  # copying costs too: not for each row that ends
             places = torch.tensor([self.rows.index(row) for row in live], device=self.device)
             self.state, self.rows = self.model.reorder(self.state, places), list(live)
@@ -200,7 +196,11 @@ class _Batch(Generic[S]):
         scores = self.model.step(self.state, ids)
         return scores if len(live) == len(self.rows) else scores[[self.rows.index(row) for row in live]]
 
-    def _begin(self, live: list[_Row], room: int | None) -> Tensor:
+    def _begin(self, live: list[_Row]) -> Tensor:
+        """Read all that is seen of the texts. One that outgrew the model has filled the state: it need not be asked."""
+        room = self.model.config.max_length
+        for row in live:
+            row.slide(room)
         longest = max(len(row.seen) for row in live)
         self.rows, self.used = list(live), longest
         self.capacity = longest + max(row.left for row in live)

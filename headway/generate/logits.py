@@ -39,8 +39,8 @@ def keep_top_p(scores: Tensor, p: Setting) -> Tensor:
     """The fewest tokens whose probabilities sum to at least p stay possible (Holtzman et al. 2020)."""
     ordered, order = scores.sort(descending=True)
     probabilities = ordered.softmax(-1)
-    p = torch.as_tensor(p, device=scores.device)
-    beyond = (probabilities.cumsum(-1) - probabilities >= p) & (p < 1)  # sums may round up to 1 before the end
+    beyond = probabilities.cumsum(-1) - probabilities >= p
+    beyond = beyond & (p < 1)  # sums may round up to 1 before the end
     beyond[..., 0] = False  # the best one stays, even where p is 0
     return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
 

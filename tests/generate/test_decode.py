@@ -60,7 +60,9 @@ def test_past_its_length_it_goes_on_from_the_last_half(model: Model) -> None:
     assert new[21] == slowly(model, text[:24], 1)[0]
     assert new[22] == slowly(model, text[13:25], 1)[0]
     assert new[33] == slowly(model, text[13:36], 1)[0]
-    assert list(generate(model, list(range(40)), 1, Sampling(temperature=0))) == slowly(model, list(range(16, 40)), 1)
+    for first in range(5):  # a longer prompt is cut to what can be read
+        prompt = list(range(first, first + 40))
+        assert list(generate(model, prompt, 1, Sampling(temperature=0))) == slowly(model, prompt[-24:], 1)
 
 
 def test_a_seed_repeats_and_another_differs(model: Model) -> None:
@@ -137,7 +139,7 @@ def test_one_setting_for_all_and_the_same_text_for_the_same_seed(model: Model) -
 
 
 def test_an_encoder_decoder_starts_from_its_start_token() -> None:
-    model = Recurrent(12, 16, Facts(special=SpecialTokens(start=3, eos=2)))
+    model = Recurrent(12, 16, Facts(6, SpecialTokens(start=3, eos=2)))  # to be begun anew when one row has ended
     inputs = torch.tensor([[4, 5, 6], [7, 8, 0], [9, 0, 0]])
     keep = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
     how = [Sampling(seed=s, max_tokens=n) for s, n in ((1, 9), (2, 3), (3, 30))]
@@ -145,6 +147,16 @@ def test_an_encoder_decoder_starts_from_its_start_token() -> None:
     for row in range(3):
         source = Source(inputs[row : row + 1, : 3 - row])
         assert collect(list(decode(model, [[3]], how[row], source=source)), 1)[0] == together[row]
+
+
+def test_a_start_token_is_no_text() -> None:
+    tokenizer = train_tokenizer("words", ["one two three"])
+    model = Recurrent(tokenizer.vocab_size, facts=Facts(special=SpecialTokens(start=1)))
+    source, how = Source(torch.tensor([[2]])), Sampling(seed=1, max_tokens=4)
+    pieces = list(decode(model, None, how, source=source, tokenizer=tokenizer))
+    assert "".join(p.text for p in pieces) == tokenizer.decode([p.token for p in pieces if p.token is not None])
+    after = list(decode(model, [[1]], how, tokenizer=tokenizer))  # a prompt is
+    assert all(p.text.startswith(" ") for p in after)
 
 
 def test_stop_tokens_end_a_text() -> None:
@@ -191,6 +203,8 @@ def test_text_held_back_comes_with_the_end() -> None:
     assert [(p.text, p.finish) for p in pieces] == [("", None), ("ab", None), ("a", "length")]
     ended = list(decode(Always(256), [[98]], replace(how, stop=(97,)), tokenizer=train_tokenizer("bytes", [])))
     assert ended == [Piece(0, 97, "", "stop")]  # a stop token is no text
+    ended = list(decode(Always(256), [[98]], replace(how, stop=(98,)), tokenizer=train_tokenizer("bytes", [])))
+    assert ended == [Piece(0, 97), Piece(0, 98, "a", "stop")]
 
 
 class Alternate:

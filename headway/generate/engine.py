@@ -1,0 +1,346 @@
+"""Continuous batching: requests come at any time and are answered together, each as if it were alone.
+
+A round reads a chunk of waiting prompts, and then writes one token of every text: a long prompt holds up the others by
+no more than a chunk. No HTTP here: `submit` a request and listen to its ticket.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from headway.errors import ConfigError, DataError, DivergedError, MemoryOrDiskError
+from headway.generate.job import Job, Pick, pick
+from headway.generate.slots import SlotCache
+from headway.generate.text import Detokenizer, TextStream
+from headway.generate.ticket import Event, Finish, Request, Ticket
+from headway.model.model import Model
+
+__all__ = ["Closed", "Engine", "Event", "QueueFull", "Request", "Stats", "Ticket"]
+
+CAPACITY = 2048
+"""Tokens of a text, prompt included, where neither the caller nor the model has a limit."""
+SPAN = 64
+"""Fewest columns a step of steady shape looks at."""
+RECENT = 10.0
+"""Seconds over which the speed is taken."""
+FAILURES = 3
+"""Passes that fail one after another before the engine counts as broken."""
+
+
+class QueueFull(Exception):
+    """Too many requests wait already: try again later."""
+
+
+class Closed(Exception):
+    """The engine takes no more requests."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What an engine is doing, and what it has done so far."""
+
+    running: int
+    """Texts being read or written."""
+    waiting: int
+    slots: int
+    used: int
+    """Slots taken: one for each running text."""
+    tokens_per_second: float
+    """Written lately."""
+    read: int
+    """Tokens of prompts."""
+    written: int
+    prefix_hits: int
+    """Prompts that began like a text which was still in a slot."""
+    prefix_tokens: int
+    """Tokens of prompts that were not read for that reason."""
+    finished: dict[str, int]
+    """Why texts ended → how many."""
+
+
+class Engine:
+    """Only one thread calls `step`: that of `start`, or without it the caller's. The rest is for any thread."""
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Detokenizer,
+        *,
+        slots: int = 8,
+        capacity: int | None = None,
+        chunk: int = 256,
+        queue: int = 64,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """For `slots` texts at a time of up to `capacity` tokens, with up to `queue` requests waiting."""
+        room = model.config.max_length
+        self.capacity = capacity if capacity is not None else room or CAPACITY
+        for name, value in (("slots", slots), ("capacity", self.capacity), ("chunk", chunk), ("queue", queue)):
+            if value < 1:
+                raise ConfigError("C003", f"{name} = {value} should be at least 1")
+        if room is not None and self.capacity > room:
+            raise ConfigError("C003", f"capacity = {self.capacity}, but the model reads at most {room} tokens")
+        self.model, self.tokenizer, self.chunk, self.queue, self.clock = model, tokenizer, chunk, queue, clock
+        self.cache = _allocate(model, slots, self.capacity)
+        self.steady = self.cache.columns.device.type != "cpu"
+        """Whether steps that write have a few fixed shapes, which can be compiled; a CPU rather leaves work out."""
+        self.waiting: deque[Job] = deque()
+        self.jobs: list[Job] = []
+        """Those that have a slot, in the order they came."""
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._open, self._stop, self._failures = True, False, 0
+        self._read = self._written = self._hits = self._reused = 0
+        self._finished: Counter[str] = Counter()
+        self._recent: deque[tuple[float, int]] = deque()
+        """When rounds began, and how many tokens had been written by then."""
+
+    def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Ticket:
+        """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
+        job = self._job(request, on_event)
+        with self._wake:
+            if not self._open:
+                raise Closed("the engine takes no more requests")
+            if len(self.waiting) >= self.queue:
+                raise QueueFull(f"{len(self.waiting)} requests are waiting, which is the limit")
+            self.waiting.append(job)
+            self._wake.notify()
+        return job.ticket
+
+    @torch.no_grad()
+    def step(self) -> bool:
+        """One round: let requests in, read a chunk of prompts, write a token of each text. False if there is none."""
+        try:
+            return self._round()
+        except Exception as error:  # our own mistake; but nobody shall wait for ever because of it
+            for job in self._everyone():
+                self._end(job, "error", error)
+            return True
+
+    def start(self) -> None:
+        """Work in a thread of its own from now on."""
+        with self._wake:
+            if not self._open:
+                raise Closed("the engine takes no more requests")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="headway-engine", daemon=True)
+                self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is there, and not everything it does fails."""
+        return self._thread is not None and self._thread.is_alive() and self._failures < FAILURES
+
+    def drain(self, deadline: float) -> bool:
+        """Take no more requests, finish those there are, and close. Whether all were finished in so many seconds."""
+        end = self.clock() + deadline
+        with self._wake:
+            self._open = False
+        if self._thread is None:
+            while self.clock() < end and self.step():
+                pass
+        else:
+            for job in self._everyone():
+                job.ticket.wait(max(0.0, end - self.clock()))
+        finished = not self._everyone()
+        self.close()
+        return finished
+
+    def close(self) -> None:
+        """End the thread after its round, and cancel what is not finished."""
+        with self._wake:
+            self._open, self._stop = False, True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+        for job in self._everyone():
+            self._end(job, "cancelled")
+
+    def stats(self) -> Stats:
+        now = self.clock()
+        with self._wake:
+            at, before = next(((t, n) for t, n in self._recent if now - t <= RECENT), (now, self._written))
+        return Stats(
+            running=len(self.jobs),
+            waiting=len(self.waiting),
+            slots=len(self.cache),
+            used=len(self.cache.taken),
+            tokens_per_second=(self._written - before) / (now - at) if now > at else 0.0,
+            read=self._read,
+            written=self._written,
+            prefix_hits=self._hits,
+            prefix_tokens=self._reused,
+            finished=dict(self._finished),
+        )
+
+    def _job(self, request: Request, on_event: Callable[[Event], None] | None) -> Job:
+        prompt, sampling, vocab = request.prompt, request.sampling, self.model.lm.vocab
+        if not prompt:
+            raise DataError("D001", "the prompt is empty: there is no token to go on from")
+        if len(prompt) > self.capacity:
+            raise DataError("D001", f"the prompt has {len(prompt)} tokens, there is room for {self.capacity}")
+        used = {*prompt, *(token for sequence in sampling.banned for token in sequence)}
+        if not 0 <= min(used) <= max(used) < vocab:  # on a GPU, an index out of range ends the whole process's work
+            raise DataError("D001", f"token ids {min(used)} … {max(used)}, the vocabulary has {vocab}")
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=int(torch.randint(2**62, ())))
+        eos = self.model.config.special.eos
+        own = () if eos is None else (eos,) if isinstance(eos, int) else eos
+        return Job(
+            ticket=Ticket(request, on_event),
+            sampling=sampling,
+            stop=own if sampling.stop is None else sampling.stop,
+            stream=TextStream(self.tokenizer, sampling.stop_strings, prompt),
+            text=list(prompt),
+            left=min(sampling.max_tokens, self.capacity - len(prompt) + 1),  # the last token is never read
+        )
+
+    def _run(self) -> None:
+        while not self._stop:
+            if not self.step():
+                with self._wake:
+                    self._wake.wait_for(lambda: self._stop or self.waiting)
+
+    def _everyone(self) -> list[Job]:
+        with self._wake:
+            return [*self.waiting, *self.jobs]
+
+    def _round(self) -> bool:
+        for job in self._everyone():
+            if job.ticket.cancelled or not job.left:
+                self._end(job, "cancelled" if job.left else "length")
+        if not self._everyone():
+            return False
+        now = self.clock()
+        with self._wake:
+            self._recent.append((now, self._written))
+            while now - self._recent[0][0] > RECENT:
+                self._recent.popleft()
+        self._read_prompts()
+        self._write()
+        return True
+
+    def _read_prompts(self) -> None:
+        """A chunk of one long prompt, or several short ones side by side; first come, first served."""
+        batch = [job for job in self.jobs if not job.count]
+        while (job := self._let_in(batch)) is not None:
+            batch.append(job)
+        if batch:
+            self._advance(batch, [job.slot for job in batch])
+
+    def _let_in(self, batch: list[Job]) -> Job | None:
+        """The next request, if there is a slot and its prompt can be read in this round, beside those of the batch.
+
+        Not earlier: by then, another may have read how it begins.
+        """
+        if not self.waiting:
+            return None
+        job = self.waiting[0]
+        unread = [len(job.text), *(len(each.text) - len(self.cache.texts[each.slot]) for each in batch)]
+        if batch and len(unread) * min(self.chunk, max(unread)) > self.chunk:
+            return None
+        found = self.cache.take(job.text)
+        if found is None:
+            return None
+        job.slot, job.ticket.reused = found
+        self._hits += job.ticket.reused > 0
+        self._reused += job.ticket.reused
+        with self._wake:
+            self.jobs.append(self.waiting.popleft())
+        return job
+
+    def _write(self) -> None:
+        """One more token of every text."""
+        jobs = [job for job in self.jobs if job.count]
+        if not jobs:
+            return
+        if self.steady:
+            longest = max(len(job.text) for job in jobs)
+            self._advance(jobs, range(len(self.cache)), min(self.capacity, max(SPAN, _power_of_two(longest))))
+            return
+        slots, moves = self.cache.gather(min(len(self.cache), _power_of_two(len(self.jobs))))
+        for job in self.jobs:
+            job.slot = moves.get(job.slot, job.slot)
+        self._advance(jobs, slots)
+
+    def _advance(self, jobs: list[Job], slots: Sequence[int], span: int = 0) -> None:
+        """Read on, and write where all is read; if that fails, each alone, so that only those fail who must."""
+        held = [len(self.cache.texts[job.slot]) for job in jobs]
+        try:
+            chosen = self._pass(jobs, slots, span)
+        except Exception as error:
+            for job, count in zip(jobs, held, strict=True):
+                self.cache.cut(job.slot, count)
+            if len(jobs) == 1:
+                self._failures += 1
+                self._end(jobs[0], "error", error)
+            for job in jobs if len(jobs) > 1 else ():
+                self._advance([job], [job.slot])
+            return
+        broken = bool(chosen) and all(found.broken for _, found in chosen)
+        self._failures = self._failures + 1 if broken else 0
+        for job, found in chosen:
+            self._take(job, found)
+
+    def _pass(self, jobs: list[Job], slots: Sequence[int], span: int) -> list[tuple[Job, Pick]]:
+        """Through the model, computed for `slots`; what is chosen for those jobs that have read all they have."""
+        new = {job.slot: job.text[len(self.cache.texts[job.slot]) :][: self.chunk] for job in jobs}
+        step = self.cache.step(new, slots, span)
+        scores = self.model.step(step, step.ids)
+        self._read += sum(len(new[job.slot]) for job in jobs if not job.count)
+        ready = [job for job in jobs if len(self.cache.texts[job.slot]) == len(job.text)]
+        if not ready:
+            return []
+        places = [slots.index(job.slot) for job in ready]
+        return list(zip(ready, pick(ready, scores[places]), strict=True))
+
+    def _take(self, job: Job, chosen: Pick) -> None:
+        if chosen.broken:
+            reason = DivergedError(
+                "T001", "the model's scores are not numbers", "its weights are damaged, or too large"
+            )
+            self._end(job, "error", reason)
+            return
+        try:
+            text, finish = job.take(chosen.token)
+            event = Event(chosen.token, text, chosen.log_probability, chosen.alternatives, finish)
+            if finish is None:
+                job.ticket.put(event)
+        except Exception as error:  # of the tokenizer, or of whoever listens
+            self._end(job, "error", error)
+            return
+        self._written += chosen.token is not None
+        if finish is not None:
+            self._end(job, event)
+
+    def _end(self, job: Job, last: Event | Finish, error: Exception | None = None) -> None:
+        """Give back the slot first: who hears of the end may count on it."""
+        event = last if isinstance(last, Event) else Event(None, finish=last)
+        if job.slot >= 0:
+            if error is not None:
+                self.cache.clear(job.slot)
+            self.cache.free(job.slot)
+        with self._wake:
+            (self.jobs if job.slot >= 0 else self.waiting).remove(job)
+            self._finished[str(event.finish)] += 1
+        job.ticket.end(event, error)
+
+
+def _allocate(model: Model, slots: int, capacity: int) -> SlotCache:
+    try:
+        return SlotCache(model.start(batch=slots, capacity=capacity + 1))
+    except RuntimeError as error:
+        raise MemoryOrDiskError(
+            "M001", f"there is no memory for {slots} slots of {capacity} tokens", "take fewer slots or a lower capacity"
+        ) from error
+
+
+def _power_of_two(count: int) -> int:
+    """The lowest that is not below a count."""
+    return 1 << (count - 1).bit_length()

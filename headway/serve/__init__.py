@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server: one model, one process, behind one gate."""

@@ -1,0 +1,191 @@
+"""The routes. What comes before them (keys, limits, who may call) is the gate's business."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from headway.errors import HeadwayError
+from headway.jsonfile import parse_object
+from headway.serve import results, schemas
+from headway.serve.answers import Form, collect, stream
+from headway.serve.gate import Receive, Scope, Send
+from headway.serve.generation import Generation
+from headway.serve.problems import Problem
+from headway.serve.prompts import Job
+from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
+from headway.serve.service import Service
+from headway.serve.state import State, Visit
+from headway.version import __version__
+
+JSON_TYPE = re.compile(r"application/(?:[\w.-]+\+)?json *(?:;.*)?", re.IGNORECASE)
+
+
+class EventStream(Response):
+    media_type = "text/event-stream"
+
+    def __init__(self, parts: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(headers={"x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self.parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with aclosing(self.parts) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def create_app(service: Service, state: State) -> FastAPI:
+    """One model behind OpenAI's routes."""
+    app = FastAPI(title="headway", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    routes, parts = Routes(service, state), dict[str, Any]()
+    for path, handler, request, result in (
+        ("/v1/chat/completions", routes.chat, ChatRequest, results.ChatCompletion),
+        ("/v1/completions", routes.complete, CompletionRequest, results.Completion),
+        ("/v1/embeddings", routes.embed, EmbeddingRequest, results.EmbeddingList),
+        ("/v1/run", routes.run, RunRequest, results.LabelList),
+    ):
+        answers = results.described(result, 404, stream=issubclass(request, schemas.WritingRequest))
+        app.post(path, responses=answers, openapi_extra=_body(request, service, parts))(handler)
+    app.get("/v1/models", responses=results.described(results.ModelList))(routes.models)
+    app.get("/v1/models/{model:path}", responses=results.described(results.ModelCard, 404))(routes.card)
+    app.get("/health", responses={200: {"model": results.Health}, 503: {"model": results.Health}})(routes.health)
+    plain = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+    app.get("/metrics", responses=results.described(results.Health) | {200: plain}, response_class=Response)(
+        routes.metrics
+    )
+    for kind in (Problem, HeadwayError, Exception):
+        app.add_exception_handler(kind, _problem)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.openapi = lambda: _description(app, parts)  # type: ignore[method-assign]
+    return app
+
+
+class Routes:
+    def __init__(self, service: Service, state: State) -> None:
+        self.service, self.state = service, state
+
+    async def chat(self, request: Request) -> Response:
+        """An answer to a conversation."""
+        return await self._write(request, ChatRequest)
+
+    async def complete(self, request: Request) -> Response:
+        """A text that goes on."""
+        return await self._write(request, CompletionRequest)
+
+    async def _write(self, request: Request, schema: type[ChatRequest] | type[CompletionRequest]) -> Response:
+        visit: Visit = request.scope["visit"]
+        raw = await _raw(request)
+        job, form = await self.state.aside(self._prepare, schema, raw)
+        assert self.service.engine is not None
+        generation = Generation(self.service.engine, job.requests, self.state.metrics)
+        visit.begin(generation)
+        await self.state.aside(generation.submit)
+        self.state.metrics.prompt_tokens.inc(job.prompt_tokens)
+        visit.facts["prompt_tokens"] = job.prompt_tokens
+        if job.stream:
+            return EventStream(stream(form, generation, visit))
+        return JSONResponse(await collect(form, generation, visit))
+
+    def _prepare(self, schema: type[ChatRequest] | type[CompletionRequest], raw: bytes) -> tuple[Job, Form]:
+        """From bytes to what the engine takes, in a thread aside."""
+        asked = self._read(schema, raw)
+        prompts = self.service.writer()
+        chat = isinstance(asked, ChatRequest)
+        job = prompts.chat(asked) if isinstance(asked, ChatRequest) else prompts.complete(asked)
+        if job.top is not None:
+            self.service.spelling.table  # noqa: B018 - takes a moment with a large vocabulary, which is better spent here
+        return job, Form("chat" if chat else "text", self.service.id, job, self.service.spelling, self.service.ends)
+
+    async def embed(self, request: Request) -> Response:
+        """Vectors of texts."""
+        asked, texts, tokens = await self.state.aside(self._read_texts, EmbeddingRequest, await _raw(request))
+        data = await self.service.tasks.vectors(asked, texts)
+        return JSONResponse(self._list(data, tokens))
+
+    async def run(self, request: Request) -> Response:
+        """Labels of texts."""
+        asked, texts, tokens = await self.state.aside(self._read_texts, RunRequest, await _raw(request))
+        return JSONResponse(self._list(await self.service.tasks.run(asked, texts), tokens))
+
+    def _read_texts(self, schema: type[Any], raw: bytes) -> tuple[Any, list[str], int]:
+        asked = self._read(schema, raw)
+        return asked, *self.service.tasks.check(asked.input)
+
+    def _list(self, data: list[dict[str, Any]], tokens: int) -> dict[str, Any]:
+        self.state.metrics.prompt_tokens.inc(tokens)
+        usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
+        return {"object": "list", "data": data, "model": self.service.id, "usage": usage}
+
+    def _read(self, schema: type[schemas.R], raw: bytes) -> schemas.R:
+        try:
+            body = parse_object(raw, self.state.limits.json_values)
+        except ValueError as error:
+            raise Problem(400, f"the body: {error}", "C001") from None
+        asked = schemas.read(schema, body)
+        self.service.check_name(asked.model)  # type: ignore[attr-defined]
+        return asked
+
+    async def models(self) -> Response:
+        """The one model that is served."""
+        return JSONResponse({"object": "list", "data": [self.service.card()]})
+
+    async def card(self, model: str) -> Response:
+        """What it can do."""
+        self.service.check_name(model)
+        return JSONResponse(self.service.card())
+
+    async def health(self) -> Response:
+        """Whether requests are answered."""
+        status = "stopping" if self.state.stopping else "ok" if self.service.alive() else "failed"
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
+
+    async def metrics(self) -> Response:
+        """For Prometheus."""
+        return Response(self.state.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+async def _raw(request: Request) -> bytes:
+    if not JSON_TYPE.fullmatch(request.headers.get("content-type", "")):
+        raise Problem(415, "the body should be JSON, with the header `Content-Type: application/json`", "not_json")
+    return await request.body()
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    problem = request.scope["visit"].note(error)
+    return JSONResponse(problem.body(), problem.status, headers=problem.headers)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    known = {404: "there is nothing at this address", 405: f"this address takes no {request.method[:16]}"}
+    problem = Problem(error.status_code, known.get(error.status_code, "not possible"), "no_route")
+    return JSONResponse(problem.body(), problem.status, headers=error.headers)
+
+
+def _body(schema: type[BaseModel], service: Service, parts: dict[str, Any]) -> dict[str, Any]:
+    """How a request is described, which FastAPI cannot know: it is read in a thread. `parts` gets what it refers to."""
+    described = schema.model_json_schema(ref_template="#/components/schemas/{model}")
+    parts |= described.pop("$defs", {})
+    described["properties"]["model"]["enum"] = [service.id]
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": described}}}}
+
+
+def _description(app: FastAPI, parts: Mapping[str, Any]) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = made = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        made["components"]["schemas"] |= parts
+        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{"key": []}]
+        made["paths"]["/health"]["get"]["security"] = []
+    return app.openapi_schema

@@ -1,0 +1,88 @@
+"""Texts that the engine writes for one request, seen from the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from headway.generate.engine import Engine, Event, Request, Ticket
+from headway.serve.metrics import Metrics
+from headway.serve.problems import Problem
+
+
+class Generation:
+    """Made in the event loop; `submit` may take a while and belongs into another thread."""
+
+    def __init__(self, engine: Engine, requests: Sequence[Request], metrics: Metrics) -> None:
+        self.engine, self.requests, self.metrics = engine, requests, metrics
+        self.loop = asyncio.get_running_loop()
+        self.queue: asyncio.Queue[tuple[int, Event] | Problem] = asyncio.Queue()
+        self.began = time.monotonic()
+        self.last: dict[int, float] = {}
+        """Text → when its last token came."""
+        self.done: set[int] = set()
+        self.over = False
+        self.tickets: list[Ticket] = []
+        self.lock = threading.Lock()
+        """Of the two above: the client may leave while its texts are being submitted."""
+
+    def submit(self) -> None:
+        """Hand the texts to the engine, all or none."""
+        try:
+            for index, request in enumerate(self.requests):
+                ticket = self.engine.submit(request, partial(self._heard, index))
+                with self.lock:
+                    self.tickets.append(ticket)
+                    over = self.over
+                if over:
+                    ticket.cancel()
+                    return
+        except BaseException:
+            self.cancel()
+            raise
+
+    def _heard(self, index: int, event: Event) -> None:
+        """In the engine's thread."""
+        with suppress(RuntimeError):  # the loop has been closed: nobody listens any more
+            self.loop.call_soon_threadsafe(self.queue.put_nowait, (index, event))
+
+    async def events(self) -> AsyncIterator[tuple[int, Event]]:
+        """What is written, by the number of the text, until all texts are complete."""
+        while len(self.done) < len(self.requests):
+            item = await self.queue.get()
+            if isinstance(item, Problem):
+                raise item
+            index, event = item
+            if event.finish in ("error", "cancelled"):
+                raise RuntimeError(f"the engine ended text {index}: {event.finish}") from self.tickets[index].error
+            self._measure(index, event)
+            if event.finish is not None:
+                self.done.add(index)
+            yield index, event
+
+    def _measure(self, index: int, event: Event) -> None:
+        now = time.monotonic()
+        if event.token is not None:
+            self.metrics.new_tokens.inc()
+            if index in self.last:
+                self.metrics.next_token.observe(now - self.last[index])
+            else:
+                self.metrics.first_token.observe(now - self.began)
+            self.last[index] = now
+
+    def fail(self, problem: Problem) -> None:
+        self.queue.put_nowait(problem)
+        self.cancel()
+
+    def cancel(self) -> None:
+        with self.lock:
+            first, self.over = not self.over, True
+            tickets = list(self.tickets)
+        if first:
+            self.metrics.cancelled.inc(len(self.requests) - len(self.done))
+        for ticket in tickets:
+            ticket.cancel()

@@ -1,0 +1,104 @@
+"""What the parts of a running server share: its limits, its keys, and what is going on in it now."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from headway.serve.limits import Limits
+from headway.serve.metrics import Metrics
+from headway.serve.problems import Problem, problem_of
+
+T = TypeVar("T")
+Log = Callable[[Mapping[str, Any]], None]
+
+
+class Running(Protocol):
+    """Work that a client waits for."""
+
+    def fail(self, problem: Problem) -> None:
+        """End it, and let the client know why."""
+
+    def cancel(self) -> None:
+        """End it: nobody waits any more. To be called once it is over, too."""
+
+
+class Keys:
+    """Bearer keys. Only digests are kept, and comparing takes as long for a wrong key as for a right one."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self.digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self.digests)
+
+    def fit(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether there is one Authorization header, with one of the keys. Without keys everybody may come in."""
+        if not self.digests:
+            return True
+        given = [value for name, value in headers if name == b"authorization"]
+        scheme, _, key = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        digest, found = hashlib.sha256(key.strip()).digest(), False
+        for known in self.digests:
+            found |= hmac.compare_digest(digest, known)
+        return found and scheme.lower() == b"bearer"
+
+
+@dataclass(eq=False)
+class State:
+    """Of one server. Changed by the event loop only."""
+
+    limits: Limits
+    keys: Keys
+    metrics: Metrics
+    log: Log
+    hosts: frozenset[str] = frozenset()
+    """Names by which a server on loopback may be called; empty where anybody may come by any name."""
+    stopping: bool = False
+    open: int = 0
+    """Requests being answered."""
+    running: set[Running] = field(default_factory=set)
+    pool: ThreadPoolExecutor = field(init=False)
+    """For what takes long before a text can be written, so that the event loop never waits for it."""
+
+    def __post_init__(self) -> None:
+        self.pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="headway-request")
+
+    async def aside(self, work: Callable[..., T], *arguments: Any) -> T:
+        """The result of a function, computed in another thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
+
+
+@dataclass(eq=False)
+class Visit:
+    """One request on its way through the server."""
+
+    id: str
+    state: State
+    work: list[Running] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the log says of it beside method, path and status."""
+
+    def note(self, error: Exception) -> Problem:
+        """How an error is told to the client; the log is told the reason where the client is not."""
+        problem = problem_of(error, self.id)
+        self.facts["error"] = problem.code
+        if problem.status >= 500 and problem is not error:
+            self.facts["reason"] = "".join(traceback.format_exception(error))
+        return problem
+
+    def begin(self, work: Running) -> None:
+        """From now on it ends with the visit, however that ends."""
+        self.work.append(work)
+        self.state.running.add(work)
+
+    def end(self) -> None:
+        for work in self.work:
+            work.cancel()
+            self.state.running.discard(work)

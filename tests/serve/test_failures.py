@@ -1,0 +1,135 @@
+"""When something breaks inside: whoever is concerned is told, nobody else notices, and no insides are shown."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from headway.api import Bundle
+from headway.errors import DamagedError, MemoryOrDiskError
+from tests.serve.conftest import KEY, Running, recite, running, until
+
+BODY = {"model": "reciter", "prompt": "a", "max_tokens": 40, "temperature": 0}
+
+
+def failing(error: BaseException) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ZeroDivisionError("at /home/secret/model.py:7"), 500, "B000"),
+        (DamagedError("X001", "/home/secret/tokenizer.json is broken"), 500, "X001"),
+        (MemoryOrDiskError("M001", "no memory for /home/secret"), 503, "M001"),
+    ],
+)
+def test_an_error_nobody_foresaw(
+    reciter: Running, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
+) -> None:
+    monkeypatch.setattr(reciter.service.prompts, "complete", failing(error))
+    answer = reciter.post("/v1/completions", BODY, **{"x-request-id": f"find-me-{code}"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/json"
+    assert f"find-me-{code}" in answer.json()["error"]["message"]
+    for word in ("secret", "Traceback", ".py", "ZeroDivision"):
+        assert word not in answer.text
+    line = reciter.line(answer)
+    assert "secret" in line["reason"]
+    assert "Traceback" in line["reason"]
+    assert reciter.idle()
+
+
+def test_an_error_in_the_routes_themselves(reciter: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reciter.service, "card", failing(KeyError("/home/secret")))
+    answer = reciter.get("/v1/models")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "B000")
+    assert "secret" not in answer.text
+
+
+def break_model(server: Running, patch: pytest.MonkeyPatch, when: Any) -> None:
+    """The model fails in every pass for which `when` is true."""
+    model = server.service.model
+    step = model.step
+
+    def broken(*arguments: Any, **named: Any) -> Any:
+        if when():
+            raise RuntimeError("device failure at 0x7f00 in /home/secret")
+        return step(*arguments, **named)
+
+    patch.setattr(model, "step", broken)
+
+
+def test_a_model_that_fails(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(bundle, KEY) as server, monkeypatch.context() as patch:
+        broken = threading.Event()
+        break_model(server, patch, broken.is_set)
+        assert server.get("/health").json() == {"status": "ok"}
+        broken.set()
+        answer = server.post("/v1/completions", BODY)
+        assert answer.status_code == 500
+        assert answer.headers["x-request-id"] in answer.json()["error"]["message"]
+        assert "secret" not in answer.text
+        answer = server.post("/v1/completions", BODY | {"stream": True})
+        events = answer.text.split("\n\n")
+        assert json.loads(events[-2].removeprefix("data: "))["error"]["type"] == "server_error"
+        assert "[DONE]" not in str(events)
+        assert "device failure" in server.line(answer)["reason"]
+        server.post("/v1/completions", BODY)
+        health = server.get("/health")
+        assert (health.status_code, health.json()) == (503, {"status": "failed"})  # three in a row: it is broken
+        broken.clear()
+        assert server.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
+        assert server.get("/health").status_code == 200
+        assert server.idle()
+
+
+def test_a_stream_that_fails_midway(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(bundle, KEY) as server, monkeypatch.context() as patch:
+        passes = iter(range(10**9))
+        break_model(server, patch, lambda: next(passes) > 5)
+        answer = server.post("/v1/completions", BODY | {"stream": True})
+        events = answer.text.split("\n\n")[:-1]
+        read = [json.loads(event.removeprefix("data: ")) for event in events]
+        assert "".join(event["choices"][0]["text"] for event in read[:-1]) == recite("a", 6)
+        assert read[-1]["error"]["code"] == "B000"
+        assert server.line(answer)["new_tokens"] == 6
+        assert server.idle()
+
+
+def test_an_engine_that_is_gone(bundle: Bundle) -> None:
+    with running(bundle, KEY) as server:
+        assert server.service.engine is not None
+        server.service.engine.close()
+        answer = server.post("/v1/completions", BODY)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
+        assert until(lambda: server.get("/health").status_code == 503)
+        assert server.get("/health").json() == {"status": "failed"}
+
+
+def test_an_answer_that_breaks_off_is_seen_to_be_broken(reciter: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is too late for a status, the connection is closed before the end of the answer."""
+    from headway.serve import app
+
+    async def half(*_: Any) -> Any:
+        yield b"data: half"
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(app, "stream", half)
+    with reciter.connect() as sock:
+        raw = json.dumps(BODY | {"stream": True})
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        sock.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n{raw}".encode())
+        parts = []
+        while part := sock.recv(4096):
+            parts.append(part)
+    assert b"data: half" in b"".join(parts)
+    assert not b"".join(parts).endswith(b"0\r\n\r\n")
+    assert until(lambda: reciter.logged[-1].get("cut") is True)
+    assert reciter.idle()

@@ -1,0 +1,290 @@
+"""`headway serve` as a user starts it: what it prints works as pasted, and it ends in good order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from headway.cli import main
+from headway.serve.address import read_keys
+from headway.serve.limits import Limits
+from tests.serve.conftest import PLAIN, recite, until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`headway serve` with these arguments, in this process, which ends before there is a server."""
+    for name in ("HEADWAY_DEBUG", "HEADWAY_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*arguments: str | Path) -> Done:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main(["serve", *map(str, arguments)])
+        assert isinstance(caught.value.code, int)
+        return Done(caught.value.code, *capfd.readouterr())
+
+    return call
+
+
+class Process:
+    """`headway serve` in a process of its own; what it says on stderr is read as it comes."""
+
+    def __init__(self, *arguments: str | Path, **environment: str) -> None:
+        words = [sys.executable, "-m", "headway", "serve", *map(str, arguments), "--port", "0", "--device", "cpu"]
+        self.process = subprocess.Popen(
+            words, cwd=ROOT, env=os.environ | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.said: list[str] = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        assert until(lambda: bool(self.url) or self.process.poll() is not None, 60), self.said
+        assert self.url, self.said
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip("\n"))
+
+    @property
+    def url(self) -> str:
+        return next((found[1] for line in self.said if (found := re.search(r" on (http://\S+)/v1 ", line))), "")
+
+    def shell(self, line: str, **environment: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line], capture_output=True, text=True, timeout=60, cwd=ROOT, env=os.environ | environment
+        )
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def line(self, start: str) -> str:
+        return next(line.strip() for line in self.said if line.strip().startswith(start))
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@contextmanager
+def serving(*arguments: str | Path, **environment: str) -> Iterator[Process]:
+    made = Process(*arguments, **environment)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.process.kill()
+        made.process.wait()
+        made.reader.join()
+        for pipe in (made.process.stdout, made.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+# --- what can be said before there is a server
+
+
+def test_limits_are_printed(run: Run) -> None:
+    done = run("--print-limits")
+    assert (done.code, done.err) == (0, "")
+    rows = {line.split()[0]: line.split()[1] for line in done.out.splitlines()}
+    assert rows["body_bytes"] == "2,000,000"
+    assert (rows["header_seconds"], rows["n"], rows["json_depth"]) == ("10", "8", "64")
+    assert rows.keys() == {row[0] for row in Limits().table()}
+    values = json.loads(run("--print-limits", "--json", "slots=3", "drain_seconds=0.5").out)
+    assert (values["slots"], values["drain_seconds"], values["queue"]) == (3, 0.5, 64)
+    assert json.loads(run("any-model", "slots=3", "--print-limits", "--json").out) == values | {"drain_seconds": 20.0}
+
+
+def test_a_limit_that_is_none(run: Run) -> None:
+    for word, code, message in (
+        ("slot=3", "C014", 'did you mean "slots"?'),
+        ("slots=0", "C003", "slots = 0"),
+        ("slots=many", "C002", "whole number"),
+        ("body_seconds=nan", "C003", "body_seconds"),
+        ("context=-1", "C003", "context = -1"),
+    ):
+        done = run("last", word)
+        assert done.code == 3
+        assert done.err.startswith(f"error[{code}]: ")
+        assert message in done.err
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_public_address_needs_a_key(run: Run, host: str) -> None:
+    done = run("no-such-model", "--host", host, "--port", "0")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith(f"error[C004]: --host {host} can be reached by other machines")
+    assert "HEADWAY_API_KEY" in done.err
+
+
+def test_with_a_key_a_public_address_is_fine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "keys").write_text("one\n\ntwo\n")
+    keys = ("--host", "0.0.0.0", "--port", "0")
+    for more in (("--key", "k"), ("--key-file", tmp_path / "keys")):
+        assert "no such model" in run("no-such-model", *keys, *more).err
+    monkeypatch.setenv("HEADWAY_API_KEY", "k")
+    assert "no such model" in run("no-such-model", *keys).err
+
+
+def test_keys(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one\n\n two \r\n")
+    assert read_keys([], None, {}) == []
+    assert read_keys([], None, {"HEADWAY_API_KEY": ""}) == []
+    assert read_keys([], None, {"HEADWAY_API_KEY": "env"}) == ["env"]
+    assert read_keys(["a", "b"], None, {"HEADWAY_API_KEY": "env"}) == ["a", "b"]
+    assert read_keys(["a"], tmp_path / "keys", {}) == ["a", "one", "two"]
+
+
+@pytest.mark.parametrize("key", ["", " ", "two words", "clé", "tab\t"])
+def test_a_key_that_is_none(run: Run, key: str) -> None:
+    done = run("last", "--key", key)
+    assert (done.code, done.err[:12]) == (3, "error[C003]:")
+
+
+def test_a_file_without_keys(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "odd").write_bytes(b"\xff\xfe")
+    for name, code, exit_code in (("empty", "C003", 3), ("odd", "C003", 3), ("absent", "F001", 5)):
+        done = run("last", "--key-file", tmp_path / name)
+        assert (done.code, done.err[:12]) == (exit_code, f"error[{code}]:")
+
+
+def test_an_address_that_cannot_be_had(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("last", "--port", taken.getsockname()[1])
+    assert (done.code, done.err[:12]) == (3, "error[C003]:")
+    assert "Address already in use" in done.err and "--port" in done.err
+    assert run("last", "--port", "70000").code == 2
+
+
+def test_a_host_that_nobody_knows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    done = run("last", "--host", "nowhere.example")
+    assert (done.code, done.err[:12]) == (3, "error[C003]:")
+    assert "nowhere.example is no address of this machine" in done.err
+
+
+def test_a_package_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import util
+
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name, *more: None if name == "uvicorn" else find(name, *more))
+    done = run("last")
+    assert (done.code, done.err.splitlines()) == (
+        5,
+        ["error[F003]: serving needs the package uvicorn", "  pip install 'headway[serve]'"],
+    )
+
+
+# --- a server
+
+
+def ask(tokens: int, **more: Any) -> dict[str, Any]:
+    return {"model": "reciter", "prompt": "a", "max_tokens": tokens, "temperature": 0} | more
+
+
+def test_a_server_from_its_first_line_to_its_last(folder: Path) -> None:
+    """The line it prints works as pasted. After a signal, streams go on, new requests are told, and then it ends."""
+    with serving(folder, "drain_seconds=30", HEADWAY_API_KEY="k") as server:
+        line = server.line("curl ") + " -sS --noproxy '*'"
+        assert json.loads(server.shell(line, HEADWAY_API_KEY="k"))["choices"][0]["message"]["role"] == "assistant"
+        assert json.loads(server.shell(line, HEADWAY_API_KEY="x"))["error"]["code"] == "invalid_api_key"
+        assert until(lambda: any("POST /v1/chat/completions 200" in said for said in server.said))
+        headers = {"authorization": "Bearer k"}
+        with httpx2.Client(base_url=server.url, headers=headers, **PLAIN) as client:
+            assert str(folder.parent) not in client.get("/v1/models").text
+            body = ask(480, stream=True, n=8, logprobs=20)
+            with client.stream("POST", "/v1/completions", json=body) as answer:
+                parts = answer.iter_text()
+                text = next(parts)
+                server.process.send_signal(signal.SIGTERM)
+                assert until(lambda: client.get("/health").status_code == 503)
+                assert client.get("/health").json() == {"status": "stopping"}
+                refused = client.post("/v1/completions", json=ask(1))
+                assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stopping")
+                assert refused.headers["retry-after"] == "1"
+                text += "".join(parts)
+        assert text.endswith("data: [DONE]\n\n")
+        events = [json.loads(event[6:]) for event in text.split("\n\n")[:-2]]
+        first = "".join(e["choices"][0]["text"] for e in events if e["choices"][0]["index"] == 0)
+        assert first == recite("a", 480)
+        assert server.process.wait(10) == 143
+        assert server.process.stdout is not None
+        assert server.process.stdout.read() == ""
+
+
+@pytest.mark.slow
+def test_the_lines_of_python_work_as_pasted(folder: Path) -> None:
+    with serving(folder, "slots=2") as server:
+        start = next(i for i, line in enumerate(server.said) if "python:" in line)
+        code = "\n".join(line.strip().removeprefix("python: ") for line in server.said[start : start + 3])
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert "ChatCompletion(" in done.stdout, done.stderr
+        assert server.end(signal.SIGINT) == 130
+
+
+@pytest.mark.slow
+def test_with_keys_the_line_takes_them_from_where_they_are(folder: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "my keys"
+    keys.write_text("first-key-x1\nsecond-key-x2\n")
+    with serving(folder, "--key-file", keys, "--name", "mine", "--json") as server:
+        answer = json.loads(server.shell(server.line("curl ") + " -sS --noproxy '*'"))
+        assert answer["model"] == "mine"
+        for key, status in (("second-key-x2", 200), ("third-key", 401)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert httpx2.get(f"{server.url}/v1/models", headers=headers, **PLAIN).status_code == status
+        assert server.end() == 143
+        said = "\n".join(server.said)
+        assert "key-x1" not in said and "key-x2" not in said and "third-key" not in said
+        logged = [json.loads(line) for line in server.said if line.startswith("{")]
+        assert [line["status"] for line in logged] == [200, 200, 401]
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_at_once(folder: Path) -> None:
+    with serving(folder, "drain_seconds=60") as server:
+        body = ask(500, stream=True, n=8, logprobs=20)
+        with httpx2.stream("POST", f"{server.url}/v1/completions", json=body, **PLAIN) as answer:
+            next(answer.iter_text())
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(10) == 130
+            assert time.monotonic() - began < 2
+
+
+@pytest.mark.slow
+def test_an_idle_server_ends_soon(folder: Path) -> None:
+    with serving(folder) as server, socket.create_connection(("127.0.0.1", int(server.url.rsplit(":")[-1]))):
+        began = time.monotonic()
+        assert server.end() == 143
+        assert time.monotonic() - began < 5
