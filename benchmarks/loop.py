@@ -20,14 +20,18 @@ import torch
 from common import clean, emit, machine
 
 from headway.data.store import TokenStore
+from headway.data.vocabulary import train_tokenizer
 from headway.model.attention import step_kernels
 from headway.model.model import Model
-from headway.recipe import DataConfig, ShapeConfig, TrainConfig, decoder_config
+from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.shapes import decoder_config
 from headway.tasks.lm import LanguageModelling
 from headway.train.distributed import World
 from headway.train.log import Log
 from headway.train.loop import Loop
 from headway.train.optim import make_optimizer
+
+TOKENIZER = train_tokenizer("bytes", [])
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -40,7 +44,9 @@ def build(args: argparse.Namespace, steps: int, compiled: bool) -> Loop:
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     every = max(1, steps)
     config = TrainConfig(steps=steps, lr=1e-4, compile=compiled, eval_every=every, sample_every=every, save_every=every)
-    task = LanguageModelling(DataConfig(length=args.length), 1, store, _short(store, args.length))
+    task = LanguageModelling(
+        Recipe(seed=1, data=DataConfig(length=args.length)), TOKENIZER, store, _short(store, args.length)
+    )
     world = World(0, 1, DEVICE)
     return Loop(model, task, make_optimizer(model, config, args.width), config, task.plan(args.batch), world, 1)
 

@@ -21,12 +21,16 @@ import transformers
 from common import alternate, emit, machine, ratio
 
 from headway.data.store import TokenStore
+from headway.data.vocabulary import train_tokenizer
 from headway.model.model import Model
-from headway.recipe import DataConfig, ShapeConfig, TrainConfig, decoder_config
+from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.shapes import decoder_config
 from headway.tasks.lm import LanguageModelling
 from headway.train.distributed import World
 from headway.train.loop import Loop
 from headway.train.optim import make_optimizer
+
+TOKENIZER = train_tokenizer("bytes", [])
 
 LAYERS, HEADS, WIDTH, LENGTH, BATCH, VOCAB = 6, 6, 384, 256, 12, 65
 
@@ -66,7 +70,7 @@ def ours(compiled: bool) -> Callable[[], object]:
     ids = np.random.default_rng(0).integers(0, VOCAB, 1_000_000).astype(np.uint16)
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     config = TrainConfig(steps=1_000_000, lr=1e-3, compile=compiled)
-    task = LanguageModelling(DataConfig(length=LENGTH), 1, store, store)
+    task = LanguageModelling(Recipe(seed=1, data=DataConfig(length=LENGTH)), TOKENIZER, store, store)
     world = World(0, 1, torch.device("cpu"))
     loop = Loop(model, task, make_optimizer(model, config, WIDTH), config, task.plan(BATCH), world, workers=1)
     return loop.step

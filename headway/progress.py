@@ -27,10 +27,13 @@ class Display:
     def _restart(self, step: int, folder: str, **_: Any) -> None:
         self._say(f"{folder}: on from step {step:,}")
 
-    def _data(self, documents: int, tokens: int, valid_tokens: int, vocab: int, bad_rows: int, **_: Any) -> None:
+    def _data(
+        self, tokens: int, valid_tokens: int, bad_rows: int = 0, documents: int = 1, vocab: int = 0, **_: Any
+    ) -> None:
         texts = f"{documents:,} documents, " if documents > 1 else ""
+        words = f", vocabulary {vocab:,}" if vocab else ""
         bad = f", {bad_rows:,} bad rows left out" if bad_rows else ""
-        self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out, vocabulary {vocab:,}{bad}")
+        self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out{words}{bad}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
@@ -48,14 +51,14 @@ class Display:
     def _nan(self, step: int, action: str, where: str = "", **_: Any) -> None:
         self._say(f"step {step:,}  not finite: {action}{f' ({where})' if where else ''}")
 
-    def _test(self, test: float, perplexity: float, bits_per_byte: float, **_: Any) -> None:
-        self._say(f"test {test:.3f}  perplexity {perplexity:.2f}  {bits_per_byte:.3f} bits/byte")
+    def _test(self, step: int, **figures: float) -> None:
+        self._say(_figures(figures))
 
     def _sink(self, problem: str, **_: Any) -> None:
         self._say(f"the log goes on without a sink: {problem}")
 
-    def _eval(self, step: int, valid: float, bits_per_byte: float, **_: Any) -> None:
-        self._say(f"step {step:,}  loss {self.loss:.3f}  valid {valid:.3f}  {bits_per_byte:.3f} bits/byte")
+    def _eval(self, step: int, **figures: float) -> None:
+        self._say(f"step {step:,}  loss {self.loss:.3f}  {_figures(figures)}")
 
     def _sample(self, text: str, **_: Any) -> None:
         dim, plain = ("\x1b[2m", "\x1b[0m") if self.live else ("", "")
@@ -69,3 +72,8 @@ class Display:
     def _say(self, text: str) -> None:
         clear = f"\r{' ' * (shutil.get_terminal_size().columns - 1)}\r" if self.live else ""
         print(clear + text, file=sys.stderr, flush=True)
+
+
+def _figures(figures: dict[str, float]) -> str:
+    """Results on one line, each with its name."""
+    return "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in figures.items())

@@ -7,17 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from headway.config import (
-    Activation,
-    InitConfig,
-    LMHeadConfig,
-    ModelConfig,
-    PositionConfig,
-    RelativeConfig,
-    RopeConfig,
-    StackConfig,
-    TokensConfig,
-)
+from headway.config import Activation
 from headway.errors import ConfigError, NotFoundError, nearest
 from headway.settings import build, merge, parse_overrides, read_toml, to_dict
 
@@ -160,7 +150,7 @@ class TrainConfig:
 class Recipe:
     """All of a run."""
 
-    task: Literal["lm"] = "lm"
+    task: Literal["lm", "chat"] = "lm"
     seed: int = 1337
     out: str = "runs"
     gpus: int = 1
@@ -201,43 +191,3 @@ def batch_size(recipe: Recipe) -> int:
     given, parts = recipe.train.batch, recipe.train.accumulate
     by_depth = max(1, round(256 * recipe.model.depth**2 / recipe.data.length / parts)) * parts
     return given or by_depth
-
-
-def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
-    """The model a shape stands for: GPT-2's block unless told otherwise, and its layout where that can say it."""
-    width = shape.width or 64 * shape.depth
-    heads = shape.heads or max(1, width // 64)
-    where = shape.positions
-    stack = StackConfig(
-        d_model=width,
-        n_layers=shape.depth,
-        n_heads=heads,
-        n_kv_heads=shape.kv_heads,
-        d_ff=4 * width,
-        causal=True,
-        norm=shape.norm,
-        norm_at=shape.norm_at,
-        residual=shape.residual,
-        activation=shape.activation,
-        gated=shape.gated,
-        qkv_bias=shape.bias,
-        out_bias=shape.bias,
-        ffn_bias=shape.bias,
-        window=shape.window,
-        rope=RopeConfig() if where == "rope" else None,
-        relative=RelativeConfig() if where == "relative" else None,
-        alibi=where == "alibi",
-        dropout=shape.dropout,
-        attention_dropout=shape.dropout,
-    )
-    kind: Literal["none", "learned", "sinusoidal"] = "none"
-    if where == "learned" or where == "sinusoidal":
-        kind = where
-    front = TokensConfig(vocab=vocab, positions=PositionConfig(kind=kind, length=length), dropout=shape.dropout)
-    return ModelConfig(
-        decoder=stack,
-        target=front,
-        lm=LMHeadConfig(tied=shape.tied),
-        init=InitConfig(kind="residual"),
-        family="gpt2",
-    )

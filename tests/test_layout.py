@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
     ("errors",),
-    ("config", "settings", "presets", "recipe", "jsonfile", "version"),
+    ("config", "settings", "presets", "recipe", "shapes", "jsonfile", "version"),
     ("data",),
     ("model", "baselines"),
-    ("hub",),
+    ("hub", "generate"),
     ("tasks",),
-    ("train", "generate"),
+    ("train",),
     ("inspection", "planning", "serve"),
     ("__init__", "api"),
     ("cli", "progress", "__main__"),

@@ -1,4 +1,4 @@
-"""How likely a model finds given texts: one pass over a padded batch, only the positions that count scored.
+"""How likely a model finds given texts: what they share is read once, the rest in one padded batch.
 
 Letters: B batch, T tokens, M width of the model, V vocabulary, N scored tokens.
 """
@@ -15,34 +15,50 @@ from torch import Tensor
 
 from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError
+from headway.generate.prefix import Prefix, common
 from headway.generate.protocol import Decoder, S, Source, device_of
 
 SCORES_AT_ONCE = 1 << 24
 """Scores (N · V) that are in memory at one time."""
+SHARED = 8
+"""Tokens that rows must have in common to be read once for all: a pass of its own takes as long as several tokens."""
 
 
 @torch.no_grad()
 def score(
-    model: Decoder[S], rows: Sequence[Sequence[int]], prompts: Sequence[int], *, source: Source | None = None
+    model: Decoder[S],
+    rows: Sequence[Sequence[int]],
+    prompts: Sequence[int],
+    *,
+    source: Source | None = None,
+    prefix: Prefix | None = None,
 ) -> list[Tensor]:
     """Log-probabilities of each row's tokens after its first `prompts` ones, in float32 on the CPU.
 
-    Rows are padded on the right: what comes after a token cannot change it, so no mask is needed.
+    Rows are padded on the right: what comes after a token cannot change it, so no mask is needed. A `prefix` of the
+    model spares reading what these rows share with those it read before.
     """
     _check(model, rows, prompts, source)
     if not rows:
         return []
     device, longest = device_of(model), max(len(row) for row in rows)
     ids = torch.tensor([list(row) + [0] * (longest - len(row)) for row in rows], device=device)
-    if source is None:
-        state = model.start(batch=len(rows), capacity=longest)
+    shared = min(longest - 1, *(common(rows[0], row) for row in rows)) if source is None else 0
+    begin = 0
+    if shared >= SHARED and (prefix is not None or len(rows) > 1):
+        begin = min(shared, min(prompts) - 1)  # nothing is asked of the tokens before
+        prefix = prefix or Prefix(model)
+        before = prefix.read(rows[0][:shared], shared - begin, longest)
+        hidden = model.extend(prefix.rows(len(rows)), ids[:, shared:])
+        hidden = torch.cat([before.expand(len(rows), -1, -1), hidden], 1)
+    elif source is None:
+        hidden = model.extend(model.start(batch=len(rows), capacity=longest), ids)  # B T M
     else:
-        state = model.start(source.inputs, keep=source.keep, capacity=longest)
-    hidden = model.extend(state, ids)  # B T M
-    place = torch.arange(1, longest, device=device)
+        hidden = model.extend(model.start(source.inputs, keep=source.keep, capacity=longest), ids)
+    place = torch.arange(begin + 1, longest, device=device)
     lengths = torch.tensor([[len(row), prompt] for row, prompt in zip(rows, prompts, strict=True)], device=device)
     counts = (place < lengths[:, :1]) & (place >= lengths[:, 1:])  # B T-1
-    found = _log_probabilities(model, hidden[:, :-1][counts], ids[:, 1:][counts])
+    found = _log_probabilities(model, hidden[:, :-1][counts], ids[:, begin + 1 :][counts])
     return list(found.cpu().split([len(row) - prompt for row, prompt in zip(rows, prompts, strict=True)]))
 
 
@@ -109,31 +125,43 @@ By = Literal["log_probability", "per_token", "per_byte"]
 
 
 def rank_choices(
-    model: Decoder[S], tokenizer: Tokenizer, context: str, choices: Sequence[str], *, by: By = "log_probability"
+    model: Decoder[S],
+    tokenizer: Tokenizer,
+    context: str,
+    choices: Sequence[str],
+    *,
+    by: By = "log_probability",
+    prefix: Prefix | None = None,
 ) -> list[Ranked]:
     """Continuations of a context, likeliest first. A longer text has a lower sum: hence the two means.
 
     All are scored from the last token they have in common with the context: where text is joined, tokens may be too.
+    What they have in common is read once, and with a `prefix` not even that where the last context began alike.
     """
     texts = [context, *(context + choice for choice in choices)]
     before, *rows = (encoded.ids for encoded in tokenizer.encode_batch(texts, special=False))
-    shared = min((_common(before, row) for row in rows), default=0)
-    if shared == 0:
-        special = model.config.special
-        start = special.bos if special.bos is not None else special.eos
-        if not isinstance(start, int):
-            raise DataError("D001", "without a context there is nothing before the first token", "give a context")
-        rows, shared = [[start, *row] for row in rows], 1
+    shared = min((common(before, row) for row in rows), default=0)
+    if begin := _beginning(model, tokenizer, bare=shared == 0):
+        rows, shared = [[*begin, *row] for row in rows], shared + len(begin)
     for choice, row in zip(choices, rows, strict=True):
         if len(row) == shared:
             raise DataError("D001", f"the choice {choice[:40]!r} adds no token to the context")
+    found = score(model, rows, [shared] * len(rows), prefix=prefix)
     ranked = [
-        Ranked(i, choice, float(found.sum()), len(found), len(choice.encode()))
-        for i, (choice, found) in enumerate(zip(choices, score(model, rows, [shared] * len(rows)), strict=True))
+        Ranked(i, choice, float(values.sum()), len(values), len(choice.encode()))
+        for i, (choice, values) in enumerate(zip(choices, found, strict=True))
     ]
     return sorted(ranked, key=lambda r: -float(getattr(r, by)))
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+def _beginning(model: Decoder[S], tokenizer: Tokenizer, *, bare: bool) -> list[int]:
+    """The token that texts begin with: where the tokenizer puts it, and where a `bare` text has no other before it."""
+    special = model.config.special
+    if special.bos is not None and tokenizer.encode("").ids[:1] == [special.bos]:
+        return [special.bos]
+    if not bare:
+        return []
+    start = special.bos if special.bos is not None else special.eos
+    if not isinstance(start, int):
+        raise DataError("D001", "without a context there is nothing before the first token", "give a context")
+    return [start]

@@ -100,6 +100,12 @@ class Cache:
         """Count the step just written."""
         self.length = self.span
 
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` slots; what comes next is written over the others."""
+        if not 0 <= length <= self.length:
+            raise DataError("D001", f"{length} slots cannot be kept of {self.length} in use")
+        self.length = self.span = length
+
     def reorder(self, rows: Tensor) -> Cache:
         """The cache whose row i is this one's row rows[i]: beams move, requests come and go."""
         return Cache(

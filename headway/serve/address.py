@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from headway.errors import ConfigError, NotFoundError
@@ -30,6 +32,27 @@ def read_keys(given: Sequence[str], file: Path | None, environment: Mapping[str,
     if not all(key.isascii() and key.isprintable() and key.strip() and " " not in key for key in keys):
         raise ConfigError("C003", "a key is one word of visible ASCII characters")
     return keys
+
+
+class Keys:
+    """Bearer keys. Only digests are kept, and comparing takes as long for a wrong key as for a right one."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self.digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self.digests)
+
+    def fit(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether there is one Authorization header, with one of the keys. Without keys everybody may come in."""
+        if not self.digests:
+            return True
+        given = [value for name, value in headers if name == b"authorization"]
+        scheme, _, key = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        digest, found = hashlib.sha256(key.strip()).digest(), False
+        for known in self.digests:
+            found |= hmac.compare_digest(digest, known)
+        return found and scheme.lower() == b"bearer"
 
 
 def open_address(host: str, port: int, keys: Sequence[str]) -> socket.socket:

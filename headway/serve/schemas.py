@@ -1,7 +1,7 @@
-"""Requests and answers as OpenAI's API has them, with `top_k` and `min_p` added.
+"""Requests and answers as OpenAI's API has them, with `top_k`, `min_p` and `repetition_penalty` added.
 
-Types are strict: "1" is no number. A field that nobody knows is ignored, as OpenAI does; one that would change the
-answer and is not supported here (UNSUPPORTED) is refused.
+Types are strict: "1" is no number. A field that nobody knows is refused, as it may be a slip of the pen; so is one that
+would change the answer and is not supported here (UNSUPPORTED). What changes no answer (IGNORED) may be there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headway.errors import nearest
 from headway.serve.problems import Problem, unsupported
 
 UNSUPPORTED = {
@@ -25,6 +26,11 @@ UNSUPPORTED = {
     "tools": "this server calls no tools",
 }
 """Field → why it is refused, unless it is null, empty or zero."""
+IGNORED = (
+    *("function_call", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"),
+    *("safety_identifier", "service_tier", "store", "tool_choice", "user"),
+)
+"""For OpenAI's accounts and caches, or about tools, without which they mean nothing."""
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Token = Annotated[int, Field(ge=0, lt=2**32)]
@@ -46,8 +52,13 @@ class StreamOptions(Asked):
     include_usage: bool | None = False
 
 
+class JsonSchema(Asked):
+    rules: Annotated[dict[str, Any], Field(alias="schema")]
+
+
 class ResponseFormat(Asked):
     type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
 
 
 class WritingRequest(Asked):
@@ -65,6 +76,7 @@ class WritingRequest(Asked):
     seed: Seed | None = None
     presence_penalty: Penalty | None = 0.0
     frequency_penalty: Penalty | None = 0.0
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = 1.0
     response_format: ResponseFormat | None = None
 
     @property
@@ -81,6 +93,7 @@ class Message(Asked):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Several[Part] | None = None
     name: Annotated[str, Field(pattern=r"^[^\s<|\\/>]{1,64}$")] | None = None
+    tool_calls: Annotated[list[Any], Field(max_length=0)] | None = None
 
 
 class ChatRequest(WritingRequest):
@@ -108,6 +121,8 @@ class EmbeddingRequest(Asked):
 class RunRequest(Asked):
     model: str
     input: str | Several[str]
+    task: str | None = None
+    """What to do with it; by default, the first thing that the model can do."""
 
 
 R = TypeVar("R", bound=Asked)
@@ -118,6 +133,8 @@ def read(schema: type[R], body: Mapping[str, Any]) -> R:
     for name, why in UNSUPPORTED.items():
         if body.get(name) and name not in schema.model_fields and not (name == "best_of" and body[name] == 1):
             raise unsupported(name, why)
+    for name in body.keys() - {*schema.model_fields, *UNSUPPORTED, *IGNORED}:
+        raise Problem(400, f"unknown field {name[:40]!r}{nearest(name[:40], schema.model_fields)}", "C014", name[:40])
     try:
         return schema.model_validate(body)
     except ValidationError as error:
@@ -143,3 +160,139 @@ def _place(location: Sequence[str | int], body: Any, *, missing: bool) -> list[s
             parts.append(str(part))
             here = here[part] if inside else None
     return parts
+
+
+# --- answers, for the description of the API at /openapi.json; the answers themselves are plain dicts
+
+Finish = Literal["stop", "length"]
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int = 0
+    total_tokens: int
+
+
+class Alternative(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(Alternative):
+    top_logprobs: list[Alternative]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[TokenLogprob]
+
+
+class ChatAnswer(BaseModel):
+    role: Literal["assistant"]
+    content: str
+
+
+class ChatChoice(BaseModel):
+    index: int
+    message: ChatAnswer
+    logprobs: ChatLogprobs | None
+    finish_reason: Finish
+
+
+class ChatCompletion(BaseModel):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class TextLogprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class TextChoice(BaseModel):
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: Finish
+
+
+class Completion(BaseModel):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: Usage
+
+
+class Embedding(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingList(BaseModel):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class RunResult(BaseModel):
+    """One for each input; what else it holds is the task's own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    index: int
+
+
+class RunList(BaseModel):
+    object: Literal["list"]
+    task: str
+    data: list[RunResult]
+    model: str
+    usage: Usage
+
+
+class ModelCard(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    can: list[str]
+    context: int | None
+
+
+class ModelList(BaseModel):
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Health(BaseModel):
+    status: Literal["ok", "stopping", "failed"]
+
+
+class Error(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(BaseModel):
+    error: Error
+
+
+def described(result: type[BaseModel], *problems: int, stream: bool = False) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route. What the gate may answer comes with every route."""
+    found: dict[int | str, dict[str, Any]] = {200: {"model": result}}
+    if stream:
+        found[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    every = (400, 401, 403, 408, 413, 415, 429, 431, 500, 503)
+    return found | {status: {"model": ErrorBody} for status in (*every, *problems)}

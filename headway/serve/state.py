@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from headway.serve.address import Keys
 from headway.serve.limits import Limits
-from headway.serve.metrics import Metrics
 from headway.serve.problems import Problem, problem_of
+from headway.serve.telemetry import Log, Metrics
 
 T = TypeVar("T")
-Log = Callable[[Mapping[str, Any]], None]
 
 
 class Running(Protocol):
@@ -27,27 +25,6 @@ class Running(Protocol):
 
     def cancel(self) -> None:
         """End it: nobody waits any more. To be called once it is over, too."""
-
-
-class Keys:
-    """Bearer keys. Only digests are kept, and comparing takes as long for a wrong key as for a right one."""
-
-    def __init__(self, keys: Iterable[str] = ()) -> None:
-        self.digests = [hashlib.sha256(key.encode()).digest() for key in keys]
-
-    def __bool__(self) -> bool:
-        return bool(self.digests)
-
-    def fit(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether there is one Authorization header, with one of the keys. Without keys everybody may come in."""
-        if not self.digests:
-            return True
-        given = [value for name, value in headers if name == b"authorization"]
-        scheme, _, key = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        digest, found = hashlib.sha256(key.strip()).digest(), False
-        for known in self.digests:
-            found |= hmac.compare_digest(digest, known)
-        return found and scheme.lower() == b"bearer"
 
 
 @dataclass(eq=False)

@@ -15,6 +15,12 @@ class Batch:
 
     tensors: tuple[Tensor | None, ...]
     count: int
+    read: int | None = None
+    """Real tokens, where not every one of them is a prediction that counts."""
+
+    @property
+    def tokens(self) -> int:
+        return self.count if self.read is None else self.read
 
     def to(self, device: torch.device) -> tuple[Tensor | None, ...]:
         """The tensors there; copied beside the computation where they are pinned."""

@@ -4,74 +4,142 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headway.config import ModelConfig, SpecialTokens
 from headway.data.batches import FixedPlan, Plan, TokenPlan
 from headway.data.corpus import Ids, Tokens, Windows, evaluation_windows
 from headway.data.order import Index, mix
 from headway.data.packing import PackedRows, PaddedRows
+from headway.data.records import BadRows
 from headway.data.store import TokenStore
+from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
+from headway.generate.decode import Sampling, generate
 from headway.model.model import Model
-from headway.recipe import DataConfig
+from headway.recipe import DataConfig, Recipe
+from headway.shapes import decoder_config
+from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
 from headway.tasks.loss import IGNORE, token_loss
+from headway.tasks.text import hold_out, own_tokenizer, read_texts, tokens
 
 EVAL_TOKENS = 1 << 14
 """Tokens that are evaluated at a time."""
 
 
-@dataclass(frozen=True)
-class LanguageModelling:
-    """What the trainer needs to know of the task: batches, their loss, and how good the model is."""
+SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 160
 
-    data: DataConfig
-    seed: int
+
+@dataclass(frozen=True)
+class LanguageModelling(Task):
+    """Text of one kind or another, token by token."""
+
+    recipe: Recipe
+    tokenizer: Tokenizer
     train: TokenStore
     valid: TokenStore
-    batch_tokens: int = 0
-    """Tokens in a batch of sequences of like length; 0 takes a fixed number of sequences."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """Where the text came from."""
+
+    @classmethod
+    def prepare(cls, setting: Setting) -> LanguageModelling:
+        """Read, cut off what is held out, and tokenize; each of these once, and kept."""
+        data, bad = setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
+        train = read_texts(data.train, data, bad)
+        train, valid = (train, read_texts(data.valid, data)) if data.valid else hold_out(train)
+        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, train))
+        first, second = setting.in_turn(lambda: [tokens(texts, tokenizer) for texts in (train, valid)])
+        about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
+        return cls(setting.recipe, tokenizer, first, second, about)
+
+    @property
+    def data(self) -> DataConfig:
+        return self.recipe.data
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {
+            **self.about,
+            "documents": len(self.train.starts) - 1,
+            "tokens": len(self.train.ids),
+            "bytes": self.train.byte_count,
+            "vocab": self.tokenizer.vocab_size,
+            "samples": len(self.rows),
+            "valid_tokens": len(self.valid.ids),
+            "valid_bytes": self.valid.byte_count,
+        }
+
+    def config(self, base: ModelConfig | None) -> ModelConfig:
+        return writer_config(self.recipe, self.tokenizer, base)
 
     @cached_property
     def rows(self) -> Windows | PackedRows | PaddedRows:
         """The samples of an epoch."""
-        data, store = self.data, self.train
+        data, store, seed = self.data, self.train, self.recipe.seed
         if data.rows == "stream":
-            return Windows(store.ids, data.length, self.seed)
+            return Windows(store.ids, data.length, seed)
         if data.rows == "pack":
-            return PackedRows(store.ids, store.starts, data.length, self.seed)
-        return PaddedRows(store.ids, store.starts, data.length, self.seed, shuffle=not self.batch_tokens)
+            return PackedRows(store.ids, store.starts, data.length, seed)
+        return PaddedRows(store.ids, store.starts, data.length, seed, shuffle=not self.recipe.train.batch_tokens)
 
     def plan(self, batch: int) -> Plan:
-        """Which samples a step takes."""
-        if not self.batch_tokens:
-            return FixedPlan(len(self.rows), batch)
-        if not isinstance(self.rows, PaddedRows):
-            raise ConfigError("C004", f'train.batch_tokens needs data.rows = "pad", not "{self.data.rows}"')
-        return TokenPlan(self.rows.lengths, self.batch_tokens, self.seed)
+        return plan_rows(self.recipe, self.rows, batch)
 
     def batch(self, samples: Index) -> Batch:
-        """The samples with these numbers."""
         inputs, targets, marks = self.rows.read(samples)
         if self.data.noise:
-            inputs = with_noise(inputs, samples, self.train.ids, self.data.noise, self.seed)
-        return _batch(inputs, targets, marks)
+            inputs = with_noise(inputs, samples, self.train.ids, self.data.noise, self.recipe.seed)
+        return row_batch(inputs, targets, marks)
 
     @staticmethod
     def loss(model: Model, inputs: Tensor, targets: Tensor, marks: Tensor | None) -> Tensor:
-        """Sum over the predictions that count."""
         total, _ = token_loss(model.lm, model(inputs, keep=marks).hidden, targets)
         return total
 
-    @torch.no_grad()
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        """How well the model knows the validation text."""
         return evaluate(model, self.valid, self.data, world)
+
+    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
+        if not self.data.test:
+            return None
+        store = tokens(read_texts(self.data.test, self.data), self.tokenizer)
+        result = evaluate(model, store, self.data, world)
+        return {"test": result.pop("valid"), **result}
+
+    def sample(self, model: Model) -> str:
+        """A continuation of the validation text's first words, the same draw each time."""
+        prompt = [int(i) for i in self.valid.ids[:SAMPLE_PROMPT]]
+        return self.tokenizer.decode(list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=0))))
+
+
+def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
+    """A model that writes text: a decoder of the recipe's shape, or the one it starts from."""
+    length, what = recipe.data.length, recipe.model.from_
+    if base is None:
+        special = SpecialTokens(pad=tokenizer.special.get("pad"), eos=tokenizer.special.get("eos"))
+        return replace(decoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
+    if base.kind != "decoder" or base.lm is None:
+        raise ConfigError("C004", f"task {recipe.task} trains decoders, model.from = {what} is an {base.kind}")
+    if base.max_length is not None and length > base.max_length:
+        raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+    return base
+
+
+def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: int) -> Plan:
+    """A fixed number of rows a step, or as many of like length as have train.batch_tokens tokens."""
+    tokens = recipe.train.batch_tokens
+    if not tokens:
+        return FixedPlan(len(rows), batch)
+    if not isinstance(rows, PaddedRows):
+        raise ConfigError("C004", f'train.batch_tokens needs data.rows = "pad", not "{recipe.data.rows}"')
+    return TokenPlan(rows.lengths, tokens, recipe.seed)
 
 
 @torch.no_grad()
@@ -96,7 +164,7 @@ def _evaluation(store: TokenStore, data: DataConfig, world: Sharing) -> Iterator
         mine = slice(world.rank, None, world.size)
         if len(inputs) <= world.rank:  # too few rows: this process reads one that counts for nothing
             mine, targets = slice(0, 1), np.full_like(targets, IGNORE)
-        yield _batch(inputs[mine], targets[mine], None if marks is None else marks[mine])
+        yield row_batch(inputs[mine], targets[mine], None if marks is None else marks[mine])
 
 
 def evaluation_rows(store: TokenStore, data: DataConfig, size: int) -> Iterator[tuple[Ids, Ids, Ids | None]]:
@@ -111,7 +179,8 @@ def evaluation_rows(store: TokenStore, data: DataConfig, size: int) -> Iterator[
         yield rows.read(np.arange(at, min(at + size, len(rows))))
 
 
-def _batch(inputs: Ids, targets: Ids, marks: Ids | None) -> Batch:
+def row_batch(inputs: Ids, targets: Ids, marks: Ids | None) -> Batch:
+    """Arrays as tensors, and how many targets count."""
     arrays = (inputs, targets, marks)
     tensors = tuple(None if a is None else torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
     return Batch(tensors, int((targets != IGNORE).sum()))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from headway.config import ModelConfig, SpecialTokens
+from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, read_tokenizer
 from headway.model.lowrank import add_adapters
 from headway.model.model import Model
-from headway.recipe import Recipe, ShapeConfig, decoder_config
+from headway.recipe import Recipe, ShapeConfig
+from headway.tasks.base import Task
 
 
 def base_tokenizer(recipe: Recipe) -> Tokenizer | None:
@@ -25,17 +25,11 @@ def base_tokenizer(recipe: Recipe) -> Tokenizer | None:
     return read_tokenizer(resolve(recipe.model.from_))
 
 
-def build_model(recipe: Recipe, tokenizer: Tokenizer, device: torch.device) -> Model:
+def build_model(recipe: Recipe, task: Task, device: torch.device) -> Model:
     """With the weights that are to be trained marked as such."""
     if recipe.model.lora and not recipe.model.from_:
         raise ConfigError("C004", f"model.lora = {recipe.model.lora} adapts a trained model: model.from says which")
-    if recipe.model.from_:
-        model = _loaded(recipe)
-    else:
-        config = decoder_config(recipe.model, tokenizer.vocab_size, recipe.data.length)
-        special = SpecialTokens(pad=tokenizer.special.get("pad"), eos=tokenizer.special.get("eos"))
-        model = Model(replace(config, special=special))
-    model = model.to(device)
+    model = (_adopted(recipe, task) if recipe.model.from_ else Model(task.config(None))).to(device)
     _choose_weights(model, recipe.model)
     if recipe.train.checkpointing:
         recompute_blocks(model)
@@ -51,14 +45,17 @@ def empty_model(config: ModelConfig, shape: ShapeConfig) -> Model:
     return model
 
 
-def _loaded(recipe: Recipe) -> Model:
-    what, length = recipe.model.from_, recipe.data.length
+def _adopted(recipe: Recipe, task: Task) -> Model:
+    """The model of model.from, with the heads that the task wants: those it has, others from the seed."""
     # What trains is kept in float32: steps are smaller than the gaps between half-precision numbers.
-    model = load_model(resolve(what), None if recipe.model.lora else torch.float32)
-    if model.config.kind != "decoder" or model.config.lm is None:
-        raise ConfigError("C004", f"task lm trains decoders, model.from = {what} is an {model.config.kind}")
-    if model.config.max_length is not None and length > model.config.max_length:
-        raise ConfigError("C004", f"data.length = {length}, but {what} reads {model.config.max_length} tokens at most")
+    base = load_model(resolve(recipe.model.from_), None if recipe.model.lora else torch.float32)
+    config = task.config(base.config)
+    if config == base.config:
+        return base.train()
+    model, have = Model(config), base.state_dict()
+    state = model.state_dict()
+    state |= {name: have[name] for name, tensor in state.items() if name in have and have[name].shape == tensor.shape}
+    model.load_state_dict(state)
     return model
 
 
@@ -68,10 +65,12 @@ def _choose_weights(model: Model, shape: ShapeConfig) -> None:
             raise ConfigError("C003", f"model.lora_targets = {list(shape.lora_targets)}: the model has none of these")
         return
     if shape.freeze:
-        blocks = model.decoder.blocks
+        first = model.config.encoder is not None
+        front, stack = (model.source, model.encoder) if first else (model.target, model.decoder)
+        blocks = stack.blocks
         if shape.freeze > len(blocks):
             raise ConfigError("C003", f"model.freeze = {shape.freeze}, but the model has {len(blocks)} blocks")
-        model.target.requires_grad_(False)
+        front.requires_grad_(False)
         for block in list(blocks)[: shape.freeze]:
             block.requires_grad_(False)
 

@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import Any
 
 from headway.data.batches import Plan, split
 from headway.data.loader import Loader
-from headway.data.order import Index
 from headway.model.model import Model
 from headway.recipe import TrainConfig
-from headway.tasks.batch import Batch, Sharing
+from headway.tasks.base import Task
+from headway.tasks.batch import Batch
 from headway.train.average import Copies
 from headway.train.compute import Compute
 from headway.train.distributed import World, share_again
@@ -33,18 +31,6 @@ Report = Callable[..., None]
 
 MOST_SKIPS = 10
 """Steps in a row that may be left out before the run counts as diverged."""
-
-
-class Task(Protocol):
-    """What the loop knows of a task."""
-
-    def batch(self, samples: Index) -> Batch: ...
-    @property
-    def loss(self) -> Callable[..., Tensor]:
-        """Of the model and a batch's tensors: the sum over the predictions that count."""
-        ...
-
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]: ...
 
 
 @dataclass
@@ -121,7 +107,11 @@ class Loop:
         factor = lr_factor(config, now.step, self.share) * now.scale
         self.optimizer.set_rate(self.peaks, factor)
         parts = self._next()
-        count, stopping = world.sum(sum(batch.count * used for batch, used in parts), self.asked)
+        count, tokens, stopping = world.sum(
+            sum(batch.count * used for batch, used in parts),
+            sum(batch.tokens * used for batch, used in parts),
+            self.asked,
+        )
         self.stop_signal = self.stop_signal or self.asked or (signal.SIGTERM if stopping else 0)
         loss, norm = self.compute.gradients(parts, count)
         (loss,) = world.sum(loss)
@@ -131,7 +121,7 @@ class Loop:
             self.compute.update()
             now.skipped = 0
         now.step += 1
-        now.tokens += int(count)
+        now.tokens += int(tokens)
         if self.mean is not None and not wrong:
             self.mean.approach(config.ema, now.step)
         return {"loss": loss / count, "grad_norm": norm, "lr": self.peaks[0] * factor}
@@ -188,13 +178,14 @@ class Loop:
                 result = self.task.evaluate(self.model, self.world)
             share_again(self.model)
             report("eval", step=now.step, **result)
-            if now.best is not None and result["valid"] >= now.best:
+            goal, sign = result[self.task.goal], -1 if self.task.rising else 1
+            if now.best is not None and sign * goal >= sign * now.best:
                 now.stale += 1
                 return
-            now.best, now.stale = result["valid"], 0
+            now.best, now.stale = goal, 0
             if self.best is not None:
                 self.best.take()
-                report("best", step=now.step, valid=now.best)
+                report("best", step=now.step, **{self.task.goal: goal})
 
     def finish(self) -> None:
         """The weights that are the result of the run."""

@@ -12,11 +12,7 @@ from typing import Any
 
 import torch
 
-from headway.data.records import BadRows
-from headway.data.store import TokenStore
-from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError, DivergedError, NotFoundError
-from headway.generate.decode import Sampling, generate
 from headway.hub.adapter import write_adapter
 from headway.hub.convert import tie
 from headway.hub.folder import write_model_files
@@ -24,8 +20,8 @@ from headway.hub.weights import writing
 from headway.model.model import Model
 from headway.recipe import Recipe, batch_size
 from headway.settings import build, read_toml, to_dict, to_toml
-from headway.tasks.lm import LanguageModelling, evaluate
-from headway.tasks.text import hold_out, own_tokenizer, read_texts, tokens
+from headway.tasks import make_task
+from headway.tasks.base import Setting, Task
 from headway.train.build import base_tokenizer, build_model, empty_model
 from headway.train.checkpoint import RunLock, load, save, snapshot_copy
 from headway.train.cost import flops_per_token, peak_memory, utilisation
@@ -36,7 +32,6 @@ from headway.train.optim import make_optimizer
 from headway.train.state import collect, restore
 from headway.version import __version__
 
-SAMPLE_TOKENS = 160
 MOST_REWINDS = 5
 
 
@@ -46,11 +41,8 @@ class Run:
 
     folder: Path
     recipe: Recipe
-    tokenizer: Tokenizer
-    task: LanguageModelling
+    task: Task
     loop: Loop
-    facts: dict[str, Any]
-    """What is known of the data."""
 
     @property
     def model(self) -> Model:
@@ -127,37 +119,17 @@ def rewind(run: Run, skipped: Callable[[Path, str], None]) -> bool:
 
 
 def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
-    data, settings = recipe.data, recipe.train
-    bad = BadRows(data.bad_rows)
-    train = read_texts(data.train, data, bad)
-    train, valid = (train, read_texts(data.valid, data)) if data.valid else hold_out(train)
-    tokenizer = base_tokenizer(recipe)
-    if tokenizer is None:
-        tokenizer = world.in_turn(lambda: own_tokenizer(folder / "run" / "tokenizer", data, train))
-    stores: list[TokenStore] = world.in_turn(lambda: [tokens(texts, tokenizer) for texts in (train, valid)])
-    task = LanguageModelling(data, recipe.seed, stores[0], stores[1], settings.batch_tokens)
+    settings = recipe.train
+    task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
     torch.manual_seed(recipe.seed)
-    model = build_model(recipe, tokenizer, world.device)
+    model = build_model(recipe, task, world.device)
     shard(model, world)
     torch.manual_seed(recipe.seed + world.rank)  # each process draws other numbers for its own samples
     if world.size > 1 and settings.optimizer == "muon":
         raise ConfigError("C004", "train.optimizer = muon needs whole matrices: it works in one process only")
     optimizer = make_optimizer(model, settings, model.config.output_stack.d_model)
-    loop = Loop(model, task, optimizer, settings, task.plan(batch_size(recipe)), world, data.workers)
-    facts = {
-        "train": data.train,
-        "valid": data.valid,
-        "documents": len(task.train.starts) - 1,
-        "tokens": len(task.train.ids),
-        "bytes": task.train.byte_count,
-        "vocab": tokenizer.vocab_size,
-        "samples": len(task.rows),
-        "valid_tokens": len(task.valid.ids),
-        "valid_bytes": task.valid.byte_count,
-        "fingerprint": train.key,
-        "bad_rows": bad.count,
-    }
-    return Run(folder, recipe, tokenizer, task, loop, facts)
+    loop = Loop(model, task, optimizer, settings, task.plan(batch_size(recipe)), world, recipe.data.workers)
+    return Run(folder, recipe, task, loop)
 
 
 def train(run: Run, report: Report) -> Run:
@@ -208,7 +180,7 @@ def _train(run: Run, tell: Report) -> None:
         torch=torch.__version__,
         python=platform.python_version(),
     )
-    tell("data", **run.facts)
+    tell("data", **run.task.facts)
 
     def keep() -> None:
         tensors, counters = collect(loop)
@@ -249,20 +221,19 @@ def _with_rewinds(run: Run, tell: Report, keep: Callable[[], None]) -> None:
 
 
 def _finish(run: Run, tell: Report) -> None:
-    """The folder that anyone can open, and the score on the test text."""
-    loop, shape, data = run.loop, run.recipe.model, run.recipe.data
+    """The folder that anyone can open, and the score on the test data."""
+    loop, shape, tokenizer = run.loop, run.recipe.model, run.task.tokenizer
     loop.finish()
-    if data.test:
-        store = tokens(read_texts(data.test, data), run.tokenizer)
-        with loop.compute.precision():
-            result = evaluate(run.model, store, data, loop.world)
-        tell("test", step=loop.progress.step, test=result.pop("valid"), **result)
+    with loop.compute.precision():
+        result = run.task.test(run.model, loop.world)
+    if result is not None:
+        tell("test", step=loop.progress.step, **result)
     model = whole_model(run)
     if loop.world.first and shape.lora:
         write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
-        run.tokenizer.save(run.folder)
+        tokenizer.save(run.folder)
     elif loop.world.first:
-        write_model_files(model, run.folder, run.tokenizer)
+        write_model_files(model, run.folder, tokenizer)
     loop.world.wait()
 
 
@@ -278,11 +249,10 @@ def whole_model(run: Run) -> Model:
     return model
 
 
-def sample_text(run: Run, seed: int = 0) -> str:
-    """A short continuation of the validation text's first words, the same draw each time."""
+def sample_text(run: Run) -> str:
+    """What the model makes of a held-out example."""
     was_training = run.model.training
     model = whole_model(run).eval()
-    prompt = [int(i) for i in run.task.valid.ids[:16]]
-    new = list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=seed))) if run.loop.world.first else []
+    text = run.task.sample(model) if run.loop.world.first else ""
     run.model.train(was_training)
-    return run.tokenizer.decode(new)
+    return text

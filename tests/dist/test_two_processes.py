@@ -19,7 +19,9 @@ import torch
 
 from headway.data.store import TokenStore
 from headway.model.model import Model
-from headway.recipe import DataConfig, ShapeConfig, TrainConfig, decoder_config, load_recipe
+from headway.data.vocabulary import train_tokenizer
+from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
+from headway.shapes import decoder_config
 from headway.tasks.lm import LanguageModelling
 from headway.train.checkpoint import load
 from headway.train.distributed import World, join, leave, torchrun_line
@@ -27,6 +29,8 @@ from headway.train.log import read_log
 from headway.train.loop import Loop
 from headway.train.optim import make_optimizer
 from headway.train.run import Run, resume, start, train
+
+TOKENIZER = train_tokenizer("bytes", [])
 
 pytestmark = pytest.mark.dist
 
@@ -116,7 +120,7 @@ def test_the_stream_is_that_of_one_process(workers: int) -> None:
     for size in (1, 2, 3, 4):
         seen[size] = [[] for _ in range(30)]
         for rank in range(size):
-            task = LanguageModelling(DataConfig(length=16), 1, store, store)
+            task = LanguageModelling(Recipe(seed=1, data=DataConfig(length=16)), TOKENIZER, store, store)
             model = Model(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16))
             world = World(rank, size, torch.device("cpu"))
             loop = Loop(model, task, make_optimizer(model, config, 16), config, task.plan(10), world, workers)

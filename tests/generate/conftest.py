@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from headway.config import SpecialTokens
 from headway.model.model import Model
-from headway.recipe import ShapeConfig, decoder_config
+from headway.recipe import ShapeConfig
+from headway.shapes import decoder_config
 
 
 def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int = 2, seed: int = 0) -> Model:

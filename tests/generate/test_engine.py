@@ -23,7 +23,8 @@ from headway.generate.engine import Closed, Engine, Event, QueueFull, Request, T
 from headway.generate.sampling import Sampling
 from headway.model.cache import KeyValues
 from headway.model.model import Model
-from headway.recipe import ShapeConfig, decoder_config
+from headway.recipe import ShapeConfig
+from headway.shapes import decoder_config
 from tests.generate.conftest import tiny_model
 
 TOKENIZER = train_tokenizer("bytes", [])

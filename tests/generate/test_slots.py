@@ -14,7 +14,8 @@ from headway.errors import DataError
 from headway.generate.slots import SlotCache, common
 from headway.model.masks import Layout, self_view
 from headway.model.model import Model
-from headway.recipe import ShapeConfig, decoder_config
+from headway.recipe import ShapeConfig
+from headway.shapes import decoder_config
 
 VOCAB, CAPACITY = 4, 14
 

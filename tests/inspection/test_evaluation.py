@@ -13,7 +13,8 @@ from headway.data.store import TokenStore
 from headway.errors import NotFoundError
 from headway.inspection.evaluation import Losses, better, measure, score, text_of
 from headway.model.model import Model
-from headway.recipe import DataConfig, ShapeConfig, decoder_config
+from headway.recipe import DataConfig, ShapeConfig
+from headway.shapes import decoder_config
 from headway.tasks.lm import evaluate
 from headway.train.distributed import World
 

@@ -16,11 +16,14 @@ from headway.data.tokenizer import Tokenizer
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model
-from headway.recipe import DataConfig, ShapeConfig, decoder_config
+from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.shapes import decoder_config
 from headway.tasks.lm import LanguageModelling, evaluate, with_noise
 from headway.tasks.loss import IGNORE
 from headway.tasks.text import Texts, hold_out, tokens
 from headway.train.distributed import World
+
+TOKENIZER = train_tokenizer("bytes", [])
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -39,7 +42,7 @@ def model(length: int = 16) -> Model:
 def test_documents_are_blind_to_each_other(rows: str) -> None:
     """Packed or padded, the loss is that of each document read alone."""
     documents, lm = store([3, 9, 16, 7, 5, 2, 11]), model()
-    task = LanguageModelling(DataConfig(length=16, rows=rows), 1, documents, documents)  # type: ignore[arg-type]
+    task = LanguageModelling(Recipe(seed=1, data=DataConfig(length=16, rows=rows)), TOKENIZER, documents, documents)  # type: ignore[arg-type]
     batch = task.batch(np.arange(len(task.rows)))
     together = task.loss(lm, *batch.tensors)  # type: ignore[arg-type]
     apart = torch.zeros(())
@@ -52,7 +55,12 @@ def test_documents_are_blind_to_each_other(rows: str) -> None:
 
 def test_batches_by_tokens_read_every_document_once() -> None:
     documents = store([3, 9, 16, 7, 5, 2, 11, 12, 13])
-    task = LanguageModelling(DataConfig(length=16, rows="pad"), 1, documents, documents, batch_tokens=32)
+    task = LanguageModelling(
+        Recipe(seed=1, data=DataConfig(length=16, rows="pad"), train=TrainConfig(steps=1, batch_tokens=32)),
+        TOKENIZER,
+        documents,
+        documents,
+    )
     plan = task.plan(1)
     seen: list[int] = []
     for step in range(int(plan.steps_per_epoch)):
@@ -62,7 +70,12 @@ def test_batches_by_tokens_read_every_document_once() -> None:
         seen += sorted(int(row.sum()) for row in marks)
     assert sorted(seen) == sorted([3, 9, 16, 7, 5, 2, 11, 12, 13])
     with pytest.raises(ConfigError, match=r"train\.batch_tokens needs data\.rows"):
-        LanguageModelling(DataConfig(length=8), 1, documents, documents, batch_tokens=32).plan(1)
+        LanguageModelling(
+            Recipe(seed=1, data=DataConfig(length=8), train=TrainConfig(steps=1, batch_tokens=32)),
+            TOKENIZER,
+            documents,
+            documents,
+        ).plan(1)
 
 
 @given(st.integers(2, 80), st.integers(1, 12), st.data())
@@ -131,7 +144,9 @@ def test_noise_follows_from_the_sample(first: int, share: float) -> None:
 def test_noise_is_in_the_inputs_alone() -> None:
     text = store([400])
     plain, noisy = (
-        LanguageModelling(DataConfig(length=16, noise=share), 1, text, text).batch(np.arange(8)).tensors
+        LanguageModelling(Recipe(seed=1, data=DataConfig(length=16, noise=share)), TOKENIZER, text, text)
+        .batch(np.arange(8))
+        .tensors
         for share in (0.0, 0.3)
     )
     assert plain[0] is not None and noisy[0] is not None and plain[1] is not None and noisy[1] is not None

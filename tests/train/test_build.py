@@ -14,7 +14,8 @@ from headway.hub.folder import load_model
 from headway.model.lowrank import LowRank, add_adapters, merge_adapters
 from headway.model.model import Model
 from headway.presets import gpt2
-from headway.recipe import ShapeConfig, decoder_config, load_recipe
+from headway.recipe import ShapeConfig, load_recipe
+from headway.shapes import decoder_config
 from headway.train.build import recompute_blocks
 from headway.train.run import Run, resume, start, train
 
@@ -54,7 +55,7 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
 def test_all_of_a_model_goes_on(place: Path, base: Path) -> None:
     run = make(place, f"model.from={base}")
     assert changed(weights(base), dict(run.model.named_parameters())) == set()
-    assert run.tokenizer.backend.to_str() == load(base).reader().backend.to_str()
+    assert run.task.tokenizer.backend.to_str() == load(base).reader().backend.to_str()
     after = weights(train(run, quiet).folder)
     assert changed(weights(base), after) == set(after)
 

@@ -7,13 +7,17 @@ import pytest
 import torch
 
 from headway.data.store import TokenStore
+from headway.data.vocabulary import train_tokenizer
 from headway.model.model import Model
-from headway.recipe import DataConfig, ShapeConfig, TrainConfig, decoder_config
+from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.shapes import decoder_config
 from headway.tasks.lm import LanguageModelling
 from headway.train.distributed import World
 from headway.train.loop import Loop
 from headway.train.optim import make_optimizer
 from headway.train.state import collect, restore
+
+TOKENIZER = train_tokenizer("bytes", [])
 
 
 def make(optimizer: str, records: bool, accumulate: int = 1) -> Loop:
@@ -22,7 +26,7 @@ def make(optimizer: str, records: bool, accumulate: int = 1) -> Loop:
     ids = np.random.default_rng(0).integers(0, 30, 5000)
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     config = TrainConfig(steps=40, batch=8, lr=1e-2, warmup=5, accumulate=accumulate, optimizer=optimizer)  # type: ignore[arg-type]
-    task = LanguageModelling(DataConfig(length=32), 1, store, store)
+    task = LanguageModelling(Recipe(seed=1, data=DataConfig(length=32)), TOKENIZER, store, store)
     world = World(0, 1, torch.device("cuda"))
     loop = Loop(model, task, make_optimizer(model, config, 64), config, task.plan(8), world, 0)
     loop.compute.records = records

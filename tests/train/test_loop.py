@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from headway.data.store import TokenStore
+from headway.data.vocabulary import train_tokenizer
 from headway.errors import DamagedError, DivergedError
 from headway.model.model import Model
-from headway.recipe import DataConfig, ShapeConfig, TrainConfig, decoder_config
+from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.shapes import decoder_config
 from headway.tasks.batch import Batch
 from headway.tasks.lm import LanguageModelling
 from headway.tasks.loss import IGNORE
@@ -28,6 +30,7 @@ from headway.train.state import collect, restore
 CONFIG = TrainConfig(steps=40, batch=4, lr=1e-2, warmup=5)
 
 
+TOKENIZER = train_tokenizer("bytes", [])
 ALONE = World(0, 1, torch.device("cpu"))
 
 
@@ -50,7 +53,7 @@ def make(
     model = Model(decoder_config(shape, 30, 8)).to(dtype)
     ids = np.random.default_rng(0).integers(0, 30, 200)
     stores = [TokenStore(part, np.array([0, len(part)]), len(part), None) for part in (ids, ids[:50])]
-    task = Ragged(DataConfig(length=8), 1, *stores)
+    task = Ragged(Recipe(seed=1, data=DataConfig(length=8)), TOKENIZER, *stores)
     return Loop(model, task, make_optimizer(model, config, 16), config, task.plan(config.batch), ALONE, workers)
 
 
@@ -240,7 +243,11 @@ def test_patience_ends_a_run_and_keeps_the_best() -> None:
         kept.append({n: p.detach().clone() for n, p in model.named_parameters()})
         return {"valid": next(scores)}
 
-    object.__setattr__(loop, "task", SimpleNamespace(batch=loop.task.batch, loss=loop.task.loss, evaluate=evaluate))
+    object.__setattr__(
+        loop,
+        "task",
+        SimpleNamespace(batch=loop.task.batch, loss=loop.task.loss, evaluate=evaluate, goal="valid", rising=False),
+    )
     events(loop)
     assert loop.progress.step == 10 and loop.progress.best == 2.0
     loop.finish()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from headway.model.model import Model
-from headway.recipe import ShapeConfig, TrainConfig, decoder_config
+from headway.recipe import ShapeConfig, TrainConfig
+from headway.shapes import decoder_config
 from headway.train.muon import Muon
 from headway.train.optim import make_optimizer
 

@@ -1,12 +1,48 @@
-"""What Prometheus reads at /metrics. Meanings are those of vLLM's metrics of like names."""
+"""What a server tells those who run it: a line per request, and the numbers that Prometheus reads at /metrics.
+
+Neither headers nor bodies are ever in a log. Meanings of the numbers are those of vLLM's of like names.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from headway.jsonfile import show
+
+Log = Callable[[Mapping[str, Any]], None]
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+def quiet(facts: Mapping[str, Any]) -> None:
+    """Only what went wrong on our side."""
+    if "reason" in facts:
+        lines(facts)
+
+
+def lines(facts: Mapping[str, Any]) -> None:
+    """`12:00:01 POST /v1/completions 200 0.123s id=… new_tokens=16`, and the reason of an error of ours below."""
+    known = ("method", "path", "status", "seconds", "reason")
+    rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in known)
+    path = show(str(facts["path"]))  # it comes from the client
+    line = (
+        f"{time.strftime('%H:%M:%S')} {show(facts['method'])} {path} {facts['status']} {facts['seconds']:.3f}s {rest}"
+    )
+    if reason := facts.get("reason"):
+        line += f"\n{reason.rstrip()}"
+    print(line, file=sys.stderr, flush=True)
+
+
+def json_lines(facts: Mapping[str, Any]) -> None:
+    print(json.dumps({"time": round(time.time(), 3), **facts}), file=sys.stderr, flush=True)
+
+
+KINDS: dict[str, Log] = {"lines": lines, "json": json_lines, "quiet": quiet}
 
 
 class Metrics:

@@ -1,0 +1,84 @@
+"""What a task is to the trainer: data to batches, batches to a loss, a model to figures; and what it is made from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from torch import Tensor
+
+from headway.config import ModelConfig
+from headway.data.batches import Plan
+from headway.data.order import Index
+from headway.data.tokenizer import Tokenizer
+from headway.model.model import Model
+from headway.recipe import Recipe
+from headway.tasks.batch import Batch, Sharing
+
+T = TypeVar("T")
+
+
+def at_once(make: Callable[[], T]) -> T:
+    """Where one process works alone, nothing has to wait."""
+    return make()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a task is made from."""
+
+    recipe: Recipe
+    folder: Path
+    """Where a run keeps what it has made of the data: a tokenizer, above all."""
+    base: Tokenizer | None = None
+    """The tokenizer of model.from."""
+    in_turn: Callable[[Callable[[], Any]], Any] = at_once
+    """Calls a function in one process first: what that one leaves in a cache, the others find there."""
+
+
+class Task(ABC):
+    """Samples are numbered over all epochs; the order is the task's own, from the recipe's seed."""
+
+    tokenizer: Tokenizer
+    """Saved with the model."""
+    goal: ClassVar[str] = "valid"
+    """Which figure of `evaluate` tells the best model."""
+    rising: ClassVar[bool] = False
+    """Whether more of it is better."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What is known of the data, for the log; `samples`, `tokens` and `valid_tokens` are there in any case."""
+
+    @abstractmethod
+    def config(self, base: ModelConfig | None) -> ModelConfig:
+        """The model to train: by the recipe's shape, or the one that model.from has, with the heads of this task."""
+
+    @abstractmethod
+    def plan(self, batch: int) -> Plan:
+        """Which samples a step takes."""
+
+    @abstractmethod
+    def batch(self, samples: Index) -> Batch:
+        """The samples with these numbers; from any thread."""
+
+    @property
+    @abstractmethod
+    def loss(self) -> Callable[..., Tensor]:
+        """Of the model and a batch's tensors: the sum over the predictions that count. Compiled, so without state."""
+
+    @abstractmethod
+    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
+        """Figures on the validation data, `valid` (a loss) among them; the same in every process."""
+
+    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
+        """The same on the test data, with `test` for `valid`; None without them."""
+        return None
+
+    @abstractmethod
+    def sample(self, model: Model) -> str:
+        """What the model makes of a held-out example, for a person to look at while it trains."""
