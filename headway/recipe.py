@@ -10,6 +10,7 @@ from typing import Any, Literal
 from headway.config import Activation
 from headway.errors import ConfigError, NotFoundError, nearest
 from headway.settings import build, merge, parse_overrides, read_toml, to_dict
+from headway.tasksettings import AnswerConfig, ClassifyConfig, EmbedConfig, MaskConfig, TagConfig
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -27,6 +28,10 @@ class DataConfig:
     """The same; scored once, when the run is done."""
     text: str = ""
     """Column that holds the text; empty guesses."""
+    pair: str = ""
+    """Column that holds a second text, for tasks that read two; empty guesses."""
+    label: str = ""
+    """Column that holds what is to be predicted; empty guesses."""
     bad_rows: Literal["stop", "skip"] = "stop"
     """What to do with a row that cannot be used."""
     tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
@@ -150,7 +155,7 @@ class TrainConfig:
 class Recipe:
     """All of a run."""
 
-    task: Literal["lm", "chat"] = "lm"
+    task: Literal["lm", "chat", "mlm", "classify", "tag", "answer", "embed"] = "lm"
     seed: int = 1337
     out: str = "runs"
     gpus: int = 1
@@ -158,6 +163,11 @@ class Recipe:
     data: DataConfig = field(default_factory=DataConfig)
     model: ShapeConfig = field(default_factory=ShapeConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
+    mlm: MaskConfig = field(default_factory=MaskConfig)
+    classify: ClassifyConfig = field(default_factory=ClassifyConfig)
+    tag: TagConfig = field(default_factory=TagConfig)
+    answer: AnswerConfig = field(default_factory=AnswerConfig)
+    embed: EmbedConfig = field(default_factory=EmbedConfig)
 
 
 def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:

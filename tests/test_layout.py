@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
     ("errors",),
-    ("config", "settings", "presets", "recipe", "shapes", "jsonfile", "version"),
+    ("config", "settings", "presets", "recipe", "shapes", "tasksettings", "jsonfile", "version"),
     ("data",),
     ("model", "baselines"),
     ("hub", "generate"),

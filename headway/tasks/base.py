@@ -14,9 +14,11 @@ from headway.config import ModelConfig
 from headway.data.batches import Plan
 from headway.data.order import Index
 from headway.data.tokenizer import Tokenizer
+from headway.errors import DataError
 from headway.model.model import Model
 from headway.recipe import Recipe
 from headway.tasks.batch import Batch, Sharing
+from headway.tasks.figures import Evaluation
 
 T = TypeVar("T")
 
@@ -82,3 +84,8 @@ class Task(ABC):
     @abstractmethod
     def sample(self, model: Model) -> str:
         """What the model makes of a held-out example, for a person to look at while it trains."""
+
+    @classmethod
+    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+        """How good a finished model is on data of the user's, in full; `recipe` says how they are read."""
+        raise DataError("D001", f"a model for {recipe.task} is not evaluated on a file of its own")

@@ -1,0 +1,72 @@
+"""What each task adds to a recipe, in a section of its own name. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headway.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskConfig:
+    """Masked words (Devlin et al. 2019), section `mlm`."""
+
+    share: float = 0.15
+    """Of the tokens, those to be predicted."""
+    mask: float = 0.8
+    """Of these, replaced by the mask token …"""
+    random: float = 0.1
+    """… and by any token; the rest stays as it is."""
+    words: bool = False
+    """Whole words are chosen, not pieces."""
+    pairs: bool = False
+    """Two sentences a sample, half of them neighbours, and the model says which: next-sentence prediction."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError("C003", f"mlm.share = {self.share} should be between 0 and 1")
+        if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
+            raise ConfigError("C004", f"mlm.mask = {self.mask} and mlm.random = {self.random} are shares of a whole")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyConfig:
+    """One label, several, or a number for a text or a pair of texts, section `classify`."""
+
+    kind: Literal["auto", "single", "multi", "regression"] = "auto"
+    """auto goes by the label column: a list is several, a number with a fraction is a number, the rest is one."""
+    weights: Literal["none", "balanced"] = "none"
+    """balanced: a class counts in inverse proportion to its share of the examples."""
+    pool: Literal["first", "mean"] = "mean"
+    """What stands for a text: the vector of its first token, or the mean of all."""
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagConfig:
+    """A label for every word, section `tag`."""
+
+    scheme: Literal["auto", "bio", "iobes"] = "auto"
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerConfig:
+    """The span of a context that answers a question, section `answer`."""
+
+    stride: int = 128
+    """Tokens by which the windows of a long context overlap."""
+    longest: int = 30
+    """Tokens of an answer."""
+    threshold: float = 0.0
+    """How much better no answer must score than the best span to be given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedConfig:
+    """One vector a text, section `embed`."""
+
+    pool: Literal["first", "mean"] = "mean"
+    temperature: float = 0.05
+    """Divides the cosines of a batch before they are compared."""
