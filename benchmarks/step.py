@@ -1,10 +1,10 @@
 """Training step on a GPU (forward, backward, clipping, fused AdamW; bf16), headway against transformers.
 
-python benchmarks/step.py [--only gpt2,gpt2x2,bert,vit] [--rounds 5] [--repeats 10]
+python benchmarks/step.py [--only gpt2,gpt2x2,bert,bertall,vit] [--rounds 5] [--repeats 10]
 
 Both sides see the same work: the same shapes, no dropout, no padding, and for BERT 15 % of the tokens masked.
 "compiled" is torch.compile; "recorded", headway's default, replays the compiled step as CUDA graphs.
-headway sends only the masked positions through the output layer, as its mlm task does.
+headway sends only the masked positions through the output layer, as its mlm task does; "bertall" sends all.
 MFU: 6 · weights + 12 · layers · width · length operations a token, against 989 TFLOP/s.
 """
 
@@ -31,6 +31,7 @@ from headway.presets import preset
 from headway.recipe import TrainConfig
 from headway.tasks.batch import Batch
 from headway.tasks.loss import token_loss
+from headway.tasks.mlm import MaskedWords
 from headway.train.compute import Compute
 from headway.train.distributed import World
 from headway.train.optim import make_optimizer
@@ -99,27 +100,42 @@ class Gpt2Large(Gpt2):
 
 
 class Bert(Work):
+    """15 % of the tokens of each row are to be predicted, by the loss of headway's own task."""
+
     name, preset, length = "bert-base mlm 64x512", "bert-base", 512
     tokens = 64 * 512
 
     def __init__(self) -> None:
         super().__init__()
         self.ids = torch.randint(0, 30522, (64, 512), device="cuda")
-        masked = torch.rand(64 * 512, device="cuda").topk(int(0.15 * self.tokens)).indices.sort().values
-        self.answers = self.ids.flatten()[masked]
-        self.labels = torch.full_like(self.ids, -100)
-        self.labels.view(-1)[masked] = self.answers
-        self.batch, self.predictions = (self.ids, masked, self.answers), len(masked)
+        places = torch.rand(64, 512, device="cuda").topk(round(0.15 * 512)).indices.sort().values
+        answers = self.ids.gather(1, places)
+        self.labels = torch.full_like(self.ids, -100).scatter(1, places, answers)
+        self.batch, self.predictions = (self.ids, places, answers), places.numel()
 
     def ours(self, model: Model, *batch: Tensor) -> Tensor:
-        ids, masked, answers = batch
-        return token_loss(model.lm, model(ids).hidden.flatten(0, 1)[masked], answers)[0]
+        ids, places, answers = batch
+        return MaskedWords.loss(model, ids, None, None, places, answers, None)
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.BertConfig(
             attn_implementation="sdpa", hidden_dropout_prob=0, attention_probs_dropout_prob=0
         )
         return transformers.BertForMaskedLM(config), {"input_ids": self.ids, "labels": self.labels}
+
+
+class BertAll(Bert):
+    """The same predictions, but all positions go through the output layer, as in transformers."""
+
+    name = "bert-base mlm 64x512, all positions"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch = (self.ids, self.labels)
+
+    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+        ids, labels = batch
+        return token_loss(model.lm, model(ids).hidden, labels)[0]
 
 
 class Vit(Work):
@@ -228,7 +244,7 @@ def main() -> None:
     transformers.utils.logging.set_verbosity_error()
     emit(**machine(), transformers=transformers.__version__)
     for name in args.only.split(","):
-        measure({"gpt2": Gpt2, "gpt2x2": Gpt2Large, "bert": Bert, "vit": Vit}[name](), args)
+        measure({"gpt2": Gpt2, "gpt2x2": Gpt2Large, "bert": Bert, "bertall": BertAll, "vit": Vit}[name](), args)
         clean()
 
 

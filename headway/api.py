@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.config import ModelConfig
+from headway.data.records import BadRows
 from headway.data.template import Message, chosen_template, special_strings
 from headway.data.tokenizer import Encoded, Tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.generate.beam import Beam, beam_search
 from headway.generate.decode import Sampling, decode
+from headway.generate.grammar import Mask, Patterns
+from headway.generate.prefix import Prefix
+from headway.generate.protocol import Decoder
 from headway.generate.score import score
+from headway.generate.speculative import Speculation
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
 from headway.hub.resize import resize_images
+from headway.inspection.choices import Accuracy, ChoicesConfig, measure_choices
 from headway.inspection.history import resolve_run
 from headway.inspection.maps import attention_maps
 from headway.inspection.selfcheck import Row, selfcheck
@@ -83,15 +91,47 @@ class Bundle:
     def _prompt(self, text: str) -> list[int]:
         return self._writer().encode(text, special=False).ids or [self.config.special.bos or 0]
 
+    @cached_property
+    def held(self) -> Prefix:
+        """The model with the keys and values of what it read last, so that a conversation is not read again."""
+        return Prefix(self.model)
+
     def stream(
-        self, prompt: str, tokens: int = 200, sampling: Sampling | None = None, trace: list[Choice] | None = None
+        self,
+        prompt: str,
+        tokens: int = 200,
+        sampling: Sampling | None = None,
+        trace: list[Choice] | None = None,
+        *,
+        by: Decoder[Any] | None = None,
+        mask: Mask | None = None,
     ) -> Iterator[str]:
-        """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest."""
+        """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest.
+
+        `by` reads in the model's place: what is `held`, or a `speculation`. The text fits `mask`, from `pattern`.
+        """
         sampling = replace(sampling or Sampling(), max_tokens=tokens)
-        tokenizer = self._writer()
-        for piece in decode(self.model, [self._prompt(prompt)], sampling, tokenizer=tokenizer, trace=trace):
+        tokenizer, ids = self._writer(), self._prompt(prompt)
+        for piece in decode(by or self.model, [ids], sampling, tokenizer=tokenizer, mask=mask, trace=trace):
             if piece.text:
                 yield piece.text
+
+    def speculation(self, draft: Bundle, sampling: Sampling, ahead: int = 4) -> Speculation:
+        """What writes the same text with a smaller model's guesses; one for each text, and it counts them."""
+        if self._writer().backend.get_vocab() != draft._writer().backend.get_vocab():
+            message = f"{draft.name} cannot guess for {self.name}: their tokenizers differ"
+            raise DataError("D001", message, "a draft is a smaller model of the same family")
+        return Speculation(self.held, draft.held, sampling, ahead)
+
+    @cached_property
+    def _patterns(self) -> Patterns:
+        eos = self.config.special.eos
+        stop = () if eos is None else (eos,) if isinstance(eos, int) else eos
+        return Patterns(self._writer(), self.model.lm.vocab, stop)
+
+    def pattern(self, regex: str = "", schema: Mapping[str, Any] | None = None) -> Mask:
+        """What holds one new text to a regular expression, or to JSON by a schema."""
+        return self._patterns.regular(regex) if schema is None else self._patterns.schema(schema)
 
     def beams(self, prompt: str, beam: Beam, trace: list[Growth] | None = None) -> list[tuple[str, float]]:
         """The best continuations of a prompt that a beam search finds, with their scores."""
@@ -99,8 +139,20 @@ class Bundle:
         found = beam_search(self.model, beam, [self._prompt(prompt)], trace=trace)[0]
         return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
 
-    def reply(self, messages: Sequence[Message], tokens: int = 400, sampling: Sampling | None = None) -> Iterator[str]:
-        """The next turn of a conversation, piece by piece, through the model's own chat template."""
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tokens: int = 400,
+        sampling: Sampling | None = None,
+        trace: list[Choice] | None = None,
+        *,
+        by: Decoder[Any] | None = None,
+        mask: Mask | None = None,
+    ) -> Iterator[str]:
+        """The next turn of a conversation, piece by piece, through the model's own chat template.
+
+        What the last turn read is held: only what is new is read.
+        """
         tokenizer = self._writer()
         template = chosen_template(tokenizer.config.get("chat_template"))
         if template is None:
@@ -108,7 +160,7 @@ class Bundle:
                 "D008", f"{self.name} has no chat template", "headway run without --chat goes on from a text"
             )
         text = template.render(messages, tokens=special_strings(tokenizer), add_generation_prompt=True)
-        return self.stream(text, tokens, sampling)
+        return self.stream(text, tokens, sampling, trace, by=by or self.held, mask=mask)
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """How likely the model finds each text, its first token given where it has no beginning of its own."""
@@ -118,6 +170,10 @@ class Bundle:
             raise DataError("D001", f"{short[0]!r} has no token to predict")
         found = score(self.model, rows, [1] * len(rows))
         return [Scored(text, float(row.sum()), len(row)) for text, row in zip(texts, found, strict=True)]
+
+    def choices(self, config: ChoicesConfig, bad: BadRows | None = None) -> Accuracy:
+        """How many questions of a file the model answers, by which of the choices it finds the likeliest."""
+        return measure_choices(self.model, self._writer(), config, bad or BadRows(setting="bad_rows"))
 
     def attention(
         self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None

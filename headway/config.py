@@ -261,6 +261,8 @@ class ClassifyHeadConfig:
     """A dense layer and this activation before the output layer."""
     bias: bool = True
     dropout: float = 0.0
+    several: bool = False
+    """Labels do not exclude each other: each has a yes or no of its own."""
 
     def __post_init__(self) -> None:
         _between("labels", self.labels, 0, MAX_VOCAB)
@@ -332,6 +334,8 @@ class ModelConfig:
     init: InitConfig = field(default_factory=InitConfig)
     family: str = "headway"
     """Layout of the files: a `transformers` model_type, or headway's own."""
+    quantization: Literal["none", "int8"] = "none"
+    """int8: large matrices in whole numbers of one byte. Nothing trains then, and `transformers` cannot read it."""
 
     def __post_init__(self) -> None:
         if not (self.encoder or self.decoder):

@@ -37,6 +37,8 @@ class DataConfig:
     tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
     vocab: int = 0
     """Size of a trained vocabulary; 0 is all there is for bytes, chars and words, and 4096 for the others."""
+    lower: bool = False
+    """A tokenizer that is trained makes text lower case first."""
     length: int = 128
     """Tokens in a training sequence."""
     rows: Literal["stream", "pack", "pad"] = "stream"
@@ -111,6 +113,12 @@ class TrainConfig:
     """Share of the peak left at the end."""
     weight_decay: float = 0.1
     betas: tuple[float, ...] = (0.9, 0.99)
+    layer_decay: float = 1.0
+    """Share of the learning rate that each block leaves to the one below; heads have all of it, embeddings the least
+    (Clark et al. 2020)."""
+    unfreeze: int = 0
+    """Steps until the next block begins to learn, the top one first, heads from the start, embeddings last (Howard &
+    Ruder 2018); 0: all learn at once."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 leaves it alone."""
     ema: float = 0.0
@@ -147,6 +155,10 @@ class TrainConfig:
             raise ConfigError(
                 "C004", f"train.batch = {self.batch} is not divided by train.accumulate = {self.accumulate}"
             )
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError("C003", f"train.layer_decay = {self.layer_decay} should be above 0 and at most 1")
+        if self.unfreeze < 0:
+            raise ConfigError("C003", f"train.unfreeze = {self.unfreeze} should be at least 0")
         if not 0 <= self.ema < 1:
             raise ConfigError("C003", f"train.ema = {self.ema} should be at least 0 and less than 1")
 

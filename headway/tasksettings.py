@@ -47,7 +47,11 @@ class ClassifyConfig:
 class TagConfig:
     """A label for every word, section `tag`."""
 
-    scheme: Literal["auto", "bio", "iobes"] = "auto"
+    scheme: Literal["auto", "bio", "iobes", "plain"] = "auto"
+    """Of the labels that are learned; files may have any. plain labels stand for themselves, as parts of speech do;
+    auto is plain where no tag of the data has a mark such as B- before it, and else bio."""
+    decode: Literal["legal", "argmax"] = "legal"
+    """legal: of all rows of labels that the scheme allows, the likeliest; argmax: word by word."""
     dropout: float = 0.1
 
 
@@ -56,11 +60,20 @@ class AnswerConfig:
     """The span of a context that answers a question, section `answer`."""
 
     stride: int = 128
-    """Tokens by which the windows of a long context overlap."""
+    """Tokens by which the windows of a long context overlap; half a window at most."""
     longest: int = 30
     """Tokens of an answer."""
+    best: int = 20
+    """Answers that are kept of each question, to be compared with each other."""
+    none: Literal["auto", "yes", "no"] = "auto"
+    """Whether saying that there is no answer is allowed; auto: where the questions have some that have none."""
     threshold: float = 0.0
     """How much better no answer must score than the best span to be given."""
+
+    def __post_init__(self) -> None:
+        if self.stride < 0 or min(self.longest, self.best) < 1:
+            asked = f"answer.stride = {self.stride}, longest = {self.longest}, best = {self.best}"
+            raise ConfigError("C003", f"{asked}: the first should be at least 0, the others at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,3 +83,9 @@ class EmbedConfig:
     pool: Literal["first", "mean"] = "mean"
     temperature: float = 0.05
     """Divides the cosines of a batch before they are compared."""
+    symmetric: bool = True
+    """Each of a pair has to find the other, not only the first the second."""
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ConfigError("C003", f"embed.temperature = {self.temperature} should be above 0")

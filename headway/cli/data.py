@@ -6,14 +6,21 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli.app import Json, Quiet, app, examples, talker
+from headway.cli.screen import colours
+from headway.cli.tokens import visible
+from headway.errors import UsageError
 
 if TYPE_CHECKING:
     from headway.data.survey import Survey
+
+SHOWN, SHOWN_TOKENS = 3, 400
+"""Conversations that are shown, and of each so many tokens at most; --json has all of them."""
+DIM, BRIGHT, PLAIN = "\x1b[2m", "\x1b[1;32m", "\x1b[0m"
 
 File = Annotated[
     str,
@@ -28,6 +35,7 @@ File = Annotated[
         "headway data reviews.csv",
         "headway data train.jsonl.gz valid.jsonl.gz --column text",
         'headway data "corpus/*.txt" --tokenizer runs/tiny-0001',
+        "headway data chats.jsonl --chat smollm2",
         "headway data org/name:train --json",
         "headway data reviews.csv --bad",
     )
@@ -37,6 +45,9 @@ def data(
     valid: Annotated[str, typer.Argument(help="data to evaluate on: how much of it is in FILE?", metavar="VALID")] = "",
     column: Annotated[str, typer.Option(help="the column that holds the text", metavar="NAME")] = "",
     tokenizer: Annotated[Path | None, typer.Option(help="count its tokens too", metavar="FOLDER")] = None,
+    chat: Annotated[
+        str, typer.Option(help="conversations as this model's tokens, answers marked", metavar="MODEL")
+    ] = "",
     bad: Annotated[bool, typer.Option("--bad", help="list every bad line, and nothing else")] = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -44,9 +55,16 @@ def data(
     """Look at a dataset: rows, columns, lengths, labels, duplicates, bad lines with file and line."""
     say = talker(quiet)
     say("reading …", end="\r")
+    keep = sys.maxsize if bad else 20
+    if chat:
+        others = {"VALID": valid, "--column": column, "--tokenizer": tokenizer}
+        if wrong := [name for name, given in others.items() if given]:
+            raise UsageError("U001", f"{wrong[0]} does not go with --chat", "leave one of them out")
+        _show_chats(file, chat, keep, bad=bad, json_=json_)
+        say(f"next: {_next_chat(file, chat)}")
+        return
     from headway.data.survey import survey
 
-    keep = sys.maxsize if bad else 20
     found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
     if json_:
         print(json.dumps(found.as_dict()))
@@ -68,3 +86,89 @@ def _next(found: Survey) -> str:
     if found.bad:
         words.append("data.bad_rows=skip")
     return shlex.join(words)
+
+
+def _next_chat(file: str, model: str) -> str:
+    return shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={model}"])
+
+
+def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:
+    """Conversations as a model would read them, and which of the tokens it would learn to write."""
+    from headway.data.conversations import encode_conversations, read_conversations
+    from headway.data.records import BadRows
+    from headway.data.template import with_template
+    from headway.inspection.tokens import open_tokenizer
+
+    tokenizer, template = with_template(open_tokenizer(model))
+    flaws = BadRows("skip", keep)
+    chats = encode_conversations(read_conversations(file, flaws), tokenizer, template, flaws)
+    if json_:
+        print(json.dumps({**_facts(chats, flaws), "examples": [_tokens(chats, n, tokenizer) for n in _first(chats)]}))
+        return
+    if bad:
+        print("\n".join(flaws.first))
+        return
+    print("\n".join(_lines(chats, flaws)))
+    for number in _first(chats):
+        print("\n" + painted(_tokens(chats, number, tokenizer), colour=colours()))
+
+
+def _first(chats: Any) -> range:
+    return range(min(SHOWN, len(chats)))
+
+
+def _facts(chats: Any, flaws: Any) -> dict[str, Any]:
+    lengths = [int(b - a) for a, b in zip(chats.starts[:-1], chats.starts[1:], strict=True)]
+    counted = int(chats.answer.sum())
+    return {
+        "conversations": len(chats),
+        "messages": sum(map(len, chats.messages)),
+        "tokens": len(chats.ids),
+        "answer_tokens": counted,
+        "share": round(counted / max(1, len(chats.ids)), 4),
+        "longest": max(lengths, default=0),
+        "median": sorted(lengths)[len(lengths) // 2] if lengths else 0,
+        "ninety_percent": sorted(lengths)[min(len(lengths) - 1, len(lengths) * 9 // 10)] if lengths else 0,
+        "bad_rows": flaws.count,
+        "bad": flaws.first,
+    }
+
+
+def _lines(chats: Any, flaws: Any) -> list[str]:
+    facts = _facts(chats, flaws)
+    lines = [
+        f"{facts['conversations']:,} conversations, {facts['messages']:,} messages, {facts['tokens']:,} tokens",
+        f"{facts['answer_tokens']:,} tokens of answers, {facts['share']:.1%} of all: these count in the loss",
+        f"half have {facts['median']:,} tokens or fewer, nine in ten {facts['ninety_percent']:,}, "
+        f"the longest {facts['longest']:,}",
+    ]
+    if flaws.count:
+        lines.append(f"{flaws.count:,} bad rows, the first: {flaws.first[0]}")
+    return lines
+
+
+def _tokens(chats: Any, number: int, tokenizer: Any) -> list[dict[str, Any]]:
+    here = slice(int(chats.starts[number]), int(chats.starts[number + 1]))
+    ids = [int(i) for i in chats.ids[here]]
+    named = zip(ids, tokenizer.pieces(ids), chats.answer[here], strict=True)
+    return [{"id": i, "text": _text(tokenizer, i, piece), "answer": bool(counts)} for i, piece, counts in named]
+
+
+def _text(tokenizer: Any, token: int, piece: str) -> str:
+    """What a token stands for; as the vocabulary spells it where that is no whole character, or loses its space."""
+    text = str(tokenizer.decode([token], skip_special=False))
+    return piece if "\ufffd" in text or not text or piece.startswith("\u2581") else text
+
+
+def painted(tokens: list[dict[str, Any]], *, colour: bool) -> str:
+    """Tokens between bars, those that count bright or, without colours, in ⟦…⟧; a new line where the text has one."""
+    from itertools import groupby
+
+    around = {True: (BRIGHT, PLAIN), False: (DIM, PLAIN)} if colour else {True: ("⟦", "⟧"), False: ("", "")}
+    text = ""
+    for counts, some in groupby(tokens[:SHOWN_TOKENS], key=lambda token: token["answer"]):
+        begin, end = around[counts]
+        labels = [visible(token["text"]) + "\n" * token["text"].endswith("\n") for token in some]
+        text += begin + "│".join(labels).replace("\n│", "\n") + end
+    left = len(tokens) - SHOWN_TOKENS
+    return text + (f" … {left:,} more" if left > 0 else "")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from headway.cli.app import Device, Dtype, Json, Model, Quiet, app, console, examples, load_bundle, talker
 from headway.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings:
+    """What `export` may change on the way."""
+
+    quant: Literal["none", "int8"] = "none"
 
 
 @app.command(
@@ -99,21 +107,42 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
 
 @app.command(
     epilog=examples(
-        "headway export org/name OUT", "headway export ./model OUT --dtype bfloat16", "headway export gpt2-tiny OUT"
+        "headway export org/name OUT",
+        "headway export ./model OUT --dtype bfloat16",
+        "headway export smollm2 OUT quant=int8",
     )
 )
 def export(
     model: Model,
     out: Annotated[Path, typer.Argument(help="a new folder", metavar="OUT")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(help="quant=int8: a quarter of the size, for headway alone", metavar="KEY=VALUE"),
+    ] = None,
     dtype: Dtype = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Write a model as a folder that the rest of the ecosystem opens."""
-    say = talker(quiet)
+    """Write a model as a folder that the rest of the ecosystem opens, or with quant=int8 a small one for headway."""
+    from headway.settings import build, parse_overrides
+
+    asked, say = build(ExportSettings, parse_overrides(settings or [])), talker(quiet)
     bundle = load_bundle(model, "cpu", dtype, quiet)
+    if asked.quant == "none":
+        folder = bundle.save(out)
+        print(folder)
+        say(f"{_facts(bundle)}. next: headway check {folder}")
+        return
+    from headway.inspection.quantization import card, quantize_and_compare
+    from headway.inspection.report import write_text
+
+    say("measuring, quantizing, measuring …", end="\r")
+    shrunk = quantize_and_compare(bundle.model, bundle.tokenizer)
     folder = bundle.save(out)
+    write_text(folder / "README.md", card(Path(model).name, shrunk))
     print(folder)
-    say(f"{_facts(bundle)}. next: headway check {folder}")
+    for line in shrunk.lines():
+        say(line)
+    say(f"transformers cannot read this folder, headway can. next: headway check {folder}")
 
 
 @app.command(epilog=examples("headway doctor", "headway doctor --json"))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Dtype, Json, Quiet, app, examples, load_bundle, talker
+from headway.cli.app import Device, Dtype, app, examples, load_bundle, talker
 from headway.errors import NotFoundError
 
-Served = Annotated[str, typer.Argument(help="a run (last, its name), a folder or a hub id", metavar="MODEL")]
+if TYPE_CHECKING:
+    from headway.serve.service import Service
+
+Served = Annotated[str, typer.Argument(help="a run (last, its name), a folder, a hub id or smollm2", metavar="MODEL")]
 Settings = Annotated[list[str] | None, typer.Argument(help="limits; see --print-limits", metavar="KEY=VALUE…")]
 KeyFile = Annotated[Path | None, typer.Option(help="a file with one key per line", metavar="FILE")]
 
@@ -21,6 +25,7 @@ KeyFile = Annotated[Path | None, typer.Option(help="a file with one key per line
 @app.command(
     epilog=examples(
         "headway serve last",
+        "headway serve smollm2",
         "headway serve ./model --port 9000 slots=16",
         "headway serve org/name --host 0.0.0.0 --key-file keys.txt",
         "headway serve --print-limits",
@@ -39,8 +44,8 @@ def serve(
     print_limits: Annotated[bool, typer.Option("--print-limits", help="show every limit, and end")] = False,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    json_: Json = False,
-    quiet: Quiet = False,
+    json_: Annotated[bool, typer.Option("--json", help="a line of JSON for each request")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say only what fails")] = False,
 ) -> None:
     """Serve a model to clients of OpenAI's API."""
     from headway.serve.limits import Limits
@@ -54,25 +59,62 @@ def serve(
         return
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         _need(package)
-    from headway.serve import address
+    from headway.serve.address import KEY, open_address, read_keys, url
 
-    keys = address.read_keys(key or [], key_file, os.environ)
+    keys = read_keys(key or [], key_file, os.environ)
     say = talker(quiet)
-    auth = "" if not keys else f"$(head -1 {shlex.quote(str(key_file))})" if key_file and not key else f"${address.KEY}"
-    with address.open_address(host, port, keys) as sock:
-        from headway.serve import log, run
+    auth = "" if not keys else f"$(head -1 {shlex.quote(str(key_file))})" if key_file and not key else f"${KEY}"
+    hint = f"  export {KEY}=…  # the key of --key, which is not shown here" if key else ""
+    with open_address(host, port, keys) as sock:
+        from headway.serve import server, telemetry
 
-        number = run.serve(
+        number = server.serve(
             load_bundle(model, device, dtype, quiet),
             sock,
             keys,
             limits,
-            log=log.KINDS["json" if json_ else "quiet" if quiet else "lines"],
+            log=telemetry.KINDS["json" if json_ else "quiet" if quiet else "lines"],
             name=name,
-            ready=lambda service: say("\n".join(run.greeting(service, sock, auth))),
+            ready=lambda service: say("\n".join(_greeting(service, url(sock), auth, hint))),
         )
-    say("stopped")
+    if number != signal.SIGINT:  # of an interrupt, `main` tells
+        say("stopped")
     raise typer.Exit(128 + number)
+
+
+SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}),
+    "complete": ("/v1/completions", {"prompt": "Hello", "max_tokens": 50}),
+    "embed": ("/v1/embeddings", {"input": "Hello"}),
+}
+"""What a model can do → a request for it, to be tried first; /v1/run has the rest."""
+CALLS = {
+    "chat": 'chat.completions.create(model="{}", messages=[{{"role": "user", "content": "Hello"}}])',
+    "complete": 'completions.create(model="{}", prompt="Hello")',
+    "embed": 'embeddings.create(model="{}", input="Hello")',
+}
+"""The same with OpenAI's client."""
+
+
+def _greeting(service: Service, url: str, auth: str = "", hint: str = "") -> list[str]:
+    """Where the server is, and how to ask it. `auth` is the key as a shell finds it, `hint` what it needs first."""
+    from headway.serve.address import KEY
+
+    first = service.can()[0]
+    path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", {"input": service.tasks.sample(first)})
+    data = json.dumps({"model": service.id, **body}).replace("'", "\\u0027")
+    key = f' -H "Authorization: Bearer {auth}"' if auth else ""
+    lines = [
+        f"{service.id} on {url}/v1 ({', '.join(service.can())})",
+        *([hint] if hint else []),
+        f"  curl {url}{path} -H 'Content-Type: application/json'{key} -d '{data}'",
+    ]
+    if first in CALLS:
+        secret = f'os.environ["{KEY}"]' if auth else '"none"'
+        lines.append(f"  python: {'import os; ' if auth else ''}from openai import OpenAI")
+        lines.append(f'    client = OpenAI(base_url="{url}/v1", api_key={secret})')
+        lines.append(f"    print(client.{CALLS[first].format(service.id)})")
+    return lines
 
 
 def _need(package: str) -> None:

@@ -42,6 +42,8 @@ class BadRows:
     policy: Literal["stop", "skip"] = "stop"
     keep: int = 20
     """How many are remembered."""
+    setting: str = "data.bad_rows"
+    """What the policy is called where it can be changed."""
     count: int = 0
     first: list[str] = field(default_factory=list)
     """`file:line: reason` of the first ones."""
@@ -51,7 +53,7 @@ class BadRows:
         where, reason = show(flaw.file), column + flaw.reason
         if self.policy == "stop":
             unit = "row" if file_format(flaw.file)[0] == "parquet" else "line"
-            hint = f"data.bad_rows=skip goes on without them; headway data {shlex.quote(where)} shows them"
+            hint = f"{self.setting}=skip goes on without them; headway data {shlex.quote(where)} shows them"
             if flaw.code == "D003":
                 hint = f"{recode()}\n  {hint}"
             raise DataError(flaw.code, f"{where} {unit} {flaw.line}{', ' if column else ': '}{reason}", hint)

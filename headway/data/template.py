@@ -20,8 +20,35 @@ SOURCE_LIMIT = 65_536
 """Bytes of a template."""
 GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 MARK = "put {% generation %} and {% endgeneration %} around answers in the template"
+TOGETHER = 64
+"""Conversations that are rendered in one exchange with the sandbox."""
 
 Message = dict[str, Any]
+EncodedChat = tuple[list[int], list[bool]]
+"""The ids of a conversation, and which of them the model is to write."""
+
+END_OF_TURN = "<|end|>"
+TURNS = ("<|system|>", "<|user|>", "<|assistant|>", END_OF_TURN)
+"""Special tokens of `MARKED`."""
+MARKED = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+    "<|assistant|>{% generation %}{{ message['content'] }}<|end|>{% endgeneration %}"
+    "{% elif message['role'] in ('system', 'user') %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% else %}{{ raise_exception('no role ' + message['role']) }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""The template of a model whose tokenizer was made for conversations."""
+PLAIN = (
+    "{% if bos_token is defined and bos_token != eos_token %}{{ bos_token }}{% endif %}"
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+    "Assistant:{% generation %}{{ ' ' + message['content'] | trim + eos_token }}{% endgeneration %}{{ '\n' }}"
+    "{% elif message['role'] in ('system', 'user') %}"
+    "{{ message['role'] | capitalize + ': ' + message['content'] | trim + '\n' }}"
+    "{% else %}{{ raise_exception('no role ' + message['role']) }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""The template of a model that had none: plain words, since new tokens would need new rows in its embeddings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,35 +131,82 @@ def _read_source(path: Path) -> str:
         raise unreadable(path, error) from error
 
 
+def with_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
+    """A tokenizer that has a chat template: its own, or PLAIN, which is then saved with it."""
+    if (own := chosen_template(tokenizer.config.get("chat_template"))) is not None:
+        return tokenizer, own
+    if "eos" not in tokenizer.special:
+        why = "the tokenizer has no chat template, and no token that ends a text: nothing could end an answer"
+        raise ConfigError("C004", why, "start from a model whose tokenizer has one, or train from scratch")
+    return Tokenizer(tokenizer.backend, {**tokenizer.config, "chat_template": PLAIN}), ChatTemplate(PLAIN)
+
+
 def encode_chat(
     tokenizer: Tokenizer,
     template: ChatTemplate,
     messages: Sequence[Message],
     *,
     tools: Sequence[Any] | None = None,
-) -> tuple[list[int], list[bool]]:
+) -> EncodedChat:
     """The ids of a conversation, and which of them the model is to write: answers with the token that ends a turn.
 
     Where the template has {% generation %} blocks, they say what is an answer. Otherwise an answer is what it adds
     to the conversation before it, which must then be the beginning of the whole.
     """
-    if not messages:
-        raise DataError("D007", "a conversation without messages")
-    asked = [_variables(messages, special_strings(tokenizer), tools, None)]
-    marked = GENERATION.search(template.source) is not None
-    answers = [] if marked else [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
-    for i in answers:
-        asked.append(asked[0] | {"messages": messages[:i], "add_generation_prompt": True})
-        asked.append(asked[0] | {"messages": messages[: i + 1]})
-    whole, *parts = template.render_all(asked)
-    text, spans = whole.text, list(whole.spans)
-    encoded = tokenizer.encode(text, special=False)
+    return _encoded(tokenizer, template, [messages], tools)[0]
+
+
+def encode_chats(
+    tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
+) -> list[EncodedChat | DataError]:
+    """The same for many, with few exchanges; an error in the place of each that cannot be used."""
+    groups = (conversations[at : at + TOGETHER] for at in range(0, len(conversations), TOGETHER))
+    return [found for group in groups for found in _each(tokenizer, template, group)]
+
+
+def _each(
+    tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
+) -> list[EncodedChat | DataError]:
+    """All at once; where that fails, either half, down to the one that is at fault."""
+    try:
+        return [*_encoded(tokenizer, template, conversations, None)]
+    except DataError as error:
+        if len(conversations) == 1:
+            return [error]
+    half = len(conversations) // 2
+    halves = conversations[:half], conversations[half:]
+    return [found for part in halves for found in _each(tokenizer, template, part)]
+
+
+def _encoded(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    conversations: Sequence[Sequence[Message]],
+    tools: Sequence[Any] | None,
+) -> list[EncodedChat]:
+    strings, marked = special_strings(tokenizer), GENERATION.search(template.source) is not None
+    asked: list[dict[str, Any]] = []
+    answers: list[list[int]] = []
+    for messages in conversations:
+        if not messages:
+            raise DataError("D007", "a conversation without messages")
+        whole = _variables(messages, strings, tools, None)
+        answers.append([] if marked else [i for i, entry in enumerate(messages) if entry.get("role") == "assistant"])
+        asked.append(whole)
+        for i in answers[-1]:
+            asked.append(whole | {"messages": list(messages[:i]), "add_generation_prompt": True})
+            asked.append(whole | {"messages": list(messages[: i + 1])})
+    renders = iter(template.render_all(asked))
+    groups = [(next(renders), [(i, next(renders), next(renders)) for i in places]) for places in answers]
     added = tokenizer.backend.get_added_tokens_decoder()
-    ends = {end for i, (_, end) in zip(encoded.ids, encoded.offsets, strict=True) if i in added}
-    for i, before, after in zip(answers, parts[::2], parts[1::2], strict=True):
-        spans.append(_answer(i, before.text, after.text, text, ends))
-    mask = [any(start < last and end > first for first, last in spans) for start, end in encoded.offsets]
-    return encoded.ids, mask
+    found = []
+    texts = tokenizer.encode_batch([whole.text for whole, _ in groups], special=False)
+    for encoded, (rendered, parts) in zip(texts, groups, strict=True):
+        ends = {end for i, (_, end) in zip(encoded.ids, encoded.offsets, strict=True) if i in added}
+        spans = rendered.spans + [_answer(i, a.text, b.text, rendered.text, ends) for i, a, b in parts]
+        mask = [any(start < last and end > first for first, last in spans) for start, end in encoded.offsets]
+        found.append((encoded.ids, mask))
+    return found
 
 
 def _answer(number: int, before: str, after: str, whole: str, ends: set[int]) -> tuple[int, int]:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal
+from typing import Any, Generic, Literal
 
 import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DataError, DivergedError
+from headway.generate.fast import FastDecoder, borrow, fits, give_back
 from headway.generate.grammar import Mask
 from headway.generate.logits import only
 from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
+from headway.generate.recording import put, sent
 from headway.generate.sampling import Chooser, Sampling
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.trace import Choice, choices
+from headway.model.model import Model
 
 __all__ = ["Piece", "Sampling", "decode", "generate"]
 
@@ -56,19 +59,11 @@ def decode(
     """
     rows = _rows(model, opening(model, prompts, source), sampling, tokenizer, source)
     chooser = Chooser([row.sampling for row in rows], [row.text for row in rows])
-    batch = _Batch(model, source)
-    live = [row for row in rows if row.left]
-    while live:
-        scores = batch.read(live)
-        allowed = None if mask is None else [mask.allowed(row.index) for row in live]
-        tokens = _next_tokens(scores, chooser, live, allowed, trace)
-        pieces = [row.take(token) for row, token in zip(live, tokens, strict=True)]
-        if mask is not None:
-            for piece in pieces:
-                if piece.finish is None and piece.token is not None:
-                    mask.accept(piece.row, piece.token)
-        yield from pieces
-        live = [row for row, piece in zip(live, pieces, strict=True) if piece.finish is None]
+    batch: _Batch[Any] = _FastBatch(model) if source is None and fits(model) else _Batch(model, source)
+    try:
+        yield from _write(batch, chooser, [row for row in rows if row.left], mask, trace)
+    finally:
+        batch.close()
 
 
 def generate(model: Decoder[S], prompt: Sequence[int], tokens: int, sampling: Sampling) -> Iterator[int]:
@@ -78,15 +73,33 @@ def generate(model: Decoder[S], prompt: Sequence[int], tokens: int, sampling: Sa
             yield piece.token
 
 
-def _next_tokens(
-    scores: Tensor,
-    chooser: Chooser,
-    live: list[_Row],
-    allowed: list[Tensor | None] | None,
-    trace: list[Choice] | None,
-) -> list[int | None]:
-    """One token for each row, None where none is possible; the only place that waits for the device."""
-    scores = scores.float()
+def _write(
+    batch: _Batch[Any], chooser: Chooser, live: list[_Row], mask: Mask | None, trace: list[Choice] | None
+) -> Iterator[Piece]:
+    """Token after token of the rows, until all are done."""
+    while live:
+        scores = batch.read(live)
+        allowed = None if mask is None else [mask.allowed(row.index) for row in live]
+        scores = scores.float()  # a copy, where it is in half precision: the next step may take the place of it
+        shaped, chosen = _choose(scores, chooser, live, allowed)
+        tokens = sent(chosen)
+        if any(row.left > 1 for row in live):
+            batch.ahead(live, chosen)
+        found = [None if token < 0 else token for token in tokens()]  # the only place that waits for the device
+        _look(scores, shaped, chosen, live, found, trace)
+        pieces = [row.take(token) for row, token in zip(live, found, strict=True)]
+        if mask is not None:
+            for piece in pieces:
+                if piece.finish is None and piece.token is not None:
+                    mask.accept(piece.row, piece.token)
+        yield from pieces
+        live = [row for row, piece in zip(live, pieces, strict=True) if piece.finish is None]
+
+
+def _choose(
+    scores: Tensor, chooser: Chooser, live: list[_Row], allowed: list[Tensor | None] | None
+) -> tuple[Tensor, Tensor]:
+    """Scores as the rows' settings want them, and the token chosen for each; nothing waits for the device."""
     rows, positions = [row.index for row in live], [row.count for row in live]
     shaped = scores
     if allowed is not None and any(m is not None for m in allowed):
@@ -94,16 +107,24 @@ def _next_tokens(
         table = torch.stack([everything if m is None else m for m in allowed])
         shaped = only(shaped, table.to(scores.device))
     shaped = chooser.shape(shaped, rows, [row.text for row in live])
-    chosen = chooser.pick(shaped, rows, positions)
-    tokens = [None if token < 0 else token for token in chosen.tolist()]
+    return shaped, chooser.pick(shaped, rows, positions)
+
+
+def _look(
+    scores: Tensor,
+    shaped: Tensor,
+    chosen: Tensor,
+    live: list[_Row],
+    tokens: list[int | None],
+    trace: list[Choice] | None,
+) -> None:
+    """Whether scores are numbers, where no token was possible; and the alternatives, if somebody wants to see them."""
     some = [i for i, token in enumerate(tokens) if token is not None]
     if len(some) < len(tokens) and bool(scores.isnan().any()):
         raise DivergedError("T001", "the model's scores are not numbers", "its weights are damaged, or too large")
     if trace is not None:
-        trace += choices(
-            scores[some], shaped[some], chosen[some], [rows[i] for i in some], [positions[i] for i in some]
-        )
-    return tokens
+        rows, positions = [live[i].index for i in some], [live[i].count for i in some]
+        trace += choices(scores[some], shaped[some], chosen[some], rows, positions)
 
 
 @dataclass(eq=False)
@@ -187,17 +208,32 @@ class _Batch(Generic[S]):
     def read(self, live: list[_Row]) -> Tensor:
         """Scores (B, V) after the texts of these rows, of which all but the last token may have been read."""
         if self.state is None or self.used == self.capacity:
-            return self._begin(live)
+            self.open(live)
+            source = None if self.source is None else self.source.take([row.index for row in live])
+            state, scores = read_first(self.model, [row.seen for row in live], source, self.capacity)
+            self.state = state
+            return scores
         if 2 * len(live) <= len(self.rows):  # copying costs too: not for each row that ends
             places = torch.tensor([self.rows.index(row) for row in live], device=self.device)
             self.state, self.rows = self.model.reorder(self.state, places), list(live)
         ids = torch.tensor([[row.text[-1]] for row in self.rows], device=self.device)
         self.used += 1
-        scores = self.model.step(self.state, ids)
-        return scores if len(live) == len(self.rows) else scores[[self.rows.index(row) for row in live]]
+        return self.of(live, self.model.step(self.state, ids))
 
-    def _begin(self, live: list[_Row]) -> Tensor:
-        """Read all that is seen of the texts. One that outgrew the model has filled the state: it need not be asked."""
+    def ahead(self, live: list[_Row], chosen: Tensor) -> None:
+        """Nothing to be gained: a step is begun when its tokens are known."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def of(self, live: list[_Row], scores: Tensor) -> Tensor:
+        """The scores of those rows that are still written."""
+        if len(live) == len(self.rows):
+            return scores
+        return scores[put([self.rows.index(row) for row in live], self.device)]
+
+    def open(self, live: list[_Row]) -> None:
+        """Room for all that is seen of the texts. One that outgrew the model has filled the state: it is not asked."""
         room = self.model.config.max_length
         for row in live:
             row.slide(room)
@@ -206,7 +242,41 @@ class _Batch(Generic[S]):
         self.capacity = longest + max(row.left for row in live)
         if room is not None:
             self.capacity = min(self.capacity, room)
-        source = None if self.source is None else self.source.take([row.index for row in live])
-        state, scores = read_first(self.model, [row.seen for row in live], source, self.capacity)
-        self.state = state
-        return scores
+
+
+class _FastBatch(_Batch[Any]):
+    """The same with a fast decoder, which reads the tokens of the next step before anybody has looked at them."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, None)
+        self.decodes = model
+        self.fast: FastDecoder | None = None
+        self.next: Tensor | None = None
+        """Scores of a step that has begun."""
+
+    def read(self, live: list[_Row]) -> Tensor:
+        if self.next is not None:
+            scores, self.next = self.next, None
+            return self.of(live, scores)
+        self.close()
+        self.open(live)
+        self.fast = borrow(self.decodes, len(live), self.capacity)
+        self.fast.end.copy_(torch.tensor([len(row.seen) for row in live]))
+        return self.fast.read({place: (0, row.seen) for place, row in enumerate(live)})
+
+    def ahead(self, live: list[_Row], chosen: Tensor) -> None:
+        """Begin the next step with tokens that only the device knows yet, so that it need not wait for us."""
+        if self.fast is None or self.used == self.capacity:
+            return
+        if len(live) == len(self.rows):
+            self.fast.ids.copy_(chosen.clamp(min=0))
+        else:
+            places = put([self.rows.index(row) for row in live], self.device)
+            self.fast.ids[places] = chosen.clamp(min=0)
+        self.used += 1
+        self.next = self.fast.step()
+
+    def close(self) -> None:
+        if self.fast is not None:
+            give_back(self.fast)
+            self.fast = None

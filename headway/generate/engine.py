@@ -9,13 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
 from headway.errors import ConfigError, DataError, DivergedError, MemoryOrDiskError
-from headway.generate.job import Job, Pick, pick
+from headway.generate.fast import FastDecoder, fits
+from headway.generate.job import Job, Pick
+from headway.generate.rounds import FastRounds, Rounds
 from headway.generate.slots import SlotCache
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.ticket import Event, Finish, Request, Ticket
@@ -25,8 +27,6 @@ __all__ = ["Closed", "Engine", "Event", "QueueFull", "Request", "Stats", "Ticket
 
 CAPACITY = 2048
 """Tokens of a text, prompt included, where neither the caller nor the model has a limit."""
-SPAN = 64
-"""Fewest columns a step of steady shape looks at."""
 RECENT = 10.0
 """Seconds over which the speed is taken."""
 FAILURES = 3
@@ -74,13 +74,15 @@ class Engine:
         *,
         slots: int = 8,
         capacity: int | None = None,
-        chunk: int = 256,
+        chunk: int | None = None,
         queue: int = 64,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """For `slots` texts at a time of up to `capacity` tokens, with up to `queue` requests waiting."""
         room = model.config.max_length
         self.capacity = capacity if capacity is not None else room or CAPACITY
+        kind = FastRounds if fits(model) else Rounds
+        chunk = chunk if chunk is not None else kind.chunk
         for name, value in (("slots", slots), ("capacity", self.capacity), ("chunk", chunk), ("queue", queue)):
             if value < 1:
                 raise ConfigError("C003", f"{name} = {value} should be at least 1")
@@ -88,18 +90,21 @@ class Engine:
             raise ConfigError("C003", f"capacity = {self.capacity}, but the model reads at most {room} tokens")
         self.model, self.tokenizer, self.chunk, self.queue, self.clock = model, tokenizer, chunk, queue, clock
         self.cache = _allocate(model, slots, self.capacity)
-        self.steady = self.cache.columns.device.type != "cpu"
-        """Whether steps that write have a few fixed shapes, which can be compiled; a CPU rather leaves work out."""
         self.waiting: deque[Job] = deque()
         self.jobs: list[Job] = []
         """Those that have a slot, in the order they came."""
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._open, self._stop, self._failures = True, False, 0
-        self._read = self._written = self._hits = self._reused = 0
+        self._open, self._stop = True, False
+        self.failures = 0
+        """Passes that failed, one after another."""
+        self.read = self._written = self._hits = self._reused = 0
         self._finished: Counter[str] = Counter()
         self._recent: deque[tuple[float, int]] = deque()
         """When rounds began, and how many tokens had been written by then."""
+        self.rounds = Rounds(self)
+        if fits(model):
+            self.rounds = FastRounds(self, FastDecoder(model, self.cache.keys, self.cache.values))
 
     def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Ticket:
         """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
@@ -120,7 +125,7 @@ class Engine:
             return self._round()
         except Exception as error:  # our own mistake; but nobody shall wait for ever because of it
             for job in self._everyone():
-                self._end(job, "error", error)
+                self.end(job, "error", error)
             return True
 
     def start(self) -> None:
@@ -135,7 +140,7 @@ class Engine:
     @property
     def alive(self) -> bool:
         """Whether the thread is there, and not everything it does fails."""
-        return self._thread is not None and self._thread.is_alive() and self._failures < FAILURES
+        return self._thread is not None and self._thread.is_alive() and self.failures < FAILURES
 
     def drain(self, deadline: float) -> bool:
         """Take no more requests, finish those there are, and close. Whether all were finished in so many seconds."""
@@ -160,7 +165,7 @@ class Engine:
         if self._thread is not None:
             self._thread.join()
         for job in self._everyone():
-            self._end(job, "cancelled")
+            self.end(job, "cancelled")
 
     def stats(self) -> Stats:
         now = self.clock()
@@ -172,7 +177,7 @@ class Engine:
             slots=len(self.cache),
             used=len(self.cache.taken),
             tokens_per_second=(self._written - before) / (now - at) if now > at else 0.0,
-            read=self._read,
+            read=self.read,
             written=self._written,
             prefix_hits=self._hits,
             prefix_tokens=self._reused,
@@ -214,7 +219,7 @@ class Engine:
     def _round(self) -> bool:
         for job in self._everyone():
             if job.ticket.cancelled or not job.left:
-                self._end(job, "cancelled" if job.left else "length")
+                self.end(job, "cancelled" if job.left else "length")
         if not self._everyone():
             return False
         now = self.clock()
@@ -222,29 +227,28 @@ class Engine:
             self._recent.append((now, self._written))
             while now - self._recent[0][0] > RECENT:
                 self._recent.popleft()
-        self._read_prompts()
-        self._write()
+        try:
+            self.rounds.run()
+        except RuntimeError:
+            if type(self.rounds) is Rounds:
+                raise
+            self._without_kernels()
         return True
 
-    def _read_prompts(self) -> None:
-        """A chunk of one long prompt, or several short ones side by side; first come, first served."""
-        batch = [job for job in self.jobs if not job.count]
-        while (job := self._let_in(batch)) is not None:
-            batch.append(job)
-        if batch:
-            self._advance(batch, [job.slot for job in batch])
+    def _without_kernels(self) -> None:
+        """A GPU that refuses these kernels may still do without: each text is read again from where it is certain."""
+        self.rounds = Rounds(self)
+        for job in self.jobs:
+            self.cache.cut(job.slot, min(len(self.cache.texts[job.slot]), len(job.text) - 1))
 
-    def _let_in(self, batch: list[Job]) -> Job | None:
-        """The next request, if there is a slot and its prompt can be read in this round, beside those of the batch.
+    def let_in(self, fits: Callable[[Job], bool]) -> Job | None:
+        """The next request, if there is a slot and its prompt fits into this round.
 
         Not earlier: by then, another may have read how it begins.
         """
-        if not self.waiting:
+        if not self.waiting or not fits(self.waiting[0]):
             return None
         job = self.waiting[0]
-        unread = [len(job.text), *(len(each.text) - len(self.cache.texts[each.slot]) for each in batch)]
-        if batch and len(unread) * min(self.chunk, max(unread)) > self.chunk:
-            return None
         found = self.cache.take(job.text)
         if found is None:
             return None
@@ -255,57 +259,19 @@ class Engine:
             self.jobs.append(self.waiting.popleft())
         return job
 
-    def _write(self) -> None:
-        """One more token of every text."""
-        jobs = [job for job in self.jobs if job.count]
-        if not jobs:
-            return
-        if self.steady:
-            longest = max(len(job.text) for job in jobs)
-            self._advance(jobs, range(len(self.cache)), min(self.capacity, max(SPAN, _power_of_two(longest))))
-            return
-        slots, moves = self.cache.gather(min(len(self.cache), _power_of_two(len(self.jobs))))
-        for job in self.jobs:
-            job.slot = moves.get(job.slot, job.slot)
-        self._advance(jobs, slots)
-
-    def _advance(self, jobs: list[Job], slots: Sequence[int], span: int = 0) -> None:
-        """Read on, and write where all is read; if that fails, each alone, so that only those fail who must."""
-        held = [len(self.cache.texts[job.slot]) for job in jobs]
-        try:
-            chosen = self._pass(jobs, slots, span)
-        except Exception as error:
-            for job, count in zip(jobs, held, strict=True):
-                self.cache.cut(job.slot, count)
-            if len(jobs) == 1:
-                self._failures += 1
-                self._end(jobs[0], "error", error)
-            for job in jobs if len(jobs) > 1 else ():
-                self._advance([job], [job.slot])
-            return
+    def take(self, chosen: list[tuple[Job, Pick]]) -> None:
+        """Texts grow by what was chosen for them."""
         broken = bool(chosen) and all(found.broken for _, found in chosen)
-        self._failures = self._failures + 1 if broken else 0
+        self.failures = self.failures + 1 if broken else 0
         for job, found in chosen:
             self._take(job, found)
-
-    def _pass(self, jobs: list[Job], slots: Sequence[int], span: int) -> list[tuple[Job, Pick]]:
-        """Through the model, computed for `slots`; what is chosen for those jobs that have read all they have."""
-        new = {job.slot: job.text[len(self.cache.texts[job.slot]) :][: self.chunk] for job in jobs}
-        step = self.cache.step(new, slots, span)
-        scores = self.model.step(step, step.ids)
-        self._read += sum(len(new[job.slot]) for job in jobs if not job.count)
-        ready = [job for job in jobs if len(self.cache.texts[job.slot]) == len(job.text)]
-        if not ready:
-            return []
-        places = [slots.index(job.slot) for job in ready]
-        return list(zip(ready, pick(ready, scores[places]), strict=True))
 
     def _take(self, job: Job, chosen: Pick) -> None:
         if chosen.broken:
             reason = DivergedError(
                 "T001", "the model's scores are not numbers", "its weights are damaged, or too large"
             )
-            self._end(job, "error", reason)
+            self.end(job, "error", reason)
             return
         try:
             text, finish = job.take(chosen.token)
@@ -313,13 +279,13 @@ class Engine:
             if finish is None:
                 job.ticket.put(event)
         except Exception as error:  # of the tokenizer, or of whoever listens
-            self._end(job, "error", error)
+            self.end(job, "error", error)
             return
         self._written += chosen.token is not None
         if finish is not None:
-            self._end(job, event)
+            self.end(job, event)
 
-    def _end(self, job: Job, last: Event | Finish, error: Exception | None = None) -> None:
+    def end(self, job: Job, last: Event | Finish, error: Exception | None = None) -> None:
         """Give back the slot first: who hears of the end may count on it."""
         event = last if isinstance(last, Event) else Event(None, finish=last)
         if job.slot >= 0:
@@ -339,8 +305,3 @@ def _allocate(model: Model, slots: int, capacity: int) -> SlotCache:
         raise MemoryOrDiskError(
             "M001", f"there is no memory for {slots} slots of {capacity} tokens", "take fewer slots or a lower capacity"
         ) from error
-
-
-def _power_of_two(count: int) -> int:
-    """The lowest that is not below a count."""
-    return 1 << (count - 1).bit_length()

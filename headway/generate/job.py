@@ -5,11 +5,15 @@ Letters: B texts, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from headway.generate.logits import only
+from headway.generate.recording import sent
 from headway.generate.sampling import Chooser, Sampling
 from headway.generate.text import TextStream
 from headway.generate.ticket import Finish, Ticket
@@ -38,6 +42,7 @@ class Job:
         penalties = sampling.repetition != 1 or sampling.presence or sampling.frequency
         self.chooser = Chooser([sampling], [tuple(self.text)]) if penalties else None
         """Of its own, where penalties need a memory."""
+        self.mask = self.ticket.request.mask
 
     def take(self, token: int | None) -> tuple[str, Finish | None]:
         """Text that is certain with this token, and why it is the last one, if it is."""
@@ -48,6 +53,8 @@ class Job:
         self.left -= 1
         if token in self.stop:
             return self.stream.close(), "stop"
+        if self.mask is not None:
+            self.mask.accept(0, token)
         text = self.stream.push(token)
         if self.stream.stopped:
             return text, "stop"
@@ -68,34 +75,68 @@ class Pick:
 def pick(jobs: list[Job], scores: Tensor) -> list[Pick]:
     """The next token of each job, from the scores (B, V) of the model."""
     scores = scores.float()
-    plain = [i for i, job in enumerate(jobs) if job.chooser is None]
-    groups = [(job.chooser, [i]) for i, job in enumerate(jobs) if job.chooser is not None]
-    if plain:
-        texts = [jobs[i].text for i in plain]
-        groups.append((Chooser([jobs[i].sampling for i in plain], texts), plain))
-    shaped = [
-        chooser.shape(scores[places], [*range(len(places))], [jobs[i].text for i in places])
-        for chooser, places in groups
-    ]
-    chosen = torch.empty(len(jobs), dtype=torch.long, device=scores.device)
-    for (chooser, places), ready in zip(groups, shaped, strict=True):  # only now: choosers remember what they pick
-        chosen[places] = chooser.pick(ready, [*range(len(places))], [jobs[i].count for i in places])
-    return _report(jobs, scores, chosen)
+    return report(jobs, scores, Choosing(jobs)(scores))()
 
 
-def _report(jobs: list[Job], scores: Tensor, chosen: Tensor) -> list[Pick]:
-    whole = scores.logsumexp(-1, keepdim=True)
-    likely = scores.gather(1, chosen.clamp(min=0)[:, None]) - whole
+class Choosing:
+    """How the next tokens of some jobs are chosen, for as long as they stay together."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.jobs = jobs
+        plain = [i for i, job in enumerate(jobs) if job.chooser is None]
+        self.groups = [(job.chooser, [i]) for i, job in enumerate(jobs) if job.chooser is not None]
+        if plain:
+            texts = [jobs[i].text for i in plain]
+            self.groups.append((Chooser([jobs[i].sampling for i in plain], texts), plain))
+        self.masked = any(job.mask is not None for job in jobs)
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Tokens (B,), -1 where none is possible; nothing waits for the device."""
+        if self.masked:
+            scores = _held(self.jobs, scores)
+        if len(self.groups) == 1:  # no rows to be put together again
+            return self._choose(*self.groups[0], scores)
+        chosen = torch.empty(len(self.jobs), dtype=torch.long, device=scores.device)
+        for chooser, places in self.groups:
+            chosen[places] = self._choose(chooser, places, scores[places])
+        return chosen
+
+    def _choose(self, chooser: Chooser, places: list[int], scores: Tensor) -> Tensor:
+        rows, jobs = [*range(len(places))], [self.jobs[i] for i in places]
+        shaped = chooser.shape(scores, rows, [job.text for job in jobs])
+        return chooser.pick(shaped, rows, [job.count for job in jobs])
+
+
+def _held(jobs: list[Job], scores: Tensor) -> Tensor:
+    """The scores, without tokens that a mask forbids."""
+    everything = torch.ones(scores.shape[-1], dtype=torch.bool)
+    found = [None if job.mask is None else job.mask.allowed(0) for job in jobs]
+    return only(scores, torch.stack([everything if row is None else row for row in found]).to(scores.device))
+
+
+def report(jobs: list[Job], scores: Tensor, chosen: Tensor) -> Callable[[], list[Pick]]:
+    """What was chosen, and how likely it was where somebody asked; the function returned waits for the device."""
+    whole = scores.logsumexp(-1, keepdim=True) if any(job.ticket.request.likely for job in jobs) else None
     top = min(max(job.ticket.request.top for job in jobs), scores.shape[1])
-    best = scores.topk(top)
-    columns = [chosen[:, None], likely, whole.isnan(), best.indices, best.values - whole]
-    table = torch.cat([column.double() for column in columns], 1).tolist()  # one wait for the device
-    picks = []
-    for job, (token, value, broken, *rest) in zip(jobs, table, strict=True):
-        tokens, values = [int(i) for i in rest[:top]], rest[top:]
-        alternatives = tuple(zip(tokens, values, strict=True))[: job.ticket.request.top]
-        if token < 0:
-            picks.append(Pick(None, None, (), bool(broken)))
-        else:
-            picks.append(Pick(int(token), value, alternatives, False))
-    return picks
+    columns = [chosen[:, None]]
+    if whole is not None:
+        best = scores.topk(top)
+        likely = scores.gather(1, chosen.clamp(min=0)[:, None]) - whole
+        columns = [chosen[:, None].double(), likely, best.indices, best.values - whole]
+    table = sent(torch.cat(columns, 1))
+
+    def look() -> list[Pick]:
+        rows = table()
+        return [_pick(job, row, top, scores[place]) for place, (job, row) in enumerate(zip(jobs, rows, strict=True))]
+
+    return look
+
+
+def _pick(job: Job, row: list[Any], top: int, scores: Tensor) -> Pick:
+    if row[0] < 0:
+        return Pick(None, None, (), bool(scores.isnan().any()))
+    wants = job.ticket.request
+    if not wants.likely:
+        return Pick(int(row[0]), None, (), False)
+    tokens, values = [int(i) for i in row[2 : 2 + top]], row[2 + top :]
+    return Pick(int(row[0]), row[1], tuple(zip(tokens, values, strict=True))[: wants.top], False)

@@ -119,67 +119,71 @@ def gate_values(x, out, N, ACT: tl.constexpr, GATED: tl.constexpr, BLOCK: tl.con
 
 
 @triton.jit
+def turn(first, second, cos, sin, at, inside):
+    """Two halves of a head, rotated by the angles of one position."""
+    x = tl.load(cos + at, mask=inside, other=0.0)
+    y = tl.load(sin + at, mask=inside, other=0.0)
+    return first * x - second * y, second * x + first * y
+
+
+@triton.jit
 def attend(
-    qkv, keys, values, cos, sin, begin, end, out, peaks, sums, row_stride, head_stride, scale,
+    qkv, keys, values, cos, sin, end, out, peaks, sums, row_stride, head_stride, scale,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, WIDE_R: tl.constexpr,
     ROTARY: tl.constexpr, SPLIT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A new token looks at its text and at itself, and takes its place there, in column end[b].
+    """A new token of each text looks at its text and at itself, and takes its place there, in column end[b].
 
-    A program has one key-value head and a part of the columns begin[b] … end[b]; keys and values are (B, G, S, D) with
+    A program has one key-value head and a part of the columns before that; keys and values are (B, G, S, D) with
     columns side by side. With one part the result is final, otherwise `merge` puts the parts together. Heads are
     held in two halves of HALF ≥ D / 2, as rotations pair them.
     """
     b, g, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first, last = tl.load(begin + b), tl.load(end + b)
+    last = tl.load(end + b)
     low = part * SPLIT
     high = tl.minimum(low + SPLIT, last)
     r, d, w = tl.arange(0, WIDE_R), tl.arange(0, HALF), tl.arange(0, 2 * HALF)
     token = qkv + b * (R * G + 2 * G) * D
-    look = (r < R)[:, None] & (d < D // 2)[None, :]
+    half = d < D // 2
+    look = (r < R)[:, None] & half[None, :]
     at = token + (g * R + r)[:, None] * D + d[None, :]
     q1 = tl.load(at, mask=look, other=0.0).to(tl.float32)
     q2 = tl.load(at + D // 2, mask=look, other=0.0).to(tl.float32)
     own = token + (R * G + g) * D + d
-    k1 = tl.load(own, mask=d < D // 2, other=0.0).to(tl.float32)
-    k2 = tl.load(own + D // 2, mask=d < D // 2, other=0.0).to(tl.float32)
+    k1 = tl.load(own, mask=half, other=0.0).to(tl.float32)
+    k2 = tl.load(own + D // 2, mask=half, other=0.0).to(tl.float32)
     v = tl.load(token + (R * G + G + g) * D + w, mask=w < D, other=0.0).to(tl.float32)
     if ROTARY:
-        angle = (last - first) * (D // 2) + d
-        x = tl.load(cos + angle, mask=d < D // 2, other=0.0)
-        y = tl.load(sin + angle, mask=d < D // 2, other=0.0)
-        q1, q2 = q1 * x[None, :] - q2 * y[None, :], q2 * x[None, :] + q1 * y[None, :]
-        k1, k2 = k1 * x - k2 * y, k2 * x + k1 * y
+        angle = last * (D // 2) + d
+        k1, k2 = turn(k1, k2, cos, sin, angle, half)
+        q1, q2 = turn(q1, q2, cos, sin, angle[None, :], half[None, :])
     kind = keys.dtype.element_ty
     q1, q2, k1, k2 = q1.to(kind), q2.to(kind), k1.to(kind), k2.to(kind)
     slot = b.to(tl.int64) * row_stride + g.to(tl.int64) * head_stride
-    newest = last // SPLIT == part
     peak = tl.full([WIDE_R], -float("inf"), tl.float32)
     total = tl.zeros([WIDE_R], tl.float32)
     mean = tl.zeros([WIDE_R, 2 * HALF], tl.float32)
-    if newest:  # this part has the new token
+    if last // SPLIT == part:  # this part has the new token
         place = keys + slot + last * D + d
-        tl.store(place, k1, mask=d < D // 2)
-        tl.store(place + D // 2, k2, mask=d < D // 2)
+        tl.store(place, k1, mask=half)
+        tl.store(place + D // 2, k2, mask=half)
         tl.store(values + slot + last * D + w, v.to(kind), mask=w < D)
         score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32)[None, :], 1)
         score += tl.sum(q2.to(tl.float32) * k2.to(tl.float32)[None, :], 1)
         peak = score * scale
         total = total + 1.0
         mean = mean + v[None, :]
-    start = tl.maximum(low, first // BLOCK * BLOCK)
-    for column in range(start, high, BLOCK):
+    for column in range(low, high, BLOCK):
         c = column + tl.arange(0, BLOCK)
-        seen = (c >= first) & (c < high)
+        seen = c < high
         there = keys + slot + c[None, :] * D + d[:, None]
-        both = seen[None, :] & (d < D // 2)[:, None]
+        both = seen[None, :] & half[:, None]
         score = tl.dot(q1, tl.load(there, mask=both, other=0.0))
         score = tl.dot(q2, tl.load(there + D // 2, mask=both, other=0.0), score)
         score = tl.where(seen[None, :], score * scale, -float("inf"))
         higher = tl.maximum(peak, tl.max(score, 1))
-        safe = tl.where(higher == -float("inf"), 0.0, higher)
-        weight = tl.exp(score - safe[:, None])
-        fade = tl.exp(peak - safe)
+        weight = tl.exp(score - higher[:, None])
+        fade = tl.exp(peak - higher)
         total = total * fade + tl.sum(weight, 1)
         cell = values + slot + c[:, None] * D + w[None, :]
         content = tl.load(cell, mask=seen[:, None] & (w < D)[None, :], other=0.0)
@@ -208,3 +212,77 @@ def merge(parts, peaks, sums, out, D: tl.constexpr, WIDE_D: tl.constexpr, SPLITS
     mean = tl.load(cells, mask=(p < SPLITS)[:, None] & (d < D)[None, :], other=0.0)
     mean = tl.sum(tl.where(weight[:, None] > 0, mean * weight[:, None], 0.0), 0) / total
     tl.store(out + head * D + d, mean.to(out.dtype.element_ty), mask=d < D)
+
+
+@triton.jit
+def place(
+    qkv, keys, values, cos, sin, rows, columns, row_stride, head_stride,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, ROTARY: tl.constexpr,
+):  # fmt: skip
+    """One head of one token of a prompt: queries are rotated where they are, keys and values go to their places."""
+    token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    d = tl.arange(0, HALF)
+    half = d < D // 2
+    own = qkv + (token * (H + 2 * G) + head) * D + d
+    a = tl.load(own, mask=half, other=0.0).to(tl.float32)
+    b = tl.load(own + D // 2, mask=half, other=0.0).to(tl.float32)
+    column = tl.load(columns + token)
+    if (head < H + G) & ROTARY:
+        a, b = turn(a, b, cos, sin, column * (D // 2) + d, half)
+    kind = keys.dtype.element_ty
+    goal = tl.load(rows + token) * row_stride + column * D + d
+    if head < H:
+        tl.store(own, a.to(kind), mask=half)
+        tl.store(own + D // 2, b.to(kind), mask=half)
+    elif head < H + G:
+        tl.store(keys + goal + (head - H) * head_stride, a.to(kind), mask=half)
+        tl.store(keys + goal + (head - H) * head_stride + D // 2, b.to(kind), mask=half)
+    else:
+        tl.store(values + goal + (head - H - G) * head_stride, a.to(kind), mask=half)
+        tl.store(values + goal + (head - H - G) * head_stride + D // 2, b.to(kind), mask=half)
+
+
+@triton.jit
+def attend_prompts(
+    qkv, keys, values, out, blocks, starts, texts, held, row_stride, head_stride, scale,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_M new tokens of one text and one head look at all before them and at themselves, which are in the cache.
+
+    Text i has the tokens starts[i] … starts[i + 1] of the pass, in row texts[i] of the cache after held[i] older ones.
+    `blocks` says of each block which text it is of, -1 for none, and its place there.
+    """
+    block, head = tl.program_id(0), tl.program_id(1)
+    text = tl.load(blocks + 2 * block)
+    if text < 0:
+        return
+    first = tl.load(starts + text)
+    count = tl.load(starts + text + 1) - first
+    before = tl.load(held + text)
+    begin = tl.load(blocks + 2 * block + 1)
+    m, d = begin + tl.arange(0, BLOCK_M), tl.arange(0, WIDE_D)
+    real = (m < count)[:, None] & (d < D)[None, :]
+    q = tl.load(qkv + ((first + m) * (H + 2 * G) + head)[:, None] * D + d[None, :], mask=real, other=0.0)
+    slot = tl.load(texts + text).to(tl.int64) * row_stride + (head // (H // G)) * head_stride
+    peak = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    mean = tl.zeros([BLOCK_M, WIDE_D], tl.float32)
+    for column in range(0, before + tl.minimum(begin + BLOCK_M, count), BLOCK_N):
+        c = column + tl.arange(0, BLOCK_N)
+        there = (c < before + count)[None, :] & (d < D)[:, None]
+        k = tl.load(keys + slot + c[None, :] * D + d[:, None], mask=there, other=0.0)
+        score = tl.where(c[None, :] <= before + m[:, None], tl.dot(q, k) * scale, -float("inf"))
+        higher = tl.maximum(peak, tl.max(score, 1))
+        weight = tl.exp(score - higher[:, None])
+        fade = tl.exp(peak - higher)
+        total = total * fade + tl.sum(weight, 1)
+        v = tl.load(
+            values + slot + c[:, None] * D + d[None, :],
+            mask=(c < before + count)[:, None] & (d < D)[None, :],
+            other=0.0,
+        )
+        mean = mean * fade[:, None] + tl.dot(weight.to(v.dtype), v)
+        peak = higher
+    goal = out + ((first + m) * H + head)[:, None] * D + d[None, :]
+    tl.store(goal, (mean / total[:, None]).to(out.dtype.element_ty), mask=real)

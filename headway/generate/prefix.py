@@ -18,6 +18,15 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
+def _grown(small: Cache, large: Cache) -> Cache:
+    """The larger cache, which has read nothing, with what the smaller one holds."""
+    n = large.length = large.span = small.length
+    for new, old in zip((*large.keys, *large.values), (*small.keys, *small.values), strict=True):
+        new[:, :, :n] = old[:, :, :n]
+    large.positions[:, :n], large.keep[:, :n] = small.positions[:, :n], small.keep[:, :n]
+    return large
+
+
 @dataclass
 class Reading:
     """A text as decoding reads it; the keys and values stay with the Prefix."""
@@ -53,13 +62,14 @@ class Prefix:
 
     def fit(self, ids: Sequence[int], capacity: int) -> int:
         """How many of these ids the state has read, now that it has read nothing else and has room for them all."""
-        shared = common(self.ids, ids)
-        kept = shared == len(self.ids) or isinstance(self.state, Cache)
-        if self.state is None or self.capacity < capacity or not kept:
+        shared, kept = common(self.ids, ids), isinstance(self.state, Cache)
+        if self.capacity < capacity:  # twice as much as is asked for: growing copies it all
             room = self.config.max_length
             self.capacity = max(capacity, 2 * capacity if room is None else min(2 * capacity, room))
+            self.state = _grown(self.state, self.model.start(batch=1, capacity=self.capacity)) if kept else None
+        if self.state is None or not (kept or shared == len(self.ids)):
             self.state, shared = self.model.start(batch=1, capacity=self.capacity), 0
-        elif shared < len(self.ids):
+        elif kept:
             self.state.cut(shared)
         self.ids = list(ids[:shared])
         return shared

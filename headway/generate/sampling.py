@@ -13,6 +13,7 @@ from torch import Tensor
 from headway.errors import ConfigError
 from headway.generate.logits import (
     ban,
+    best,
     choose,
     keep_min_p,
     keep_top_k,
@@ -22,6 +23,7 @@ from headway.generate.logits import (
     scale,
     tails,
 )
+from headway.generate.recording import put
 
 Sequences = tuple[tuple[int, ...], ...]
 
@@ -91,9 +93,13 @@ class Chooser:
         self.counting = any(s.presence or s.frequency for s in settings)
         self.seen: Tensor | None = None
         self.counts: Tensor | None = None
+        self.bare = not self.repeating and not self.counting and all(s.greedy and not s.banned for s in settings)
+        """Whether the best token is all that is asked for: filters keep it in any case."""
 
     def shape(self, scores: Tensor, rows: list[int], texts: Sequence[Sequence[int]]) -> Tensor:
         """Scores (B, V) of these rows as their settings want them, ready to choose from."""
+        if self.bare:
+            return scores
         now = [self.settings[row] for row in rows]
         if self.repeating:
             scores = penalise_repetition(
@@ -119,20 +125,18 @@ class Chooser:
 
     def pick(self, shaped: Tensor, rows: list[int], positions: list[int]) -> Tensor:
         """A token for each row (B,): the best, or one drawn by seed and position. -1 where none is possible."""
-        greedy = [self.settings[row].greedy for row in rows]
-        if all(greedy):
-            chosen = shaped.argmax(-1)
-        else:
+        highest, chosen = best(shaped)
+        greedy = [] if self.bare else [self.settings[row].greedy for row in rows]
+        if not all(greedy):
             draws = [uniform(self.seeds[row], position) for row, position in zip(rows, positions, strict=True)]
-            chosen = choose(shaped, torch.tensor(draws, dtype=torch.float64, device=shaped.device))
-            if any(greedy):
-                chosen = torch.where(torch.tensor(greedy, device=shaped.device), shaped.argmax(-1), chosen)
-        here = torch.tensor(rows, device=shaped.device) if self.repeating or self.counting else None
+            drawn = choose(shaped, put(draws, shaped.device, torch.float64))
+            chosen = torch.where(put(greedy, shaped.device, torch.bool), chosen, drawn) if any(greedy) else drawn
+        here = put(rows, shaped.device) if self.repeating or self.counting else None
         if self.seen is not None:
             self.seen[here, chosen] = True
         if self.counts is not None:
             self.counts[here, chosen] += 1
-        return chosen.where(shaped.amax(-1) > -torch.inf, -1)
+        return chosen.where(highest > -torch.inf, -1)
 
     def _seen(self, scores: Tensor) -> Tensor:
         if self.seen is None:
@@ -150,7 +154,7 @@ class Chooser:
 
 def _setting(scores: Tensor, values: list[float]) -> float | Tensor:
     """One number where all rows agree, else a column."""
-    return values[0] if len(set(values)) == 1 else scores.new_tensor(values)[:, None]
+    return values[0] if len(set(values)) == 1 else put(values, scores.device, scores.dtype)[:, None]
 
 
 def _whole(values: list[int]) -> int | Tensor:

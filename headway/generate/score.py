@@ -46,7 +46,7 @@ def score(
     shared = min(longest - 1, *(common(rows[0], row) for row in rows)) if source is None else 0
     begin = 0
     if shared >= SHARED and (prefix is not None or len(rows) > 1):
-        begin = min(shared, min(prompts) - 1)  # nothing is asked of the tokens before
+        begin = min(shared, *prompts) - 1  # nothing is asked of the tokens before
         prefix = prefix or Prefix(model)
         before = prefix.read(rows[0][:shared], shared - begin, longest)
         hidden = model.extend(prefix.rows(len(rows)), ids[:, shared:])

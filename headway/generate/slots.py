@@ -83,12 +83,8 @@ class SlotCache:
             self.free(source)
         return here, moves
 
-    def step(self, new: Mapping[int, Sequence[int]], slots: Sequence[int] | None = None, span: int = 0) -> SlotStep:
-        """A step that reads these tokens, by slot.
-
-        It is computed for `slots`, which may be more, and looks at `span` columns at least: so that its shapes need
-        not depend on who takes part.
-        """
+    def step(self, new: Mapping[int, Sequence[int]], slots: Sequence[int] | None = None) -> SlotStep:
+        """A step that reads these tokens, by slot. It is computed for `slots`, which may be more."""
         slots = list(new) if slots is None else slots
         longest = max(len(tokens) for tokens in new.values())
         needed = max(len(self.texts[slot]) + len(tokens) for slot, tokens in new.items())
@@ -98,7 +94,7 @@ class SlotCache:
         ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows], device=device)
         sizes = [(len(self.texts[slot]) if slot in new else 0, len(row)) for slot, row in zip(slots, rows, strict=True)]
         held, count = torch.tensor(sizes, device=device).split(1, 1)
-        return SlotStep(self, slots, ids, held, count, new=new, span=max(span, needed))
+        return SlotStep(self, slots, ids, held, count, new=new, span=needed)
 
     def _copy(self, source: int, target: int, count: int) -> None:
         """The first tokens of one slot to another, which may be the same."""

@@ -84,20 +84,23 @@ class Speculation:
         return self.scores[after : after + 1]
 
     def _guess(self, text: list[int], most: int) -> list[int]:
-        """Tokens that the draft would write on with, fewer where it can read no more; none before the first step."""
-        if self.scores is None or self.known and max(text) >= self.known:
-            return []  # how large the model's vocabulary is, its first scores tell
-        room, vocab = self.draft.config.max_length, self.scores.shape[-1]
+        """Tokens that the draft would write on with, fewer where it can read no more; none at the first step."""
+        room = self.draft.config.max_length
         if self.begin >= len(text):  # the text has been cut at its beginning
             self.begin = 0
         if room is not None and len(text) - self.begin > room:
             self.begin = len(text) - max(1, room // 2)
         seen = text[self.begin :]
+        if self.scores is None:  # vocabularies may be rounded up differently: first scores tell
+            self.known = self.draft.lm(self.draft.read(seen)[:, -1]).shape[-1]
+            return []
+        if max(seen) >= self.known:
+            return []
         count = most if room is None else min(most, room + 1 - len(seen))
+        vocab = self.scores.shape[-1]
         guesses: list[int] = []
         for i in range(count):
             scores = self.draft.lm(self.draft.read(seen + guesses)[:, -1]).float()
-            self.known = scores.shape[-1]
             shaped = self.chooser.shape(scores[:, :vocab], [0], [text])
             token = int(self.chooser.pick(shaped, [0], [self.steps + i]))
             if token < 0:

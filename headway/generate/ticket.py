@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Literal
 
 from headway.errors import ConfigError
+from headway.generate.grammar import Mask
 from headway.generate.sampling import Sampling
 
 Finish = Literal["stop", "length", "cancelled", "error"]
@@ -23,10 +24,16 @@ class Request:
     sampling: Sampling
     top: int = 0
     """How many of the likeliest tokens to report at each step."""
+    mask: Mask | None = None
+    """What may come next in this text, which is the mask's row 0; no other request's."""
+    likely: bool = True
+    """Whether to report how likely the chosen token was; without this and `top`, a step is a little faster."""
 
     def __post_init__(self) -> None:
         if self.top < 0:
             raise ConfigError("C003", f"top = {self.top} is below zero")
+        if self.top and not self.likely:
+            raise ConfigError("C004", f"top = {self.top} are reported with how likely they are: likely = False")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -53,6 +54,30 @@ class Growth:
     """Those that go on; their places are what the next step's parents mean."""
     ended: list[Branch]
     """Those that ended here, with their final scores."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A token in the tree that a beam search grew."""
+
+    token: int
+    score: float
+    ended: bool
+    next: list[Node] = field(default_factory=list)
+    """What it was followed by; nothing where a text ended, and where it was given up."""
+
+
+def tree(steps: Sequence[Growth]) -> list[Node]:
+    """The first tokens of one input's beams, and through them all that followed."""
+    first: list[Node] = []
+    before: list[Node] = []
+    for step in steps:
+        ended = [Node(branch.token, branch.score, True) for branch in step.ended]
+        going = [Node(branch.token, branch.score, False) for branch in step.beams]
+        for branch, node in zip([*step.ended, *step.beams], [*ended, *going], strict=True):
+            (before[branch.parent].next if before else first).append(node)
+        before = going
+    return first
 
 
 def choices(scores: Tensor, shaped: Tensor, chosen: Tensor, rows: list[int], positions: list[int]) -> list[Choice]:

@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headway.errors import DamagedError, NotFoundError
+from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.weights import FORMAT, open_file, write_tensors
 from headway.jsonfile import read_json
 from headway.model.lowrank import LowRank, add_adapters, merge_adapters
+from headway.model.model import Model
 
 FACTS = "adapter.json"
 TENSORS = "adapter.safetensors"
@@ -46,8 +47,11 @@ def adapter_base(folder: Path) -> str:
 
 
 @torch.no_grad()
-def merge_adapter(model: nn.Module, folder: Path) -> None:
+def merge_adapter(model: Model, folder: Path) -> None:
     """Add what an adapter learned to the weights of its base model."""
+    if model.config.quantization != "none":
+        why = "an adapter is added to the matrices it was trained beside, and those of its base model are quantised"
+        raise ConfigError("C004", f"{folder}: {why}", "merge it first: headway export ADAPTER OUT quant=int8")
     facts, saved = read_json(folder / FACTS), open_file(folder / TENSORS)
     rank, targets = facts.get("rank"), facts.get("targets")
     if type(rank) is not int or not isinstance(targets, list):

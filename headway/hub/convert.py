@@ -50,7 +50,7 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
     state: dict[str, Tensor] = {}
     for piece, parameter in pieces:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
-        _check(piece, stored, source, by_name)
+        _check(piece, stored, ("int8",) if parameter.dtype == torch.int8 else FLOATS, source, by_name)
     _refuse_strangers(family, model.config, prefix, pieces, by_name)
     for piece, parameter in pieces:
         parts = [_read(piece, i, parameter, source, by_name) for i in range(len(piece.theirs))]
@@ -82,8 +82,8 @@ def tensor_names(model: Model, family: Family | None, architecture: str) -> list
 
 
 def plan(model: Model, family: Family | None, architecture: str, prefix: str) -> list[tuple[Piece, Tensor]]:
-    """A piece for every parameter of the model, tied ones once."""
-    parameters = dict(model.named_parameters())
+    """A piece for every parameter of the model, tied ones once; quantised matrices are no parameters, but stored."""
+    parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     vocab = dict(model.vocabulary_rows())
     if family is None:
         return [(Piece(n, (n,), "", (vocab.get(p, len(p)),)), p) for n, p in parameters.items()]
@@ -130,7 +130,13 @@ def _stored_shape(piece: Piece, i: int, shape: torch.Size, config: ModelConfig) 
     return {"lead1": (1,), "lead2": (1, 1)}.get(piece.op, ()) + part
 
 
-def _check(piece: Piece, stored: list[tuple[int, ...]], source: Source, by_name: Mapping[str, str]) -> None:
+def _check(
+    piece: Piece,
+    stored: list[tuple[int, ...]],
+    kinds: tuple[str, ...],
+    source: Source,
+    by_name: Mapping[str, str],
+) -> None:
     for i, name in enumerate(piece.theirs):
         if i == piece.absent:
             continue
@@ -139,8 +145,8 @@ def _check(piece: Piece, stored: list[tuple[int, ...]], source: Source, by_name:
         found, kind = source.shape(by_name[name]), source.dtype(by_name[name])
         if found != stored[i]:
             raise DamagedError("X003", f'tensor "{name}" has shape {short(found)}, config.json asks for {stored[i]}')
-        if kind not in FLOATS:
-            raise DamagedError("X001", f'tensor "{name}" is of {kind}; headway reads {", ".join(FLOATS)}')
+        if kind not in kinds:
+            raise DamagedError("X001", f'tensor "{name}" is of {kind}; headway reads {", ".join(kinds)}')
 
 
 def _read(piece: Piece, i: int, parameter: Tensor, source: Source, by_name: Mapping[str, str]) -> Tensor:
@@ -201,6 +207,6 @@ def tie(model: Model) -> None:
     """Assigning tensors parts what shared one matrix: join it again."""
     if model.config.shared_embedding:
         model.target.table = model.source.table  # type: ignore[assignment]
-    if model.config.lm and model.config.lm.tied:
+    if model.config.lm and model.config.lm.tied and model.config.quantization == "none":
         front = model.target if model.config.decoder else model.source
         model.lm.output.weight = front.table.weight  # type: ignore[union-attr,assignment]

@@ -98,6 +98,8 @@ class Family:
 
 
 HEADS = ("lm", "nsp", "classify", "tag", "span")
+SEVERAL = "multi_label_classification"
+"""The `problem_type` of labels that do not exclude each other."""
 
 CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_implementation", "kernels")
 """Fields by which a data file names code. Never followed."""
@@ -144,6 +146,8 @@ def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str
     if head.labels:
         flat["labels"] = _label_names(theirs)
         flat[head.labels] = len(flat["labels"])
+        if head.labels == "classify.labels":
+            flat["classify.several"] = theirs.get("problem_type") == SEVERAL
     return build(ModelConfig, {**_nest(flat), "family": family.name})
 
 
@@ -162,6 +166,8 @@ def write_config(family: Family, config: ModelConfig) -> Config:
     if config.labels:
         theirs["id2label"] = {str(i): name for i, name in enumerate(config.labels)}
         theirs["label2id"] = {name: i for i, name in enumerate(config.labels)}
+    if config.classify is not None and config.classify.several:
+        theirs["problem_type"] = SEVERAL
     if family.explain is not None:
         family.explain(theirs, config)
     return theirs

@@ -85,7 +85,8 @@ def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | tor
         model = Model(opened.config)
     load_tensors(model, opened.family, opened.architecture, opened.weights)
     stored = getattr(torch, opened.weights.dtype(opened.weights.names[0]))
-    return model.to(device=device, dtype=dtype or (stored if stored.is_floating_point else None)).eval()
+    one = stored.is_floating_point and opened.config.quantization == "none"  # quantised files hold several types
+    return model.to(device=device, dtype=dtype or (stored if one else None)).eval()
 
 
 def check_memory(need: int) -> None:

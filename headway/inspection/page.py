@@ -22,6 +22,7 @@ body { margin: 0; background: var(--back); color: var(--text); line-height: 1.5;
 main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0; font-weight: 650; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 0 0 .8rem; font-weight: 650; }
+h3 { font-size: .95rem; margin: 1.6rem 0 .5rem; font-weight: 600; }
 section { margin-top: 2.75rem; }
 .meta { color: var(--soft); margin: .4rem 0 0; font-size: .92rem; overflow-wrap: anywhere; }
 .status { border: 1px solid currentColor; border-radius: 1rem; padding: .05rem .6rem; font-weight: 600;

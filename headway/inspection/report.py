@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headway.hub.weights import writing
-from headway.inspection import sections
+from headway.inspection import details, sections
 from headway.inspection.curves import curves
 from headway.inspection.findings import baseline, data_name, describe_data, epochs_seen, health, suggestions, verdict
 from headway.inspection.history import History, read_run
@@ -45,7 +45,8 @@ def write_report(folder: Path) -> Path:
 def render(run: History, facts: Mapping[str, Any]) -> str:
     """The page."""
     parts = (
-        sections.head(facts), curves(run), sections.samples(facts), sections.evaluations(facts), sections.data(facts),
+        sections.head(facts), curves(run), sections.samples(facts), sections.evaluations(facts),
+        details.section(facts["details"]), sections.data(facts),
         sections.health_and_cost(facts), sections.advice(facts),
         sections.reproduce(facts, to_toml(run.recipe) if run.recipe else ""),
     )  # fmt: skip
@@ -68,6 +69,7 @@ def gather(run: History) -> dict[str, Any]:
         "numbers": _numbers(run),
         "evaluations": [{k: v for k, v in e.items() if real(v) is not None and k != "time"} for e in shown_evals(run)],
         "samples": [{"step": whole(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
+        "details": details.read_details(run.folder),
         "data": _data(run),
         "health": asdict(health(run)),
         "cost": _cost(run),

@@ -73,7 +73,8 @@ class _Proof:
         self.targets = [self._tokens(n, self.config.target) for n in reversed(self.lengths)]
         self.alone = [self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)]
         largest = max(1.0, *(float(s.abs().max()) for scores in self.alone for s in scores.values()))
-        self.limit = TOLERANCE[self.dtype] * (largest if largest < float("inf") else 1.0)
+        rounded = self.dtype if self.config.quantization == "none" else torch.bfloat16  # as quantised products are
+        self.limit = TOLERANCE[rounded] * (largest if largest < float("inf") else 1.0)
 
     def _tokens(self, length: int, front: object) -> Tensor:
         vocab = front.vocab if isinstance(front, TokensConfig) else 2

@@ -62,13 +62,13 @@ class Cache:
 
     @classmethod
     def empty(cls, layers: int, batch: int, groups: int, capacity: int, width: int, like: Tensor) -> Cache:
-        """Zeros of the device and type of `like`."""
+        """Zeros of the device and type of `like`; without padding, a token's position is its slot."""
         shape = (batch, groups, capacity, width)
         return cls(
             keys=[like.new_zeros(shape) for _ in range(layers)],
             values=[like.new_zeros(shape) for _ in range(layers)],
-            positions=torch.zeros(batch, capacity, dtype=torch.long, device=like.device),
-            keep=torch.zeros(batch, capacity, dtype=torch.bool, device=like.device),
+            positions=torch.arange(capacity, device=like.device).repeat(batch, 1),
+            keep=torch.ones(batch, capacity, dtype=torch.bool, device=like.device),
         )
 
     @property
@@ -85,10 +85,12 @@ class Cache:
         self.span = self.length + steps
         new = slice(self.length, self.span)
         self.padded = self.padded or keep is not None
+        if not self.padded:
+            return self.positions[:, new], None
         self.keep[:, new] = True if keep is None else keep
         before = self.keep[:, : self.length].sum(-1, keepdim=True)
         self.positions[:, new] = (before + self.keep[:, new].cumsum(-1) - 1).clamp(min=0)
-        return self.positions[:, new], self.keep[:, new] if self.padded else None
+        return self.positions[:, new], self.keep[:, new]
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write one layer's new keys and values; all of them up to now, (B, G, span, D)."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 SCALE = 2.0
 """Of the adapter's output: the usual ratio of alpha to rank."""
+ADAPTER = (".narrow", ".widen")
+"""How the names of an adapter's weights end."""
 
 
 class LowRank(nn.Linear):

@@ -19,6 +19,7 @@ from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenE
 from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
 from headway.model.init import initialise
 from headway.model.masks import Layout
+from headway.model.quantized import Int8Matrix, quantize_, stored
 from headway.model.transformer import Stack
 
 HEADS = ("lm", "nsp", "classify", "tag", "span")
@@ -62,6 +63,8 @@ class Model(nn.Module):
         if config.span:
             self.span = SpanHead(config.span, config.output_stack)
         initialise(self, config)
+        if config.quantization == "int8":
+            quantize_(self)
 
     def forward(
         self,
@@ -184,14 +187,15 @@ class Model(nn.Module):
         """Weights, each counted once, without the rows that only round a vocabulary up and biases held at zero."""
         rows = dict(self.vocabulary_rows())
         silent = sum(m.groups * m.width for m in self.modules() if isinstance(m, Attention) and not m.key_bias)
-        return sum(rows.get(p, len(p)) * p[0].numel() for p in self.parameters()) - silent
+        whole = [*self.parameters(), *(m.weight for m in self.modules() if isinstance(m, Int8Matrix))]
+        return sum(rows.get(p, len(p)) * p[0].numel() for p in whole) - silent
 
     def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
-        """Parameters whose first axis is a vocabulary rounded up, with its true size."""
+        """Parameters, or what stands for them, whose first axis is a vocabulary rounded up, with its true size."""
         for front in (getattr(self, "source", None), getattr(self, "target", None)):
             if isinstance(front, TokenEmbedding):
-                yield front.table.weight, front.config.vocab
+                yield from ((part, front.config.vocab) for part in stored(front.table))
         if self.config.lm:
-            yield self.lm.output.weight, self.lm.vocab
+            yield from ((part, self.lm.vocab) for part in stored(self.lm.output))
             if self.lm.output.bias is not None:
                 yield self.lm.output.bias, self.lm.vocab

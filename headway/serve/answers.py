@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -68,7 +68,9 @@ class Choice:
 class Form:
     """The two shapes of an answer: a message of a chat, or the continuation of a text."""
 
-    def __init__(self, kind: Literal["chat", "text"], model: str, job: Job, spelling: Spelling, ends: set[int]) -> None:
+    def __init__(
+        self, kind: Literal["chat", "text"], model: str, job: Job, spelling: Spelling, ends: Sequence[int]
+    ) -> None:
         """`ends` are the tokens that end a text and are no part of it."""
         self.chat, self.model, self.job, self.spelling, self.ends = kind == "chat", model, job, spelling, ends
         self.id = f"{'chatcmpl' if self.chat else 'cmpl'}-{secrets.token_hex(12)}"
@@ -135,7 +137,7 @@ class Form:
         pairs = [(event.token, event.log_probability) for event in events if event.token is not None]
         texts = [self.spelling.text(token) for token, _ in pairs]
         for text, pair, event in zip(texts, pairs, events, strict=True):
-            offsets.append(len(choice.prompt) + choice.offset)
+            offsets.append(choice.offset)
             choice.offset += len(text)
             tops.append({self.spelling.text(token): _finite(value) for token, value in (*event.alternatives, pair)})
         return {
@@ -151,8 +153,9 @@ def _finite(value: float | None) -> float:
 
 
 async def collect(form: Form, generation: Generation, visit: Visit) -> Json:
-    async for index, event in generation.events():
-        form.take(index, event).parts.append(event.text)
+    async for news in generation.events():
+        for index, event in news:
+            form.take(index, event).parts.append(event.text)
     visit.facts["new_tokens"] = form.usage()["completion_tokens"]
     return form.whole()
 
@@ -163,10 +166,8 @@ async def stream(form: Form, generation: Generation, visit: Visit) -> AsyncGener
         for choice in form.choices:
             if form.chat or choice.prompt:
                 yield _event(form.chunk(choice, choice.prompt, role=True))
-        async for index, event in generation.events():
-            choice = form.take(index, event)
-            if event.text or choice.tokens or choice.finish is not None:
-                yield _event(form.chunk(choice, event.text))
+        async for news in generation.events():
+            yield b"".join(_told(form, index, event) for index, event in news)
         if form.job.usage:
             yield _event(form.last())
         yield b"data: [DONE]\n\n"
@@ -174,6 +175,11 @@ async def stream(form: Form, generation: Generation, visit: Visit) -> AsyncGener
         yield _event(visit.note(error).body())
     finally:
         visit.facts["new_tokens"] = form.usage()["completion_tokens"]
+
+
+def _told(form: Form, index: int, event: Event) -> bytes:
+    choice = form.take(index, event)
+    return _event(form.chunk(choice, event.text)) if event.text or choice.tokens or choice.finish is not None else b""
 
 
 def _event(value: Json) -> bytes:

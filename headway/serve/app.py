@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import struct
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -15,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from headway.errors import HeadwayError
 from headway.jsonfile import parse_object
-from headway.serve import results, schemas
+from headway.serve import schemas
 from headway.serve.answers import Form, collect, stream
 from headway.serve.gate import Receive, Scope, Send
 from headway.serve.generation import Generation
@@ -26,6 +28,7 @@ from headway.serve.service import Service
 from headway.serve.state import State, Visit
 from headway.version import __version__
 
+NO_EMBEDDING = "this model has no text encoder, so it makes no embeddings"
 JSON_TYPE = re.compile(r"application/(?:[\w.-]+\+)?json *(?:;.*)?", re.IGNORECASE)
 
 
@@ -50,18 +53,18 @@ def create_app(service: Service, state: State) -> FastAPI:
     app = FastAPI(title="headway", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     routes, parts = Routes(service, state), dict[str, Any]()
     for path, handler, request, result in (
-        ("/v1/chat/completions", routes.chat, ChatRequest, results.ChatCompletion),
-        ("/v1/completions", routes.complete, CompletionRequest, results.Completion),
-        ("/v1/embeddings", routes.embed, EmbeddingRequest, results.EmbeddingList),
-        ("/v1/run", routes.run, RunRequest, results.LabelList),
+        ("/v1/chat/completions", routes.chat, ChatRequest, schemas.ChatCompletion),
+        ("/v1/completions", routes.complete, CompletionRequest, schemas.Completion),
+        ("/v1/embeddings", routes.embed, EmbeddingRequest, schemas.EmbeddingList),
+        ("/v1/run", routes.run, RunRequest, schemas.RunList),
     ):
-        answers = results.described(result, 404, stream=issubclass(request, schemas.WritingRequest))
+        answers = schemas.described(result, 404, stream=issubclass(request, schemas.WritingRequest))
         app.post(path, responses=answers, openapi_extra=_body(request, service, parts))(handler)
-    app.get("/v1/models", responses=results.described(results.ModelList))(routes.models)
-    app.get("/v1/models/{model:path}", responses=results.described(results.ModelCard, 404))(routes.card)
-    app.get("/health", responses={200: {"model": results.Health}, 503: {"model": results.Health}})(routes.health)
+    app.get("/v1/models", responses=schemas.described(schemas.ModelList))(routes.models)
+    app.get("/v1/models/{model:path}", responses=schemas.described(schemas.ModelCard, 404))(routes.card)
+    app.get("/health", responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}})(routes.health)
     plain = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    app.get("/metrics", responses=results.described(results.Health) | {200: plain}, response_class=Response)(
+    app.get("/metrics", responses=schemas.described(schemas.Health) | {200: plain}, response_class=Response)(
         routes.metrics
     )
     for kind in (Problem, HeadwayError, Exception):
@@ -105,18 +108,21 @@ class Routes:
         job = prompts.chat(asked) if isinstance(asked, ChatRequest) else prompts.complete(asked)
         if job.top is not None:
             self.service.spelling.table  # noqa: B018 - takes a moment with a large vocabulary, which is better spent here
-        return job, Form("chat" if chat else "text", self.service.id, job, self.service.spelling, self.service.ends)
+        return job, Form("chat" if chat else "text", self.service.id, job, self.service.spelling, prompts.ends)
 
     async def embed(self, request: Request) -> Response:
         """Vectors of texts."""
         asked, texts, tokens = await self.state.aside(self._read_texts, EmbeddingRequest, await _raw(request))
-        data = await self.service.tasks.vectors(asked, texts)
-        return JSONResponse(self._list(data, tokens))
+        if "embed" not in self.service.tasks.names:
+            raise Problem(400, NO_EMBEDDING, "D001", "model")
+        found = await self.service.tasks.run("embed", texts)
+        return JSONResponse(self._list([_vector(asked, each) for each in found], tokens))
 
     async def run(self, request: Request) -> Response:
-        """Labels of texts."""
+        """Whatever else the model does with texts."""
         asked, texts, tokens = await self.state.aside(self._read_texts, RunRequest, await _raw(request))
-        return JSONResponse(self._list(await self.service.tasks.run(asked, texts), tokens))
+        task = self.service.tasks.choose(asked.task)
+        return JSONResponse({**self._list(await self.service.tasks.run(task, texts), tokens), "task": task})
 
     def _read_texts(self, schema: type[Any], raw: bytes) -> tuple[Any, list[str], int]:
         asked = self._read(schema, raw)
@@ -155,6 +161,16 @@ class Routes:
         return Response(self.state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
+def _vector(asked: EmbeddingRequest, result: dict[str, Any]) -> dict[str, Any]:
+    row: list[float] = result["embedding"]
+    if asked.dimensions not in (None, len(row)):
+        message = f"dimensions = {asked.dimensions}; this model's vectors have {len(row)}"
+        raise Problem(400, message, "C003", "dimensions")
+    packed = base64.b64encode(struct.pack(f"<{len(row)}f", *row)).decode()
+    shown = packed if asked.encoding_format == "base64" else row
+    return {"object": "embedding", "index": result["index"], "embedding": shown}
+
+
 async def _raw(request: Request) -> bytes:
     if not JSON_TYPE.fullmatch(request.headers.get("content-type", "")):
         raise Problem(415, "the body should be JSON, with the header `Content-Type: application/json`", "not_json")
@@ -178,6 +194,8 @@ def _body(schema: type[BaseModel], service: Service, parts: dict[str, Any]) -> d
     described = schema.model_json_schema(ref_template="#/components/schemas/{model}")
     parts |= described.pop("$defs", {})
     described["properties"]["model"]["enum"] = [service.id]
+    described["properties"] |= {name: {} for name in schemas.IGNORED}
+    described["additionalProperties"] = False
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": described}}}}
 
 

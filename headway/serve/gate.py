@@ -90,7 +90,8 @@ class Gate:
         """The body: not more of it than may be, and not for longer than it may take."""
         limits, parts = self.state.limits, list[bytes]()
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        size, more = int(declared), int(declared) <= limits.body_bytes
+        size, read = int(declared), 0
+        more = size <= limits.body_bytes
         try:
             async with asyncio.timeout(limits.body_seconds):
                 while more:
@@ -98,7 +99,8 @@ class Gate:
                     if message["type"] == "http.disconnect":
                         raise Gone
                     parts.append(message.get("body", b""))
-                    size = sum(map(len, parts))
+                    read += len(parts[-1])
+                    size = max(size, read)
                     more = message.get("more_body", False) and size <= limits.body_bytes
         except TimeoutError:
             late = f"no complete body within {limits.body_seconds:g} s"
@@ -113,9 +115,9 @@ class Gate:
         problem = visit.note(error)
         if answer.complete:  # the app has told it already
             return
-        if answer.status is not None:  # too late to say it otherwise
+        if answer.status is not None:  # too late to say it otherwise: uvicorn closes the connection
             visit.facts["cut"] = True
-            raise Cut from error
+            return
         await answer.problem(problem, closing=unread is not None)
         if unread is not None:
             await _drop(unread)
@@ -127,10 +129,6 @@ class Gate:
         self.state.metrics.requests.labels(route, str(status)).inc()
         facts = {"method": scope["method"][:16], "path": scope["path"][:100], "status": status}
         self.state.log({"id": visit.id, **facts, "seconds": round(seconds, 3), **visit.facts})
-
-
-class Cut(Exception):
-    """An answer that broke off: the server then closes the connection, so that nobody takes it for a whole one."""
 
 
 class Answer:

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
 
+from headway.errors import HeadwayError
 from headway.generate.engine import Engine, Event, Request, Ticket
-from headway.serve.metrics import Metrics
 from headway.serve.problems import Problem
+from headway.serve.telemetry import Metrics
 
 
 class Generation:
@@ -20,7 +21,10 @@ class Generation:
     def __init__(self, engine: Engine, requests: Sequence[Request], metrics: Metrics) -> None:
         self.engine, self.requests, self.metrics = engine, requests, metrics
         self.loop = asyncio.get_running_loop()
-        self.queue: asyncio.Queue[tuple[int, Event] | Problem] = asyncio.Queue()
+        self.news: list[tuple[int, Event]] = []
+        """What was heard since the loop last looked."""
+        self.awake = asyncio.Event()
+        self.problem: Problem | None = None
         self.began = time.monotonic()
         self.last: dict[int, float] = {}
         """Text → when its last token came."""
@@ -28,7 +32,7 @@ class Generation:
         self.over = False
         self.tickets: list[Ticket] = []
         self.lock = threading.Lock()
-        """Of the two above: the client may leave while its texts are being submitted."""
+        """Of `news`, `over` and `tickets`: the client may leave while its texts are being submitted."""
 
     def submit(self) -> None:
         """Hand the texts to the engine, all or none."""
@@ -46,23 +50,40 @@ class Generation:
             raise
 
     def _heard(self, index: int, event: Event) -> None:
-        """In the engine's thread."""
-        with suppress(RuntimeError):  # the loop has been closed: nobody listens any more
-            self.loop.call_soon_threadsafe(self.queue.put_nowait, (index, event))
+        """In the engine's thread. A busy loop is woken once for all that came meanwhile: waking costs a system call."""
+        with self.lock:
+            self.news.append((index, event))
+            first = len(self.news) == 1
+        if first:
+            with suppress(RuntimeError):  # the loop has been closed: nobody listens any more
+                self.loop.call_soon_threadsafe(self.awake.set)
 
-    async def events(self) -> AsyncIterator[tuple[int, Event]]:
-        """What is written, by the number of the text, until all texts are complete."""
+    async def events(self) -> AsyncIterator[list[tuple[int, Event]]]:
+        """What is written, by the number of the text, until all texts are complete; all there is at each time."""
         while len(self.done) < len(self.requests):
-            item = await self.queue.get()
-            if isinstance(item, Problem):
-                raise item
-            index, event = item
-            if event.finish in ("error", "cancelled"):
-                raise RuntimeError(f"the engine ended text {index}: {event.finish}") from self.tickets[index].error
-            self._measure(index, event)
-            if event.finish is not None:
-                self.done.add(index)
-            yield index, event
+            await self.awake.wait()
+            self.awake.clear()
+            if self.problem is not None:
+                raise self.problem
+            with self.lock:
+                news, self.news = self.news, []
+            for place, (index, event) in enumerate(news):
+                if event.finish in ("error", "cancelled"):
+                    yield news[:place]  # what came before it counts
+                    raise self._reason(index, event)
+                self._measure(index, event)
+                if event.finish is not None:
+                    self.done.add(index)
+            yield news
+
+    def _reason(self, index: int, event: Event) -> Exception:
+        """Errors of headway are told as such: a pattern that cannot be followed is its author's affair."""
+        error = self.tickets[index].error
+        if isinstance(error, HeadwayError):
+            return error
+        reason = RuntimeError(f"the engine ended text {index}: {event.finish}")
+        reason.__cause__ = error
+        return reason
 
     def _measure(self, index: int, event: Event) -> None:
         now = time.monotonic()
@@ -75,7 +96,8 @@ class Generation:
             self.last[index] = now
 
     def fail(self, problem: Problem) -> None:
-        self.queue.put_nowait(problem)
+        self.problem = problem
+        self.awake.set()
         self.cancel()
 
     def cancel(self) -> None:

@@ -33,6 +33,7 @@ class Limits:
     inputs: int = _limit(256, "inputs of one request for embeddings or labels")
     stop: int = _limit(16, "stop strings")
     stop_characters: int = _limit(256, "characters of one")
+    schema_bytes: int = _limit(32_768, "bytes of a JSON schema that an answer has to follow")
     top_logprobs: int = _limit(20, "alternatives shown beside a token")
     header_seconds: float = _limit(10.0, "for the headers of a request to arrive; then the connection is closed")
     body_seconds: float = _limit(30.0, "for its body; then 408")

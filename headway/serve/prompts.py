@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from headway.config import SpecialTokens
 from headway.data.template import ChatTemplate, special_strings
 from headway.data.tokenizer import Tokenizer, backend_errors
 from headway.errors import DataError
 from headway.generate.engine import Request
+from headway.generate.grammar import Grammar, Patterns
 from headway.generate.sampling import Sampling
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, unsupported
-from headway.serve.schemas import ChatRequest, CompletionRequest, Message, WritingRequest
+from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat, WritingRequest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -45,11 +48,22 @@ class Prompts:
     """Makes jobs for one model."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, limits: Limits, *, vocab: int, room: int, start: int
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        limits: Limits,
+        *,
+        vocab: int,
+        special: SpecialTokens,
+        room: int,
     ) -> None:
-        """`room` is for a prompt and its answer together; `start` is the token that an empty prompt stands for."""
+        """`room` is for a prompt and its answer together."""
         self.tokenizer, self.template, self.limits = tokenizer, template, limits
-        self.vocab, self.room, self.start = vocab, room, start
+        self.vocab, self.room = vocab, room
+        self.start = special.bos or 0
+        """The token that an empty prompt stands for."""
+        self.ends = () if special.eos is None else (special.eos,) if isinstance(special.eos, int) else special.eos
+        """Tokens that end a text and are no part of it."""
 
     def chat(self, asked: ChatRequest) -> Job:
         if self.template is None:
@@ -78,19 +92,18 @@ class Prompts:
 
     def _job(self, asked: WritingRequest, prompts: list[list[int]], wanted: int | None, top: int | None) -> Job:
         self._check(asked)
-        requests = []
+        requests, grammar = [], self._grammar(asked.response_format)
         for prompt in prompts:
             sampling = self._sampling(asked, self._length(len(prompt), wanted))
             for i in range(asked.n or 1):
                 seed = None if asked.seed is None else asked.seed + i
-                requests.append(Request(tuple(prompt), replace(sampling, seed=seed), top or 0))
+                request = Request(tuple(prompt), replace(sampling, seed=seed), top or 0)
+                requests.append(request if grammar is None else _held(request, grammar))
         usage = bool(asked.stream_options and asked.stream_options.include_usage)
         return Job(requests, [""] * len(requests), sum(map(len, prompts)), top, bool(asked.stream), usage)
 
     def _check(self, asked: WritingRequest) -> None:
         limits = self.limits
-        if asked.response_format is not None and asked.response_format.type != "text":
-            raise unsupported("response_format", f"{asked.response_format.type} is not known here, only text")
         if asked.stream_options is not None and not asked.stream:
             raise Problem(400, "stream_options needs stream = true", "C004", "stream_options")
         if (asked.n or 1) > limits.n:
@@ -99,6 +112,25 @@ class Prompts:
             raise Problem(400, f"{len(asked.stops)} stop strings; the limit is {limits.stop}", "C003", "stop")
         if not all(0 < len(stop) <= limits.stop_characters for stop in asked.stops):
             raise Problem(400, f"a stop string has 1 to {limits.stop_characters} characters", "C003", "stop")
+
+    def _grammar(self, asked: ResponseFormat | None) -> Grammar | None:
+        if asked is None or asked.type == "text":
+            return None
+        if "mask" not in Request.__dataclass_fields__:
+            raise unsupported("response_format", "the engine cannot hold a text to a grammar yet")
+        if asked.type == "json_object":
+            return self._patterns.schema({"type": "object"})
+        if asked.json_schema is None:
+            raise Problem(400, "type json_schema needs a json_schema", "C004", "response_format.json_schema")
+        size = len(json.dumps(asked.json_schema.rules))
+        if size > self.limits.schema_bytes:
+            message = f"a JSON schema of {size:,} bytes; the limit is {self.limits.schema_bytes:,}"
+            raise Problem(400, message, "C003", "response_format.json_schema")
+        return self._patterns.schema(asked.json_schema.rules)
+
+    @cached_property
+    def _patterns(self) -> Patterns:
+        return Patterns(self.tokenizer, self.vocab, self.ends)
 
     def _top(self, name: str, value: int) -> int:
         if value > self.limits.top_logprobs:
@@ -123,6 +155,7 @@ class Prompts:
             min_p=given(asked.min_p, 0.0),
             presence=given(asked.presence_penalty, 0.0),
             frequency=given(asked.frequency_penalty, 0.0),
+            repetition=given(asked.repetition_penalty, 1.0),
             stop_strings=asked.stops,
             max_tokens=tokens,
         )
@@ -206,6 +239,11 @@ class Prompts:
         backend = Backend.from_str(self.tokenizer.backend.to_str())
         backend.encode_special_tokens = True
         return backend
+
+
+def _held(request: Request, grammar: Grammar) -> Request:
+    """A request whose text follows a grammar; each text has its own place in it."""
+    return replace(request, mask=Grammar(grammar.first, grammar.vocab))  # type: ignore[call-arg]
 
 
 def _marked(name: str, mark: str) -> str:

@@ -133,8 +133,10 @@ def read(schema: type[R], body: Mapping[str, Any]) -> R:
     for name, why in UNSUPPORTED.items():
         if body.get(name) and name not in schema.model_fields and not (name == "best_of" and body[name] == 1):
             raise unsupported(name, why)
-    for name in body.keys() - {*schema.model_fields, *UNSUPPORTED, *IGNORED}:
-        raise Problem(400, f"unknown field {name[:40]!r}{nearest(name[:40], schema.model_fields)}", "C014", name[:40])
+    known = {*schema.model_fields, *UNSUPPORTED, *IGNORED}
+    if strange := [name[:40] for name in body if name not in known]:
+        message = f"unknown field {strange[0]!r}{nearest(strange[0], schema.model_fields)}"
+        raise Problem(400, message, "C014", strange[0])
     try:
         return schema.model_validate(body)
     except ValidationError as error:
@@ -293,6 +295,7 @@ def described(result: type[BaseModel], *problems: int, stream: bool = False) -> 
     """The `responses` of a route. What the gate may answer comes with every route."""
     found: dict[int | str, dict[str, Any]] = {200: {"model": result}}
     if stream:
-        found[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+        event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+        found[200]["content"] = {"text/event-stream": {"schema": event}}
     every = (400, 401, 403, 408, 413, 415, 429, 431, 500, 503)
     return found | {status: {"model": ErrorBody} for status in (*every, *problems)}

@@ -31,8 +31,9 @@ from headway.serve.app import create_app
 from headway.serve.gate import LINGER, Gate
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, stopping
-from headway.serve.service import Bundle, Service
+from headway.serve.service import Service
 from headway.serve.state import State
+from headway.serve.tasks import Bundle
 from headway.serve.telemetry import Log, Metrics
 
 SWEEP = 0.5

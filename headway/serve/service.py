@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor
-
-from headway.config import TokensConfig, longest
+from headway.config import longest
 from headway.data.template import chosen_template
-from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.generate.engine import Engine
 from headway.model.model import Model
@@ -19,22 +16,9 @@ from headway.serve.answers import Spelling
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem
 from headway.serve.prompts import Prompts
-from headway.serve.tasks import Labels, Tasks
+from headway.serve.tasks import Bundle, Tasks
 
 NO_TEXT = "this model writes no text"
-
-
-class Bundle(Protocol):
-    """A model with its tokenizer, as `headway.load` gives it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def model(self) -> Model: ...
-    @property
-    def folder(self) -> Path | None: ...
-    def reader(self) -> Tokenizer: ...
-    def embed(self, texts: list[str]) -> Tensor: ...
 
 
 class Service:
@@ -45,19 +29,15 @@ class Service:
         self.tokenizer = bundle.reader()
         self.id, self.created = name or _name(bundle), int(time.time())
         self.spelling = Spelling(self.tokenizer)
-        eos = config.special.eos
-        self.ends = set() if eos is None else {eos} if isinstance(eos, int) else set(eos)
         self.engine: Engine | None = None
         self.prompts: Prompts | None = None
         if config.kind == "decoder" and config.lm is not None:
             self._writes(limits)
-        embed = bundle.embed if isinstance(config.source, TokensConfig) else None
-        self.tasks = Tasks(self.tokenizer, limits, _reads(self.model), embed, self._labels())
+        self.tasks = Tasks(bundle, limits, _reads(self.model))
         if not self.can():
-            raise DataError("D001", f"{self.id} has nothing to serve: it neither writes, embeds nor labels text")
+            raise DataError("D001", f"{self.id} has nothing to serve: it neither reads nor writes text")
 
     def _writes(self, limits: Limits) -> None:
-        config = self.model.config
         self.engine = Engine(
             self.model, self.tokenizer, slots=limits.slots, capacity=limits.context or None, queue=limits.queue
         )
@@ -66,14 +46,9 @@ class Service:
             chosen_template(self.tokenizer.config.get("chat_template")),
             limits,
             vocab=self.model.lm.vocab,
+            special=self.model.config.special,
             room=self.engine.capacity,
-            start=config.special.bos or 0,
         )
-
-    def _labels(self) -> Labels | None:
-        config = self.model.config
-        known = config.classify is not None and config.classify.labels > 0 and config.kind != "encoder-decoder"
-        return Labels(self.model, self.tokenizer) if known and _reads_text(self.model) else None
 
     def writer(self) -> Prompts:
         if self.prompts is None:
@@ -81,13 +56,9 @@ class Service:
         return self.prompts
 
     def can(self) -> list[str]:
-        able = {
-            "chat": self.prompts is not None and self.prompts.template is not None,
-            "complete": self.prompts is not None,
-            "embed": self.tasks.embed is not None,
-            "classify": self.tasks.labels is not None,
-        }
-        return [name for name, yes in able.items() if yes]
+        chats = self.prompts is not None and self.prompts.template is not None
+        writes = self.prompts is not None
+        return ["chat"] * chats + ["complete"] * writes + self.tasks.names
 
     def card(self) -> dict[str, Any]:
         room = self.prompts.room if self.prompts is not None else _reads(self.model)
@@ -124,10 +95,6 @@ class Service:
 def _name(bundle: Bundle) -> str:
     """A hub id or a preset as it is; of a folder only its last part, as the rest is nobody's business."""
     return bundle.name if bundle.folder is None or not Path(bundle.name).exists() else bundle.folder.resolve().name
-
-
-def _reads_text(model: Model) -> bool:
-    return isinstance(model.config.source or model.config.target, TokensConfig)
 
 
 def _reads(model: Model) -> int | None:

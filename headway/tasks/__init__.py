@@ -19,15 +19,21 @@ TASKS = {
 
 
 def make_task(setting: Setting) -> Task:
-    """The task of a recipe, with its data read; only its own module is imported."""
-    module, _, name = TASKS[setting.recipe.task].partition(":")
-    task: Task = getattr(import_module(module), name).prepare(setting)
+    """The task of a recipe, with its data read."""
+    task: Task = task_class(setting.recipe.task).prepare(setting)  # type: ignore[attr-defined]
     return task
+
+
+def task_class(name: str) -> type[Task]:
+    """A task by name; only its own module is imported."""
+    module, _, inside = TASKS[name].partition(":")
+    found: type[Task] = getattr(import_module(module), inside)
+    return found
 
 
 def task_of(config: ModelConfig) -> str:
     """What a model is for, by the heads it has; for one that no recipe tells about."""
-    if config.kind == "decoder":
-        return "lm"
-    heads = {"classify": config.classify, "tag": config.tag, "answer": config.span, "mlm": config.lm}
-    return next((name for name, head in heads.items() if head is not None), "embed")
+    pooled = config.classify if config.classify and config.classify.labels else None  # without labels, a bare pooler
+    heads = {"classify": pooled, "tag": config.tag, "answer": config.span, "mlm": config.lm}
+    found = next((name for name, head in heads.items() if head is not None), "embed")
+    return "lm" if config.kind == "decoder" and found in ("mlm", "embed") else found

@@ -81,6 +81,10 @@ class Task(ABC):
         """The same on the test data, with `test` for `valid`; None without them."""
         return None
 
+    def details(self, model: Model) -> dict[str, Any] | None:
+        """What else a finished run has to show of its test data, or else its validation data: an Evaluation's."""
+        return None
+
     @abstractmethod
     def sample(self, model: Model) -> str:
         """What the model makes of a held-out example, for a person to look at while it trains."""

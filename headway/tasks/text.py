@@ -75,7 +75,8 @@ def own_tokenizer(folder: Path, data: DataConfig, texts: Texts) -> Tokenizer:
     if not (folder / "tokenizer.json").exists():
         lines = (line for text in texts.read() for line in text.splitlines(keepends=True))
         size = data.vocab or VOCAB.get(data.tokenizer, 0)
-        train_tokenizer(data.tokenizer, lines, size, special=(END,) if texts.several else ()).save(folder)
+        special = (END,) if texts.several else ()
+        train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=special).save(folder)
     return load_tokenizer(folder)
 
 

@@ -17,6 +17,9 @@ from headway.model.model import Model
 from headway.recipe import Recipe, ShapeConfig
 from headway.tasks.base import Task
 
+NEW_HEADS = ("nsp", "classify", "tag", "span")
+"""Heads that a task puts on a base; beside adapters they are trained in full. The one for words is the base's own."""
+
 
 def base_tokenizer(recipe: Recipe) -> Tokenizer | None:
     """The tokenizer of model.from; None where the run is to train one of its own."""
@@ -49,6 +52,9 @@ def _adopted(recipe: Recipe, task: Task) -> Model:
     """The model of model.from, with the heads that the task wants: those it has, others from the seed."""
     # What trains is kept in float32: steps are smaller than the gaps between half-precision numbers.
     base = load_model(resolve(recipe.model.from_), None if recipe.model.lora else torch.float32)
+    if base.config.quantization != "none":
+        why = f"model.from = {recipe.model.from_} holds {base.config.quantization} weights, which cannot be trained"
+        raise ConfigError("C004", why, "train from the model that it was exported from")
     config = task.config(base.config)
     if config == base.config:
         return base.train()
@@ -63,6 +69,9 @@ def _choose_weights(model: Model, shape: ShapeConfig) -> None:
     if shape.lora:
         if not add_adapters(model, shape.lora, shape.lora_targets):
             raise ConfigError("C003", f"model.lora_targets = {list(shape.lora_targets)}: the model has none of these")
+        for head in NEW_HEADS:
+            if (module := getattr(model, head, None)) is not None:
+                module.requires_grad_(True)
         return
     if shape.freeze:
         first = model.config.encoder is not None

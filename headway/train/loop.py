@@ -24,7 +24,7 @@ from headway.train.average import Copies
 from headway.train.compute import Compute
 from headway.train.distributed import World, share_again
 from headway.train.health import Usual, diverged, non_finite
-from headway.train.optim import Optimizer, lr_factor
+from headway.train.optim import Optimizer, lr_factor, open_depth
 
 Report = Callable[..., None]
 """Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`) and its facts."""
@@ -105,7 +105,7 @@ class Loop:
         """One update of the weights: the batch in parts, their gradients summed, divided by the count of all."""
         config, now, world = self.config, self.progress, self.world
         factor = lr_factor(config, now.step, self.share) * now.scale
-        self.optimizer.set_rate(self.peaks, factor)
+        self.optimizer.set_rate(self.peaks, factor, open_depth(config, now.step))
         parts = self._next()
         count, tokens, stopping = world.sum(
             sum(batch.count * used for batch, used in parts),

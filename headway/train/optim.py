@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headway.model.attention import Attention
+from headway.model.model import Model
 from headway.model.transformer import FeedForward, Stack
 from headway.recipe import TrainConfig
 from headway.train.muon import Muon
@@ -37,6 +39,29 @@ def peak_lr(config: TrainConfig, width: int) -> float:
     return config.lr if config.lr is not None else min(3e-3, 0.4 / width)
 
 
+def open_depth(config: TrainConfig, step: int) -> int | None:
+    """How far below the heads weights learn at a step; None where all do."""
+    return step // config.unfreeze if config.unfreeze else None
+
+
+BLOCK = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
+
+
+def depths(model: Model, names: Iterable[str]) -> dict[str, int]:
+    """How far below the heads each parameter is: 0 for heads, 1 for the top block, most for the embeddings."""
+    above = {"decoder": 0, "encoder": model.config.decoder.n_layers if model.config.decoder else 0}
+    layers = {name: stack.n_layers for name in above if (stack := getattr(model.config, name)) is not None}
+    bottom = 1 + sum(layers.values())
+    found = {}
+    for name in names:
+        block = BLOCK.match(name)
+        if block is not None:
+            found[name] = above[block[1]] + layers[block[1]] - int(block[2])
+        else:
+            found[name] = bottom if name.startswith(("source.", "target.")) else 0
+    return found
+
+
 class Optimizer:
     """One or two of torch's optimizers as one; every tensor they update has a name, which checkpoints use."""
 
@@ -47,9 +72,11 @@ class Optimizer:
     def groups(self) -> list[dict[str, Any]]:
         return [group for part in self.parts for group in part.param_groups]
 
-    def set_rate(self, peaks: list[float], factor: float) -> None:
-        """Each group's learning rate, as a share of its peak."""
+    def set_rate(self, peaks: list[float], factor: float, deepest: int | None = None) -> None:
+        """Each group's learning rate, as a share of its peak; none for those below the deepest that learns."""
         for group, peak in zip(self.groups, peaks, strict=True):
+            if deepest is not None and group["depth"] > deepest:
+                peak = 0.0
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(peak * factor)
             else:
@@ -89,7 +116,7 @@ class _View:
         self.part.grad = None if self.whole.grad is None else self.whole.grad[self.rows]
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig, width: int) -> Optimizer:
+def make_optimizer(model: Model, config: TrainConfig, width: int) -> Optimizer:
     """Matrices decay, norms and biases do not; AdamW is that of Loshchilov & Hutter 2019."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     rate = peak_lr(config, width)
@@ -99,19 +126,23 @@ def make_optimizer(model: nn.Module, config: TrainConfig, width: int) -> Optimiz
         matrices, views = _matrices(model, named)
         for name in matrices:
             named.pop(name.partition("[")[0], None)
+        by_depth = _by_depth(model, config, rate, matrices)
         parts.append(
             Muon(
-                list(matrices.values()),
-                lr=_rate(rate, model),  # type: ignore[arg-type]
+                [{"params": v, "lr": _rate(lr, model), "depth": depth} for depth, lr, v in by_depth],
+                lr=rate,
                 weight_decay=config.weight_decay,
                 adjust_lr_fn="match_rms_adamw",  # so that one learning rate serves both (Liu et al. 2025)
             )
         )
     rest = list(named.values())
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in rest if p.ndim >= 2], "weight_decay": config.weight_decay, "lr": _rate(rate, model)},
-        {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0, "lr": _rate(rate, model)},
-    ]
+    groups: list[dict[str, Any]] = []
+    for depth, lr, values in _by_depth(model, config, rate, named):
+        for chosen, decay in (
+            ([p for p in values if p.ndim >= 2], config.weight_decay),
+            ([p for p in values if p.ndim < 2], 0.0),
+        ):
+            groups.append({"params": chosen, "weight_decay": decay, "lr": _rate(lr, model), "depth": depth})
     groups = [group for group in groups if group["params"]]
     first, second = config.betas
     if config.optimizer == "sgd":
@@ -120,6 +151,19 @@ def make_optimizer(model: nn.Module, config: TrainConfig, width: int) -> Optimiz
         on_gpu = rest[0].is_cuda
         parts.append(torch.optim.AdamW(groups, lr=rate, betas=(first, second), fused=True, capturable=on_gpu))
     return Optimizer(parts, named | (matrices if config.optimizer == "muon" else {}), views)
+
+
+def _by_depth(
+    model: Model, config: TrainConfig, rate: float, named: Mapping[str, Tensor]
+) -> list[tuple[int, float, list[Tensor]]]:
+    """Weights by how deep they are, with the peak learning rate of each depth; all together where it is the same."""
+    if config.layer_decay == 1.0 and not config.unfreeze:
+        return [(0, rate, list(named.values()))]
+    place = depths(model, named)
+    return [
+        (depth, rate * config.layer_decay**depth, [p for name, p in named.items() if place[name] == depth])
+        for depth in sorted(set(place.values()))
+    ]
 
 
 def _rate(rate: float, model: nn.Module) -> float | Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import shutil
@@ -17,11 +18,13 @@ from headway.hub.adapter import write_adapter
 from headway.hub.convert import tie
 from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
+from headway.model.lowrank import ADAPTER, merge_adapters
 from headway.model.model import Model
 from headway.recipe import Recipe, batch_size
 from headway.settings import build, read_toml, to_dict, to_toml
 from headway.tasks import make_task
 from headway.tasks.base import Setting, Task
+from headway.train.average import trained
 from headway.train.build import base_tokenizer, build_model, empty_model
 from headway.train.checkpoint import RunLock, load, save, snapshot_copy
 from headway.train.cost import flops_per_token, peak_memory, utilisation
@@ -229,12 +232,24 @@ def _finish(run: Run, tell: Report) -> None:
     if result is not None:
         tell("test", step=loop.progress.step, **result)
     model = whole_model(run)
-    if loop.world.first and shape.lora:
-        write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
-        tokenizer.save(run.folder)
-    elif loop.world.first:
-        write_model_files(model, run.folder, tokenizer)
+    if loop.world.first:
+        _write_details(run, model)
+        if all(name.endswith(ADAPTER) for name in trained(run.model)):
+            write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
+            tokenizer.save(run.folder)
+        else:  # a new head has no place in an adapter of the base: one model, whole
+            merge_adapters(model)
+            write_model_files(model, run.folder, tokenizer)
     loop.world.wait()
+
+
+def _write_details(run: Run, model: Model) -> None:
+    """run/evaluation.json: what the report shows beside the figures."""
+    with run.loop.compute.precision():
+        details = run.task.details(model)
+    if details is not None:
+        text = json.dumps(details, ensure_ascii=False, indent=1)
+        (run.folder / "run" / "evaluation.json").write_text(text + "\n", encoding="utf-8")
 
 
 def whole_model(run: Run) -> Model:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from headway.cli import main
+from headway.data.template import MARKED, TURNS
+from headway.data.tokenizer import Tokenizer
 from headway.data.vocabulary import train_tokenizer
 
 
@@ -168,3 +170,63 @@ def test_nothing_heavy_is_imported_to_parse() -> None:
 def test_looking_at_data_does_not_wait_for_torch() -> None:
     code = "import sys, headway.data.survey; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> Path:
+    """Conversations beside a tokenizer for them."""
+    rows = [{"question": "Hi\nthere", "answer": "Yes"}, {"question": "x", "answer": "y" * 500}, {"text": "none"}]
+    (tmp_path / "talks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = train_tokenizer("bytes", [], special=TURNS)
+    Tokenizer(made.backend, {"eos_token": "<|end|>", "chat_template": MARKED}).save(tmp_path / "model")
+    return tmp_path / "talks.jsonl"
+
+
+def test_conversations_as_tokens_with_the_answers_marked(
+    run: Run, talks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    done = run(talks, "--chat", "model")
+    assert done.code == 0
+    facts, first, second = done.out.split("\n\n")
+    assert facts.splitlines() == [
+        "2 conversations, 4 messages, 520 tokens",
+        "505 tokens of answers, 97.1% of all: these count in the loss",
+        "half have 505 tokens or fewer, nine in ten 505, the longest 505",
+        f"1 bad rows, the first: {talks}:3: no conversation in a row with text (known: messages, conversations, "
+        "prompt + response, prompt + completion, question + answer, instruction + output)",
+    ]
+    assert first == "<|user|>│H│i│\\n\nt│h│e│r│e│<|end|>│<|assistant|>⟦Y│e│s│<|end|>⟧"
+    assert second.endswith("y⟧ … 105 more\n") and second.count("y") == 400 - 4
+    assert done.err.endswith(f"next: headway train instruct data.train={talks} model.from=model\n")
+
+
+def test_conversations_in_colours(run: Run, talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    first = run(talks, "--chat", "model").out.split("\n\n")[1]
+    assert "\x1b[2m<|user|>│H│i│" in first and "<|assistant|>\x1b[0m\x1b[1;32mY│e│s│<|end|>\x1b[0m" in first
+
+
+def test_conversations_for_machines(run: Run, talks: Path) -> None:
+    found = json.loads(run(talks, "--chat", "model", "--json").out)
+    assert (found["conversations"], found["tokens"], found["answer_tokens"], found["longest"]) == (2, 520, 505, 505)
+    assert found["bad_rows"] == 1 and len(found["bad"]) == 1
+    tokens = found["examples"][0]
+    assert [token["text"] for token in tokens if token["answer"]] == ["Y", "e", "s", "<|end|>"]
+    assert len(found["examples"][1]) == 505
+
+
+def test_bad_conversations_are_listed(run: Run, talks: Path) -> None:
+    assert run(talks, "--chat", "model", "--bad").out.startswith(f"{talks}:3: no conversation")
+    assert run(talks, "--chat", "model", "--bad").out.count("\n") == 1
+
+
+def test_conversations_of_half_characters_are_shown_as_the_vocabulary_has_them(run: Run, talks: Path) -> None:
+    talks.write_text(json.dumps({"question": "é", "answer": "a"}))
+    assert "<|user|>│Ã│©│<|end|>" in run(talks, "--chat", "model").out
+
+
+def test_what_does_not_go_with_conversations(run: Run, talks: Path) -> None:
+    assert "--column does not go with --chat" in refused(run(talks, "--chat", "model", "--column", "a"), 2, "U001")
+    assert "VALID does not go with --chat" in refused(run(talks, talks, "--chat", "model"), 2, "U001")
+    assert "nothing could end an answer" in refused(run(talks, "--chat", "bytes"), 3, "C004")

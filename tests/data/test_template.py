@@ -28,6 +28,7 @@ from headway.data.template import (
     Message,
     chosen_template,
     encode_chat,
+    encode_chats,
     read_chat_template,
     read_messages,
     special_strings,
@@ -886,3 +887,52 @@ def test_every_pair_of_fields_makes_a_chat_that_renders() -> None:
     made: Callable[[Any], list[Message]] = read_messages
     for question, answer in PAIRS:
         assert marked_text(CHATML, made({question: "q", answer: "Paris."})) == ["Paris.<|im_end|>"]
+
+
+def conversation(*turns: str) -> list[Message]:
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(turns)]
+
+
+@pytest.mark.parametrize("source", [CHATML, LLAMA2])
+@given(
+    st.lists(st.lists(st.text("ab ", min_size=1, max_size=3), min_size=1, max_size=5), max_size=7), st.integers(1, 4)
+)
+@settings(max_examples=10, deadline=None)
+def test_many_conversations_are_encoded_as_each_alone(source: str, said: list[list[str]], together: int) -> None:
+    """Whatever groups they are rendered in; LLAMA2 refuses those with a wrong role."""
+    tokenizer, template = special_tokenizer(), ChatTemplate(source)
+    talks = [conversation(*one) for one in said]
+    for talk in talks[::3]:
+        talk[0]["role"] = "narrator"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headway.data.template.TOGETHER", together)
+        found = encode_chats(tokenizer, template, talks)
+    assert len(found) == len(talks)
+    for got, talk in zip(found, talks, strict=True):
+        try:
+            assert got == encode_chat(tokenizer, template, talk)
+        except DataError as error:
+            assert isinstance(got, DataError) and (got.code, got.message) == (error.code, error.message)
+
+
+def special_tokenizer() -> Tokenizer:
+    return train_tokenizer("bytes", [], special=("<s>", "</s>", "<|im_start|>", "<|im_end|>"))
+
+
+def test_few_exchanges_for_many_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    whole = ChatTemplate.render_all
+
+    def counted(self: ChatTemplate, asked: Any) -> Any:
+        sizes.append(len(asked))
+        return whole(self, asked)
+
+    monkeypatch.setattr(ChatTemplate, "render_all", counted)
+    talks = [conversation("a", "b")] * 150
+    assert len(encode_chats(special_tokenizer(), ChatTemplate(CHATML), talks)) == 150
+    assert sizes == [3 * 64, 3 * 64, 3 * 22]
+    sizes.clear()
+    talks[70] = []
+    found = encode_chats(special_tokenizer(), ChatTemplate(CHATML), talks)
+    assert [i for i, one in enumerate(found) if isinstance(one, DataError)] == [70]
+    assert len(sizes) < 12, "a bad one costs some exchanges, not one for each"

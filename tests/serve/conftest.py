@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
+import httpx
 import openai
 import pytest
 import torch
@@ -29,8 +29,7 @@ from headway.hub.folder import save_model
 from headway.model.model import Model
 from headway.serve.address import open_address, url
 from headway.serve.limits import Limits
-from headway.serve.run import build
-from headway.serve.server import Server
+from headway.serve.server import Server, build
 from headway.serve.service import Service
 
 KEY = "a-key-for-tests-7f3a"
@@ -127,7 +126,7 @@ class Running:
 
     @property
     def address(self) -> tuple[str, int]:
-        parts = httpx2.URL(self.url)
+        parts = httpx.URL(self.url)
         return parts.host, parts.port or 80
 
     def client(self, **options: Any) -> openai.OpenAI:
@@ -138,23 +137,23 @@ class Running:
         self.clients.append(made)
         return made
 
-    def http(self, **headers: str) -> httpx2.Client:
+    def http(self, **headers: str) -> httpx.Client:
         own = {"authorization": f"Bearer {self.key}"} | headers
-        made = httpx2.Client(base_url=self.url, headers=own, **PLAIN)
+        made = httpx.Client(base_url=self.url, headers=own, **PLAIN)
         self.clients.append(made)
         return made
 
-    def post(self, path: str, body: Any, **headers: str) -> httpx2.Response:
-        with httpx2.Client(base_url=self.url, **PLAIN) as client:
+    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        with httpx.Client(base_url=self.url, **PLAIN) as client:
             raw = body if isinstance(body, bytes) else json.dumps(body).encode()
             own = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
             return client.post(path, content=raw, headers=own | headers)
 
-    def get(self, path: str, **headers: str) -> httpx2.Response:
-        with httpx2.Client(base_url=self.url, **PLAIN) as client:
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        with httpx.Client(base_url=self.url, **PLAIN) as client:
             return client.get(path, headers={"authorization": f"Bearer {self.key}"} | headers)
 
-    def line(self, answer: httpx2.Response) -> Mapping[str, Any]:
+    def line(self, answer: httpx.Response) -> Mapping[str, Any]:
         """What the log says of a request, once it has been answered."""
         ours = answer.headers["x-request-id"]
         assert until(lambda: any(line["id"] == ours for line in self.logged))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-from collections.abc import Iterator
 
 import openai
 import pytest
 
-from headway.api import Bundle
-from tests.serve.conftest import END, LENGTH, Running, recite, running
+from tests.serve.conftest import END, LENGTH, Running, recite
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -19,13 +17,6 @@ HELLO = [{"role": "user", "content": "Hello"}]
 @pytest.fixture(scope="module")
 def client(reciter: Running) -> openai.OpenAI:
     return reciter.client()
-
-
-@pytest.fixture(scope="module")
-def labels(encoder: Bundle) -> Iterator[Running]:
-    with running(encoder, "k") as made:
-        made.key = "k"
-        yield made
 
 
 # --- chat
@@ -195,6 +186,7 @@ def test_settings_reach_the_engine(client: openai.OpenAI) -> None:
         {"extra_body": {"top_k": -1}},
         {"extra_body": {"min_p": 0}},
         {"presence_penalty": 0, "frequency_penalty": 0},
+        {"extra_body": {"repetition_penalty": 1}},
     ):
         assert write(**neutral) == plain
     assert write(temperature=0) == sure
@@ -204,13 +196,23 @@ def test_settings_reach_the_engine(client: openai.OpenAI) -> None:
     assert write(seed=2) != plain
     assert write(presence_penalty=2) != plain
     assert write(frequency_penalty=2) != plain
+    assert write(extra_body={"repetition_penalty": 10}) != plain
     assert write(temperature=1) != plain
 
 
-def test_fields_nobody_knows_are_ignored(client: openai.OpenAI) -> None:
-    more = {"user": "me", "metadata": {"a": "b"}, "frobnicate": [1, {"x": None}]}
+def test_fields_that_change_no_answer_are_ignored(client: openai.OpenAI) -> None:
+    more = {"user": "me", "metadata": {"a": "b"}, "store": False, "tool_choice": "auto", "parallel_tool_calls": True}
+    more["best_of"] = 1
     done = client.completions.create(model="reciter", prompt="a", max_tokens=2, temperature=0, extra_body=more)
     assert done.choices[0].text == "bc"
+
+
+def test_an_answer_can_be_sent_back_as_it_came(client: openai.OpenAI) -> None:
+    """With the fields of a message that are null, as the client dumps it."""
+    first = client.chat.completions.create(model="reciter", messages=HELLO, max_tokens=2, temperature=0)
+    told = [*HELLO, first.choices[0].message.model_dump(), {"role": "user", "content": "x"}]
+    done = client.chat.completions.create(model="reciter", messages=told, max_tokens=2, temperature=0)  # type: ignore[arg-type]
+    assert done.choices[0].message.content == "ab"
 
 
 def test_null_is_the_default(reciter: Running) -> None:
@@ -283,7 +285,7 @@ def test_a_token_that_was_drawn_is_always_among_its_alternatives(client: openai.
         assert top[token] == value
 
 
-# --- models, embeddings, labels
+# --- models
 
 
 def test_models(client: openai.OpenAI, reciter: Running) -> None:
@@ -294,54 +296,6 @@ def test_models(client: openai.OpenAI, reciter: Running) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("gpt-4")
     assert caught.value.code == "model_not_found"
-
-
-def test_embeddings(labels: Running, encoder: Bundle) -> None:
-    texts = ["good film", "rain", "bad day"]
-    client = labels.client()
-    done = client.embeddings.create(model="encoder", input=texts)  # the client asks for base64
-    assert [entry.index for entry in done.data] == [0, 1, 2]
-    expected = encoder.embed(texts).tolist()
-    for entry, vector in zip(done.data, expected, strict=True):
-        assert entry.embedding == pytest.approx(vector, abs=1e-6)
-        assert math.hypot(*entry.embedding) == pytest.approx(1, abs=1e-5)
-    assert (
-        done.usage.prompt_tokens == done.usage.total_tokens == sum(len(encoder.reader().encode(t).ids) for t in texts)
-    )
-    plain = client.embeddings.create(model="encoder", input="rain", encoding_format="float")
-    assert plain.data[0].embedding == pytest.approx(expected[1], abs=1e-5)
-    many = client.embeddings.create(model="encoder", input=texts * 15)  # more than a batch
-    assert [entry.embedding for entry in many.data[42:]] == [pytest.approx(v, abs=1e-5) for v in expected]
-
-
-def test_labels(labels: Running, encoder: Bundle) -> None:
-    body = {"model": "encoder", "input": ["good film", "bad bad day"]}
-    done = labels.post("/v1/run", body).json()
-    assert [entry["index"] for entry in done["data"]] == [0, 1]
-    for entry in done["data"]:
-        assert entry["scores"].keys() == {"bad", "fair", "good"}
-        assert sum(entry["scores"].values()) == pytest.approx(1, abs=1e-5)
-        assert entry["label"] == max(entry["scores"], key=entry["scores"].get)
-    alone = labels.post("/v1/run", {"model": "encoder", "input": "bad bad day"}).json()
-    assert alone["data"][0]["scores"] == pytest.approx(done["data"][1]["scores"], abs=1e-5)
-    assert done["data"][0]["scores"] != pytest.approx(done["data"][1]["scores"], abs=1e-3)
-
-
-def test_what_a_model_cannot_do_is_said(labels: Running, reciter: Running) -> None:
-    for server, path, body, words in (
-        (labels, "/v1/completions", {"model": "encoder", "prompt": "a"}, "writes no text"),
-        (labels, "/v1/chat/completions", {"model": "encoder", "messages": HELLO}, "writes no text"),
-        (reciter, "/v1/embeddings", {"model": "reciter", "input": "a"}, "no text encoder"),
-        (reciter, "/v1/run", {"model": "reciter", "input": "a"}, "no head that labels"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": "rain " * 40}, "42 tokens; the model reads 32"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": []}, "0 inputs"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": ["a"] * 257}, "257 inputs"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": "a", "dimensions": 5}, "have 16"),
-    ):
-        answer = server.post(path, body)
-        assert answer.status_code == 400
-        assert words in answer.json()["error"]["message"]
-    assert labels.get("/v1/models").json()["data"][0]["can"] == ["embed", "classify"]
 
 
 # --- errors

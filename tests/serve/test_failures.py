@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headway.api import Bundle
-from headway.errors import DamagedError, MemoryOrDiskError
+from headway.errors import DamagedError, DataError, MemoryOrDiskError
 from tests.serve.conftest import KEY, Running, recite, running, until
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 40, "temperature": 0}
@@ -88,6 +88,22 @@ def test_a_model_that_fails(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> 
         assert server.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
         assert server.get("/health").status_code == 200
         assert server.idle()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [(DataError("D001", "no such pattern"), 400, "D001"), (KeyError("secret"), 500, "B000")],
+)
+def test_an_error_of_one_text(
+    reciter: Running, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
+) -> None:
+    """What headway itself says of it is told; what Python says is not."""
+    monkeypatch.setattr("headway.generate.job.Job.take", failing(error))
+    answer = reciter.post("/v1/completions", BODY)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert "secret" not in answer.text
+    last = reciter.post("/v1/completions", BODY | {"stream": True}).text.split("\n\n")[-2]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == code
 
 
 def test_a_stream_that_fails_midway(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from headway.api import Bundle
-from headway.serve.address import listen, names, url
+from headway.serve.address import Keys, listen, names, url
 from headway.serve.gate import OPEN
-from headway.serve.state import Keys
 from tests.serve.conftest import KEY, Running, running
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 2, "temperature": 0}
@@ -191,6 +190,12 @@ def test_a_web_page_elsewhere_cannot_call_a_server_on_loopback(keyless: Running,
         if expected == 403:
             assert problem(answer)["type"] == "permission_error"
         assert b"access-control" not in answer.lower()
+
+
+def test_a_request_without_a_host(keyless: Running) -> None:
+    """Only HTTP/1.0 allows it."""
+    assert status(raw(keyless, "GET /v1/models HTTP/1.0\r\n\r\n")) == 403
+    assert status(raw(keyless, "GET /v1/models HTTP/1.0\r\nHost: localhost\r\n\r\n")) == 200
 
 
 def test_a_form_of_another_site_is_no_request(keyless: Running) -> None:

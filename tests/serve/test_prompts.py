@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.config import SpecialTokens
 from headway.data.template import ChatTemplate
 from headway.data.tokenizer import Tokenizer
 from headway.data.vocabulary import train_tokenizer
@@ -23,7 +24,9 @@ WORDS = train_tokenizer("bpe", ["user assistant system hello there " * 9], 280, 
 
 def prompts(tokenizer: Tokenizer = BYTES, template: str = CHATML) -> Prompts:
     size = len(tokenizer)
-    return Prompts(tokenizer, ChatTemplate(template), Limits(), vocab=size, room=5000, start=END)
+    return Prompts(
+        tokenizer, ChatTemplate(template), Limits(), vocab=size, special=SpecialTokens(bos=END, eos=END), room=5000
+    )
 
 
 def chat(*contents: str, **more: Any) -> ChatRequest:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx2
+import httpx
 import pytest
 
 from headway.cli import main
@@ -219,9 +219,9 @@ def test_a_server_from_its_first_line_to_its_last(folder: Path) -> None:
         assert json.loads(server.shell(line, HEADWAY_API_KEY="x"))["error"]["code"] == "invalid_api_key"
         assert until(lambda: any("POST /v1/chat/completions 200" in said for said in server.said))
         headers = {"authorization": "Bearer k"}
-        with httpx2.Client(base_url=server.url, headers=headers, **PLAIN) as client:
+        with httpx.Client(base_url=server.url, headers=headers, **PLAIN) as client:
             assert str(folder.parent) not in client.get("/v1/models").text
-            body = ask(480, stream=True, n=8, logprobs=20)
+            body = ask(400, stream=True, n=4, logprobs=20)
             with client.stream("POST", "/v1/completions", json=body) as answer:
                 parts = answer.iter_text()
                 text = next(parts)
@@ -235,8 +235,9 @@ def test_a_server_from_its_first_line_to_its_last(folder: Path) -> None:
         assert text.endswith("data: [DONE]\n\n")
         events = [json.loads(event[6:]) for event in text.split("\n\n")[:-2]]
         first = "".join(e["choices"][0]["text"] for e in events if e["choices"][0]["index"] == 0)
-        assert first == recite("a", 480)
+        assert first == recite("a", 400)
         assert server.process.wait(10) == 143
+        assert until(lambda: server.said.count("stopped") == 1)
         assert server.process.stdout is not None
         assert server.process.stdout.read() == ""
 
@@ -249,6 +250,8 @@ def test_the_lines_of_python_work_as_pasted(folder: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         assert "ChatCompletion(" in done.stdout, done.stderr
         assert server.end(signal.SIGINT) == 130
+        server.reader.join(10)
+        assert server.said.count("stopped") == 1
 
 
 @pytest.mark.slow
@@ -260,7 +263,7 @@ def test_with_keys_the_line_takes_them_from_where_they_are(folder: Path, tmp_pat
         assert answer["model"] == "mine"
         for key, status in (("second-key-x2", 200), ("third-key", 401)):
             headers = {"authorization": f"Bearer {key}"}
-            assert httpx2.get(f"{server.url}/v1/models", headers=headers, **PLAIN).status_code == status
+            assert httpx.get(f"{server.url}/v1/models", headers=headers, **PLAIN).status_code == status
         assert server.end() == 143
         said = "\n".join(server.said)
         assert "key-x1" not in said and "key-x2" not in said and "third-key" not in said
@@ -272,7 +275,7 @@ def test_with_keys_the_line_takes_them_from_where_they_are(folder: Path, tmp_pat
 def test_a_second_signal_ends_at_once(folder: Path) -> None:
     with serving(folder, "drain_seconds=60") as server:
         body = ask(500, stream=True, n=8, logprobs=20)
-        with httpx2.stream("POST", f"{server.url}/v1/completions", json=body, **PLAIN) as answer:
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, **PLAIN) as answer:
             next(answer.iter_text())
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.05)
@@ -287,4 +290,4 @@ def test_an_idle_server_ends_soon(folder: Path) -> None:
     with serving(folder) as server, socket.create_connection(("127.0.0.1", int(server.url.rsplit(":")[-1]))):
         began = time.monotonic()
         assert server.end() == 143
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10  # of drain_seconds = 20

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from headway.api import Bundle
+from headway.generate.engine import Event
 from headway.serve.generation import Generation
-from headway.serve.metrics import Metrics
+from headway.serve.telemetry import Metrics
 from tests.serve.conftest import KEY, Running, recite, running, until
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 300, "temperature": 0}
@@ -127,6 +128,46 @@ def test_texts_are_submitted_all_or_none() -> None:
         return [ticket.cancelled for ticket in engine.tickets]
 
     assert asyncio.run(fail()) == [True, True]
+
+
+def test_a_busy_loop_is_woken_once_for_all_that_came() -> None:
+    """And what came before it was told that somebody waits is not lost."""
+
+    async def listen() -> tuple[int, list[list[int]]]:
+        generation = Generation(SlowEngine(), ["a"], Metrics())  # type: ignore[arg-type,list-item]
+        wakes, plain = [0], generation.loop.call_soon_threadsafe
+
+        def counted(*given: Any) -> Any:
+            wakes[0] += 1
+            return plain(*given)
+
+        generation.loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        for token in (1, 2, 3):
+            generation._heard(0, Event(token))
+        batches = []
+        async for news in generation.events():
+            batches.append([event.token for _, event in news])
+            if len(batches) == 1:
+                generation._heard(0, Event(4, finish="stop"))
+        return wakes[0], batches
+
+    wakes, batches = asyncio.run(listen())
+    assert (wakes, batches) == (2, [[1, 2, 3], [4]])
+
+
+def test_what_came_before_an_error_is_not_lost() -> None:
+    async def listen() -> list[int | None]:
+        generation = Generation(SlowEngine(), ["a"], Metrics())  # type: ignore[arg-type,list-item]
+        generation.tickets = [type("Ticket", (), {"error": None})()]  # type: ignore[list-item]
+        for event in (Event(1), Event(2), Event(None, finish="error")):
+            generation._heard(0, event)
+        found = []
+        with pytest.raises(RuntimeError, match="ended text 0: error"):
+            async for news in generation.events():
+                found += [event.token for _, event in news]
+        return found
+
+    assert asyncio.run(listen()) == [1, 2]
 
 
 # --- crowds

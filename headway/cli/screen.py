@@ -1,0 +1,78 @@
+"""How writing looks in a terminal: text as it comes, coloured by probability, and what else could have come."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.generate.trace import Choice, Growth, Node
+
+SCALE = ((0.8, 28), (0.5, 31), (0.2, 136), (0.05, 166), (0.0, 160))
+"""Least probability → colour of the 256: green, blue, ochre, orange, red. Each has a contrast of 3 or more with
+black and with white, so that it can be read on either."""
+
+Paint = Callable[[str, float], str]
+
+
+def colours(stream: Any = None) -> bool:
+    """Whether escape codes are wanted: FORCE_COLOR says yes, then NO_COLOR no; otherwise a terminal has them."""
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return not os.environ.get("NO_COLOR") and bool((stream or sys.stdout).isatty())
+
+
+def paint(text: str, probability: float) -> str:
+    """A text in the colour of its probability."""
+    colour = next((colour for least, colour in SCALE if probability >= least), SCALE[-1][1])  # a NaN is in none
+    return f"\x1b[38;5;{colour}m{text}\x1b[39m"
+
+
+def legend() -> str:
+    marks = [paint(f"≥ {least:.0%}", least) for least, _ in SCALE[:-1]]
+    return "  ".join(["probability", *marks, paint("less", 0.0)])
+
+
+def show(pieces: Iterator[str], before: str = "", steps: Sequence[Choice] = (), by: Paint | None = None) -> str:
+    """Print a text as it comes; the first piece shows that there will be any.
+
+    `steps` grows with the pieces: one that took several tokens is as likely as its least likely one.
+    """
+    text, seen = "", 0
+    for piece in pieces:
+        least = min((step.chosen.probability for step in steps[seen:]), default=1.0)
+        seen = len(steps)
+        print(before + (piece if by is None else by(piece, least)), end="", flush=True)
+        text, before = text + piece, ""
+    print(before)
+    return text
+
+
+def show_steps(steps: Sequence[Choice], decode: Callable[[list[int]], str]) -> None:
+    """A line for each token: what came, and what the model found likeliest there."""
+    for step in steps:
+        others = [f"{decode([other.token])!r} {other.probability:.1%}" for other in step.best]
+        taken = f"{decode([step.chosen.token])!r} {step.chosen.probability:.1%}"
+        print(f"{step.position:4}  {taken:24}  {'  '.join(others)}")
+
+
+def show_tree(steps: Sequence[Growth], decode: Callable[[list[int]], str]) -> None:
+    """The beams as a tree: ■ a text that ended, with its final score; × one that was given up, with its last."""
+    from headway.generate.trace import tree
+
+    for line in branches(tree(steps), decode):
+        print(line)
+
+
+def branches(nodes: Sequence[Node], decode: Callable[[list[int]], str], margin: str = "") -> Iterator[str]:
+    """Lines of a tree; tokens that follow one another without a choice share one."""
+    for place, node in enumerate(nodes):
+        last, tokens = place + 1 == len(nodes), [node.token]
+        while len(node.next) == 1:
+            node = node.next[0]
+            tokens.append(node.token)
+        end = "" if node.next else f"  {'■' if node.ended else '×'} {node.score:.3f}"
+        yield f"{margin}{'└─' if last else '├─'} {decode(tokens)!r}{end}"
+        yield from branches(node.next, decode, margin + ("   " if last else "│  "))

@@ -1,0 +1,136 @@
+"""Sentences with a tag for every word: column files as of the CoNLL tasks, and rows with two lists.
+
+Column files have a word a line, blank lines between sentences, and the tag in the last column. `-DOCSTART-` lines are
+left out. jsonl, json and parquet have a list of words and a list of tags a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway.data.formats import Flaw, Row, read_file
+from headway.data.records import BadRows, brief
+from headway.data.sources import file_format, find_files
+from headway.data.stream import BadLine, Lines, open_text
+from headway.errors import ConfigError, DataError
+from headway.jsonfile import show
+
+DOCUMENT = "-DOCSTART-"
+WORDS = ("tokens", "words", "text")
+TAGS = ("ner_tags", "tags", "labels", "ner", "label")
+"""What the two lists are usually called, the likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    """As the file has them."""
+    file: str = ""
+    line: int = 0
+    """Where the sentence begins."""
+
+
+def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = None) -> Iterator[Sentence]:
+    """All sentences of the files a spec stands for, in order; `words` and `tags` name columns, or number them from 1.
+
+    A sentence with a flaw anywhere is left out whole, or ends the reading, as `bad` has it.
+    """
+    bad = bad or BadRows()
+    some = False
+    for path in find_files(spec):
+        columns = file_format(path)[0] in ("text", "tsv")
+        found = _columns(path, _number(words, 0), _number(tags, -1)) if columns else _lists(path, words, tags)
+        for item in found:
+            if isinstance(item, Flaw):
+                bad.found(item)
+            else:
+                some = True
+                yield item
+    if not some:
+        said = f" ({bad.count:,} bad rows, the first: {bad.first[0]})" if bad.first else ""
+        raise DataError("D002", f"{show(spec)}: no sentences{said}"[:280])
+
+
+def _number(name: str, usual: int) -> int:
+    """A column by its number, from 1; from 0 inside."""
+    if not name:
+        return usual
+    if not name.isdecimal() or int(name) < 1:
+        raise ConfigError("C003", f"{name!r}: the columns of such a file have numbers, from 1")
+    return int(name) - 1
+
+
+def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
+    with open_text(path) as file:
+        lines = Lines(file)
+        block: list[tuple[str, str]] = []
+        begin, width, flaw = 0, 0, None  # type: int, int, Flaw | None
+        while True:
+            try:
+                line = next(lines, None)
+            except BadLine as wrong:
+                flaw = flaw or Flaw(str(path), lines.number, wrong.reason, code=wrong.code)
+                continue
+            if line is not None and line.strip():
+                cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
+                if cells[0] == DOCUMENT:
+                    continue
+                begin, width = begin if block else lines.number, width or len(cells)
+                if reason := _column_flaw(cells, width, word, tag):
+                    flaw = flaw or Flaw(str(path), lines.number, reason)
+                    cells = [""] * width
+                block.append((cells[word].strip(), cells[tag].strip()) if not reason else ("", ""))
+                continue
+            if flaw or block:
+                words, tags = (tuple(pair[i] for pair in block) for i in (0, 1))
+                yield flaw or Sentence(words, tags, str(path), begin)
+            block, flaw = [], None
+            if line is None:
+                return
+
+
+def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
+    if len(cells) != width:
+        return f"{len(cells)} columns where the first line has {width}"
+    if max(word, tag) >= width or width < 2:
+        return f"{width} columns: a word and its tag need two, and data.label and data.text must be among them"
+    if not cells[word].strip() or not cells[tag].strip():
+        return "an empty word or tag"
+    return ""
+
+
+def _lists(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
+    for item in read_file(path):
+        yield item if isinstance(item, Flaw) else _listed(item, words, tags)
+
+
+def _listed(row: Row, words: str, tags: str) -> Sentence | Flaw:
+    values = row.values
+    names = [
+        name or next((usual for usual in known if isinstance(values.get(usual), list)), "")
+        for name, known in ((words, WORDS), (tags, TAGS))
+    ]
+    for name, setting, known in zip(names, ("data.text", "data.label"), (WORDS, TAGS), strict=True):
+        if reason := _list_flaw(values.get(name), f"no list called {' or '.join(known)}: {setting} names it"):
+            return Flaw(row.file, row.line, reason, name)
+    first, second = (values[name] for name in names)
+    if len(first) != len(second):
+        return Flaw(row.file, row.line, f"{len(first)} words but {len(second)} tags")
+    return Sentence(tuple(first), tuple(second), row.file, row.line)
+
+
+def _list_flaw(value: Any, missing: str) -> str:
+    if not isinstance(value, list):
+        return missing
+    if not value:
+        return "empty"
+    for entry in value:
+        if not isinstance(entry, str):
+            return f"{brief(entry)} ({type(entry).__name__}) in a list of words or tags; give names, not numbers"
+        if not entry.strip():
+            return "an empty word or tag"
+    return ""

@@ -1,0 +1,49 @@
+"""Work for a GPU that need not wait for the host: recorded once, begun without being asked, copied beside the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def recorded(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """A graph that does the work again when replayed, and the tensor that then has the result.
+
+    Kernels are compiled in a first pass, on a stream of its own as recording wants it.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+    return graph, result
+
+
+def sent(values: Tensor) -> Callable[[], list[Any]]:
+    """Begin to copy values to the host; the function returned waits for them, not for what the device does after."""
+    if not values.is_cuda:
+        return values.tolist
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def look() -> list[Any]:
+        copied.synchronize()
+        return here.tolist()
+
+    return look
+
+
+def put(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
+    """Values on a device, without waiting for what it does."""
+    if device.type != "cuda":
+        return torch.tensor(values, dtype=dtype, device=device)
+    return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

@@ -1,0 +1,182 @@
+"""What an engine does in a round: let requests in, read a chunk of prompts, write a token of every text.
+
+Two ways. `Rounds` works with any model and device. `FastRounds` begins a step on the GPU before anybody has looked at
+the tokens it reads, so that the device does not wait while texts are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headway.generate.fast import FastDecoder
+from headway.generate.job import Choosing, Job, Pick, pick, report
+from headway.generate.products import power_of_two
+from headway.generate.recording import put
+
+if TYPE_CHECKING:
+    from headway.generate.engine import Engine
+
+GATHER, PATIENCE = 16, 8
+"""With fast decoding, prompts wait until a sixteenth of the slots is free, or so many rounds."""
+
+
+class Rounds:
+    """Every text is advanced by one pass through the model."""
+
+    chunk = 256
+    """Tokens of prompts that are read in a round, where the caller does not say."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.cache = engine, engine.cache
+
+    def run(self) -> None:
+        batch = [job for job in self.engine.jobs if not job.count]
+        while (job := self.engine.let_in(lambda job: self._room(job, batch))) is not None:
+            batch.append(job)
+        if batch:
+            self._advance(batch, [job.slot for job in batch])
+        self._write([job for job in self.engine.jobs if job.count])
+
+    def _room(self, job: Job, batch: list[Job]) -> bool:
+        """A chunk of one long prompt, or several short ones side by side, padded to the longest of them."""
+        unread = [len(job.text), *map(self.unread, batch)]
+        return not batch or len(unread) * min(self.engine.chunk, max(unread)) <= self.engine.chunk
+
+    def unread(self, job: Job) -> int:
+        return len(job.text) - len(self.cache.texts[job.slot])
+
+    def _write(self, jobs: list[Job]) -> None:
+        """One more token of every text."""
+        if not jobs:
+            return
+        slots, moves = self.cache.gather(min(len(self.cache), power_of_two(len(self.engine.jobs))))
+        for job in self.engine.jobs:
+            job.slot = moves.get(job.slot, job.slot)
+        self._advance(jobs, slots)
+
+    def _advance(self, jobs: list[Job], slots: Sequence[int]) -> None:
+        """Read on, and write where all is read; if that fails, each alone, so that only those fail who must."""
+        held = [len(self.cache.texts[job.slot]) for job in jobs]
+        try:
+            chosen = self._pass(jobs, slots)
+        except Exception as error:
+            for job, count in zip(jobs, held, strict=True):
+                self.cache.cut(job.slot, count)
+            if len(jobs) == 1:
+                self.engine.failures += 1
+                self.engine.end(jobs[0], "error", error)
+            for job in jobs if len(jobs) > 1 else ():
+                self._advance([job], [job.slot])
+            return
+        self.engine.take(chosen)
+
+    def _pass(self, jobs: list[Job], slots: Sequence[int]) -> list[tuple[Job, Pick]]:
+        """Through the model, computed for `slots`; what is chosen for those jobs that have read all they have."""
+        new = {job.slot: job.text[len(self.cache.texts[job.slot]) :][: self.engine.chunk] for job in jobs}
+        step = self.cache.step(new, slots)
+        scores = self.engine.model.step(step, step.ids)
+        self.engine.read += sum(len(new[job.slot]) for job in jobs if not job.count)
+        ready = [job for job in jobs if not self.unread(job)]
+        if not ready:
+            return []
+        places = [slots.index(job.slot) for job in ready]
+        return list(zip(ready, pick(ready, scores[places]), strict=True))
+
+
+class _Chosen:
+    """Tokens that the device has chosen for some jobs, and how to look at them."""
+
+    def __init__(self, choosing: Choosing, scores: Tensor) -> None:
+        scores = scores.float()  # a copy: the next step takes the place of them
+        self.choosing, self.jobs, self.tokens = choosing, choosing.jobs, choosing(scores)
+        self.look: Callable[[], list[Pick]] = report(self.jobs, scores, self.tokens)
+
+
+class _Begun(NamedTuple):
+    """A step on its way: its texts, their slots on the device, and the scores of all slots it will have."""
+
+    choosing: Choosing
+    slots: Tensor
+    scores: Tensor
+
+
+class FastRounds(Rounds):
+    """A round ends with the next step on its way."""
+
+    chunk = 2048
+
+    def __init__(self, engine: Engine, fast: FastDecoder) -> None:
+        super().__init__(engine)
+        self.fast = fast
+        self.begun: _Begun | None = None
+        self.waited = 0
+
+    def run(self) -> None:
+        chosen = [one for one in (self._written(), self._prompts()) if one is not None]
+        self._begin(chosen)
+        for one in chosen:
+            picks = one.look()
+            for job, found in zip(one.jobs, picks, strict=True):
+                if found.token is not None and job.left > 1:  # it is being read by now
+                    self.cache.texts[job.slot].append(found.token)
+            self.engine.take(list(zip(one.jobs, picks, strict=True)))
+
+    def _written(self) -> _Chosen | None:
+        """What the step on its way will have for those texts that have not ended since."""
+        if self.begun is None:
+            return None
+        choosing, slots, scores = self.begun
+        now = set(self.engine.jobs)
+        ready = [job for job in choosing.jobs if job in now]
+        if len(ready) < len(choosing.jobs):
+            choosing, slots = Choosing(ready), put([job.slot for job in ready], scores.device)
+        return _Chosen(choosing, scores[slots]) if ready else None
+
+    def _prompts(self) -> _Chosen | None:
+        """Read prompts; what is chosen for those that are read to their end."""
+        batch = [job for job in self.engine.jobs if not job.count]
+        if batch or not self._gathering():
+            while (job := self.engine.let_in(lambda job: self._room(job, batch))) is not None:
+                batch.append(job)
+        if not batch:
+            return None
+        new = {job.slot: job.text[len(self.cache.texts[job.slot]) :][: self.engine.chunk] for job in batch}
+        scores = self.fast.read({slot: (len(self.cache.texts[slot]), tokens) for slot, tokens in new.items()})
+        for slot, tokens in new.items():
+            self.cache.texts[slot] += tokens
+            self.engine.read += len(tokens)
+        places = [place for place, job in enumerate(batch) if not self.unread(job)]
+        read = Choosing([batch[i] for i in places])
+        return _Chosen(read, scores[put(places, scores.device)]) if places else None
+
+    def _room(self, job: Job, batch: list[Job]) -> bool:
+        """Prompts are read without padding."""
+        return not batch or len(job.text) + sum(map(self.unread, batch)) <= self.engine.chunk
+
+    def _gathering(self) -> bool:
+        """Whether to wait a little for more slots to be free: to read one prompt takes as long as to read a few."""
+        free = len(self.cache) - len(self.cache.taken)
+        enough = free >= len(self.cache) // GATHER or not self.engine.jobs or self.waited >= PATIENCE
+        self.waited = 0 if enough else self.waited + bool(self.engine.waiting)
+        return not enough
+
+    def _begin(self, chosen: list[_Chosen]) -> None:
+        """The next step of all texts that go on, with tokens that only the device knows as yet."""
+        going = [[place for place, job in enumerate(one.jobs) if job.left > 1] for one in chosen]
+        jobs = [one.jobs[place] for one, places in zip(chosen, going, strict=True) for place in places]
+        if not jobs:
+            self.begun = None
+            return
+        device = self.fast.ids.device
+        if self.begun is not None and jobs == self.begun.choosing.jobs:  # as before: all has moved on by itself
+            choosing, slots, tokens = self.begun.choosing, self.begun.slots, chosen[0].tokens
+        else:
+            choosing, slots = Choosing(jobs), put([job.slot for job in jobs], device)
+            tokens = torch.cat([one.tokens[put(places, device)] for one, places in zip(chosen, going, strict=True)])
+            self.fast.end.copy_(put([len(text) for text in self.cache.texts], device))
+        self.fast.ids[slots] = tokens.clamp(min=0)
+        self.begun = _Begun(choosing, slots, self.fast.step())

@@ -1,0 +1,112 @@
+"""`headway eval` on models that are for a task: what it is, what is printed, and which of two is better."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.cli import main
+from headway.cli.evaluations import gain
+from headway.config import ClassifyHeadConfig
+from headway.data.vocabulary import train_tokenizer
+from headway.errors import DataError
+from headway.hub.folder import save_model
+from headway.model.model import Model
+from headway.recipe import ShapeConfig
+from headway.shapes import encoder_config
+from headway.tasks.figures import Evaluation
+
+TEXTS = ["a good film", "a bad film", "good", "bad plot , bad end", "the film was good", "bad"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A classifier that says what it sees, and one that says the opposite."""
+    place = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer("words", TEXTS)
+    base = encoder_config(ShapeConfig(depth=1, width=16, heads=2, positions="none"), tokenizer.vocab_size, 32)
+    head = ClassifyHeadConfig(labels=2, pool="mean")
+    model = Model(replace(base, classify=head, labels=("no", "yes"), family="headway")).requires_grad_(False)
+    weights = dict(model.named_parameters())
+    for name, weight in weights.items():
+        if name.endswith(("attention.out.weight", "ffn.down.weight", "segments.weight", "table.weight", "output.bias")):
+            weight.zero_()  # what goes in comes out
+    for word, sign in (("good", 1), ("bad", -1)):
+        weights["source.table.weight"][tokenizer.encode(word).ids[0]] = sign * torch.arange(16.0)
+    weights["classify.output.weight"].copy_(torch.stack([-torch.arange(16.0), torch.arange(16.0)]))
+    first = save_model(model, place / "right", tokenizer)
+    weights["classify.output.weight"].neg_()
+    return first, save_model(model, place / "wrong", tokenizer)
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    path = tmp_path / "reviews.csv"
+    rows = [f'"{text}",{"yes" if "good" in text else "no"}' for text in TEXTS]
+    path.write_text("\n".join(["body,label", *rows[:5], "bad,yes"]) + "\n", encoding="utf-8")
+    return path
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(["eval", *map(str, words), "--device", "cpu"])
+    out, err = capfd.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+def test_what_is_printed(folders: tuple[Path, Path], reviews: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, folders[0], reviews, "data.text=body")
+    assert code == 0, err
+    assert out.startswith(f"6 examples of {reviews}\naccuracy       0.8333   [")
+    assert "truth       no     yes" in out and "no           2       0" in out and "yes          1       3" in out
+    assert "surest mistakes\n  line 7: yes taken for no (" in out
+    assert "calibration" in out and "by length" in out
+
+
+def test_json_and_predictions(
+    folders: tuple[Path, Path], reviews: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    code, text, err = run(capfd, folders[0], reviews, f"out={out}", "--json")
+    result = json.loads(text)
+    assert (code, result["task"], result["examples"]) == (0, "classify", 6), err
+    assert result["figures"]["accuracy"][0] == pytest.approx(5 / 6)
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [(row["line"], row["predicted"]) for row in rows][::5] == [(2, "yes"), (7, "no")]
+    assert "6 predictions in" in err
+
+
+def test_which_is_better(folders: tuple[Path, Path], reviews: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, folders[0], reviews, "--against", str(folders[1]))
+    assert code == 0, err
+    assert f"{folders[1]}: 0.1667" in out
+    assert "gain           +0.6667" in out
+    code, out, _ = run(capfd, folders[0], reviews, "--against", str(folders[0]))
+    assert "+0.0000   [+0.0000, +0.0000]: not told apart" in out
+
+
+def test_answers_to_other_questions_are_not_compared() -> None:
+    one = Evaluation(2, {}, {}, [{"score": 1.0}, {"score": 0.0}])
+    assert gain(one, Evaluation(2, {}, {}, [{"score": 0.0}, {"score": 0.0}]))[0] == 0.5
+    for other in ([{"score": 1.0}], [{"score": 1.0}, {}]):
+        with pytest.raises(DataError, match="cannot be compared in pairs"):
+            gain(one, Evaluation(len(other), {}, {}, other))
+
+
+def test_mistakes_are_named(folders: tuple[Path, Path], reviews: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capfd, folders[0], reviews, "data.text=bdy")
+    assert code == 4 and "no column 'bdy'" in err
+    code, _, err = run(capfd, folders[0], reviews, "colour=red", "task=classify")
+    assert code == 3 and "unknown setting colour" in err
+    code, _, err = run(capfd, folders[0], reviews, "task=clasify")
+    assert code == 3 and 'did you mean "classify"' in err
+    with reviews.open("a", encoding="utf-8") as file:
+        file.write("a film,maybe\n")
+    code, _, err = run(capfd, folders[0], reviews)
+    assert code == 4 and f"{reviews} line 8: label 'maybe' is unknown" in err
+    code, out, _ = run(capfd, folders[0], reviews, "data.bad_rows=skip")
+    assert code == 0 and "; 1 left out" in out

@@ -1,0 +1,53 @@
+"""The slow twin of the fast decoder: the same rows and columns, through `Model.step`, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.generate.slots import SlotCache
+from headway.model.cache import Cache
+from headway.model.model import Model
+
+
+class Twin:
+    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        rows, _, columns, _ = keys[0].shape
+        device = keys[0].device
+        marks = torch.zeros(rows, columns, dtype=torch.long, device=device)
+        self.model = model
+        self.slots = SlotCache(Cache(list(keys), list(values), marks, marks.bool()))
+        self.ids = torch.zeros(rows, dtype=torch.long, device=device)
+        self.end = torch.zeros(rows, dtype=torch.int32, device=device)
+        self.scores: Tensor | None = None
+
+    @torch.no_grad()
+    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+        found = []
+        for row, (held, new) in texts.items():
+            self.slots.texts[row] = [0] * held
+            step = self.slots.step({row: list(new)})
+            found.append(self.model.step(step, step.ids)[0])
+        return torch.stack(found)
+
+    @torch.no_grad()
+    def step(self) -> Tensor:
+        """Into the same tensor each time: who still wants the last scores must have copied them."""
+        ends, room = self.end.tolist(), self.slots.capacity
+        self.slots.texts = [[0] * end for end in ends]
+        used = {row: [token] for row, token in enumerate(self.ids.tolist()) if ends[row] < room}
+        step = self.slots.step(used, range(len(ends)))
+        scores = self.model.step(step, step.ids)
+        if self.scores is None:
+            self.scores = scores.clone()
+        self.scores.copy_(scores)
+        self.end.add_(1).clamp_(max=room)
+        return self.scores
+
+
+def borrow(model: Model, rows: int, columns: int) -> Any:
+    cache = model.start(batch=rows, capacity=columns + 1)
+    return Twin(model, cache.keys, cache.values)

@@ -1,0 +1,107 @@
+"""Learning rates by depth: less for lower blocks, and none until it is their turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headway.config import ClassifyHeadConfig
+from headway.errors import ConfigError
+from headway.model.model import Model
+from headway.recipe import ShapeConfig, TrainConfig, load_recipe
+from headway.shapes import encoder_config
+from headway.train.optim import Optimizer, depths, make_optimizer, open_depth
+from headway.train.run import Run, resume, start, train
+
+
+def model() -> Model:
+    shape = ShapeConfig(depth=3, width=16, heads=2, norm_at="post")
+    return Model(replace(encoder_config(shape, 30, 16), classify=ClassifyHeadConfig(dense="tanh")))
+
+
+def rates(model: Model, optimizer: Optimizer) -> dict[str, float]:
+    names = {id(tensor): name for name, tensor in optimizer.named.items()}
+    return {names[id(p)]: float(group["lr"]) for group in optimizer.groups for p in group["params"]}
+
+
+def test_depths_are_counted_from_the_heads() -> None:
+    found = depths(model(), dict(model().named_parameters()))
+    assert found["classify.output.weight"] == found["classify.dense.bias"] == 0
+    assert [found[f"encoder.blocks.{i}.ffn.up.weight"] for i in range(3)] == [3, 2, 1]
+    assert found["source.table.weight"] == found["source.norm.weight"] == 4
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
+def test_lower_blocks_learn_more_slowly(optimizer: Any) -> None:
+    net = model()
+    config = TrainConfig(steps=1, lr=0.1, layer_decay=0.5, optimizer=optimizer)
+    made = make_optimizer(net, config, 16)
+    found = rates(net, made)
+    assert len(found) == len(made.named) >= len(list(net.parameters()))
+    assert found["classify.output.weight"] == pytest.approx(0.1)
+    block = [found[f"encoder.blocks.{i}.ffn.down.weight"] for i in range(3)]
+    assert block == pytest.approx([0.0125, 0.025, 0.05])
+    assert found["source.table.weight"] == pytest.approx(0.1 / 16)
+
+
+def test_without_either_there_are_two_groups_as_ever() -> None:
+    groups = make_optimizer(model(), TrainConfig(steps=1, lr=0.1), 16).groups
+    assert [(float(g["lr"]), g["weight_decay"]) for g in groups] == [(0.1, 0.1), (0.1, 0.0)]
+
+
+def test_blocks_wait_for_their_turn() -> None:
+    config = TrainConfig(steps=10, lr=0.1, unfreeze=2)
+    assert [open_depth(config, step) for step in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert open_depth(TrainConfig(steps=10), 3) is None
+    net = model()
+    made = make_optimizer(net, config, 16)
+    peaks = [float(group["lr"]) for group in made.groups]
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
+    for step in range(4):
+        made.set_rate(peaks, 1.0, open_depth(config, step))
+        net.classify(net(torch.arange(8)[None]).hidden).square().sum().backward()
+        made.step()
+        made.zero_grad()
+    moved = {name for name, p in net.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {n for n in before if n.startswith(("classify.", "encoder.blocks.2."))}
+    made.set_rate(peaks, 0.5, open_depth(config, 8))
+    assert set(rates(net, made).values()) == {0.05}
+
+
+@pytest.mark.parametrize("words", [["train.unfreeze=2"], ["train.layer_decay=0.7", "train.unfreeze=1"]])
+def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, words: list[str]) -> None:
+    common = ["train.steps=6", "train.batch=4", "train.save_every=3", "train.eval_every=6", "train.sample_every=6"]
+    shape = ["model.width=16", "model.heads=2", "train.dtype=float32", "train.keep_best=false"]
+
+    rows = "".join(f"a {'good' if i % 2 else 'bad'} film number {i},{i % 2}\n" for i in range(24))
+    (tmp_path / "few.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    data = [f"data.train={tmp_path / 'few.csv'}", "data.vocab=100"]
+
+    def make(name: str) -> Run:
+        return start(*load_recipe("classify", [*common, *shape, *data, *words, f"out={tmp_path / name}"]))
+
+    def quiet(kind: str, **facts: Any) -> None:
+        pass
+
+    straight = train(make("a"), quiet)
+    run = make("b")
+
+    def stop(kind: str, **facts: Any) -> None:
+        if kind == "step" and facts["step"] == 3:
+            run.loop.asked = 15
+
+    train(run, stop)
+    again = train(resume(run.folder, lambda path, why: pytest.fail(why)), quiet)
+    other = dict(again.model.named_parameters())
+    assert all(torch.equal(p, other[name]) for name, p in straight.model.named_parameters())
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"train\.layer_decay = 1\.5"):
+        TrainConfig(steps=1, layer_decay=1.5)
+    with pytest.raises(ConfigError, match=r"train\.unfreeze = -1"):
+        TrainConfig(steps=1, unfreeze=-1)
