@@ -16,7 +16,7 @@ from torch import Tensor
 from headway.config import ModelConfig
 from headway.data.records import BadRows
 from headway.data.template import Message, chosen_template, special_strings
-from headway.data.tokenizer import Encoded, Tokenizer
+from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.generate.beam import Beam, beam_search
 from headway.generate.decode import Sampling, decode
@@ -28,14 +28,25 @@ from headway.generate.speculative import Speculation
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
+from headway.hub.generation import read_generation
 from headway.hub.resize import resize_images
 from headway.inspection.choices import Accuracy, ChoicesConfig, measure_choices
 from headway.inspection.history import resolve_run
 from headway.inspection.maps import attention_maps
 from headway.inspection.selfcheck import Row, selfcheck
-from headway.model.heads import pool
 from headway.model.model import Model
 from headway.presets import PRESETS, preset
+from headway.recipe import Recipe
+from headway.settings import build, read_toml
+from headway.tasks.answer import answer
+from headway.tasks.answers import Answer
+from headway.tasks.classify import Prediction, classify
+from headway.tasks.fill import Filled, fill_all
+from headway.tasks.tag import Entity, tag
+from headway.tasks.translate import Written, beam_for, recipe_of, translate
+from headway.tasks.vectors import Near, embed
+from headway.tasks.vectors import nearest as nearest_texts
+from headway.tasksettings import AnswerConfig
 
 RUNS = "runs"
 """Where runs are looked for by name."""
@@ -74,6 +85,14 @@ class Bundle:
     def save(self, folder: str | Path) -> Path:
         """Write a folder in the Hugging Face layout."""
         return save_model(self.model, Path(folder), self.tokenizer)
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """How it was trained, if it is a run of ours."""
+        if self.folder is None or not (path := self.folder / "run" / "recipe.toml").exists():
+            return None
+        values, text = read_toml(path)
+        return build(Recipe, values, source=text)
 
     def reader(self) -> Tokenizer:
         """The tokenizer, or the reason why there is none."""
@@ -115,6 +134,14 @@ class Bundle:
         for piece in decode(by or self.model, [ids], sampling, tokenizer=tokenizer, mask=mask, trace=trace):
             if piece.text:
                 yield piece.text
+
+    def write(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
+        """New text after each prompt, all of them at one time; the same as one by one where there is a seed."""
+        tokenizer, found = self._writer(), [""] * len(prompts)
+        ids = [self._prompt(prompt) for prompt in prompts]
+        for piece in decode(self.model, ids, sampling, tokenizer=tokenizer) if ids else ():
+            found[piece.row] += piece.text
+        return found
 
     def speculation(self, draft: Bundle, sampling: Sampling, ahead: int = 4) -> Speculation:
         """What writes the same text with a smaller model's guesses; one for each text, and it counts them."""
@@ -187,30 +214,49 @@ class Bundle:
         maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
         return tokenizer.pieces(ids), maps
 
-    @torch.no_grad()
-    def embed(self, texts: list[str]) -> Tensor:
-        """One vector per text: the mean of the encoder's outputs over real tokens, of length one."""
-        if self.config.encoder is None or self.config.source is None or self.config.source.kind != "tokens":
-            raise DataError("D001", f"{self.name} has no text encoder")
-        limit = self.config.max_length
-        rows = [torch.tensor(_cut(e, limit), dtype=torch.long) for e in self.reader().encode_batch(texts)]
-        if not rows:
-            return torch.empty(0, self.config.encoder.d_model)
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        keep = torch.arange(ids.shape[1])[None] < torch.tensor([len(r) for r in rows])[:, None]
-        device = next(self.model.parameters()).device
-        output = self.model.encode(ids.to(device), keep=keep.to(device))
-        return torch.nn.functional.normalize(pool(output.hidden, output.keep, "mean"), dim=-1)
+    # --- what models do that were trained for a task
+
+    def classify(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
+        """What the model says of each text, or of each text with its second one."""
+        return classify(self.model, self.reader(), _several(texts), None if pairs is None else _several(pairs))
+
+    def tag(self, texts: str | Sequence[str | Sequence[str]]) -> list[list[Entity]]:
+        """The entities of each text; of a text given as words, too."""
+        return tag(self.model, self.reader(), [texts] if isinstance(texts, str) else texts)
+
+    def answer(self, question: str, context: str, settings: AnswerConfig | None = None) -> list[Answer]:
+        """The best answers that a context has to a question; one without a text is that there is none."""
+        return answer(self.model, self.reader(), question, context, settings)
+
+    def fill(self, texts: str | Sequence[str], top: int = 5) -> list[Filled]:
+        """The likeliest words for each [MASK] of each text."""
+        return fill_all(self.model, self.reader(), _several(texts), top)
+
+    def embed(self, texts: str | Sequence[str], pool: str = "") -> Tensor:
+        """One vector of length one for each text; `pool` is mean or first, as trained where it is left out."""
+        return embed(self.model, self.reader(), _several(texts), self._pool(pool))
+
+    def nearest(self, query: str, texts: Sequence[str], k: int = 5, pool: str = "") -> list[Near]:
+        """The k texts that mean most nearly the same as the query, the best first."""
+        return nearest_texts(self.model, self.reader(), query, texts, k, self._pool(pool))
+
+    def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Written]]:
+        """The best that an encoder–decoder makes of each text, with scores; as trained where no search is given."""
+        recipe = recipe_of(self.model, self.folder, self.recipe)
+        beam = beam or replace(beam_for(recipe), **read_generation(self.folder).rules)
+        return translate(self.model, self.reader(), _several(texts), recipe, beam)
+
+    def translate(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[str]:
+        """What each text becomes: its translation, its summary."""
+        return [best[0].text for best in self.hypotheses(texts, beam)]
+
+    def _pool(self, asked: str) -> str:
+        return asked or (self.recipe.embed.pool if self.recipe and self.recipe.task == "embed" else "mean")
 
 
-def _cut(text: Encoded, limit: int | None) -> list[int]:
-    """At most `limit` ids; the tokens that close a text stay, as models were trained with them."""
-    if limit is None or len(text.ids) <= limit:
-        return text.ids
-    end = len(text.ids)
-    while end and text.words[end - 1] is None:
-        end -= 1
-    return text.ids[: limit - len(text.ids[end:])] + text.ids[end:]
+def _several(texts: str | Sequence[str]) -> list[str]:
+    """A text alone is one text, not as many as it has letters."""
+    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def load(

@@ -7,6 +7,14 @@ import sys
 import time
 from typing import Any
 
+LOSSES = {
+    "bad_rows": "bad rows left out",
+    "shortened": "shortened by their first turns",
+    "cut": "cut at the end",
+    "left_out": "too long, left out",
+}
+"""What may become of data on its way to a model → how that is said."""
+
 
 class Display:
     """Prints a run's events on stderr."""
@@ -27,13 +35,11 @@ class Display:
     def _restart(self, step: int, folder: str, **_: Any) -> None:
         self._say(f"{folder}: on from step {step:,}")
 
-    def _data(
-        self, tokens: int, valid_tokens: int, bad_rows: int = 0, documents: int = 1, vocab: int = 0, **_: Any
-    ) -> None:
+    def _data(self, tokens: int, valid_tokens: int, documents: int = 1, vocab: int = 0, **facts: Any) -> None:
         texts = f"{documents:,} documents, " if documents > 1 else ""
         words = f", vocabulary {vocab:,}" if vocab else ""
-        bad = f", {bad_rows:,} bad rows left out" if bad_rows else ""
-        self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out{words}{bad}")
+        notes = "".join(f", {facts[name]:,} {said}" for name, said in LOSSES.items() if facts.get(name))
+        self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out{words}{notes}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss

@@ -10,9 +10,11 @@ from typing import Any, Literal
 from headway.config import Activation
 from headway.errors import ConfigError, NotFoundError, nearest
 from headway.settings import build, merge, parse_overrides, read_toml, to_dict
-from headway.tasksettings import AnswerConfig, ClassifyConfig, EmbedConfig, MaskConfig, TagConfig
+from headway.tasksettings import AnswerConfig, ClassifyConfig, EmbedConfig, MaskConfig, Seq2SeqConfig, TagConfig
 
 RECIPES = Path(__file__).parent / "recipes"
+WRITERS = ("lm", "seq2seq")
+"""Tasks that networks older than the transformer can be trained for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +22,9 @@ class DataConfig:
     """What is read, and how it becomes tokens."""
 
     train: str = ""
-    """A file (text, csv, tsv, jsonl, parquet, .gz of these), a glob, a folder or a hub dataset; empty is the corpus
-    that comes with Python, the text of its own reference."""
+    """A file (text, csv, tsv, jsonl, parquet, .gz of these), a glob, a folder or a hub dataset; two text files with a
+    comma between them, SOURCE,TARGET, for tasks that turn one into the other; empty is the corpus that comes with
+    Python, the text of its own reference."""
     valid: str = ""
     """The same; empty takes the last tenth of `train`."""
     test: str = ""
@@ -61,8 +64,16 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeConfig:
-    """A decoder by one dial, `depth`, and every part of the block beside it; or a trained one, `from`."""
+    """A model by one dial, `depth`, and every part of the block beside it; or a trained one, `from`."""
 
+    kind: Literal["transformer", "elman", "gru", "lstm", "conv"] = "transformer"
+    """What came before the transformer has depth, width, tied and dropout, and what is said of it below."""
+    attention: Literal["none", "additive", "dot", "general"] = "none"
+    """How a recurrent decoder looks back at its source; none: it has the encoder's last state, and that is all."""
+    bidirectional: bool = False
+    """A recurrent encoder reads from both ends."""
+    kernel: int = 3
+    """Tokens that a convolution sees."""
     from_: str = ""
     """A model folder, run or hub id to start from; its shape and tokenizer are taken with it."""
     lora: int = 0
@@ -72,8 +83,12 @@ class ShapeConfig:
     freeze: int = 0
     """Embeddings and this many blocks, counted from the input, stay as they are."""
     depth: int = 4
+    encoder_depth: int | None = None
+    """Blocks of the encoder beside a decoder of `depth` blocks; None is as many."""
     width: int | None = None
     """None is 64 · depth."""
+    ff: int | None = None
+    """Width inside the feed-forward layers; None is 4 · width."""
     heads: int | None = None
     """None is one per 64 of width."""
     kv_heads: int | None = None
@@ -123,6 +138,8 @@ class TrainConfig:
     """Largest norm of the gradient; 0 leaves it alone."""
     ema: float = 0.0
     """Decay of a running mean of the weights, which is then evaluated and kept; 0 is none."""
+    average: int = 0
+    """The result is the mean of so many last checkpoints (Vaswani et al. 2017); 0 is the last weights alone."""
     patience: int = 0
     """Stop after so many evaluations without a better one, and keep the best; 0 goes on to the end."""
     keep_best: bool = False
@@ -159,6 +176,10 @@ class TrainConfig:
             raise ConfigError("C003", f"train.layer_decay = {self.layer_decay} should be above 0 and at most 1")
         if self.unfreeze < 0:
             raise ConfigError("C003", f"train.unfreeze = {self.unfreeze} should be at least 0")
+        if self.average < 0:
+            raise ConfigError("C003", f"train.average = {self.average} should be at least 0")
+        if self.average and (self.ema or self.keep_best or self.patience):
+            raise ConfigError("C004", "train.average does not go with train.ema, keep_best or patience: choose one")
         if not 0 <= self.ema < 1:
             raise ConfigError("C003", f"train.ema = {self.ema} should be at least 0 and less than 1")
 
@@ -167,7 +188,7 @@ class TrainConfig:
 class Recipe:
     """All of a run."""
 
-    task: Literal["lm", "chat", "mlm", "classify", "tag", "answer", "embed"] = "lm"
+    task: Literal["lm", "chat", "mlm", "classify", "tag", "answer", "embed", "seq2seq"] = "lm"
     seed: int = 1337
     out: str = "runs"
     gpus: int = 1
@@ -180,6 +201,19 @@ class Recipe:
     tag: TagConfig = field(default_factory=TagConfig)
     answer: AnswerConfig = field(default_factory=AnswerConfig)
     embed: EmbedConfig = field(default_factory=EmbedConfig)
+    seq2seq: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
+
+    def __post_init__(self) -> None:
+        kind = self.model.kind
+        if kind == "transformer":
+            return
+        if self.task not in WRITERS:
+            raise ConfigError("C004", f"model.kind = {kind} is for the tasks {' and '.join(WRITERS)}, not {self.task}")
+        if self.task == "lm" and self.data.rows != "stream":
+            why = f'model.kind = {kind} reads one text a row: data.rows = "stream", not "{self.data.rows}"'
+            raise ConfigError("C004", why)
+        if self.gpus > 1:
+            raise ConfigError("C004", f"model.kind = {kind} trains in one process, not gpus = {self.gpus}")
 
 
 def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:

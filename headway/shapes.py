@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, cast
 
+from headway.baselinesettings import BaselineConfig
 from headway.config import (
     InitConfig,
     LMHeadConfig,
@@ -18,13 +20,19 @@ from headway.recipe import ShapeConfig
 
 
 def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
-    """GPT-2's block unless told otherwise, and its layout where that can say it."""
+    """GPT-2's block unless told otherwise, or Llama's, and the layout of the one that it is."""
+    if shape.kind != "transformer":
+        return cast(ModelConfig, baseline_config(shape, vocab, length))  # which has the surface of one
+    stack = _stack(shape, causal=True)
+    llama = shape.positions == "rope" and shape.norm == "rmsnorm" and shape.activation == "silu" and not shape.bias
+    if llama and shape.gated:
+        stack = replace(stack, n_kv_heads=stack.kv_heads)  # its files always say
     return ModelConfig(
-        decoder=_stack(shape, causal=True),
+        decoder=stack,
         target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
         lm=LMHeadConfig(tied=shape.tied),
         init=InitConfig(kind="residual"),
-        family="gpt2",
+        family="llama" if llama and shape.gated else "gpt2",
     )
 
 
@@ -44,6 +52,60 @@ def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="bert")
 
 
+def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
+    """The transformer of 2017: one table for both sides and the output, scaled by √width.
+
+    Marian's layout with sinusoidal positions and norms after the branches, BART's with learned ones, and headway's own
+    for what neither can say.
+    """
+    if shape.kind != "transformer":
+        return cast(ModelConfig, baseline_config(shape, vocab, length, reads=True))
+    decoder = replace(_stack(shape, causal=True), cross=True, final_norm=shape.norm_at == "pre")
+    encoder = replace(_stack(shape), n_layers=shape.depth if shape.encoder_depth is None else shape.encoder_depth)
+    learned = shape.positions == "learned"
+    front = TokensConfig(
+        vocab=vocab,
+        positions=replace(_positions(shape, length), layout="interleaved" if learned else "halves", offset=2 * learned),
+        scale=float(encoder.d_model) ** 0.5,
+        norm=learned and shape.norm_at == "post",
+        dropout=shape.dropout,
+    )
+    return ModelConfig(
+        encoder=encoder,
+        decoder=decoder,
+        source=front,
+        target=front,
+        shared_embedding=True,
+        lm=LMHeadConfig(tied=shape.tied, bias="fixed"),
+        init=InitConfig(kind="xavier"),
+        family="bart" if learned else "marian",
+    )
+
+
+def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool = False) -> BaselineConfig:
+    """A network of the time before the transformer; where it `reads` a source, with one table for both sides."""
+    assert shape.kind != "transformer"
+    learned = shape.kind == "conv"  # a recurrent network knows the order of tokens by itself
+    front = TokensConfig(
+        vocab=vocab,
+        positions=PositionConfig(kind="learned" if learned else "none", length=length),
+        dropout=shape.dropout,
+    )
+    return BaselineConfig(
+        network=shape.kind,
+        width=shape.width or 64 * shape.depth,
+        depth=shape.depth,
+        source=front if reads else None,
+        target=front,
+        shared_embedding=reads,
+        attention=shape.attention,
+        bidirectional=shape.bidirectional,
+        kernel=shape.kernel,
+        dropout=shape.dropout,
+        lm=LMHeadConfig(tied=shape.tied, bias="trained"),
+    )
+
+
 def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> StackConfig:
     width = shape.width or 64 * shape.depth
     where = shape.positions
@@ -52,7 +114,7 @@ def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> St
         n_layers=shape.depth,
         n_heads=shape.heads or max(1, width // 64),
         n_kv_heads=shape.kv_heads,
-        d_ff=4 * width,
+        d_ff=shape.ff or 4 * width,
         causal=causal,
         norm=shape.norm,
         norm_at=shape.norm_at,

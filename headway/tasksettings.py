@@ -89,3 +89,38 @@ class EmbedConfig:
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise ConfigError("C003", f"embed.temperature = {self.temperature} should be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqConfig:
+    """One text out of another, section `seq2seq`: translation, summaries."""
+
+    label_smoothing: float = 0.1
+    """Share of each target spread evenly over the vocabulary (Szegedy et al. 2016)."""
+    beam: int = 4
+    """Hypotheses that are followed at one time."""
+    length_penalty: float = 1.0
+    """Log-probabilities are divided by length ** this: more of it favours longer texts."""
+    longest: int = 0
+    """Tokens of what is written; 0 is data.length."""
+    prefix: str = ""
+    """Put before every source, for models that are told what to do: "translate English to German: "."""
+    bpe_dropout: float = 0.0
+    """Share of a tokenizer's merges left out when a training text is read, other ones each time (Provilkov et al.
+    2020)."""
+    metric: Literal["auto", "bleu", "rouge"] = "auto"
+    """auto is rouge where sources are much longer than targets."""
+    eval_texts: int = 200
+    """Validation texts that are written out in training, to be scored; 0 is none."""
+    every: int = 1
+    """Evaluations from one writing to the next; where it is not each, the loss tells the best model."""
+    split: Literal["long", "always", "never"] = "long"
+    """Whether a text is taken apart into sentences, each turned on its own: those that the model could not read."""
+
+    def __post_init__(self) -> None:
+        for name in ("label_smoothing", "bpe_dropout"):
+            if not 0 <= (value := getattr(self, name)) < 1:
+                raise ConfigError("C003", f"seq2seq.{name} = {value} should be at least 0 and less than 1")
+        for name, least in (("beam", 1), ("longest", 0), ("eval_texts", 0), ("every", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError("C003", f"seq2seq.{name} = {getattr(self, name)} should be at least {least}")

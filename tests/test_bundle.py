@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +11,14 @@ import torch
 from torch import Tensor
 
 from headway.api import Bundle, load
+from headway.config import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import DataError
 from headway.generate.sampling import Sampling
+from headway.hub.folder import save_model
 from headway.inspection.choices import ChoicesConfig
 from headway.model.model import Model
-from headway.presets import gpt2
+from headway.presets import bert, gpt2
 
 CHATML = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -69,3 +73,47 @@ def test_a_draft_needs_the_same_tokenizer(bundle: Bundle) -> None:
 def test_choices_are_only_asked_of_what_writes(bundle: Bundle) -> None:
     with pytest.raises(DataError, match="does not write text"):
         load("bert-tiny").choices(ChoicesConfig(data="x.jsonl"))
+
+
+def test_a_model_does_what_it_has_a_head_for() -> None:
+    """The methods are those of the tasks; a text alone is one text, not as many as it has letters."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer("wordpiece", ["anna lives in oslo " * 9], 60)
+    base = bert(1, 16, 2, vocab=len(tokenizer), length=24)
+    head = ClassifyHeadConfig(labels=2)
+    every = Model(replace(base, nsp=None, classify=head, tag=TagHeadConfig(labels=2), span=SpanHeadConfig())).eval()
+    every.config = replace(every.config, labels=("O", "X"))
+    made = Bundle("all", every, tokenizer, None)
+    texts = ["anna lives", "oslo"]
+    assert made.classify("anna lives") == made.classify(["anna lives"]) and len(made.classify(texts)) == 2
+    assert made.classify("anna", "oslo") != made.classify("anna") and made.classify(texts, texts)[0].label in "OX"
+    assert len(made.tag("anna lives")) == 1 and len(made.tag([["anna", "lives"], "oslo"])) == 2
+    assert made.answer("where", "anna lives in oslo")[0].score > 0
+    assert [len(one.blanks[0].choices) for one in made.fill("anna [MASK]", top=3)] == [3]
+    assert torch.equal(made.embed("oslo"), made.embed(["oslo"])) and made.embed([]).shape == (0, 16)
+    assert not torch.allclose(made.embed("oslo"), made.embed("oslo", pool="first"))
+    assert [near.text for near in made.nearest("oslo", texts, k=1)] == ["oslo"]
+    with pytest.raises(DataError, match="does not answer questions"):
+        Bundle("none", Model(base), tokenizer, None).answer("where", "anna")
+
+
+def test_texts_are_written_as_if_alone(bundle: Bundle) -> None:
+    sampling = Sampling(seed=5, max_tokens=8)
+    found = bundle.write(["abc", "x", ""], sampling)
+    assert found == ["".join(bundle.stream(text, 8, sampling)) for text in ("abc", "x", "")] and len(set(found)) > 1
+    assert bundle.write([], sampling) == []
+
+
+def test_vectors_are_pooled_as_trained(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer("wordpiece", ["anna lives in oslo " * 9], 60)
+    torch.manual_seed(0)
+    model = Model(replace(bert(1, 16, 2, vocab=len(tokenizer), length=24), nsp=None, lm=None)).eval()
+    folder = save_model(model, tmp_path / "m", tokenizer)
+    plain = load(folder)
+    assert plain.recipe is None and torch.equal(plain.embed("anna lives"), plain.embed("anna lives", "mean"))
+    (folder / "run").mkdir()
+    (folder / "run" / "recipe.toml").write_text('task = "embed"\n[train]\nsteps = 1\n[embed]\npool = "first"\n')
+    trained = load(folder)
+    assert trained.recipe is not None and trained.recipe.task == "embed"
+    assert torch.equal(trained.embed("anna lives"), plain.embed("anna lives", "first"))
+    assert trained.nearest("anna", ["oslo", "anna"], 1)[0].text == "anna"

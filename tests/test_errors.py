@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,27 +33,36 @@ TREE = {
 NOT_YET_RAISED: set[str] = set()
 
 
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    """Every file of headway/, parsed once."""
+    files = sorted((ROOT / "headway").rglob("*.py"))
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))) for path in files]
+
+
+@cache
 def codes_used() -> dict[str, list[str]]:
     """Code → the places in headway/ that give it to an error or a helper; the catalogue and comparisons aside."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(set((ROOT / "headway").rglob("*.py")) - {ROOT / "headway" / "errors.py"}):
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    for path, tree in trees():
+        nodes = [] if path == "headway/errors.py" else list(ast.walk(tree))
         read = {inner for node in nodes if isinstance(node, ast.Compare) for inner in ast.walk(node)}
         for node in nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in read:
-                found[node.value].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                found[node.value].append(f"{path}:{node.lineno}")
     return {code: places for code, places in found.items() if CODE.fullmatch(code)}
 
 
+@cache
 def raised_directly() -> list[tuple[str, str, str]]:
     """(place, class, code) of every call to a class of the tree whose code is written out there."""
     found = []
-    for path in sorted((ROOT / "headway").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in trees():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TREE:
                 first = node.args[0]
                 if isinstance(first, ast.Constant):
-                    found.append((f"{path.relative_to(ROOT)}:{node.lineno}", node.func.id, str(first.value)))
+                    found.append((f"{path}:{node.lineno}", node.func.id, str(first.value)))
     return found
 
 

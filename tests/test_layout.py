@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -15,8 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
     ("errors",),
-    ("config", "settings", "presets", "recipe", "shapes", "tasksettings", "jsonfile", "version"),
+    ("config", "settings", "presets", "recipe", "shapes", "tasksettings", "baselinesettings", "jsonfile", "version"),
     ("data",),
+    ("compact",),
     ("model", "baselines"),
     ("hub", "generate"),
     ("tasks",),
@@ -38,6 +40,9 @@ IMPORTERS = {"import_module", "__import__"}
 
 FILE_LINES = 600
 MODEL_LINES = 1500
+
+
+parse = cache(ast.parse)
 
 
 def modules(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -75,13 +80,13 @@ def upward_imports(path: str, source: str) -> list[str]:
         return [f"{path}: {here} has no place in LEVELS"]
     return [
         f"{path}:{line}: {here} imports {module}, which is above it"
-        for line, module in modules(path, ast.parse(source))
+        for line, module in modules(path, parse(source))
         if module.split(".")[0] == "headway" and LEVEL[part_of(module)] > LEVEL[here]
     ]
 
 
 def banned_code(path: str, source: str) -> list[str]:
-    tree = ast.parse(source)
+    tree = parse(source)
     wrong = [
         f"{path}:{line}: imports {module}"
         for line, module in modules(path, tree)
@@ -113,7 +118,7 @@ def imported_tests(path: str, source: str) -> list[str]:
     """Helpers shared by tests live in a conftest: a test can then be read, moved and run alone."""
     return [
         f"{path}:{line}: imports {module}"
-        for line, module in modules(path, ast.parse(source))
+        for line, module in modules(path, parse(source))
         if any(name.startswith("test_") for name in module.split("."))
     ]
 

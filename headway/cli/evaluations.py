@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headway.recipe import Recipe
     from headway.tasks.figures import Evaluation
 
-EXAMINED = ("classify", "tag", "answer", "embed", "mlm")
+EXAMINED = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
 """Tasks whose models are evaluated on data of their own."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
 WORST, LETTERS = 5, 100
@@ -23,25 +23,18 @@ def task_for(bundle: Any) -> str:
     """What a model is for: what its run says, or what its heads do."""
     from headway.tasks import task_of
 
-    recipe = _own_recipe(bundle)
-    return recipe.task if recipe is not None else task_of(bundle.config)
-
-
-def _own_recipe(bundle: Any) -> Recipe | None:
-    from headway.recipe import Recipe
-    from headway.settings import build, read_toml
-
-    if bundle.folder is None or not (path := bundle.folder / "run" / "recipe.toml").exists():
-        return None
-    values, text = read_toml(path)
-    return build(Recipe, values, source=text)
+    return task_of(bundle.config) if bundle.recipe is None else str(bundle.recipe.task)
 
 
 def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     """How the data are read: as the run did, or as much as the model takes; what was asked for on top."""
     from headway.recipe import DataConfig, Recipe, with_settings
 
-    own = _own_recipe(bundle)
+    own = bundle.recipe
+    if task == "seq2seq" and (own is None or own.task != task):
+        from headway.tasks.translate import recipe_of
+
+        own = recipe_of(bundle.model, bundle.folder)
     if own is None or own.task != task:
         own = Recipe(task=task, data=DataConfig(length=bundle.config.max_length or 512))  # type: ignore[arg-type]
     over = dict(settings["data"]) if isinstance(settings.get("data"), Mapping) else {}
@@ -83,8 +76,10 @@ def gain(ours: Evaluation, theirs: Evaluation) -> tuple[float, float, float]:
     """How much better the first one's answers are, example by example, with bounds: examples are resampled in pairs."""
     import numpy as np
 
-    from headway.tasks.figures import mean_interval
+    from headway.tasks.figures import mean_interval, paired_gain
 
+    if ours.measure is not None and theirs.measure is not None and ours.examples == theirs.examples:
+        return paired_gain(ours.measure, theirs.measure)
     pairs = [(a, b) for a, b in zip(ours.each, theirs.each, strict=False) if "score" in a and "score" in b]
     if len(pairs) != len(ours.each) or len(ours.each) != len(theirs.each) or not pairs:
         raise DataError("D001", f"{len(ours.each)} and {len(theirs.each)} answers: they cannot be compared in pairs")
@@ -106,6 +101,8 @@ def show(result: Mapping[str, Any]) -> None:
         value, low, high = result["gain"]
         sure = "better" if low > 0 else "worse" if high < 0 else "not told apart"
         print(f"{'gain':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {sure}")
+    for signature in dict.fromkeys(details.get("signatures", {}).values()):
+        print(f"  {signature}")
     for key, part in (
         ("confusion", _confusion), ("calibration", _calibration), ("slices", _slices), ("worst", _worst)
     ):  # fmt: skip

@@ -101,7 +101,7 @@ def _greeting(service: Service, url: str, auth: str = "", hint: str = "") -> lis
     from headway.serve.address import KEY
 
     first = service.can()[0]
-    path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", {"input": service.tasks.sample(first)})
+    path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", service.tasks.sample(first))
     data = json.dumps({"model": service.id, **body}).replace("'", "\\u0027")
     key = f' -H "Authorization: Bearer {auth}"' if auth else ""
     lines = [

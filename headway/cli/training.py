@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import EXIT_FILE, Quiet, app, examples, talker
+from headway.cli.reading import TRY
 from headway.errors import UsageError
 
 
@@ -83,7 +84,7 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
     report = write_report(run.folder)
     print(run.folder)
     say(f"report: {report}")
-    say(f'next: headway run last "The import statement"   headway eval last   headway check {run.folder}')
+    say(f"next: headway run last {TRY[run.recipe.task]}   headway eval last   headway check {run.folder}")
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:

@@ -13,8 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Model, Quiet, app, examples, load_bundle, talker
+from headway.cli import reading
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, talker
+from headway.cli.evaluations import recipe_for
+from headway.cli.results import show_score
 from headway.cli.screen import colours, legend, paint, show, show_steps, show_tree
+from headway.cli.streaming import write_file
 from headway.errors import ConfigError, MemoryOrDiskError, UsageError
 
 COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an empty line or Ctrl-D ends it"
@@ -30,13 +34,20 @@ COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an emp
         "headway run smollm2 \"A date: \" --regex '[0-9]{4}-[0-9]{2}-[0-9]{2}'",
         'headway run last --score "he likes apples" "apples likes he"',
         "headway run smollm2 --chat",
+        'headway run sentiment "a dull film"',
+        'headway run bert "I [MASK] across the river to get to the other [MASK]."',
+        'headway run squad --context story.txt "Who lived there?"',
+        'headway run minilm --nearest notes.txt "how to cook rice"',
+        "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
+        'headway run translator "A dog runs." --align',
+        "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
     )
 )
 def run(
     model: Model,
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="a text to go on from (- reads it from stdin), and settings", metavar="TEXT"),
+        typer.Argument(help="a text to go on from, or several to read (- is stdin), and settings", metavar="TEXT"),
     ] = None,
     tokens: Annotated[int, typer.Option(help="how many tokens to write")] = 200,
     seed: Annotated[int | None, typer.Option(help="the same text each time")] = None,
@@ -51,34 +62,59 @@ def run(
     colour: Annotated[bool, typer.Option("--colour", help="each piece in the colour of its probability")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="show each step's alternatives, or the tree of beams")] = False,
     trace_file: Annotated[str, typer.Option(help="keep them as JSON", metavar="FILE")] = "",
+    file: Annotated[str, typer.Option(help="texts to answer one by one, as JSON lines; - is stdin")] = "",
+    context: Annotated[str, typer.Option(help="the text that answers questions", metavar="FILE")] = "",
+    near: Annotated[str, typer.Option("--nearest", help="texts to find the nearest of", metavar="FILE")] = "",
+    align: Annotated[bool, typer.Option("--align", help="which word a translation has from which")] = False,
     device: Device = "auto",
+    json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write on from a text, token by token; settings such as temperature=0.7 top_k=40 follow it."""
-    texts = [sys.stdin.read().removesuffix("\n") if word == "-" else word for word in words or []]
-    if chat and texts and re.fullmatch(r"[a-z_]+=.*", texts[0]):
-        texts.insert(0, "")  # a conversation needs no first text, so this is a setting
+    """Use a model for what it was trained for.
+
+    It writes on from a text, with settings such as temperature=0.7 top_k=40; gives it a label (pair=… is a second
+    text); marks its entities; answers a question; fills its blanks; makes it a vector; translates it.
+    """
     given = {"beam": beam, "chat": chat, "draft": draft, "regex": regex, "schema": schema, "colour": colour}
-    _check("score" if score else "beam" if beam else "", given | {"trace": trace or trace_file})
-    values = _settings([] if score else texts[1:], tokens, seed, beam)
-    rules = {"regex": regex, "schema": _schema(schema)}
+    given |= {"trace": trace or trace_file}
+    _check("score" if score else "beam" if beam and not file else "", given)
+    rules, say, words = {"regex": regex, "schema": _schema(schema)}, talker(quiet), words or []
     bundle = load_bundle(model, device, "auto", quiet)
-    if score:
-        _scores(bundle.score(texts))
+    task = reading.task_named(words, bundle)
+    if near or task not in reading.WRITERS:
+        searched = beam if task == "seq2seq" else 0  # a search is how these write, not another way of doing it
+        asked = reading.Asked(*reading.split_words(words), file, context, near, score, json_, align, searched)
+        reading.read(bundle, task, asked, given | ({"beam": 0} if searched else {}), say)
         return
-    writer = _Writer(bundle, values, tokens, talker(quiet), rules, colour=colour, trace=trace, keep=bool(trace_file))
+    if file:
+        _check("file", given)
+    _check_reading({"context": context, "json": json_ and not file, "align": align})
+    texts = _texts(words, chat=chat, file=file)
+    if file:
+        texts, settings = reading.split_data(texts)
+        values = _settings(texts, tokens, seed, 0)
+        write_file(bundle, file, recipe_for(bundle, "lm", settings).data, values, say, score=score)
+        return
+    if score:
+        for one in bundle.score(texts):
+            show_score(one.log_probability, one.tokens, one.perplexity, one.text)
+        return
+    values = _settings(texts[1:], tokens, seed, beam)
+    writer = _Writer(bundle, values, tokens, say, rules, colour=colour, trace=trace, keep=bool(trace_file))
     if draft:
         writer.draft = load_bundle(draft, device, "auto", quiet)
-    first = texts[0] if texts else ""
-    if chat:
-        writer.converse(first)
-    elif beam:
-        writer.search(first)
-    else:
-        writer.write(first)
+    writer.use(texts[0] if texts else "", chat=chat, beam=bool(beam))
     if trace_file:
         save_text(trace_file, json.dumps([asdict(step) for step in writer.steps]) + "\n")
-        talker(quiet)(f"{len(writer.steps)} steps in {trace_file}")
+        say(f"{len(writer.steps)} steps in {trace_file}")
+
+
+def _texts(words: list[str], *, chat: bool, file: str) -> list[str]:
+    """A text and its settings; a conversation needs no first text, and a file has its own."""
+    if file:
+        return words
+    texts = [sys.stdin.read().removesuffix("\n") if word == "-" else word for word in words]
+    return ["", *texts] if chat and texts and re.fullmatch(r"[a-z_]+=.*", texts[0]) else texts
 
 
 @dataclass
@@ -98,6 +134,14 @@ class _Writer:
     draft: Any = None
     steps: list[Any] = field(default_factory=list)
     """The alternatives at each step, of all texts so far."""
+
+    def use(self, first: str, *, chat: bool, beam: bool) -> None:
+        if chat:
+            self.converse(first)
+        elif beam:
+            self.search(first)
+        else:
+            self.write(first)
 
     def write(self, prompt: str) -> str:
         return self._show(lambda **how: self.bundle.stream(prompt, self.tokens, **how), prompt)
@@ -181,11 +225,16 @@ def save_text(path: str, text: str) -> None:
 
 def _check(mode: str, given: dict[str, Any]) -> None:
     """Scores and searches draw nothing that could be guessed, held to a pattern or coloured."""
-    apart = {"score": list(given), "beam": ["chat", "draft", "regex", "schema", "colour"], "": []}[mode]
-    if wrong := [name for name in apart if given[name]]:
+    apart = {"score": list(given), "file": list(given), "beam": ["chat", "draft", "regex", "schema", "colour"], "": []}
+    if wrong := [name for name in apart[mode] if given[name]]:
         raise UsageError("U001", f"--{wrong[0]} does not go with --{mode}", "leave one of them out")
     if given["regex"] and given["schema"]:
         raise UsageError("U001", "--regex does not go with --schema", "leave one of them out")
+
+
+def _check_reading(given: dict[str, Any]) -> None:
+    if wrong := [name for name, value in given.items() if value]:
+        raise UsageError("U001", f"--{wrong[0]} is for models that read, and this one writes")
 
 
 def _schema(given: str) -> dict[str, Any] | None:
@@ -216,8 +265,3 @@ def _settings(words: list[str], tokens: int, seed: int | None, beam: int) -> Any
     from headway.generate.sampling import Sampling
 
     return build(Sampling, {"max_tokens": tokens, **({} if seed is None else {"seed": seed}), **values})
-
-
-def _scores(found: list[Any]) -> None:
-    for one in found:
-        print(f"{one.log_probability:10.3f}  {one.tokens:4} tokens  perplexity {one.perplexity:10.2f}  {one.text}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from headway.data.formats import Flaw, Row, read_file
 from headway.data.records import BadRows, brief
 from headway.data.sources import file_format, find_files
 from headway.data.stream import BadLine, Lines, open_text
-from headway.errors import ConfigError, DataError
-from headway.jsonfile import show
+from headway.errors import ConfigError
 
 DOCUMENT = "-DOCSTART-"
 WORDS = ("tokens", "words", "text")
@@ -40,19 +40,13 @@ def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = 
     A sentence with a flaw anywhere is left out whole, or ends the reading, as `bad` has it.
     """
     bad = bad or BadRows()
-    some = False
-    for path in find_files(spec):
-        columns = file_format(path)[0] in ("text", "tsv")
-        found = _columns(path, _number(words, 0), _number(tags, -1)) if columns else _lists(path, words, tags)
-        for item in found:
-            if isinstance(item, Flaw):
-                bad.found(item)
-            else:
-                some = True
-                yield item
-    if not some:
-        said = f" ({bad.count:,} bad rows, the first: {bad.first[0]})" if bad.first else ""
-        raise DataError("D002", f"{show(spec)}: no sentences{said}"[:280])
+    files = (_sentences(path, words, tags) for path in find_files(spec))
+    yield from bad.without(chain.from_iterable(files), spec, "sentences")
+
+
+def _sentences(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
+    columns = file_format(path)[0] in ("text", "tsv")
+    return _columns(path, _number(words, 0), _number(tags, -1)) if columns else _lists(path, words, tags)
 
 
 def _number(name: str, usual: int) -> int:

@@ -73,8 +73,7 @@ def read_conversations(spec: str, bad: BadRows) -> list[Conversation]:
         except DataError as error:
             bad.found(_flaw(row.file, row.line, error))
     if not found:
-        said = f" ({bad.count:,} bad rows, the first: {bad.first[0]})" if bad.first else ""
-        raise DataError("D002", f"{show(spec)}: no conversations{said}"[:280])
+        raise bad.nothing(spec, "conversations")
     return found
 
 

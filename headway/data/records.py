@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import reprlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from headway.data.formats import DATE, NUMBER, Flaw, Row, read_file
 from headway.data.sources import file_format, find_files, fingerprint
@@ -24,6 +24,7 @@ TEXT_NAMES = ("text", "content", "document", "sentence", "body")
 """What a column of documents is usually called, the likeliest first."""
 PEEK = 100
 """Rows that are looked at to tell which column holds the text."""
+Item = TypeVar("Item")
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = _brief.maxlong = 40
 
@@ -61,6 +62,23 @@ class BadRows:
         if len(self.first) < self.keep:
             self.first.append(f"{where}:{flaw.line}: {reason}")
 
+    def nothing(self, spec: str, what: str) -> DataError:
+        """The error where none of the rows could be used."""
+        said = f" ({self.count:,} bad rows, the first: {self.first[0]})" if self.first else ""
+        return DataError("D002", f"{show(spec)}: no {what}{said}"[:280])
+
+    def without(self, items: Iterable[Item | Flaw], spec: str, what: str) -> Iterator[Item]:
+        """Items of a kind that a spec should have, without the flaws among them."""
+        some = False
+        for item in items:
+            if isinstance(item, Flaw):
+                self.found(item)
+            else:
+                some = True
+                yield item
+        if not some:
+            raise self.nothing(spec, what)
+
 
 def rows(spec: str, bad: BadRows | None = None) -> Iterator[Row]:
     """All rows of a file, glob, folder or hub dataset, in order; a text file is one row with one column, `text`."""
@@ -87,8 +105,7 @@ def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterat
                 some = True
                 yield Document(item.values[name], item.file, item.line)
     if not some:
-        said = f" ({bad.count:,} bad rows, the first: {bad.first[0]})" if bad.first else ""
-        raise DataError("D002", f"{show(spec)}: no documents{said}"[:280])
+        raise bad.nothing(spec, "documents")
 
 
 def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from headway.data.formats import Flaw, Row, read_file
 from headway.data.records import BadRows, brief
 from headway.data.sources import file_format, find_files
 from headway.data.stream import open_text
-from headway.errors import DataError
 from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
 
 ANSWERS = ("answers", "answer")
@@ -43,17 +43,8 @@ class Columns:
 def questions(spec: str, columns: Columns | None = None, bad: BadRows | None = None) -> Iterator[Question]:
     """All questions of the files a spec stands for, in order; one that cannot be used goes to `bad`."""
     bad = bad or BadRows()
-    some = False
-    for path in find_files(spec):
-        for item in _squad(path) if _is_squad(path) else _rows(path, columns or Columns()):
-            if isinstance(item, Flaw):
-                bad.found(item)
-            else:
-                some = True
-                yield item
-    if not some:
-        said = f" ({bad.count:,} bad rows, the first: {bad.first[0]})" if bad.first else ""
-        raise DataError("D002", f"{show(spec)}: no questions{said}"[:280])
+    files = (_squad(path) if _is_squad(path) else _rows(path, columns or Columns()) for path in find_files(spec))
+    yield from bad.without(chain.from_iterable(files), spec, "questions")
 
 
 def _is_squad(path: Path) -> bool:

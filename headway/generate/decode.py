@@ -16,11 +16,12 @@ from headway.errors import ConfigError, DataError, DivergedError
 from headway.generate.fast import FastDecoder, borrow, fits, give_back
 from headway.generate.grammar import Mask
 from headway.generate.logits import only
-from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
+from headway.generate.protocol import Decoder, S, Source, device_of, matrix_of, opening, read_first
 from headway.generate.recording import put, sent
 from headway.generate.sampling import Chooser, Sampling
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.trace import Choice, choices
+from headway.model.linear import few_rows
 from headway.model.model import Model
 
 __all__ = ["Piece", "Sampling", "decode", "generate"]
@@ -78,14 +79,8 @@ def _write(
 ) -> Iterator[Piece]:
     """Token after token of the rows, until all are done."""
     while live:
-        scores = batch.read(live)
-        allowed = None if mask is None else [mask.allowed(row.index) for row in live]
-        scores = scores.float()  # a copy, where it is in half precision: the next step may take the place of it
-        shaped, chosen = _choose(scores, chooser, live, allowed)
-        tokens = sent(chosen)
-        if any(row.left > 1 for row in live):
-            batch.ahead(live, chosen)
-        found = [None if token < 0 else token for token in tokens()]  # the only place that waits for the device
+        with few_rows(len(live), batch.matrix):
+            scores, shaped, chosen, found = _step(batch, chooser, live, mask, trace)
         _look(scores, shaped, chosen, live, found, trace)
         pieces = [row.take(token) for row, token in zip(live, found, strict=True)]
         if mask is not None:
@@ -94,6 +89,23 @@ def _write(
                     mask.accept(piece.row, piece.token)
         yield from pieces
         live = [row for row, piece in zip(live, pieces, strict=True) if piece.finish is None]
+
+
+def _step(
+    batch: _Batch[Any], chooser: Chooser, live: list[_Row], mask: Mask | None, trace: list[Choice] | None
+) -> tuple[Tensor, Tensor, Tensor, list[int | None]]:
+    """Scores, scores as the settings want them, the tokens chosen, and what these are; the next step has begun."""
+    scores = batch.read(live)
+    allowed = None if mask is None else [mask.allowed(row.index) for row in live]
+    chosen = batch.best(live) if chooser.bare and mask is None and trace is None else None
+    shaped = scores
+    if chosen is None:
+        scores = scores.float()  # a copy, where it is in half precision: the next step may take the place of it
+        shaped, chosen = _choose(scores, chooser, live, allowed)
+    tokens = sent(chosen)
+    if any(row.left > 1 for row in live):
+        batch.ahead(live, chosen)
+    return scores, shaped, chosen, [None if token < 0 else token for token in tokens()]  # here the device is waited for
 
 
 def _choose(
@@ -201,6 +213,7 @@ class _Batch(Generic[S]):
 
     def __init__(self, model: Decoder[S], source: Source | None) -> None:
         self.model, self.source, self.device = model, source, device_of(model)
+        self.matrix = matrix_of(model)
         self.rows: list[_Row] = []
         self.state: S | None = None
         self.used = self.capacity = 0
@@ -219,6 +232,10 @@ class _Batch(Generic[S]):
         ids = torch.tensor([[row.text[-1]] for row in self.rows], device=self.device)
         self.used += 1
         return self.of(live, self.model.step(self.state, ids))
+
+    def best(self, live: list[_Row]) -> Tensor | None:
+        """The best token of each row, -1 where there is none, if the step has found it already."""
+        return None
 
     def ahead(self, live: list[_Row], chosen: Tensor) -> None:
         """Nothing to be gained: a step is begun when its tokens are known."""
@@ -253,8 +270,11 @@ class _FastBatch(_Batch[Any]):
         self.fast: FastDecoder | None = None
         self.next: Tensor | None = None
         """Scores of a step that has begun."""
+        self.stepped = False
+        """Whether it was a step that was read last, and not prompts."""
 
     def read(self, live: list[_Row]) -> Tensor:
+        self.stepped = self.next is not None
         if self.next is not None:
             scores, self.next = self.next, None
             return self.of(live, scores)
@@ -263,6 +283,9 @@ class _FastBatch(_Batch[Any]):
         self.fast = borrow(self.decodes, len(live), self.capacity)
         self.fast.end.copy_(torch.tensor([len(row.seen) for row in live]))
         return self.fast.read({place: (0, row.seen) for place, row in enumerate(live)})
+
+    def best(self, live: list[_Row]) -> Tensor | None:
+        return None if self.fast is None or not self.stepped else self.of(live, self.fast.best)
 
     def ahead(self, live: list[_Row], chosen: Tensor) -> None:
         """Begin the next step with tokens that only the device knows yet, so that it need not wait for us."""

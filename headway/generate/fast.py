@@ -13,11 +13,13 @@ from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary, ref
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from headway.generate.logits import best
 from headway.generate.products import add_and_norm, gate_values, power_of_two, vector_product
 from headway.generate.reading import SIZES, PromptPass, in_passes
 from headway.generate.recording import recorded
+from headway.model.linear import Linear
 from headway.model.masks import Layout
 from headway.model.model import Model
 from headway.model.positions import rotary_angles
@@ -39,7 +41,7 @@ def fits(model: object) -> TypeGuard[Model]:
     simple = not front.positions.every_layer and stack.head_width % 2 == 0 and config.lm.transform is None
     linears = [m for m in model.decoder.modules() if hasattr(m, "in_features")]
     half = first.dtype in (torch.bfloat16, torch.float16)
-    return plain and usual and simple and half and all(type(m) is nn.Linear for m in [*linears, model.lm.output])
+    return plain and usual and simple and half and all(type(m) is Linear for m in [*linears, model.lm.output])
 
 
 _KEPT: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()
@@ -93,6 +95,8 @@ class FastDecoder:
         self.mixed = torch.empty(self.rows, stack.n_heads, self.parts, self.width, device=device)
         self.peaks = torch.empty(self.rows, stack.n_heads, self.parts, device=device)
         self.sums = torch.empty_like(self.peaks)
+        self.best = self.ids
+        """The best token of each row after a step, -1 where scores are no numbers: for those who ask for no other."""
         self._graph: torch.cuda.CUDAGraph | None = None
         self._scores = torch.empty(0)
         self._passes: dict[int, PromptPass] = {}
@@ -129,6 +133,8 @@ class FastDecoder:
     def _step(self) -> Tensor:
         x = self.front(self.ids[:, None], layout=Layout(self.end.long()[:, None], None, 0)).x[:, 0]
         scores = self._alone(x) if len(x) == 1 else self.head(self.through(x, self._look))
+        highest, tokens = best(scores)
+        self.best = tokens.where(highest > -torch.inf, -1)
         torch.clamp(self.end + 1, max=self.keys[0].shape[2] - 1, out=self.end)
         return scores
 

@@ -89,6 +89,10 @@ class Choosing:
             texts = [jobs[i].text for i in plain]
             self.groups.append((Chooser([jobs[i].sampling for i in plain], texts), plain))
         self.masked = any(job.mask is not None for job in jobs)
+        alone = self.groups[0][0] if len(self.groups) == 1 else None
+        self.bare = alone is not None and alone.bare and not self.masked
+        self.bare = self.bare and not any(job.ticket.request.likely for job in jobs)
+        """Whether all anybody asks for is the best token."""
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Tokens (B,), -1 where none is possible; nothing waits for the device."""

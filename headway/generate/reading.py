@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headway.generate.products import power_of_two
-from headway.generate.recording import put, recorded
+from headway.generate.recording import recorded
 from headway.model.masks import Layout
 
 if TYPE_CHECKING:
     from headway.generate.fast import FastDecoder
 
-SIZES = (32, 128, 512, 2048)
-"""Tokens of a pass."""
+SIZES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048)
+"""Tokens of a pass; what it does not need is computed all the same, so there are many."""
 TEXTS = 16
 """Texts in a pass."""
 BLOCK = 64
@@ -54,6 +55,7 @@ class PromptPass:
         shares = [size, size, size, TEXTS + 1, TEXTS, TEXTS, 2 * self.blocks]
         self.table = torch.zeros(sum(shares), dtype=torch.long, device=decoder.ids.device)
         self.ids, self.rows, self.columns, self.starts, self.texts, self.held, self.where = self.table.split(shares)
+        self.ends = np.cumsum(shares)[:-1]
         self._fill([])
         self._graph, self._scores = recorded(self._work)
 
@@ -64,23 +66,19 @@ class PromptPass:
         return self._scores.clone()
 
     def _fill(self, pieces: list[Piece]) -> None:
-        size, spare = self.size, self.decoder.keys[0].shape[2] - 1
-        ids: list[int] = []
-        rows: list[int] = []
-        columns: list[int] = []
-        starts, where = [0], []
-        for place, (row, held, new, _) in enumerate(pieces):
-            ids += new
-            rows += [row] * len(new)
-            columns += range(held, held + len(new))
-            starts.append(len(ids))
-            where += [value for begin in range(0, len(new), BLOCK) for value in (place, begin)]
-        rest, none = size - len(ids), [0] * (TEXTS - len(pieces))
-        table = [*ids, *[0] * rest, *rows, *[0] * rest, *columns, *[spare] * rest]
-        table += [*starts, *(len(ids) for _ in none)]
-        table += [*(row for row, _, _, _ in pieces), *none, *(held for _, held, _, _ in pieces), *none]
-        table += [*where, *[-1] * (2 * self.blocks - len(where))]
-        self.table.copy_(put(table, self.table.device))
+        spare = self.decoder.keys[0].shape[2] - 1
+        table = np.zeros(len(self.table), dtype=np.int64)
+        ids, rows, columns, starts, texts, held, where = np.split(table, self.ends)
+        columns[:], where[:] = spare, -1
+        at = block = 0
+        for place, (row, before, new, _) in enumerate(pieces):
+            end = at + len(new)
+            ids[at:end], rows[at:end], columns[at:end] = new, row, range(before, before + len(new))
+            texts[place], held[place], starts[place + 1 :], at = row, before, end, end
+            for begin in range(0, len(new), BLOCK):
+                where[2 * block : 2 * block + 2] = place, begin
+                block += 1
+        self.table.copy_(torch.from_numpy(table).pin_memory(), non_blocking=True)
 
     def _work(self) -> Tensor:
         decoder = self.decoder

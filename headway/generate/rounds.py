@@ -15,7 +15,9 @@ from torch import Tensor
 from headway.generate.fast import FastDecoder
 from headway.generate.job import Choosing, Job, Pick, pick, report
 from headway.generate.products import power_of_two
-from headway.generate.recording import put
+from headway.generate.protocol import matrix_of
+from headway.generate.recording import put, sent
+from headway.model.linear import few_rows
 
 if TYPE_CHECKING:
     from headway.generate.engine import Engine
@@ -32,6 +34,7 @@ class Rounds:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.cache = engine, engine.cache
+        self.matrix = matrix_of(engine.model)
 
     def run(self) -> None:
         batch = [job for job in self.engine.jobs if not job.count]
@@ -62,7 +65,8 @@ class Rounds:
         """Read on, and write where all is read; if that fails, each alone, so that only those fail who must."""
         held = [len(self.cache.texts[job.slot]) for job in jobs]
         try:
-            chosen = self._pass(jobs, slots)
+            with few_rows(len(slots) * max(1, *map(self.unread, jobs)), self.matrix):
+                chosen = self._pass(jobs, slots)
         except Exception as error:
             for job, count in zip(jobs, held, strict=True):
                 self.cache.cut(job.slot, count)
@@ -90,10 +94,20 @@ class Rounds:
 class _Chosen:
     """Tokens that the device has chosen for some jobs, and how to look at them."""
 
-    def __init__(self, choosing: Choosing, scores: Tensor) -> None:
+    def __init__(self, jobs: list[Job], tokens: Tensor, look: Callable[[], list[Pick]]) -> None:
+        self.jobs, self.tokens, self.look = jobs, tokens, look
+
+    @classmethod
+    def of(cls, choosing: Choosing, scores: Tensor) -> _Chosen:
         scores = scores.float()  # a copy: the next step takes the place of them
-        self.choosing, self.jobs, self.tokens = choosing, choosing.jobs, choosing(scores)
-        self.look: Callable[[], list[Pick]] = report(self.jobs, scores, self.tokens)
+        tokens = choosing(scores)
+        return cls(choosing.jobs, tokens, report(choosing.jobs, scores, tokens))
+
+    @classmethod
+    def best(cls, jobs: list[Job], tokens: Tensor) -> _Chosen:
+        """The best ones, which the step has found already; -1 where scores are no numbers."""
+        found = sent(tokens)
+        return cls(jobs, tokens, lambda: [Pick(None if i < 0 else i, None, (), i < 0) for i in found()])
 
 
 class _Begun(NamedTuple):
@@ -134,7 +148,11 @@ class FastRounds(Rounds):
         ready = [job for job in choosing.jobs if job in now]
         if len(ready) < len(choosing.jobs):
             choosing, slots = Choosing(ready), put([job.slot for job in ready], scores.device)
-        return _Chosen(choosing, scores[slots]) if ready else None
+        if not ready:
+            return None
+        if choosing.bare:
+            return _Chosen.best(ready, self.fast.best[slots])
+        return _Chosen.of(choosing, scores[slots])
 
     def _prompts(self) -> _Chosen | None:
         """Read prompts; what is chosen for those that are read to their end."""
@@ -151,7 +169,7 @@ class FastRounds(Rounds):
             self.engine.read += len(tokens)
         places = [place for place, job in enumerate(batch) if not self.unread(job)]
         read = Choosing([batch[i] for i in places])
-        return _Chosen(read, scores[put(places, scores.device)]) if places else None
+        return _Chosen.of(read, scores[put(places, scores.device)]) if places else None
 
     def _room(self, job: Job, batch: list[Job]) -> bool:
         """Prompts are read without padding."""

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from headway.baselines import make_model
+from headway.baselinesettings import BaselineConfig
 from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
@@ -55,7 +57,7 @@ def open_folder(folder: Path) -> Opened:
     kind = theirs.get("model_type")
     weights = open_weights(folder)
     if kind == "headway":
-        return Opened(build(ModelConfig, _own(theirs)), None, OWN, weights)
+        return Opened(_own(theirs), None, OWN, weights)
     if not isinstance(kind, str) or kind not in FAMILIES:
         hint = nearest(str(kind), FAMILIES)
         raise ConfigError(
@@ -66,11 +68,13 @@ def open_folder(folder: Path) -> Opened:
     return Opened(config, family, architecture_in(family, theirs), weights)
 
 
-def _own(theirs: Mapping[str, Any]) -> Mapping[str, Any]:
+def _own(theirs: Mapping[str, Any]) -> ModelConfig:
     inner = theirs.get("headway")
     if not isinstance(inner, Mapping):
         raise ConfigError("C004", 'config.json: model_type "headway" needs a "headway" table')
-    return inner
+    if "network" in inner:
+        return cast(ModelConfig, build(BaselineConfig, inner))  # which has the surface of one
+    return build(ModelConfig, inner)
 
 
 def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
@@ -82,7 +86,7 @@ def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | tor
     opened = open_folder(folder)
     check_memory(opened.weights.total_bytes * (2 if dtype == torch.float32 else 1))
     with torch.device("meta"):
-        model = Model(opened.config)
+        model = make_model(opened.config)
     load_tensors(model, opened.family, opened.architecture, opened.weights)
     stored = getattr(torch, opened.weights.dtype(opened.weights.names[0]))
     one = stored.is_floating_point and opened.config.quantization == "none"  # quantised files hold several types
@@ -167,7 +171,7 @@ def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
                 return family, theirs
         except HeadwayError:
             pass  # a variant the family has no word for
-    own = to_dict(replace(config, family="headway"))
+    own = to_dict(config if isinstance(config, BaselineConfig) else replace(config, family="headway"))
     return None, {"model_type": "headway", "architectures": [OWN], "headway": own}
 
 

@@ -32,6 +32,8 @@ def attention_maps(
             maps[name.removesuffix(".weights")] = make(heads=chosen)
 
     model(inputs, targets, keep=keep, watch=watch)
+    if not maps:
+        raise DataError("D001", "the model has no attention: its state is all it knows of what came before")
     return maps
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headway.baselinesettings import BaselineConfig
 from headway.data.corpus import embedded_text, split_text
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.generate.score import perplexity, score
 from headway.hub.convert import dump_tensors
 from headway.model.model import Model
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 
 TOKENS, LENGTH, ROWS = 4096, 512, 4
 """How much text is read, in stretches of which length at most, and how many of them at a time."""
@@ -40,6 +41,8 @@ class Shrunk:
 
 def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Shrunk:
     """Quantize the model in place, measured before and after on the same text."""
+    if isinstance(model.config, BaselineConfig):
+        raise ConfigError("C004", f"quant = int8 is for transformers, the model is of kind {model.config.network}")
     if model.config.quantization != "none":
         raise ConfigError("C004", f"quant = int8, but the model is in {model.config.quantization} already")
     writes = model.config.kind == "decoder" and model.config.lm is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from headway.baselinesettings import BaselineConfig
 from headway.config import FramesConfig, ModelConfig, PatchesConfig, TokensConfig, longest
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
@@ -149,6 +150,8 @@ class _Proof:
         """All sequences in one row, each blind to the others."""
         if not isinstance(self.config.source or self.config.target, TokensConfig):
             return Row("packed = separate", None, note="only text is packed")
+        if isinstance(self.config, BaselineConfig):
+            return Row("packed = separate", None, note="the model reads one text a row")
         pooled = {n for n in self.alone[0] if self.alone[0][n].ndim == 2}
         marks = [
             torch.cat([torch.full_like(r, i + 1) for i, r in enumerate(rows)]) for rows in (self.inputs, self.targets)
@@ -218,6 +221,8 @@ class _Proof:
         x, t = self.inputs[1][None], self.targets[1][None]
         targets = t if self.config.encoder and self.config.decoder else None
         hidden = [self.model(x, targets, backend=b, watch=watch).hidden for b in ("fused", "eager")]
+        if not seen:
+            return Row("maps = eager weights", None, note="the model has no attention")
         rows = max(float((m.sum(-1) - 1).abs().max()) for pair in seen.values() for m in pair)
         worst = max([_gap(*hidden), rows, *(_gap(*pair) for pair in seen.values())])
         return Row("maps = eager weights", worst, self.limit)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
+from headway.model.linear import Linear
 from headway.model.norms import LayerNorm
 from headway.model.transformer import FeedForward, activation
 
@@ -20,7 +21,7 @@ class LMHead(nn.Module):
         if config.transform is not None:
             self.dense = nn.Linear(stack.d_model, stack.d_model)
             self.norm = LayerNorm(stack.d_model, stack.norm_eps)
-        self.output = nn.Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
+        self.output = Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
         if config.tied:
             self.output.weight = table.weight
         if config.bias == "fixed":

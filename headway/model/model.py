@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from headway.compact.quantized import Int8Matrix, stored
 from headway.config import ModelConfig
 from headway.errors import DataError
 from headway.model.attention import Attention, Backend, Watch, below
@@ -19,7 +20,7 @@ from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenE
 from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
 from headway.model.init import initialise
 from headway.model.masks import Layout
-from headway.model.quantized import Int8Matrix, quantize_, stored
+from headway.model.quantize import quantize_
 from headway.model.transformer import Stack
 
 HEADS = ("lm", "nsp", "classify", "tag", "span")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from headway.config import Activation, StackConfig
 from headway.model.attention import Attention, Backend, View, Watch, below
 from headway.model.cache import KeyValues
+from headway.model.linear import Linear
 from headway.model.masks import Layout, cross_view, self_view
 from headway.model.norms import make_norm
 from headway.model.positions import RelativeBias, rotary_angles
@@ -38,8 +39,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation, self.gated = config.activation, config.gated
         self.dropout = config.activation_dropout
-        self.up = nn.Linear(config.d_model, config.d_ff * (2 if config.gated else 1), bias=config.ffn_bias)
-        self.down = nn.Linear(config.d_ff, config.d_model, bias=config.ffn_bias)
+        self.up = Linear(config.d_model, config.d_ff * (2 if config.gated else 1), bias=config.ffn_bias)
+        self.down = Linear(config.d_ff, config.d_model, bias=config.ffn_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.up(x)

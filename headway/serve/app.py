@@ -26,6 +26,7 @@ from headway.serve.prompts import Job
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.serve.service import Service
 from headway.serve.state import State, Visit
+from headway.tasks.items import Item
 from headway.version import __version__
 
 NO_EMBEDDING = "this model has no text encoder, so it makes no embeddings"
@@ -112,21 +113,21 @@ class Routes:
 
     async def embed(self, request: Request) -> Response:
         """Vectors of texts."""
-        asked, texts, tokens = await self.state.aside(self._read_texts, EmbeddingRequest, await _raw(request))
-        if "embed" not in self.service.tasks.names:
-            raise Problem(400, NO_EMBEDDING, "D001", "model")
-        found = await self.service.tasks.run("embed", texts)
+        asked, _, items, tokens = await self.state.aside(self._read_texts, EmbeddingRequest, await _raw(request))
+        found = await self.service.tasks.run("embed", items)
         return JSONResponse(self._list([_vector(asked, each) for each in found], tokens))
 
     async def run(self, request: Request) -> Response:
         """Whatever else the model does with texts."""
-        asked, texts, tokens = await self.state.aside(self._read_texts, RunRequest, await _raw(request))
-        task = self.service.tasks.choose(asked.task)
-        return JSONResponse({**self._list(await self.service.tasks.run(task, texts), tokens), "task": task})
+        _, task, items, tokens = await self.state.aside(self._read_texts, RunRequest, await _raw(request))
+        return JSONResponse({**self._list(await self.service.tasks.run(task, items), tokens), "task": task})
 
-    def _read_texts(self, schema: type[Any], raw: bytes) -> tuple[Any, list[str], int]:
-        asked = self._read(schema, raw)
-        return asked, *self.service.tasks.check(asked.input)
+    def _read_texts(self, schema: type[Any], raw: bytes) -> tuple[Any, str, list[Item], int]:
+        asked, tasks = self._read(schema, raw), self.service.tasks
+        if schema is EmbeddingRequest and "embed" not in tasks.names:
+            raise Problem(400, NO_EMBEDDING, "D001", "model")
+        task = "embed" if schema is EmbeddingRequest else tasks.choose(asked.task)
+        return asked, task, *tasks.check(asked, task)
 
     def _list(self, data: list[dict[str, Any]], tokens: int) -> dict[str, Any]:
         self.state.metrics.prompt_tokens.inc(tokens)

@@ -97,7 +97,7 @@ class Prompts:
             sampling = self._sampling(asked, self._length(len(prompt), wanted))
             for i in range(asked.n or 1):
                 seed = None if asked.seed is None else asked.seed + i
-                request = Request(tuple(prompt), replace(sampling, seed=seed), top or 0)
+                request = Request(tuple(prompt), replace(sampling, seed=seed), top or 0, likely=top is not None)
                 requests.append(request if grammar is None else _held(request, grammar))
         usage = bool(asked.stream_options and asked.stream_options.include_usage)
         return Job(requests, [""] * len(requests), sum(map(len, prompts)), top, bool(asked.stream), usage)
@@ -116,8 +116,6 @@ class Prompts:
     def _grammar(self, asked: ResponseFormat | None) -> Grammar | None:
         if asked is None or asked.type == "text":
             return None
-        if "mask" not in Request.__dataclass_fields__:
-            raise unsupported("response_format", "the engine cannot hold a text to a grammar yet")
         if asked.type == "json_object":
             return self._patterns.schema({"type": "object"})
         if asked.json_schema is None:
@@ -243,7 +241,7 @@ class Prompts:
 
 def _held(request: Request, grammar: Grammar) -> Request:
     """A request whose text follows a grammar; each text has its own place in it."""
-    return replace(request, mask=Grammar(grammar.first, grammar.vocab))  # type: ignore[call-arg]
+    return replace(request, mask=Grammar(grammar.first, grammar.vocab))
 
 
 def _marked(name: str, mark: str) -> str:

@@ -123,6 +123,10 @@ class RunRequest(Asked):
     input: str | Several[str]
     task: str | None = None
     """What to do with it; by default, the first thing that the model can do."""
+    pair: str | Several[str] | None = None
+    """For classify: a second text to each, or one to all."""
+    context: str | Several[str] | None = None
+    """For answer: the text that has the answer, to each question or to all."""
 
 
 R = TypeVar("R", bound=Asked)

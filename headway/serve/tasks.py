@@ -1,37 +1,35 @@
 """What models do with texts beside going on with them: the rows of TASKS, asked for at /v1/run.
 
-A task is a function that has a result for each of some texts. A new one is one row more: what a model can do, its card
-and the line that is printed to try it follow from the table.
+A task is a function that has a result for each of some texts, the same as `headway run` has. A new one is one row more:
+what a model can do, its card and the line that is printed to try it follow from the table.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
-
-import torch
-from torch import Tensor
 
 from headway.config import ModelConfig, TokensConfig
 from headway.data.template import special_strings
 from headway.data.tokenizer import Tokenizer
-from headway.errors import DataError
-from headway.generate.decode import decode
-from headway.generate.protocol import Source
-from headway.generate.sampling import Sampling
+from headway.hub.generation import read_generation
 from headway.model.model import Model
+from headway.recipe import DataConfig, Recipe
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem
+from headway.tasks.items import Item
+from headway.tasks.predictions import predictor
+from headway.tasks.translate import beam_for, recipe_of, translate
 
 Json = dict[str, Any]
 BATCH = 16
 """Texts computed at one time; between two batches a client that has gone is noticed."""
-BEST = 5
-"""Words shown for each mask."""
+LETTERS = 1_000_000
+"""Characters of one request that are read in windows, those of a context counted with each of its questions."""
 LONGEST = 512
 """Tokens that a text is turned into at most, where the model has no limit of its own."""
 
@@ -45,72 +43,52 @@ class Bundle(Protocol):
     def model(self) -> Model: ...
     @property
     def folder(self) -> Path | None: ...
+    @property
+    def recipe(self) -> Recipe | None: ...
     def reader(self) -> Tokenizer: ...
-    def embed(self, texts: list[str]) -> Tensor: ...
+
+
+class Texts(Protocol):
+    """A request about texts; one for /v1/run may have second ones, `pair` or `context`."""
+
+    @property
+    def input(self) -> str | list[str]: ...
 
 
 @dataclass(frozen=True)
 class Task:
     fits: Callable[[ModelConfig, Tokenizer], bool]
     """Whether a model like this can do it."""
-    run: Callable[[Bundle, list[str]], list[Json]]
+    run: Callable[[Bundle, Sequence[Item]], list[Json]]
     """A result for each text; a DataError where there can be none."""
-    sample: str = "Hello"
-    """A text to try it with; {mask} stands for the tokenizer's."""
+    sample: Mapping[str, str] = field(default_factory=lambda: {"input": "Hello"})
+    """A request to try it with; {mask} stands for the tokenizer's."""
+    whole: bool = True
+    """Whether a text that the model cannot read at one time is refused; else it is read in windows."""
+    second: str = ""
+    """The field that brings each text a second one …"""
+    needed: bool = False
+    """… without which there is nothing to do."""
 
 
-def _padded(bundle: Bundle, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Ids of texts (B, T), and which of them are real."""
-    rows = [torch.tensor(encoded.ids, dtype=torch.long) for encoded in bundle.reader().encode_batch(texts)]
-    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    keep = torch.arange(ids.shape[1])[None] < torch.tensor([len(row) for row in rows])[:, None]
-    device = next(bundle.model.parameters()).device
-    return ids.to(device), keep.to(device)
+def _predict(name: str) -> Callable[[Bundle, Sequence[Item]], list[Json]]:
+    """A task of `headway run`, as the model was trained for it."""
+
+    def run(bundle: Bundle, items: Sequence[Item]) -> list[Json]:
+        model, recipe = bundle.model, bundle.recipe
+        if recipe is None or recipe.task != name:
+            recipe = Recipe(data=DataConfig(length=model.config.max_length or LONGEST))
+        return predictor(name, model, bundle.reader(), recipe)(items)
+
+    return run
 
 
-@torch.no_grad()
-def classify(bundle: Bundle, texts: list[str]) -> list[Json]:
-    """How well each label fits, by name: probabilities; of a single label, the score itself."""
-    model, (ids, keep) = bundle.model, _padded(bundle, texts)
-    scores = model.scores(model(ids, keep=keep))["classify"].float()
-    names = model.config.labels or tuple(f"LABEL_{i}" for i in range(scores.shape[1]))
-    shares = scores.softmax(-1) if scores.shape[1] > 1 else scores
-    rows = [dict(zip(names, row, strict=True)) for row in shares.tolist()]
-    return [{"label": max(row, key=row.__getitem__), "scores": row} for row in rows]
-
-
-@torch.no_grad()
-def fill(bundle: Bundle, texts: list[str]) -> list[Json]:
-    """The likeliest tokens for each mask of a text, with their probabilities."""
-    model, tokenizer, (ids, keep) = bundle.model, bundle.reader(), _padded(bundle, texts)
-    masked = (ids == tokenizer.special["mask"]) & keep
-    if (bare := (~masked.any(1)).nonzero()).numel():
-        raise DataError(
-            "D001", f"there is no {special_strings(tokenizer)['mask_token']} in {texts[int(bare[0])]!r:.40}"
-        )
-    best = model.lm(model(ids, keep=keep).hidden[masked]).float().softmax(-1).topk(BEST)
-    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    found = iter([_words(tokenizer, tokens, values) for tokens, values in pairs])
-    return [{"masks": [next(found) for _ in range(count)]} for count in masked.sum(1).tolist()]
-
-
-def _words(tokenizer: Tokenizer, tokens: list[int], values: list[float]) -> list[Json]:
-    pairs = zip(tokens, values, strict=True)
-    return [{"text": tokenizer.decode([token]), "token": token, "probability": value} for token, value in pairs]
-
-
-def embed(bundle: Bundle, texts: list[str]) -> list[Json]:
-    return [{"embedding": row} for row in bundle.embed(texts).float().tolist()]
-
-
-def rewrite(bundle: Bundle, texts: list[str]) -> list[Json]:
+def rewrite(bundle: Bundle, items: Sequence[Item]) -> list[Json]:
     """What an encoder–decoder makes of a text: its translation, its summary, whatever it was trained for."""
-    model, (ids, keep) = bundle.model, _padded(bundle, texts)
-    sampling = Sampling(temperature=0, max_tokens=min(LONGEST, model.config.max_length or LONGEST) - 1)
-    written = [""] * len(texts)
-    for piece in decode(model, None, sampling, source=Source(ids, keep), tokenizer=bundle.reader()):
-        written[piece.row] += piece.text
-    return [{"text": text} for text in written]
+    recipe = recipe_of(bundle.model, bundle.folder, bundle.recipe)
+    beam = replace(beam_for(recipe), **read_generation(bundle.folder).rules)
+    found = translate(bundle.model, bundle.reader(), [item.text for item in items], recipe, beam)
+    return [{"text": best[0].text} for best in found]
 
 
 def _reads_text(config: ModelConfig) -> bool:
@@ -120,6 +98,14 @@ def _reads_text(config: ModelConfig) -> bool:
 def _classifies(config: ModelConfig, tokenizer: Tokenizer) -> bool:
     labels = 0 if config.classify is None else config.classify.labels
     return labels > 0 and config.kind != "encoder-decoder" and _reads_text(config)
+
+
+def _tags(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+    return config.tag is not None and _reads_text(config)
+
+
+def _answers(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+    return config.span is not None and _reads_text(config)
 
 
 def _rewrites(config: ModelConfig, tokenizer: Tokenizer) -> bool:
@@ -136,10 +122,19 @@ def _embeds(config: ModelConfig, tokenizer: Tokenizer) -> bool:
 
 
 TASKS: dict[str, Task] = {
-    "classify": Task(_classifies, classify),
+    "classify": Task(_classifies, _predict("classify"), second="pair"),
+    "tag": Task(_tags, _predict("tag"), {"input": "Anna met Boris in Oslo"}, whole=False),
+    "answer": Task(
+        _answers,
+        _predict("answer"),
+        {"input": "Where does Anna live?", "context": "Anna lives in Oslo."},
+        whole=False,
+        second="context",
+        needed=True,
+    ),
     "rewrite": Task(_rewrites, rewrite),
-    "fill": Task(_fills, fill, "The sky is {mask}."),
-    "embed": Task(_embeds, embed),
+    "fill": Task(_fills, _predict("mlm"), {"input": "The sky is {mask}."}),
+    "embed": Task(_embeds, _predict("embed")),
 }
 """By name, in the order in which they are tried when a request names none."""
 
@@ -154,8 +149,10 @@ class Tasks:
         self.names = [name for name, task in TASKS.items() if task.fits(bundle.model.config, self.tokenizer)]
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-task")
 
-    def sample(self, name: str) -> str:
-        return TASKS[name].sample.format(mask=special_strings(self.tokenizer).get("mask_token", ""))
+    def sample(self, name: str) -> dict[str, str]:
+        """A request for a task, but for the model's name."""
+        mask = special_strings(self.tokenizer).get("mask_token", "")
+        return {key: text.replace("{mask}", mask) for key, text in TASKS[name].sample.items()}
 
     def choose(self, name: str | None) -> str:
         """The task that a request means."""
@@ -166,24 +163,48 @@ class Tasks:
             raise Problem(400, f"this model cannot {name[:40]!r}; it can {able}", "C003", "task")
         return name or self.names[0]
 
-    def check(self, given: str | list[str]) -> tuple[list[str], int]:
-        """The texts and the number of their tokens."""
-        texts = [given] if isinstance(given, str) else given
+    def check(self, asked: Texts, task: str) -> tuple[list[Item], int]:
+        """The texts of a request and the number of their tokens."""
+        texts, second = [asked.input] if isinstance(asked.input, str) else asked.input, TASKS[task].second
         if not 0 < len(texts) <= self.limits.inputs:
             message = f"{len(texts)} inputs; there should be 1 to {self.limits.inputs}"
             raise Problem(400, message, "D001", "input")
-        counts = [len(encoded.ids) for encoded in self.tokenizer.encode_batch(texts)]
-        for i, count in enumerate(counts):
-            if count == 0:
+        pairs = self._pairs(asked, len(texts), task)
+        if not TASKS[task].whole and (size := sum(map(len, [*texts, *(pairs or [])]))) > LETTERS:
+            raise Problem(400, f"{size:,} characters to read; the limit is {LETTERS:,}", "D001", second or "input")
+        read = self.tokenizer.encode_batch(texts, pairs)
+        for i, count in enumerate(len(encoded.ids) for encoded in read):
+            if count == 0 or not texts[i].strip():
                 raise Problem(400, f"input {i} has no tokens", "D001", "input")
-            if self.room is not None and count > self.room:
+            if pairs is not None and not pairs[i].strip():
+                raise Problem(400, f"{second} {i} has no tokens", "D001", second)
+            if self.room is not None and count > self.room and TASKS[task].whole:
                 message = f"input {i} has {count} tokens; the model reads {self.room}"
                 raise Problem(400, message, "D001", "input")
-        return texts, sum(counts)
+        items = [Item(text, None if pairs is None else pairs[i]) for i, text in enumerate(texts)]
+        return items, sum(len(encoded.ids) for encoded in read)
 
-    async def run(self, name: str, texts: list[str]) -> list[Json]:
+    def _pairs(self, asked: Texts, count: int, task: str) -> list[str] | None:
+        """A second text for each: its own, or one for all."""
+        second, needed = TASKS[task].second, TASKS[task].needed
+        for name in ("pair", "context"):
+            if name != second and getattr(asked, name, None) is not None:
+                raise Problem(400, f"{name} is nothing that {task} reads", "C004", name)
+        given = getattr(asked, second, None) if second else None
+        if given is None:
+            if needed:
+                raise Problem(400, f"{task} needs a {second}", "C004", second)
+            return None
+        if isinstance(given, str):
+            return [given] * count
+        if len(given) != count:
+            message = f"{count} inputs and {len(given)} of {second}: give as many, or one text"
+            raise Problem(400, message, "D001", second)
+        return list(given)
+
+    async def run(self, name: str, items: Sequence[Item]) -> list[Json]:
         loop, found = asyncio.get_running_loop(), list[Json]()
-        for start in range(0, len(texts), BATCH):
-            part = texts[start : start + BATCH]
+        for start in range(0, len(items), BATCH):
+            part = items[start : start + BATCH]
             found += await loop.run_in_executor(self.pool, TASKS[name].run, self.bundle, part)
         return [{"index": i, **result} for i, result in enumerate(found)]

@@ -15,6 +15,7 @@ TASKS = {
     "tag": "headway.tasks.tag:Tag",
     "answer": "headway.tasks.answer:Answer",
     "embed": "headway.tasks.embed:Embed",
+    "seq2seq": "headway.tasks.seq2seq:Seq2Seq",
 }
 
 
@@ -35,5 +36,7 @@ def task_of(config: ModelConfig) -> str:
     """What a model is for, by the heads it has; for one that no recipe tells about."""
     pooled = config.classify if config.classify and config.classify.labels else None  # without labels, a bare pooler
     heads = {"classify": pooled, "tag": config.tag, "answer": config.span, "mlm": config.lm}
+    if config.kind == "encoder-decoder" and config.lm is not None:
+        return "seq2seq"
     found = next((name for name, head in heads.items() if head is not None), "embed")
     return "lm" if config.kind == "decoder" and found in ("mlm", "embed") else found

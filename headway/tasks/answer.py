@@ -28,11 +28,12 @@ from headway.tasks.answers import Answer as Found
 from headway.tasks.answers import Outcome, Ranked, decide, rank
 from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
-from headway.tasks.body import encoder_body
+from headway.tasks.body import encoder_body, limit_of, read_batch
 from headway.tasks.examples import Examples
 from headway.tasks.figures import Evaluation
 from headway.tasks.invented import make_stories
-from headway.tasks.text import Texts, own_tokenizer
+from headway.tasks.loss import widened
+from headway.tasks.text import own_tokenizer, short_texts
 from headway.tasks.windows import Frame, frame, room_in, token_windows
 from headway.tasksettings import AnswerConfig
 
@@ -124,8 +125,7 @@ class Answer(Task):
         asked = read_questions(data.train, data, bad) if data.train else make_stories(GENERATED, recipe.seed)
         train, valid = (asked, read_questions(data.valid, data, bad)) if data.valid else hold_out(asked)
         texts = [text for row in train for text in (row.question, row.context)]
-        lines = Texts(lambda: (f"{text}\n" for text in texts), "", False)
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, lines))
+        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, short_texts(texts)))
         about = {
             "train": data.train or "generated stories",
             "valid": data.valid,
@@ -224,7 +224,7 @@ class Answer(Task):
         asked = read_questions(spec or data.train, data, bad) if spec or data.train else []
         if not spec:
             asked = hold_out(asked or make_stories(GENERATED, recipe.seed))[1]
-        rows = lay_out(asked, tokenizer, _limit(model, data.length), settings, None)
+        rows = lay_out(asked, tokenizer, limit_of(model, data.length), settings, None)
         ranked, _ = best_spans(model, asked, rows, settings)
         result = Outcome(asked, ranked, none_allowed(asked, settings), settings.threshold)
         return result.evaluation({"windows": len(rows.question), "bad_rows": bad.count})
@@ -250,12 +250,6 @@ def none_allowed(asked: Sequence[Question], settings: AnswerConfig) -> bool:
     return settings.none == "yes" or (settings.none == "auto" and any(not row.answers for row in asked))
 
 
-def _limit(model: Model, length: int) -> int:
-    """Tokens of a window: as trained, and never more than the model knows."""
-    longest = model.config.max_length
-    return length if longest is None else min(length, longest)
-
-
 def _require_head(model: Model) -> None:
     if model.config.span is None:
         raise DataError("D001", "this model does not answer questions", "train one: headway train answer")
@@ -268,11 +262,8 @@ def _targets(rows: Rows, chosen: Sequence[int] | Index) -> Tensor:
 
 def _span_scores(model: Model, ids: Tensor, keep: Tensor, segments: Tensor) -> Tensor:
     """(B, 2, T) in float32: of being the first token, and the last; padding is neither."""
-    front = model.config.output_front
-    typed = segments if front.kind == "tokens" and front.segments > 1 else None
-    scores: Tensor = model.span(model(ids, keep=keep, segments=typed).hidden)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).transpose(1, 2)
-    return scores.masked_fill(~keep[:, None], -torch.inf)
+    scores: Tensor = model.span(read_batch(model, ids, keep, segments).hidden)
+    return widened(scores).transpose(1, 2).masked_fill(~keep[:, None], -torch.inf)
 
 
 def _span_loss(scores: Tensor, targets: Tensor) -> Tensor:

@@ -1,12 +1,15 @@
-"""The encoder that a task puts its head on: by the recipe's shape, or a trained one without the heads it has."""
+"""The body that a task puts its head on: by the recipe's shape, or a trained one without the heads it has."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from torch import Tensor
+
 from headway.config import ModelConfig, SpecialTokens
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
+from headway.model.model import Model, Output
 from headway.recipe import Recipe
 from headway.shapes import encoder_config
 
@@ -22,3 +25,17 @@ def encoder_body(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None)
     if base.max_length is not None and length > base.max_length:
         raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
     return replace(base, lm=None, nsp=None, classify=None, tag=None, span=None, labels=())
+
+
+def limit_of(model: Model, length: int | None) -> int | None:
+    """Tokens that are read of a text: as trained, and never more than the model knows."""
+    longest = model.config.max_length
+    return longest if length is None else length if longest is None else min(length, longest)
+
+
+def read_batch(model: Model, ids: Tensor, keep: Tensor, segments: Tensor) -> Output:
+    """Hidden states of texts or pairs of texts; a model of which only one text was ever read knows no segments."""
+    front = model.config.output_front
+    typed = segments if front.kind == "tokens" and front.segments > 1 else None
+    output: Output = model(ids, keep=keep, segments=typed)
+    return output

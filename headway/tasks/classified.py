@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from headway.tasks import metrics
 from headway.tasks.figures import DRAWS, Evaluation, Interval
 from headway.tasks.labelled import Kind, Labelled
 from headway.tasks.metrics import Counts, Numbers
+from headway.tasks.slices import by_size
 
 FIGURES: dict[Kind, tuple[str, ...]] = {
     "single": ("accuracy", "macro_f1", "matthews"),
@@ -26,7 +26,7 @@ FIGURES: dict[Kind, tuple[str, ...]] = {
 """By kind of labels; the first is the one to compare by."""
 SHOWN_LABELS = 30
 """Labels up to which the whole confusion matrix is worth showing."""
-WORST, SLICES, LETTERS = 20, 4, 300
+WORST, LETTERS = 20, 300
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def evaluation(outcome: Outcome, rows: Sequence[Labelled], lengths: Index, facts
         details |= {"labels": _labels(outcome), "calibration": _calibration(outcome)}
     if outcome.kind == "single":
         details |= _confusion(outcome)
-    details |= {"slices": _slices(outcome, lengths), "worst": _worst(outcome, rows)}
+    details |= {"slices": by_size(lengths.tolist(), outcome.figures), "worst": _worst(outcome, rows)}
     return Evaluation(len(rows), intervals(outcome), details, _each(outcome, rows))
 
 
@@ -163,20 +163,6 @@ def _calibration(outcome: Outcome) -> dict[str, Any]:
         return metrics.calibration(sure.max(1), outcome.each())
     right = ((outcome.truth > 0) == (outcome.scores > 0)).astype(np.float64)
     return metrics.calibration(np.maximum(sure, 1 - sure).ravel(), right.ravel())
-
-
-def _slices(outcome: Outcome, lengths: Index) -> list[dict[str, Any]]:
-    """The figures from the shortest texts to the longest, in parts of about as many examples."""
-    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, SLICES + 1), method="nearest"))
-    if len(edges) == 1:
-        edges = np.append(edges, edges[0])
-    found = []
-    for i, (low, high) in enumerate(pairwise(edges)):
-        first = int(low) if i == 0 else int(low) + 1
-        here = np.flatnonzero((lengths >= first) & (lengths <= high))
-        if len(here):
-            found.append({"from": first, "to": int(high), "examples": len(here), **outcome.figures(here)})
-    return found
 
 
 def _worst(outcome: Outcome, rows: Sequence[Labelled]) -> list[dict[str, Any]]:

@@ -27,13 +27,15 @@ from headway.recipe import DataConfig, Recipe
 from headway.shapes import encoder_config
 from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
+from headway.tasks.body import limit_of, read_batch
 from headway.tasks.classified import FIGURES, Outcome, evaluation, probabilities, shortened
 from headway.tasks.examples import Examples, cut
 from headway.tasks.figures import Evaluation
 from headway.tasks.labelled import Kind, Labelled, clean, hold_out, kind_of_labels, known_only, label_set, read_labelled
+from headway.tasks.loss import widened
 from headway.tasks.metrics import Numbers
 from headway.tasks.reviews import make_reviews
-from headway.tasks.text import Texts, own_tokenizer
+from headway.tasks.text import Texts, own_tokenizer, short_texts
 
 GENERATED = 4000
 """Reviews that are made up where no file is given."""
@@ -237,20 +239,13 @@ def kind_of(config: ModelConfig) -> Kind:
     return "multi" if config.classify.several else "single"
 
 
-def limit_of(model: Model, length: int | None) -> int | None:
-    """Tokens that are read of a text: as trained, and never more than the model knows."""
-    longest = model.config.max_length
-    return longest if length is None else length if longest is None else min(length, longest)
-
-
 def _read(spec: str, data: DataConfig, kind: Kind, labels: Sequence[str], bad: BadRows) -> list[Labelled]:
     return known_only(clean(read_labelled(spec, data, bad), kind, bad, data.label), labels, kind, bad)
 
 
 def _texts(rows: Sequence[Labelled]) -> Texts:
     """For a tokenizer to be trained on."""
-    texts = [text for row in rows for text in (row.text, row.pair) if text is not None]
-    return Texts(lambda: (f"{text}\n" for text in texts), "", False)
+    return short_texts([text for row in rows for text in (row.text, row.pair) if text is not None])
 
 
 def make_part(
@@ -291,11 +286,9 @@ def read_texts(
 
 def label_scores(model: Model, ids: Tensor, keep: Tensor, segments: Tensor) -> Tensor:
     """(B, L) in float32."""
-    front = model.config.output_front
-    typed = segments if front.kind == "tokens" and front.segments > 1 else None
-    output = model(ids, keep=keep, segments=typed)
+    output = read_batch(model, ids, keep, segments)
     scores: Tensor = model.classify(output.hidden, output.keep)
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return widened(scores)
 
 
 def _one(scores: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:

@@ -1,12 +1,17 @@
-"""Figures with the intervals that belong to them, and what else an evaluation has to show."""
+"""Figures with the intervals that belong to them, and what else an evaluation has to show.
+
+Letters: N examples, K statistics.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.data.order import Index
 
@@ -15,6 +20,31 @@ DRAWS = 1000
 
 Interval = tuple[float, float, float]
 """A figure and the bounds that hold 95 % of its resamples."""
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of some examples: a function of their statistics, summed."""
+
+    name: str
+    statistics: Numbers
+    """(N, K)"""
+    score: Callable[[Numbers], float]
+    signature: str = ""
+
+    @cached_property
+    def value(self) -> float:
+        return self.score(self.statistics.sum(0))
+
+    def some(self, rows: NDArray[np.int64]) -> float:
+        return self.score(self.statistics[rows].sum(0))
+
+    def interval(self, seed: int = 0, draws: int = DRAWS) -> Interval:
+        """With its bootstrap interval (Koehn 2004)."""
+        found = [self.score(total) for total in resampled(self.statistics, seed, draws)]
+        low, high = np.quantile(found, [0.025, 0.975])
+        return self.value, float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -28,9 +58,11 @@ class Evaluation:
     """Plain values for JSON and for the report: a confusion matrix, calibration, slices by length, worst examples."""
     each: list[Any] = field(default_factory=list)
     """What was predicted, example by example in the order of the file, for those who want to look, or to compare."""
+    measure: Measure | None = None
+    """The first figure with the statistics of each example, where it is no mean over examples."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "each"}
+        return {"examples": self.examples, "figures": self.figures, "details": self.details}
 
 
 def interval(statistic: Callable[[Index], float], examples: int, seed: int = 0, draws: int = DRAWS) -> Interval:
@@ -47,3 +79,18 @@ def mean_interval(values: np.ndarray[Any, Any], seed: int = 0, draws: int = DRAW
     rows = np.random.default_rng(seed).integers(0, len(values), (draws, len(values)))
     low, high = np.quantile(values[rows].mean(1), [0.025, 0.975])
     return float(values.mean()), float(low), float(high)
+
+
+def resampled(statistics: Numbers, seed: int = 0, draws: int = DRAWS) -> Numbers:
+    """(draws, K): statistics of as many examples drawn with replacement, summed; the same ones for the same seed."""
+    count = len(statistics)
+    times = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), draws)
+    return np.asarray(times @ statistics, dtype=np.float64)
+
+
+def paired_gain(ours: Measure, theirs: Measure, seed: int = 0, draws: int = DRAWS) -> Interval:
+    """By how much the first figure is above the second, examples resampled in pairs (Koehn 2004)."""
+    both = (resampled(m.statistics, seed, draws) for m in (ours, theirs))
+    found = [ours.score(a) - theirs.score(b) for a, b in zip(*both, strict=True)]
+    low, high = np.quantile(found, [0.025, 0.975])
+    return ours.value - theirs.value, float(low), float(high)

@@ -69,8 +69,7 @@ def read_labelled(spec: str, data: DataConfig, bad: BadRows) -> list[Labelled]:
             continue
         found += _rows(items, columns_of(path, first, data), bad)
     if not found:
-        said = f" ({bad.count:,} bad rows, the first: {bad.first[0]})" if bad.first else ""
-        raise DataError("D002", f"{show(spec)}: no labelled texts{said}"[:280])
+        raise bad.nothing(spec, "labelled texts")
     return found
 
 
@@ -100,17 +99,17 @@ def columns_of(path: Path, rows: Sequence[Row], data: DataConfig) -> Columns:
             raise DataError("D004", message, f"there are {listed}")
     text, pair = data.text, data.pair
     if not text:
-        texts = [name for name in names if name != data.label and _is_text(rows, name)]
-        text, usual = _guess_text(path, texts, data.pair)
+        texts = [name for name in names if name != data.label and is_text(rows, name)]
+        text, usual = guess_text(path, texts, data.pair)
         pair = pair or usual
     return Columns(text, pair, data.label or _guess_label(path, rows, [n for n in names if n not in (text, pair)]))
 
 
-def _is_text(rows: Sequence[Row], name: str) -> bool:
+def is_text(rows: Sequence[Row], name: str) -> bool:
     return any(isinstance(v := row.values.get(name), str) and not NUMBER.fullmatch(v) for row in rows)
 
 
-def _guess_text(path: Path, texts: Sequence[str], pair: str) -> tuple[str, str]:
+def guess_text(path: Path, texts: Sequence[str], pair: str) -> tuple[str, str]:
     """The column of texts, and that of the texts which go with them, if the two have usual names."""
     lower = {name.lower(): name for name in reversed(texts)}
     for first, second in PAIR_NAMES:

@@ -15,21 +15,41 @@ from torch import Tensor
 from headway.data.packing import IGNORE
 from headway.model.heads import LMHead
 
-__all__ = ["IGNORE", "token_loss"]
+__all__ = ["IGNORE", "token_loss", "widened"]
 
 
-def token_loss(head: LMHead, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the targets (…) under the head's scores of hidden (…, M): sum and number of those counted."""
+def token_loss(head: LMHead, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the targets (…) under the head's scores of hidden (…, M): sum and number of those counted.
+
+    `smoothing` is the share of each target that goes to all tokens alike.
+    """
     hidden, targets = hidden.flatten(0, -2), targets.flatten()
     count = (targets != IGNORE).sum()
+    if smoothing:
+        return _smoothed(head, hidden, targets, smoothing), count
     if _fast(hidden):
         x = head.features(hidden)
         weight, bias = (None if p is None else p.to(x.dtype) for p in (head.output.weight, head.output.bias))
         losses, _ = linear_cross_entropy(x, weight, bias, targets, head.vocab)
         return losses.sum(), count
-    scores = head.wide(hidden)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # a sum of many small numbers
-    return F.cross_entropy(scores, targets, ignore_index=IGNORE, reduction="sum"), count
+    return F.cross_entropy(widened(head.wide(hidden)), targets, ignore_index=IGNORE, reduction="sum"), count
+
+
+def _smoothed(head: LMHead, hidden: Tensor, targets: Tensor, share: float) -> Tensor:
+    """(1 - share) of the target's loss and `share` of the mean over the vocabulary, summed.
+
+    Rows that only round the vocabulary up score -inf, which torch's own smoothing would count.
+    """
+    logp = widened(head.wide(hidden)).log_softmax(-1)
+    counted = targets != IGNORE
+    own = logp.gather(-1, targets.clamp(min=0)[:, None])[:, 0]
+    every = logp[:, : head.vocab].mean(-1)
+    return -((1 - share) * own + share * every).masked_fill(~counted, 0.0).sum()
+
+
+def widened(scores: Tensor) -> Tensor:
+    """In float32 at least: a loss is a sum of many small numbers."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def _fast(x: Tensor) -> bool:

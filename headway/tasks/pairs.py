@@ -56,8 +56,7 @@ def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> TextPairs:
                 text, pair, score = (item.values.get(name) for name in columns)
                 rows.append((text, pair, float(score) if columns[2] else None))  # type: ignore[arg-type]
     if not rows:
-        said = f" ({bad.count:,} bad rows, the first: {bad.first[0]})" if bad.first else ""
-        raise DataError("D002", f"{show(spec)}: no pairs of texts{said}"[:280])
+        raise bad.nothing(spec, "pairs of texts")
     texts, pairs, scores = (list(part) for part in zip(*rows, strict=True))
     if None in scores and any(score is not None for score in scores):
         raise DataError("D004", f"{show(spec)}: some files have a column of scores and some have none")

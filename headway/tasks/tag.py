@@ -33,9 +33,9 @@ from headway.tasks.entities import Scheme, Scores, labels_for, parts, spans
 from headway.tasks.examples import Examples
 from headway.tasks.figures import Evaluation
 from headway.tasks.invented import make_sentences
-from headway.tasks.loss import IGNORE
+from headway.tasks.loss import IGNORE, widened
 from headway.tasks.tagged import Outcome, hold_out, in_scheme, known_only, read_tagged
-from headway.tasks.text import Texts, own_tokenizer
+from headway.tasks.text import own_tokenizer, short_texts
 from headway.tasks.windows import Pieces, Window, frame, pieces, room_in, sentence_windows, window_ids
 
 GENERATED = 3000
@@ -131,8 +131,7 @@ class Tag(Task):
         if data.valid:
             valid = known_only(read_tagged(data.valid, data, read.scheme, bad).sentences, labels, bad)
         texts = [" ".join(row.words) for row in train]
-        lines = Texts(lambda: (f"{text}\n" for text in texts), "", False)
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, lines))
+        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, short_texts(texts)))
         about = {
             "train": data.train or "generated sentences",
             "valid": data.valid,
@@ -164,8 +163,7 @@ class Tag(Task):
 
     @cached_property
     def rows(self) -> Rows:
-        recipe = self.recipe
-        texts = pieces(self.tokenizer, [row.words for row in self.train])
+        recipe, texts = self.recipe, self._pieces(self.train)
         return lay_out(texts, self.tokenizer, recipe.data.length, recipe.seed, recipe.train.batch_tokens)
 
     @cached_property
@@ -175,7 +173,7 @@ class Tag(Task):
 
     @cached_property
     def _valid_pieces(self) -> list[Pieces]:
-        return pieces(self.tokenizer, [row.words for row in self.valid])
+        return self._pieces(self.valid)
 
     def plan(self, batch: int) -> Plan:
         return self.rows.examples.plan(batch, self.recipe.train.batch_tokens)
@@ -267,7 +265,7 @@ def labels_of(config: ModelConfig) -> tuple[str, ...]:
 def _token_scores(model: Model, ids: Tensor, keep: Tensor) -> Tensor:
     """(B, T, L) in float32."""
     scores: Tensor = model.tag(model(ids, keep=keep).hidden)
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return widened(scores)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,11 @@ def read_texts(spec: str, data: DataConfig, bad: BadRows | None = None) -> Texts
 
     key = f"{fingerprint(spec)} column={data.text} bad={data.bad_rows} lines={data.lines}"
     return Texts(read, key, several)
+
+
+def short_texts(texts: Sequence[str]) -> Texts:
+    """Texts in memory, a line each, for a tokenizer to be trained on."""
+    return Texts(lambda: (f"{text}\n" for text in texts), "", False)
 
 
 def hold_out(texts: Texts, share: float = HELD_OUT) -> tuple[Texts, Texts]:

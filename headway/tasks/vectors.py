@@ -43,7 +43,11 @@ def nearest(
     model: Model, tokenizer: Tokenizer, query: str, texts: Sequence[str], k: int = 5, pool: str = "mean"
 ) -> list[Near]:
     """The k texts with the highest cosine to the query, the best first; of equals, the earlier."""
-    asked, found = embed(model, tokenizer, [query], pool)[0], embed(model, tokenizer, texts, pool)
+    return nearest_of(embed(model, tokenizer, [query], pool)[0], embed(model, tokenizer, texts, pool), texts, k)
+
+
+def nearest_of(asked: Tensor, found: Tensor, texts: Sequence[str], k: int = 5) -> list[Near]:
+    """The same from vectors: of the query (M,), and of the texts (N, M)."""
     cosines = (found @ asked).double().numpy()
     order = np.argsort(-cosines, kind="stable")[:k].tolist()
     return [Near(i, float(cosines[i]), texts[i]) for i in order]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -12,6 +12,14 @@ from torch import Tensor, nn
 def trained(model: nn.Module) -> dict[str, Tensor]:
     """The weights that training changes, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def mean_of(several: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several sets of weights, summed in double precision."""
+    return {
+        name: torch.stack([weights[name].double() for weights in several]).mean(0).to(tensor.dtype)
+        for name, tensor in several[0].items()
+    }
 
 
 class Copies:

@@ -7,12 +7,14 @@ import functools
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from headway.baselines import make_model
+from headway.baselinesettings import BaselineConfig
+from headway.compact.lowrank import add_adapters
 from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, read_tokenizer
-from headway.model.lowrank import add_adapters
 from headway.model.model import Model
 from headway.recipe import Recipe, ShapeConfig
 from headway.tasks.base import Task
@@ -32,7 +34,7 @@ def build_model(recipe: Recipe, task: Task, device: torch.device) -> Model:
     """With the weights that are to be trained marked as such."""
     if recipe.model.lora and not recipe.model.from_:
         raise ConfigError("C004", f"model.lora = {recipe.model.lora} adapts a trained model: model.from says which")
-    model = (_adopted(recipe, task) if recipe.model.from_ else Model(task.config(None))).to(device)
+    model = (_adopted(recipe, task) if recipe.model.from_ else make_model(task.config(None))).to(device)
     _choose_weights(model, recipe.model)
     if recipe.train.checkpointing:
         recompute_blocks(model)
@@ -42,7 +44,7 @@ def build_model(recipe: Recipe, task: Task, device: torch.device) -> Model:
 def empty_model(config: ModelConfig, shape: ShapeConfig) -> Model:
     """The same modules without weights: a place to put them."""
     with torch.device("meta"):
-        model = Model(config)
+        model = make_model(config)
         if shape.lora:
             add_adapters(model, shape.lora, shape.lora_targets)
     return model
@@ -58,7 +60,7 @@ def _adopted(recipe: Recipe, task: Task) -> Model:
     config = task.config(base.config)
     if config == base.config:
         return base.train()
-    model, have = Model(config), base.state_dict()
+    model, have = make_model(config), base.state_dict()
     state = model.state_dict()
     state |= {name: have[name] for name, tensor in state.items() if name in have and have[name].shape == tensor.shape}
     model.load_state_dict(state)
@@ -74,6 +76,8 @@ def _choose_weights(model: Model, shape: ShapeConfig) -> None:
                 module.requires_grad_(True)
         return
     if shape.freeze:
+        if isinstance(model.config, BaselineConfig):
+            raise ConfigError("C004", f"model.freeze = {shape.freeze} counts the blocks of a transformer")
         first = model.config.encoder is not None
         front, stack = (model.source, model.encoder) if first else (model.target, model.decoder)
         blocks = stack.blocks

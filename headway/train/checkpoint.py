@@ -133,6 +133,16 @@ def load(folder: Path, *, skipped: Callable[[Path, str], None]) -> Snapshot | No
     raise DamagedError("X001", what, "restore one from a copy, or start the run again in another folder")
 
 
+def last_weights(folder: Path, count: int) -> list[dict[str, Tensor]]:
+    """The weights of so many checkpoints, the newest first; one that is damaged is an error, or the mean is another."""
+    found = []
+    for path in _steps(folder)[:count]:
+        verify(path)
+        weights = open_file(path / f"model{SUFFIX}")
+        found.append({key: weights.read(key).clone() for key in weights.names})
+    return found
+
+
 def verify(path: Path) -> dict[str, Any]:
     """The manifest of a checkpoint whose every file has the size and the SHA-256 it says, none missing or extra."""
     try:

@@ -7,16 +7,18 @@ import sys
 
 import torch
 
+from headway.baselinesettings import BaselineConfig
 from headway.config import ModelConfig
 
 PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
 """Dense bfloat16 operations a second, by a part of the device's name, from the makers' data sheets."""
 
 
-def flops_per_token(config: ModelConfig, parameters: int, length: int) -> float:
+def flops_per_token(config: ModelConfig | BaselineConfig, parameters: int, length: int) -> float:
     """Of a training step: two a weight forward and four backward, and attention's products (Chowdhery et al. 2022)."""
     stack = config.output_stack
-    return 6.0 * parameters + 12.0 * stack.n_layers * stack.n_heads * stack.head_width * length
+    layers = config.attends if isinstance(config, BaselineConfig) else stack.n_layers
+    return 6.0 * parameters + 12.0 * layers * stack.n_heads * stack.head_width * length
 
 
 def utilisation(flops: float, seconds: float, device: torch.device) -> float | None:

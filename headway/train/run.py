@@ -13,26 +13,28 @@ from typing import Any
 
 import torch
 
+from headway.baselines.recurrent import CELLS
+from headway.compact.lowrank import ADAPTER, merge_adapters
+from headway.data.parallel import two_files
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
 from headway.hub.convert import tie
 from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
-from headway.model.lowrank import ADAPTER, merge_adapters
 from headway.model.model import Model
 from headway.recipe import Recipe, batch_size
 from headway.settings import build, read_toml, to_dict, to_toml
 from headway.tasks import make_task
 from headway.tasks.base import Setting, Task
-from headway.train.average import trained
+from headway.train.average import mean_of, trained
 from headway.train.build import base_tokenizer, build_model, empty_model
-from headway.train.checkpoint import RunLock, load, save, snapshot_copy
+from headway.train.checkpoint import RunLock, last_weights, load, save, snapshot_copy
 from headway.train.cost import flops_per_token, peak_memory, utilisation
 from headway.train.distributed import World, join, shard, whole
 from headway.train.log import Log
 from headway.train.loop import Loop, Report
 from headway.train.optim import make_optimizer
-from headway.train.state import collect, restore
+from headway.train.state import collect, put_weights, restore
 from headway.version import __version__
 
 MOST_REWINDS = 5
@@ -93,6 +95,8 @@ def _from_anywhere(recipe: Recipe) -> Recipe:
     """Paths of files made whole, so that the run can be resumed from another folder."""
 
     def full(path: str) -> str:
+        if sides := two_files(path):
+            return ",".join(full(side) for side in sides)
         return str(Path(path).resolve()) if path and Path(path).exists() else path
 
     data, base = recipe.data, recipe.model.from_
@@ -126,6 +130,9 @@ def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
     task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
+    if getattr(model.config, "network", "") in CELLS and settings.compile is None:
+        # torch.compile passes these kernels by, and a recorded step would keep the lengths of the texts it was made of
+        settings = replace(settings, compile=False)
     shard(model, world)
     torch.manual_seed(recipe.seed + world.rank)  # each process draws other numbers for its own samples
     if world.size > 1 and settings.optimizer == "muon":
@@ -189,7 +196,8 @@ def _train(run: Run, tell: Report) -> None:
         tensors, counters = collect(loop)
         if world.first:
             state = {"progress": counters, "torch": torch.__version__, "python": platform.python_version()}
-            save(run.checkpoints, snapshot_copy(loop.progress.step, tensors, state), keep=run.recipe.train.keep)
+            kept = max(run.recipe.train.keep, run.recipe.train.average)
+            save(run.checkpoints, snapshot_copy(loop.progress.step, tensors, state), keep=kept)
 
     if run.recipe.train.on_nan == "rewind" and not now.step:
         keep()
@@ -227,6 +235,9 @@ def _finish(run: Run, tell: Report) -> None:
     """The folder that anyone can open, and the score on the test data."""
     loop, shape, tokenizer = run.loop, run.recipe.model, run.task.tokenizer
     loop.finish()
+    if run.recipe.train.average:
+        loop.world.wait()  # until the first process has written the last of them
+        put_weights(loop, mean_of(last_weights(run.checkpoints, run.recipe.train.average)))
     with loop.compute.precision():
         result = run.task.test(run.model, loop.world)
     if result is not None:

@@ -57,6 +57,12 @@ def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
     loop.restart(counters)
 
 
+@torch.no_grad()
+def put_weights(loop: Loop, weights: dict[str, Tensor]) -> None:
+    """Other weights into the model that a run trains."""
+    _put(trained(loop.model), weights)
+
+
 def _put(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     for name, tensor in mine.items():
         tensor.copy_(shared_like(saved[name], tensor))

@@ -7,31 +7,20 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from headway.cli import main
 from headway.data.template import MARKED, TURNS
 from headway.data.tokenizer import Tokenizer
 from headway.data.vocabulary import train_tokenizer
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
+from tests.cli.conftest import Done, Run
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """`headway data` with these arguments, in this process, beside some files."""
-    monkeypatch.delenv("HEADWAY_DEBUG", raising=False)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """`headway data`, beside some files."""
     monkeypatch.chdir(tmp_path)
     rows = [f'{{"text": "word{i} and more", "label": {i % 2}}}' for i in range(30)]
     (tmp_path / "train.jsonl").write_text("\n".join(rows) + "\n")
@@ -41,14 +30,7 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "series.csv").write_text("when,n\n2020-01-01,5\n")
     (tmp_path / "empty.txt").write_text("")
 
-    def call(*arguments: str | Path) -> Done:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main(["data", *map(str, arguments)])
-        assert isinstance(caught.value.code, int)
-        return Done(caught.value.code, *capfd.readouterr())
-
-    return call
+    return partial(run, "data")
 
 
 def refused(done: Done, exit_code: int, code: str) -> str:

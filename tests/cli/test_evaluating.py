@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from headway.cli import main
 from headway.data.vocabulary import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
 from headway.presets import gpt2
+from tests.cli.conftest import Run
 
 
 @pytest.fixture(scope="module")
@@ -30,50 +31,48 @@ def quiz(tmp_path: Path) -> Path:
     return path
 
 
-def run(capfd: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main(["eval", *map(str, words)])
-    out, err = capfd.readouterr()
-    return int(end.value.code or 0), out, err
+@pytest.fixture
+def run(run: Run) -> Run:
+    return partial(run, "eval")
 
 
-def test_choices(folder: Path, quiz: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_choices(folder: Path, quiz: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "rows.jsonl"
     words = (folder, quiz, "task=choices", "shots=2", "template={question}\\nA:", "--device", "cpu")
-    code, text, err = run(capfd, *words, f"out={out}")
+    code, text, err = run(*words, f"out={out}")
     assert code == 0 and text.startswith(f"4 questions of {quiz}; 2 examples before each; by log-probability per byte")
     assert "Wilson, 95 %" in text and "chance         0.3333" in text and f"4 rows in {out}" in err
-    code, text, _ = run(capfd, folder, f"data={quiz}", *words[2:], "--json", "-q")
+    code, text, _ = run(folder, f"data={quiz}", *words[2:], "--json", "-q")
     result = json.loads(text)
     assert (code, result["n"], result["task"], result["model"]) == (0, 4, "choices", str(folder))
     assert result["rows"] == [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["line"] for row in result["rows"]] == [3, 4, 5, 6] and len(result["accuracy"]) == 3
     with quiz.open("a") as file:
         file.write('{"question": "q"}\n')
-    code, text, err = run(capfd, *words)
+    code, text, err = run(*words)
     assert code == 4 and "D007" in err and f"{quiz} line 7" in err and "bad_rows=skip" in err
-    code, text, err = run(capfd, *words, "bad_rows=skip")
+    code, text, err = run(*words, "bad_rows=skip")
     assert code == 0 and "1 left out" in text and f"left out: {quiz}:7" in err
 
 
-def test_a_text(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_text(folder: Path, tmp_path: Path, run: Run) -> None:
     book = tmp_path / "book.txt"
     book.write_text("a text to score " * 40)
     words = (folder, "--device", "cpu", "--length", "32", "--overlap", "0", "--json", "-q")
-    code, first, err = run(capfd, *words, book)
+    code, first, err = run(*words, book)
     assert code == 0, err
     plain = json.loads(first)
     assert plain["tokens"] > 500 and plain["data"] == str(book) and plain["model"] == str(folder)
-    assert json.loads(run(capfd, *words, f"data={book}")[1]) == plain
-    both = json.loads(run(capfd, *words, book, "--against", folder)[1])
+    assert json.loads(run(*words, f"data={book}")[1]) == plain
+    both = json.loads(run(*words, book, "--against", folder)[1])
     assert both["saves"] == [0.0, 0.0, 0.0] and both["theirs"]["loss"] == both["loss"] == plain["loss"]
-    other = json.loads(run(capfd, *words, book, "--overlap", "16")[1])
+    other = json.loads(run(*words, book, "--overlap", "16")[1])
     assert other["loss"] != plain["loss"]
-    code, text, err = run(capfd, folder, book, "--device", "cpu")
+    code, text, err = run(folder, book, "--device", "cpu")
     assert code == 0 and "perplexity" in text and "next: headway run" in err
 
 
-def test_mistakes_come_before_the_model(quiz: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_come_before_the_model(quiz: Path, run: Run) -> None:
     for words, code, what in (
         ((quiz, "task=choises"), 3, 'did you mean "choices"'),
         ((quiz, "task=choices", "shot=2"), 3, 'did you mean "shots"'),
@@ -85,10 +84,10 @@ def test_mistakes_come_before_the_model(quiz: Path, capfd: pytest.CaptureFixture
         ((quiz, "task=choices", "--overlap", "0"), 2, "--overlap is for a text"),
         ((quiz, "temprature=1"), 3, "unknown setting"),
     ):
-        done = run(capfd, "absent-model", *words)
+        done = run("absent-model", *words)
         assert done[0] == code and what in done[2], done
 
 
-def test_an_encoder_answers_nothing(quiz: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capfd, "bert-tiny", quiz, "task=choices", "--device", "cpu")
+def test_an_encoder_answers_nothing(quiz: Path, tmp_path: Path, run: Run) -> None:
+    code, _, err = run("bert-tiny", quiz, "task=choices", "--device", "cpu")
     assert code == 4 and "does not write text" in err

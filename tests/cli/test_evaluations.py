@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from headway.cli import main
 from headway.cli.evaluations import gain
 from headway.config import ClassifyHeadConfig
 from headway.data.vocabulary import train_tokenizer
@@ -19,6 +19,7 @@ from headway.model.model import Model
 from headway.recipe import ShapeConfig
 from headway.shapes import encoder_config
 from headway.tasks.figures import Evaluation
+from tests.cli.conftest import Run
 
 TEXTS = ["a good film", "a bad film", "good", "bad plot , bad end", "the film was good", "bad"]
 
@@ -51,15 +52,13 @@ def reviews(tmp_path: Path) -> Path:
     return path
 
 
-def run(capfd: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main(["eval", *map(str, words), "--device", "cpu"])
-    out, err = capfd.readouterr()
-    return int(end.value.code or 0), out, err
+@pytest.fixture
+def run(run: Run) -> Run:
+    return partial(run, "eval", "--device", "cpu")
 
 
-def test_what_is_printed(folders: tuple[Path, Path], reviews: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capfd, folders[0], reviews, "data.text=body")
+def test_what_is_printed(folders: tuple[Path, Path], reviews: Path, run: Run) -> None:
+    code, out, err = run(folders[0], reviews, "data.text=body")
     assert code == 0, err
     assert out.startswith(f"6 examples of {reviews}\naccuracy       0.8333   [")
     assert "truth       no     yes" in out and "no           2       0" in out and "yes          1       3" in out
@@ -67,11 +66,9 @@ def test_what_is_printed(folders: tuple[Path, Path], reviews: Path, capfd: pytes
     assert "calibration" in out and "by length" in out
 
 
-def test_json_and_predictions(
-    folders: tuple[Path, Path], reviews: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_json_and_predictions(folders: tuple[Path, Path], reviews: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "out.jsonl"
-    code, text, err = run(capfd, folders[0], reviews, f"out={out}", "--json")
+    code, text, err = run(folders[0], reviews, f"out={out}", "--json")
     result = json.loads(text)
     assert (code, result["task"], result["examples"]) == (0, "classify", 6), err
     assert result["figures"]["accuracy"][0] == pytest.approx(5 / 6)
@@ -80,12 +77,12 @@ def test_json_and_predictions(
     assert "6 predictions in" in err
 
 
-def test_which_is_better(folders: tuple[Path, Path], reviews: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capfd, folders[0], reviews, "--against", str(folders[1]))
+def test_which_is_better(folders: tuple[Path, Path], reviews: Path, run: Run) -> None:
+    code, out, err = run(folders[0], reviews, "--against", str(folders[1]))
     assert code == 0, err
     assert f"{folders[1]}: 0.1667" in out
     assert "gain           +0.6667" in out
-    code, out, _ = run(capfd, folders[0], reviews, "--against", str(folders[0]))
+    code, out, _ = run(folders[0], reviews, "--against", str(folders[0]))
     assert "+0.0000   [+0.0000, +0.0000]: not told apart" in out
 
 
@@ -97,16 +94,16 @@ def test_answers_to_other_questions_are_not_compared() -> None:
             gain(one, Evaluation(len(other), {}, {}, other))
 
 
-def test_mistakes_are_named(folders: tuple[Path, Path], reviews: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capfd, folders[0], reviews, "data.text=bdy")
+def test_mistakes_are_named(folders: tuple[Path, Path], reviews: Path, run: Run) -> None:
+    code, _, err = run(folders[0], reviews, "data.text=bdy")
     assert code == 4 and "no column 'bdy'" in err
-    code, _, err = run(capfd, folders[0], reviews, "colour=red", "task=classify")
+    code, _, err = run(folders[0], reviews, "colour=red", "task=classify")
     assert code == 3 and "unknown setting colour" in err
-    code, _, err = run(capfd, folders[0], reviews, "task=clasify")
+    code, _, err = run(folders[0], reviews, "task=clasify")
     assert code == 3 and 'did you mean "classify"' in err
     with reviews.open("a", encoding="utf-8") as file:
         file.write("a film,maybe\n")
-    code, _, err = run(capfd, folders[0], reviews)
+    code, _, err = run(folders[0], reviews)
     assert code == 4 and f"{reviews} line 8: label 'maybe' is unknown" in err
-    code, out, _ = run(capfd, folders[0], reviews, "data.bad_rows=skip")
+    code, out, _ = run(folders[0], reviews, "data.bad_rows=skip")
     assert code == 0 and "; 1 left out" in out

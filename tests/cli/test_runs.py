@@ -8,44 +8,26 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from headway.cli import main
 from headway.inspection.cleanup import Leftover, remove
 from headway.train.checkpoint import RunLock
+from tests.cli.conftest import Done, Run
 from tests.inspection.conftest import NOON, RECIPE, event, finished, steps, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = ("list", "show", "diff", "report", "prune")
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """`headway runs` with these arguments, in this process, in a folder of its own."""
-    monkeypatch.delenv("HEADWAY_DEBUG", raising=False)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """`headway runs`, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str | Path) -> Done:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main(["runs", *map(str, arguments)])
-        assert isinstance(caught.value.code, int)
-        return Done(caught.value.code, *capfd.readouterr())
-
-    return call
+    return partial(run, "runs")
 
 
 def aged(folder: Path, seconds: float) -> Path:

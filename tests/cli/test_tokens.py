@@ -6,45 +6,24 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.cli import main
 from headway.cli.tokens import visible
 from headway.data.vocabulary import train_tokenizer
+from tests.cli.conftest import Done, Run
 
 TEXTS = ["low lower lowest new newer newest wide wider widest the other there then " * 9]
 HOSTILE = "a\x1b[31mred\x1b[0m\r\x07\x7f\x9b2J\u202eevil\u202c\u2066x\u2069\u2028\n\ufeff\\n"
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`headway tokens` with these arguments, in this process."""
-    for name in ("HEADWAY_DEBUG", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-
-    def call(*arguments: str | Path) -> Done:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main(["tokens", *map(str, arguments)])
-        assert isinstance(caught.value.code, int)
-        return Done(caught.value.code, *capfd.readouterr())
-
-    return call
+def run(run: Run) -> Run:
+    return partial(run, "tokens")
 
 
 @pytest.fixture(scope="module")

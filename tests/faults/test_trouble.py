@@ -7,15 +7,19 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headway.cli import main
 from headway.recipe import load_recipe
 from headway.train.checkpoint import load
 from headway.train.log import read_log
 from headway.train.run import Run, resume, start, train
+
+Called = Callable[..., tuple[int, str]]
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -44,6 +48,20 @@ def headway(*words: str, cwd: Path, limit: int = 0) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, preexec_fn=start)
 
 
+@pytest.fixture
+def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Called:
+    """Exit code and stderr of a command in this process, which is as good where nothing is to be apart."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(list(words))
+        return int(end.value.code or 0), capfd.readouterr().err
+
+    return call
+
+
 def stopped(tmp_path: Path, text: Path, at: int) -> Run:
     run = start(*load_recipe("tiny", [*SMALL, f"data.train={text}", f"out={tmp_path / 'runs'}"]))
 
@@ -62,29 +80,29 @@ def losses(folder: Path) -> dict[int, float]:
     return {e["step"]: e["loss"] for e in read_log(folder / "run" / "log.jsonl") if e["event"] == "step"}
 
 
-def test_a_corrupt_checkpoint_is_passed_over(tmp_path: Path, text: Path) -> None:
+def test_a_corrupt_checkpoint_is_passed_over(tmp_path: Path, text: Path, called: Called) -> None:
     straight = stopped(tmp_path, text, 0)
     run = stopped(tmp_path, text, 13)
     newest = run.checkpoints / "step-00000013" / "model.safetensors"
     raw = bytearray(newest.read_bytes())
     raw[-5] ^= 1
     newest.write_bytes(raw)
-    done = headway("train", "--resume", "last", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "step-00000013" in done.stderr and "SHA-256" in done.stderr
+    code, talk = called("train", "--resume", "last")
+    assert code == 0, talk
+    assert "step-00000013" in talk and "SHA-256" in talk
     assert losses(run.folder) == losses(straight.folder)
 
 
-def test_nothing_whole_is_left(tmp_path: Path, text: Path) -> None:
+def test_nothing_whole_is_left(tmp_path: Path, text: Path, called: Called) -> None:
     run = stopped(tmp_path, text, 7)
     for path in run.checkpoints.glob("step-*/manifest.json"):
         path.write_text("{}")
-    done = headway("train", "--resume", str(run.folder), cwd=tmp_path)
-    assert done.returncode == 9, done.stderr
-    assert "error[X001]" in done.stderr and "no checkpoint is whole" in done.stderr and "Traceback" not in done.stderr
+    code, talk = called("train", "--resume", str(run.folder))
+    assert code == 9, talk
+    assert "error[X001]" in talk and "no checkpoint is whole" in talk and "Traceback" not in talk
 
 
-def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(tmp_path: Path, text: Path) -> None:
+def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(tmp_path: Path, text: Path, called: Called) -> None:
     """Files are full at a size that the first checkpoints fit into and the log, growing, at last does not."""
     run = stopped(tmp_path, text, 10)
     before = load(run.checkpoints, skipped=never)
@@ -95,15 +113,15 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(tmp_path: Path, text:
     assert "error[M002]" in done.stderr and "Traceback" not in done.stderr
     after = load(run.checkpoints, skipped=never)
     assert after is not None and after.step == before.step
-    resumed = headway("train", "--resume", "last", "-q", cwd=tmp_path)
-    assert resumed.returncode == 0, resumed.stderr
+    code, talk = called("train", "--resume", "last", "-q")
+    assert code == 0, talk
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, text: Path) -> None:
+def test_a_folder_that_cannot_be_written(tmp_path: Path, text: Path, called: Called) -> None:
     (tmp_path / "file").write_text("in the way")
-    done = headway("train", "tiny", *SMALL, f"data.train={text}", f"out={tmp_path / 'file'}", cwd=tmp_path)
-    assert done.returncode == 7, done.stderr
-    assert "error[M002]" in done.stderr and "Traceback" not in done.stderr
+    code, talk = called("train", "tiny", *SMALL, f"data.train={text}", f"out={tmp_path / 'file'}")
+    assert code == 7, talk
+    assert "error[M002]" in talk and "Traceback" not in talk
 
 
 def test_rewinding_goes_back_and_halves_the_rate(tmp_path: Path, text: Path) -> None:
@@ -131,11 +149,11 @@ def test_rewinding_goes_back_and_halves_the_rate(tmp_path: Path, text: Path) -> 
     assert load(run.checkpoints, skipped=never).state["progress"]["scale"] == 0.5  # type: ignore[union-attr]
 
 
-def test_it_stops_when_told_to(tmp_path: Path, text: Path) -> None:
+def test_it_stops_when_told_to(tmp_path: Path, text: Path, called: Called) -> None:
     words = [*SMALL, f"data.train={text}", "train.lr=1e30", "train.clip=0", "train.warmup=1"]
-    done = headway("train", "tiny", *words, cwd=tmp_path)
-    assert done.returncode == 8, done.stderr
-    assert "error[T001]" in done.stderr
+    code, talk = called("train", "tiny", *words)
+    assert code == 8, talk
+    assert "error[T001]" in talk
     folder = tmp_path / "runs" / "tiny-0001"
     assert [e["action"] for e in read_log(folder / "run" / "log.jsonl") if e["event"] == "nan"] == ["stop"]
     assert load(folder / "run" / "checkpoints", skipped=never) is None

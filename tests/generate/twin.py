@@ -22,6 +22,7 @@ class Twin:
         self.slots = SlotCache(Cache(list(keys), list(values), marks, marks.bool()))
         self.ids = torch.zeros(rows, dtype=torch.long, device=device)
         self.end = torch.zeros(rows, dtype=torch.int32, device=device)
+        self.best = self.ids.clone()
         self.scores: Tensor | None = None
 
     @torch.no_grad()
@@ -44,6 +45,7 @@ class Twin:
         if self.scores is None:
             self.scores = scores.clone()
         self.scores.copy_(scores)
+        self.best.copy_(scores.argmax(-1).where(~scores.isnan().any(-1), -1))
         self.end.add_(1).clamp_(max=room)
         return self.scores
 

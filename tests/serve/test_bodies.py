@@ -136,7 +136,6 @@ WRONG: list[tuple[str, Any, str, str | None]] = [
         "C004",
         "response_format.json_schema.schema",
     ),
-    (CHAT, chat(response_format={"type": "json_object"}), "unsupported", "response_format"),
     (CHAT, chat(response_format={"type": "xml"}), "C003", "response_format.type"),
     (TEXT, text(best_of=3), "unsupported", "best_of"),
     (TEXT, text(suffix="end"), "unsupported", "suffix"),

@@ -112,3 +112,9 @@ def test_room() -> None:
     full = ChatRequest.model_validate({"model": "m", "messages": [{"role": "user", "content": "a" * 5000}]})
     with pytest.raises(Problem, match="room for 5000"):
         own.chat(full)
+
+
+def test_probabilities_are_computed_only_where_they_are_asked_for() -> None:
+    assert [prompts().chat(chat("a", **more)).requests[0].likely for more in ({}, {"logprobs": True})] == [False, True]
+    asked = [CompletionRequest.model_validate({"model": "m", "prompt": "a", "logprobs": n}) for n in (None, 0, 2)]
+    assert [prompts().complete(each).requests[0].likely for each in asked] == [False, True, True]

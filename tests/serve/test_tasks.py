@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,13 +15,15 @@ import torch
 from headway import presets
 from headway.api import Bundle, load
 from headway.cli.serving import _greeting
-from headway.config import TokensConfig
+from headway.config import SpanHeadConfig, TagHeadConfig, TokensConfig
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import DataError
+from headway.generate.beam import Beam
 from headway.model.model import Model
 from headway.serve.limits import Limits
 from headway.serve.service import Service
-from headway.serve.tasks import TASKS, fill, rewrite
+from headway.serve.tasks import TASKS, rewrite
+from headway.tasks.items import Item
 from tests.serve.conftest import Running, running
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -78,12 +81,28 @@ def test_labels(labels: Running, encoder: Bundle) -> None:
     assert (done["object"], done["task"], done["model"]) == ("list", "classify", "encoder")
     assert [entry["index"] for entry in done["data"]] == [0, 1]
     for entry in done["data"]:
-        assert entry["scores"].keys() == {"bad", "fair", "good"}
-        assert sum(entry["scores"].values()) == pytest.approx(1, abs=1e-5)
-        assert entry["label"] == max(entry["scores"], key=entry["scores"].get)
+        shares = entry["probabilities"]
+        assert shares.keys() == {"bad", "fair", "good"} and sum(shares.values()) == pytest.approx(1, abs=1e-5)
+        assert (entry["label"], entry["probability"]) == max(shares.items(), key=lambda each: each[1])
     alone = labels.post("/v1/run", {"model": "encoder", "input": "bad bad day"}).json()
-    assert alone["data"][0]["scores"] == pytest.approx(done["data"][1]["scores"], abs=1e-5)
-    assert done["data"][0]["scores"] != pytest.approx(done["data"][1]["scores"], abs=1e-3)
+    assert alone["data"][0]["probabilities"] == pytest.approx(done["data"][1]["probabilities"], abs=1e-5)
+    assert done["data"][0]["probabilities"] != pytest.approx(done["data"][1]["probabilities"], abs=1e-3)
+    for text, entry in zip(body["input"], done["data"], strict=True):
+        expected = encoder.classify(text)[0]
+        assert entry["label"] == expected.label
+        assert entry["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
+
+
+def test_labels_of_pairs(labels: Running, encoder: Bundle) -> None:
+    body = {"model": "encoder", "input": ["good film", "bad day"], "pair": ["rain", "sun"]}
+    done = labels.post("/v1/run", body).json()["data"]
+    for entry, text, pair in zip(done, body["input"], body["pair"], strict=True):
+        assert entry["probabilities"] == pytest.approx(encoder.classify(text, pair)[0].probabilities, abs=1e-5)
+    same = labels.post("/v1/run", body | {"pair": "rain"}).json()["data"]
+    assert same[0] == done[0] and same[1] != done[1]
+    for more, param in (({"pair": ["rain"]}, "pair"), ({"pair": ["rain", " "]}, "pair"), ({"context": "x"}, "context")):
+        answer = labels.post("/v1/run", body | more)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
 
 
 def test_what_a_model_cannot_do_is_said(labels: Running, reciter: Running) -> None:
@@ -130,19 +149,67 @@ def test_masks_are_filled(guesser: Bundle) -> None:
     with running(guesser) as server:
         done = server.post("/v1/run", {"model": "guesser", "input": texts}).json()
         assert done["task"] == "fill"
-        assert [len(entry["masks"]) for entry in done["data"]] == [2, 1, 1]
+        assert [len(entry["blanks"]) for entry in done["data"]] == [2, 1, 1]
         for text, entry in zip(texts, done["data"], strict=True):
             ids = guesser.reader().encode(text).ids
             with torch.no_grad():
                 shares = guesser.model.scores(guesser.model(torch.tensor([ids])))["lm"][0].softmax(-1)
             places = [i for i, token in enumerate(ids) if token == guesser.reader().special["mask"]]
-            for place, best in zip(places, entry["masks"], strict=True):
-                assert [word["token"] for word in best] == shares[place].topk(5).indices.tolist()
-                assert [word["probability"] for word in best] == pytest.approx(shares[place].topk(5).values.tolist())
-                assert [word["text"] for word in best] == [guesser.reader().decode([word["token"]]) for word in best]
+            for place, blank in zip(places, entry["blanks"], strict=True):
+                best, found = shares[place].topk(5), blank["choices"]
+                assert text[blank["start"] : blank["end"]] == "[MASK]"
+                assert [word["probability"] for word in found] == pytest.approx(best.values.tolist(), abs=2e-6)
+                pieces = guesser.reader().pieces(best.indices.tolist())
+                assert [word["text"].removeprefix("##") for word in found] == [p.removeprefix("##") for p in pieces]
         bare = server.post("/v1/run", {"model": "guesser", "input": ["[MASK]", "the sky"]})
         assert (bare.status_code, bare.json()["error"]["code"]) == (400, "D001")
-        assert bare.json()["error"]["message"] == "there is no [MASK] in 'the sky'"
+        assert bare.json()["error"]["message"].startswith("no blank in 'the sky'")
+
+
+@pytest.fixture(scope="module")
+def finder() -> Bundle:
+    """A tiny BERT that marks entities and answers questions, and has learnt neither."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer("wordpiece", ["anna lives in oslo where boris met clara " * 20], 80)
+    base = presets.bert(1, 16, 2, vocab=len(tokenizer), length=24)
+    heads = {"tag": TagHeadConfig(labels=3), "span": SpanHeadConfig(), "labels": ("O", "B-X", "I-X")}
+    model = Model(replace(base, lm=None, nsp=None, **heads)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return Bundle("finder", model, tokenizer, None)
+
+
+def test_entities_and_answers(finder: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, long = ["anna lives in oslo", "boris met clara"], "boris met clara in oslo " * 20
+    with running(finder) as server:
+
+        def ask(**body: object) -> Any:
+            return server.post("/v1/run", {"model": "finder", **body})
+
+        for text, entry in zip([*texts, long], ask(input=[*texts, long]).json()["data"], strict=True):
+            found = [(e["text"], e["label"], e["start"], e["end"]) for e in entry["entities"]]
+            assert found == [entity[:4] for entity in finder.tag(text)[0]]
+        done = ask(input=texts, task="answer", context=long).json()
+        assert done["task"] == "answer"
+        for text, entry in zip(texts, done["data"], strict=True):
+            best = finder.answer(text, long)
+            assert (entry["answer"], entry["start"]) == (
+                best[0].text if best[0].start is not None else None,
+                best[0].start,
+            )
+            assert len(entry["best"]) == 5 and entry["score"] == pytest.approx(best[0].score, abs=1e-5)
+        for body, code, param in (
+            ({"input": "who?", "task": "answer"}, "C004", "context"),
+            ({"input": "who?", "task": "answer", "context": " "}, "D001", "context"),
+            ({"input": ["a", "b"], "task": "answer", "context": ["x"]}, "D001", "context"),
+            ({"input": " ", "task": "tag"}, "D001", "input"),
+            ({"input": "anna", "task": "tag", "pair": "x"}, "C004", "pair"),
+        ):
+            answer = ask(**body)
+            assert answer.status_code == 400, answer.text
+            assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, param)
+        monkeypatch.setattr("headway.serve.tasks.LETTERS", 100)
+        assert "characters to read" in ask(input="who?", task="answer", context=long).json()["error"]["message"]
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +229,9 @@ def translator() -> Bundle:
 
 def test_a_text_is_rewritten(translator: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as token by token without a cache, each text alone."""
-    monkeypatch.setattr("headway.serve.tasks.LONGEST", 12)
+    monkeypatch.setattr("headway.serve.tasks.beam_for", lambda recipe: Beam(width=1, max_tokens=11))
     texts = ["Guten Tag", "x", "noch ein Satz"]
-    found = [entry["text"] for entry in rewrite(translator, texts)]
+    found = [entry["text"] for entry in rewrite(translator, [Item(text) for text in texts])]
     tokenizer, model = translator.reader(), translator.model
     for text, written in zip(texts, found, strict=True):
         source, target = torch.tensor([tokenizer.encode(text).ids]), [0]
@@ -174,18 +241,19 @@ def test_a_text_is_rewritten(translator: Bundle, monkeypatch: pytest.MonkeyPatch
             if (token := int(scores.argmax())) == 256:
                 break
             target.append(token)
-        assert written == tokenizer.decode(target[1:]).rstrip("\N{REPLACEMENT CHARACTER}")
+        assert written == tokenizer.decode(target[1:]).strip()
     assert len(set(found)) > 1
     with running(translator) as server:
         done = server.post("/v1/run", {"model": "translator", "input": texts}).json()
         assert (done["task"], [entry["text"] for entry in done["data"]]) == ("rewrite", found)
 
 
-def test_what_a_task_fits(bundle: Bundle, encoder: Bundle, guesser: Bundle, translator: Bundle) -> None:
+def test_what_a_task_fits(bundle: Bundle, encoder: Bundle, guesser: Bundle, finder: Bundle, translator: Bundle) -> None:
     for each, able in (
         (bundle, []),
         (encoder, ["classify", "embed"]),
         (guesser, ["fill", "embed"]),
+        (finder, ["tag", "answer", "embed"]),
         (translator, ["rewrite", "embed"]),
     ):
         assert [name for name, task in TASKS.items() if task.fits(each.model.config, each.reader())] == able
@@ -210,8 +278,3 @@ def test_a_model_that_has_nothing_to_do_with_text() -> None:
     model = Model(presets.vit(1, 16, 2, image=32, patch=16, labels=2))
     with pytest.raises(DataError, match="nothing to serve"):
         Service(Bundle("eye", model, train_tokenizer("bytes", []), None), Limits())
-
-
-def test_a_client_is_told_which_text_is_wrong(guesser: Bundle) -> None:
-    with pytest.raises(DataError, match=r"there is no \[MASK\] in 'aaaa"):
-        fill(guesser, ["[MASK]", "a" * 100])

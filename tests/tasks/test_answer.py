@@ -97,6 +97,14 @@ def test_targets_point_at_the_answer(reader: Tokenizer, limit: int | None) -> No
     assert rows.examples.ids[0][0] == reader.encode("a", "b").ids[0]
 
 
+@pytest.mark.parametrize("text", ["50", "$50", "1999", "2001"])
+def test_an_answer_may_touch_what_is_around_it(text: str) -> None:
+    context = "the fee ($50) was paid in 1999-2001."
+    rows = lay_out([Question("x", "what?", context, ((text, context.index(text)),))], READER, None, SETTINGS, None)
+    start, end = (rows.offsets[0][t - rows.place[0]] for t in rows.targets[0])
+    assert context[start[0] : end[1]] == text
+
+
 @settings(max_examples=20)
 @given(st.integers(20, 60), st.integers(0, 9))
 def test_windows_cover_the_context(limit: int, stride: int) -> None:
@@ -169,12 +177,13 @@ def test_the_best_spans_are_the_best_of_all(seed: int, longest: int, best: int) 
         assert [x[0] for x in fast] == pytest.approx([x[0] for x in slow])
 
 
-def test_batches_say_what_one_by_one_says() -> None:
-    net = model(task())
+@pytest.mark.parametrize("reader", [READER, byte_level()], ids=["wordpiece", "bytes"])
+def test_batches_say_what_one_by_one_says(reader: Tokenizer) -> None:
+    net = model(Answer(recipe(), reader, *hold_out(ASKED)))
     pairs = [(q.question, q.context) for q in ASKED[:10]] + [("who ?", "anna")]
-    together = answer_all(net, READER, pairs, SETTINGS)
+    together = answer_all(net, reader, pairs, SETTINGS)
     for pair, found in zip(pairs, together, strict=True):
-        alone = answer(net, READER, *pair, SETTINGS)
+        alone = answer(net, reader, *pair, SETTINGS)
         assert [a[:3] for a in alone] == [a[:3] for a in found]
         assert [a.score for a in alone] == pytest.approx([a.score for a in found], abs=1e-5)
         for text, begin, end, _ in found:

@@ -140,18 +140,22 @@ def test_it_learns() -> None:
     assert loop.task.evaluate(loop.model, ALONE)["valid"] < first - 0.2
 
 
-STOPS = (1, 37, 99, 100, 101, 150)
-
-
-def test_two_hundred_steps_stopped_anywhere() -> None:
+@pytest.mark.parametrize(
+    ("steps", "stops"),
+    [
+        (50, (1, 19, 24, 25, 26, 40)),
+        pytest.param(200, (1, 37, 99, 100, 101, 150), marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_stopped_anywhere(steps: int, stops: tuple[int, ...]) -> None:
     """Epochs have 24 samples and steps 4: the stops fall into many epochs, the third among them, and between parts."""
-    config = replace(CONFIG, steps=200, accumulate=2, ema=0.9, keep_best=True, eval_every=20)
+    config = replace(CONFIG, steps=steps, accumulate=2, ema=0.9, keep_best=True, eval_every=steps // 5)
     straight = make(config)
     straight.model.train()
     losses, saved = [], {}
-    for step in range(1, 201):
+    for step in range(1, steps + 1):
         losses.append(straight.step()["loss"])
-        if step in STOPS:
+        if step in stops:
             tensors, counters = collect(straight)
             copies = {file: {name: t.clone() for name, t in inner.items()} for file, inner in tensors.items()}
             saved[step] = copies, json.loads(json.dumps(counters))
@@ -161,7 +165,7 @@ def test_two_hundred_steps_stopped_anywhere() -> None:
         again = make(config, workers=2)
         again.model.train()
         restore(again, tensors, counters)
-        assert [again.step()["loss"] for _ in range(200 - stop)] == losses[stop:], stop
+        assert [again.step()["loss"] for _ in range(steps - stop)] == losses[stop:], stop
         assert digest(again) == expected, stop
         again.close()
 

@@ -1,6 +1,6 @@
 """Two processes train as one does: the same samples, the same losses, checkpoints that either goes on with.
 
-Run as a script, this file is what torchrun starts: `python test_two_processes.py FOLDER STOP`.
+Run as a script, this file is what torchrun starts: `python test_distributed.py FOLDER STOP begin|resume`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from headway.data.store import TokenStore
-from headway.model.model import Model
 from headway.data.vocabulary import train_tokenizer
+from headway.model.model import Model
 from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
 from headway.shapes import decoder_config
 from headway.tasks.lm import LanguageModelling
@@ -68,7 +68,8 @@ def until(run: Run, stop: int) -> Run:
 def together(out: Path, stop: int) -> None:
     """Two processes, through torchrun."""
     line = torchrun_line(2, [])
-    line = [*line[: line.index("-m", 2)], __file__, str(out), str(stop)]
+    how = "resume" if (out / "tiny-0001").exists() else "begin"  # asked there, one might see what the other has begun
+    line = [*line[: line.index("-m", 2)], __file__, str(out), str(stop), how]
     done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[:3000]
 
@@ -101,7 +102,7 @@ def straight(text: Path) -> list[float]:
     return losses(text / "straight")
 
 
-@pytest.mark.parametrize("order", [(alone, together), (together, alone)])
+@pytest.mark.parametrize("order", [(alone, together), pytest.param((together, alone), marks=pytest.mark.slow)])
 def test_a_run_goes_on_with_another_number_of_processes(order: Any, text: Path, straight: list[float]) -> None:
     out = text / order[0].__name__
     order[0](out, 6)
@@ -133,6 +134,7 @@ def test_the_stream_is_that_of_one_process(workers: int) -> None:
     assert len(seen[1][0]) == 160 and seen[1][0] != seen[1][1]
 
 
+@pytest.mark.slow
 def test_one_killed_process_ends_the_job(text: Path) -> None:
     """Within 30 seconds, and the last checkpoint is good."""
     out = text / "killed"
@@ -159,6 +161,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     join()
     where = Path(sys.argv[1])
-    made = where / "tiny-0001"
-    until(resume(made, lambda path, why: None) if made.exists() else begin(where), int(sys.argv[2]))
+    going_on = sys.argv[3] == "resume"
+    until(resume(where / "tiny-0001", lambda path, why: None) if going_on else begin(where), int(sys.argv[2]))
     leave()

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway import presets
+from headway.compact.quantized import FEW, WHOLE, Int8Embedding, Int8Linear, Int8Matrix
 from headway.config import ModelConfig
 from headway.errors import DivergedError
 from headway.inspection.selfcheck import selfcheck
 from headway.model.model import Model
-from headway.model.quantized import FEW, WHOLE, Int8Embedding, Int8Linear, Int8Matrix, quantize_
+from headway.model.quantize import quantize_
 
 VOCAB = 50
 
@@ -45,7 +46,7 @@ def test_the_fast_product_equals_the_plain_one(rows: int, outputs: int, columns:
     torch.manual_seed(seed)
     matrix = Int8Matrix(torch.randn(outputs, columns))
     x = torch.randn(rows, columns)
-    fast, plain = matrix(x), matrix.plainly(x)
+    fast, plain = matrix(x), matrix.plainly(x).to(x.dtype)
     assert fast.shape == (rows, outputs) and fast.dtype == torch.float32
     # the order of the sum may change which way the result is rounded, by one part in 2^8 at most
     torch.testing.assert_close(fast, plain, rtol=2**-7, atol=1e-4 * columns**0.5)

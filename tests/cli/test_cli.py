@@ -10,49 +10,24 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 
 import headway
 from headway import presets
-from headway.cli import main
 from headway.config import LMHeadConfig
 from headway.errors import MemoryOrDiskError
 from headway.hub import download
 from headway.hub.folder import load_model, save_model
 from headway.inspection import selfcheck
 from headway.model.model import Model
+from tests.cli.conftest import Done, Run
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 VERBS = ("check", "get", "export", "doctor")
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`headway` with these arguments, in this process."""
-    for name in ("HEADWAY_DEBUG", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-
-    def call(*arguments: str | Path) -> Done:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main([str(argument) for argument in arguments])
-        assert isinstance(caught.value.code, int)
-        return Done(caught.value.code, *capfd.readouterr())
-
-    return call
 
 
 def process(*arguments: str | Path, shell_tail: str = "", **env: str) -> Done:

@@ -2,23 +2,19 @@
 
 Row n of a matrix is scale[n] · weight[n] with weights from -127 to 127. What they are multiplied with is rounded to
 bfloat16 and summed up in float32, whichever way is taken: how many rows share a step does not change what it computes.
-Letters: N rows of the matrix, K columns, V vocabulary.
+Letters: N rows of the matrix, K columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.errors import DivergedError
-
-if TYPE_CHECKING:
-    from headway.model.model import Model
 
 LARGEST = 127
 FEW = 32
@@ -52,18 +48,21 @@ class Int8Matrix(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, K) times the transposed matrix: (…, N)."""
-        if x.device.type == "cpu" and x.shape[:-1].numel() <= FEW and x.shape[-1] % WHOLE == 0:
-            rows = x.reshape(-1, x.shape[-1]).bfloat16()
-            product = torch._weight_int8pack_mm(rows, self.weight, self.scale)
-            return product.view(*x.shape[:-1], len(self.weight)).to(x.dtype)
+        return self.product(x).to(x.dtype)
+
+    def product(self, x: Tensor) -> Tensor:
+        """The same as it comes, in bfloat16: a bias in float32 added to it makes it float32 without a step more."""
+        width = x.shape[-1]
+        if x.device.type == "cpu" and x.numel() <= FEW * width and width % WHOLE == 0:
+            rows = x.bfloat16().view(-1, width) if x.is_contiguous() else x.bfloat16().reshape(-1, width)
+            return torch._weight_int8pack_mm(rows, self.weight, self.scale).view(*x.shape[:-1], len(self.weight))
         return self.plainly(x)
 
     def plainly(self, x: Tensor) -> Tensor:
         """The same in steps, the faster way for many rows: one matrix serves them all."""
         # CPUs without bfloat16 instructions take ten times as long with it; GPUs sum up in float32 anyway
         kind = torch.bfloat16 if x.device.type == "cuda" else torch.float32
-        product = F.linear(x.bfloat16().to(kind), self.weight.to(kind)) * self.scale
-        return product.bfloat16().to(x.dtype)
+        return (F.linear(x.bfloat16().to(kind), self.weight.to(kind)) * self.scale).bfloat16()
 
     def rows(self, ids: Tensor) -> Tensor:
         """Some of its rows, (…, K), in float32."""
@@ -84,8 +83,8 @@ class Int8Linear(nn.Module):
         return self.matrix.rows(torch.arange(self.out_features, device=self.matrix.weight.device))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.matrix(x)
-        return y if self.bias is None else y + self.bias
+        y = self.matrix.product(x)
+        return y.to(x.dtype) if self.bias is None else (y + self.bias).to(x.dtype)
 
 
 class Int8Embedding(nn.Module):
@@ -106,36 +105,16 @@ class Int8Embedding(nn.Module):
         return self.matrix.rows(ids).to(self.dtype)
 
 
-def quantize_(model: Model) -> Model:
-    """Quantize in place: matrices of the blocks, the output matrix, and the token table where it is the same.
-
-    What is left, norms, biases, positions, small heads, stays as it is. Nothing trains afterwards.
-    """
-    if model.config.quantization == "int8" and any(isinstance(m, Int8Matrix) for m in model.modules()):
-        return model
-    for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
-        for part in [] if stack is None else list(stack.blocks.modules()):
-            for name, child in list(part.named_children()):
-                if isinstance(child, nn.Linear):
-                    setattr(part, name, Int8Linear(_matrix(child.weight, name), child.bias))
-    if model.config.lm is not None:
-        _quantize_output(model)
-    model.config = replace(model.config, quantization="int8")
-    return model.requires_grad_(False)
+def quantize_linears_(module: nn.Module) -> None:
+    """Quantize every linear map below a module, in place."""
+    for part in list(module.modules()):
+        for name, child in list(part.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(part, name, Int8Linear(quantized(child.weight, name), child.bias))
 
 
-def _quantize_output(model: Model) -> None:
-    output, front = model.lm.output, model.target if model.config.decoder else model.source
-    matrix = _matrix(output.weight, "output")
-    if model.config.lm is not None and model.config.lm.tied:
-        table: Any = Int8Embedding(matrix, output.weight.dtype)
-        front.table = table
-        if model.config.shared_embedding:
-            model.source.table = table
-    model.lm.output = Int8Linear(matrix, output.bias)  # type: ignore[assignment]
-
-
-def _matrix(weight: Tensor, name: str) -> Int8Matrix:
+def quantized(weight: Tensor, name: str) -> Int8Matrix:
+    """A matrix, if it is one of numbers; `name` is for the message."""
     if not weight.is_meta and not bool(weight.isfinite().all()):
         raise DivergedError("T001", f"{name} has weights that are not finite numbers: nothing can stand for them")
     return Int8Matrix(weight)

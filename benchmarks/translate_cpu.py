@@ -1,0 +1,146 @@
+"""Translation on a CPU with beam search: headway in float32 and int8, transformers, CTranslate2; same weights.
+
+python benchmarks/translate_cpu.py [--rounds 5] [--threads 2] [--sentences 32] [--length 25] [--beam 4] [--vocab 32000]
+
+The model is of transformer-base's shape (6 + 6 layers, 512 wide) in Marian's layout, with random weights: every variant
+writes `--length` tokens for each sentence, all sentences in one batch. Every round runs every variant once, in turn;
+ratios are medians over rounds of the ratio within a round. CTranslate2 takes part where it is installed
+(pip install ctranslate2; no dependency of headway's). It is also said how many sentences come out the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import transformers
+from common import alternate, clean, emit, machine, ratio
+
+from headway.generate.beam import Beam, beam_search
+from headway.generate.protocol import Source
+from headway.hub.folder import load_model
+from headway.model.model import Model
+from headway.model.quantize import quantize_
+
+Rows = list[list[int]]
+Write = Callable[[], Rows]
+PAD, EOS = 1, 2
+
+
+def marian(vocab: int) -> Any:
+    """transformer-base; its embeddings are as large as those of a trained model, or nothing would differ."""
+    torch.manual_seed(0)
+    config = transformers.MarianConfig(
+        vocab_size=vocab, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
+        scale_embedding=True, pad_token_id=PAD, decoder_start_token_id=PAD, eos_token_id=EOS, bos_token_id=0,
+        forced_eos_token_id=None, attn_implementation="sdpa", init_std=512**-0.5,
+    )  # fmt: skip
+    return transformers.MarianMTModel(config).eval()
+
+
+def ours(model: Model, source: torch.Tensor, args: argparse.Namespace) -> Write:
+    beam = Beam(width=args.beam, max_tokens=args.length, banned=((EOS,),))
+    return lambda: [found[0].tokens for found in beam_search(model, beam, source=Source(source))]
+
+
+def theirs(model: Any, source: torch.Tensor, args: argparse.Namespace) -> Write:
+    @torch.inference_mode()
+    def write() -> Rows:
+        options = {"num_beams": args.beam, "max_new_tokens": args.length, "bad_words_ids": [[EOS]], "do_sample": False}
+        rows: Rows = model.generate(source, attention_mask=torch.ones_like(source), **options)[:, 1:].tolist()
+        return rows
+
+    return write
+
+
+def ctranslate2(model: Any, source: torch.Tensor, args: argparse.Namespace, kind: str, folder: Path) -> Write:
+    """Converted through its own reader of transformers' folders; tokens are spelled as their numbers."""
+    import ctranslate2 as ct
+
+    made = folder / kind
+    if not made.exists():
+        _convert(model, made, kind)
+    translator = ct.Translator(str(made), compute_type=kind, intra_threads=args.threads, inter_threads=1)
+    rows = [[str(i) for i in row] for row in source.tolist()]
+
+    def write() -> Rows:
+        found = translator.translate_batch(
+            rows, beam_size=args.beam, min_decoding_length=args.length, max_decoding_length=args.length,
+            length_penalty=1.0, max_batch_size=0,
+        )  # fmt: skip
+        return [[int(token) for token in each.hypotheses[0]] for each in found]
+
+    return write
+
+
+def _convert(model: Any, folder: Path, kind: str) -> None:
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    loader = MarianMTLoader()
+    spec = loader.get_model_spec(model)
+    tokens = [str(i) for i in range(model.config.vocab_size)]
+    tokens[PAD], tokens[EOS] = "<pad>", "</s>"
+    spec.register_source_vocabulary(tokens)
+    spec.register_target_vocabulary(tokens)
+    spec.config.decoder_start_token, spec.config.add_source_eos = "<pad>", False
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "0", "</s>", "0"
+    spec.validate()
+    spec.optimize(quantization=kind)
+    folder.mkdir()
+    spec.save(str(folder))
+    json.loads((folder / "config.json").read_text())
+
+
+def variants(args: argparse.Namespace, folder: Path) -> dict[str, Write]:
+    oracle = marian(args.vocab)
+    oracle.save_pretrained(folder / "marian")
+    model = load_model(folder / "marian")
+    source = torch.randint(10, args.vocab, (args.sentences, args.length), generator=torch.Generator().manual_seed(1))
+    found = {"transformers": theirs(oracle, source, args), "headway float32": ours(model, source, args)}
+    found["headway int8"] = ours(quantize_(copy.deepcopy(model)), source, args)
+    if find_spec("ctranslate2") is not None:
+        for kind in ("float32", "int8"):
+            found[f"ctranslate2 {kind}"] = ctranslate2(oracle, source, args, kind, folder)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in (("rounds", 5), ("threads", 2), ("sentences", 32), ("length", 25), ("beam", 4), ("vocab", 32000)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    emit(name="machine", **machine())
+    clean()
+    with tempfile.TemporaryDirectory() as folder:
+        found = variants(args, Path(folder))
+        texts = {name: write() for name, write in found.items()}  # each has run once before it is timed
+        times = alternate(found, args.rounds, warm=0)
+    what = f"translation, {args.sentences} sentences of {args.length} tokens, beam {args.beam}"
+    for variant in times:
+        emit(
+            name=what,
+            variant=variant,
+            seconds=statistics.median(times[variant]),
+            to_transformers=ratio(times, variant, "transformers"),
+            **{f"to_{peer}": ratio(times, variant, peer) for peer in times if peer.startswith("ctranslate2")},
+            same=sum(a == b for a, b in zip(texts[variant], texts["transformers"], strict=True)),
+        )
+
+
+if __name__ == "__main__":
+    main()

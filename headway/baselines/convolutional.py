@@ -1,0 +1,157 @@
+"""Convolutional sequence to sequence learning (Gehring et al. 2017): gated convolutions, attention in every layer.
+
+Nothing waits for the token before, so a text is read at once; what a token can see grows with the layers.
+Letters: B batch, T tokens, S source tokens, M width, K kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.baselines.base import Baseline, masked_softmax, start_tables
+from headway.baselinesettings import BaselineConfig
+from headway.model.attention import Watch
+from headway.model.masks import Layout
+
+HALF = math.sqrt(0.5)
+"""Keeps the variance of a sum of two what it was of each."""
+
+
+@dataclass
+class Memory:
+    """A source that was read."""
+
+    keys: Tensor
+    """(B, S, M): what the encoder makes of it."""
+    values: Tensor
+    """The same with the embeddings added: which word, not only in which context."""
+    keep: Tensor | None
+    scale: Tensor | float
+    """√(tokens of the source): a mean over many has a small variance, and is made as large as its parts."""
+
+    def take(self, rows: Tensor) -> Memory:
+        keep = None if self.keep is None else self.keep[rows]
+        scale = self.scale[rows] if isinstance(self.scale, Tensor) else self.scale
+        return Memory(self.keys[rows], self.values[rows], keep, scale)
+
+
+@dataclass
+class State:
+    """What decoding holds of each row."""
+
+    past: list[Tensor]
+    """Of each layer, the last K - 1 vectors that it was given (B, K - 1, M); zeros before the first token."""
+    count: Tensor
+    """(B, 1): tokens so far, without padding."""
+    columns: int = 0
+    """Tokens so far, padding included."""
+    memory: Memory | None = None
+
+
+class Layer(nn.Module):
+    """A convolution and its gate: half of what it gives says how much of the rest passes (Dauphin et al. 2017)."""
+
+    def __init__(self, width: int, kernel: int, cross: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(width, 2 * width, kernel)
+        if cross:
+            self.query, self.out = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T + K - 1, M) to (B, T, M)."""
+        return F.glu(self.conv(x.mT).mT, -1)
+
+    def look(self, y: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """y with what it finds in the source, and the weights (B, T, S) by which it was found."""
+        query = (self.query(y) + embedded) * HALF
+        weights = masked_softmax(query @ memory.keys.mT, memory.keep)
+        return (y + self.out((weights @ memory.values) * memory.scale)) * HALF, weights
+
+
+class Convolutional(Baseline[State]):
+    """Encoder and decoder of gated convolutions; a decoder alone is a language model."""
+
+    def __init__(self, config: BaselineConfig) -> None:
+        super().__init__(config)
+        cross = config.source is not None
+        layers = [Layer(config.width, config.kernel, cross) for _ in range(config.depth)]
+        if cross:
+            readers = [Layer(config.width, config.kernel, False) for _ in range(config.depth)]
+            self.reader = nn.ModuleList(readers)
+        self.writer = nn.ModuleList(layers)
+        _initialise(self)
+
+    def fresh(self, rows: int, device: torch.device) -> State:
+        like, kernel = self.target.table.weight, self.config.kernel
+        zeros = torch.zeros(rows, kernel - 1, self.config.width, device=device, dtype=like.dtype)
+        return State([zeros] * self.config.depth, torch.zeros(rows, 1, dtype=torch.long, device=device))
+
+    def read(self, inputs: Tensor, keep: Tensor | None) -> State:
+        embedded = x = self.source(inputs, keep).x
+        side = self.config.kernel // 2
+        for layer in self.reader:
+            given = _silenced(F.dropout(x, self.config.dropout, self.training), keep)
+            x = (layer(F.pad(given, (0, 0, side, side))) + x) * HALF
+        count = inputs.shape[1] if keep is None else (keep != 0).sum(1)[:, None, None].to(x.dtype)
+        scale = math.sqrt(count) if isinstance(count, int) else count.sqrt()
+        state = self.fresh(len(inputs), inputs.device)
+        state.memory = Memory(x, (x + embedded) * HALF, keep, scale)
+        return state
+
+    def write(self, state: State, ids: Tensor, keep: Tensor | None, watch: Watch | None = None) -> Tensor:
+        embedded = x = self.target(ids, layout=_place(state, ids, keep)).x
+        for i, layer in enumerate(self.writer):
+            assert isinstance(layer, Layer)
+            given = _silenced(F.dropout(x, self.config.dropout, self.training), keep)
+            whole = torch.cat([state.past[i].to(given.dtype), given], 1)
+            state.past[i] = whole[:, ids.shape[1] :]
+            y = layer(whole)
+            if state.memory is not None:
+                y, weights = layer.look(y, embedded, state.memory)
+                if watch is not None:
+                    watch(f"decoder.blocks.{i}.cross.weights", lambda heads=None, w=weights: w[:, None])
+            x = (y + x) * HALF
+        return F.dropout(x, self.config.dropout, self.training)
+
+    def reorder(self, state: State, /, rows: Tensor) -> State:
+        memory = None if state.memory is None else state.memory.take(rows)
+        return State([past[rows] for past in state.past], state.count[rows], state.columns, memory)
+
+
+def _place(state: State, ids: Tensor, keep: Tensor | None) -> Layout:
+    """Where new tokens stand, counted without padding; the state counts them too."""
+    steps = ids.shape[1]
+    if keep is None:
+        positions = state.count + torch.arange(steps, device=ids.device)
+        state.count = state.count + steps
+    else:
+        along = (keep != 0).cumsum(1)
+        positions = (state.count + along - 1).clamp(min=0)
+        state.count = state.count + along[:, -1:]
+    layout = Layout(positions, keep, state.columns)
+    state.columns += steps
+    return layout
+
+
+def _silenced(x: Tensor, keep: Tensor | None) -> Tensor:
+    """Zeros for padding, as there are beyond the ends of a text."""
+    return x if keep is None else x * (keep != 0)[..., None]
+
+
+@torch.no_grad()
+def _initialise(model: Convolutional) -> None:
+    """So that variances stay the same through gates and dropout, as the paper derives them."""
+    config = model.config
+    start_tables(model, 0.1)
+    for module in model.modules():
+        if isinstance(module, nn.Conv1d):
+            module.weight.normal_(0, math.sqrt(4 * (1 - config.dropout) / (config.kernel * config.width)))
+        elif isinstance(module, nn.Linear) and module is not model.lm.output:
+            module.weight.normal_(0, math.sqrt(1 / config.width))
+        if isinstance(module, nn.Conv1d | nn.Linear) and module.bias is not None:
+            module.bias.zero_()

@@ -1,0 +1,191 @@
+"""Recurrent networks: a language model, or an encoder–decoder with a state of fixed size or with attention.
+
+All that is known of the past is a state, so a text is read one token after the other; torch's kernels do that, packed
+so that padding is never read.
+Letters: B batch, T tokens, S source tokens, L layers, M width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from headway.baselines.attention import make_attention
+from headway.baselines.base import Baseline, masked_softmax, start_tables
+from headway.baselinesettings import BaselineConfig
+from headway.model.attention import Watch
+
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+Hidden = tuple[Tensor, ...]
+"""Tensors (L, B, M): the hidden state, and of an LSTM also its cell."""
+
+
+@dataclass
+class Memory:
+    """A source that was read, for attention to look at."""
+
+    states: Tensor
+    """(B, S, M)"""
+    keys: Tensor
+    """(B, S, M): what queries are compared with."""
+    keep: Tensor | None
+
+    def take(self, rows: Tensor) -> Memory:
+        return Memory(self.states[rows], self.keys[rows], None if self.keep is None else self.keep[rows])
+
+
+@dataclass
+class State:
+    """What decoding holds of each row: without attention, a few vectors however long the source was."""
+
+    hidden: Hidden
+    memory: Memory | None = None
+
+
+class Recurrent(Baseline[State]):
+    """Elman network, GRU or LSTM; `config` says which, and whether it looks back at its source."""
+
+    def __init__(self, config: BaselineConfig) -> None:
+        super().__init__(config)
+        width, kind = config.width, config.attention
+        self.additive = kind == "additive"
+        if config.source is not None:
+            self.reader = _cells(config, width, width // (2 if config.bidirectional else 1), config.bidirectional)
+        self.writer = _cells(config, 2 * width if self.additive else width, width)  # what is looked at comes in too
+        if kind != "none":
+            self.attention, self.join = make_attention(kind, width), nn.Linear(2 * width, width)
+        _initialise(self)
+
+    def fresh(self, rows: int, device: torch.device) -> State:
+        like = next(self.writer.parameters())
+        zeros = torch.zeros(self.config.depth, rows, self.config.width, device=device, dtype=like.dtype)
+        return State((zeros, zeros) if self.config.network == "lstm" else (zeros,))
+
+    def read(self, inputs: Tensor, keep: Tensor | None) -> State:
+        x = self.source(inputs, keep).x
+        with _in_full(x):
+            states, hidden = advance(self.reader, x.to(next(self.reader.parameters()).dtype), keep)
+            if self.config.bidirectional:  # of each layer first one direction, then the other
+                hidden = tuple(torch.cat([h[0::2], h[1::2]], -1) for h in hidden)
+            if self.config.attention == "none":
+                return State(hidden)
+            states = F.dropout(states, self.config.dropout, self.training)
+            return State(hidden, Memory(states, self.attention.keys(states), keep))
+
+    def write(self, state: State, ids: Tensor, keep: Tensor | None, watch: Watch | None = None) -> Tensor:
+        embedded = self.target(ids, keep).x
+        with _in_full(embedded):
+            x = embedded.to(next(self.writer.parameters()).dtype)
+            memory = state.memory
+            if memory is None:
+                y, state.hidden = advance(self.writer, x, keep, state.hidden)
+            else:
+                y, weights = (
+                    self._in_turn(state, memory, x, keep) if self.additive else self._ahead(state, memory, x, keep)
+                )
+                if watch is not None:
+                    watch(f"decoder.blocks.{self.config.depth - 1}.cross.weights", lambda heads=None: weights[:, None])
+            y = F.dropout(y, self.config.dropout, self.training)
+        return y.to(embedded.dtype)
+
+    def _ahead(self, state: State, memory: Memory, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Luong's decoder: what is looked at does not change the states, so all of them come first."""
+        y, state.hidden = advance(self.writer, x, keep, state.hidden)
+        weights = masked_softmax(self.attention(y, memory.keys), memory.keep)  # B T S
+        return self._joined(weights @ memory.states, y), weights
+
+    def _in_turn(self, state: State, memory: Memory, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Bahdanau's decoder: the state before a token says what to look at, which is read beside the token."""
+        found, looks = [], []
+        for t, token in enumerate(x.split(1, 1)):  # B 1 M
+            query = state.hidden[0][-1][:, None]
+            weights = masked_softmax(self.attention(query, memory.keys), memory.keep)  # B 1 S
+            context = weights @ memory.states
+            y, hidden = _run(self.writer, torch.cat([token, context], -1), state.hidden)
+            state.hidden = hidden if keep is None else _where(keep[:, t] != 0, hidden, state.hidden)
+            found.append(self._joined(context, y))
+            looks.append(weights)
+        return torch.cat(found, 1), torch.cat(looks, 1)
+
+    def _joined(self, context: Tensor, y: Tensor) -> Tensor:
+        return torch.tanh(self.join(torch.cat([context, y], -1)))
+
+    def reorder(self, state: State, /, rows: Tensor) -> State:
+        memory = None if state.memory is None else state.memory.take(rows)
+        return State(tuple(h[:, rows] for h in state.hidden), memory)
+
+
+def advance(cells: nn.RNNBase, x: Tensor, keep: Tensor | None, hidden: Hidden | None = None) -> tuple[Tensor, Hidden]:
+    """Outputs (B, T, M) of the layers on top, and the states after each row's last real token.
+
+    Real tokens are moved to the front and packed, wherever padding was: it is not read. Outputs of padding are zero.
+    """
+    if keep is None:
+        return _run(cells, x, hidden)
+    real = keep != 0
+    counts, order = real.sum(1), (~real).to(torch.uint8).argsort(dim=1, stable=True)
+    moved = x.gather(1, order[..., None].expand_as(x))
+    lengths = counts.clamp(min=1).cpu()  # a row of padding alone: what comes of it is dropped below
+    packed = pack_padded_sequence(moved, lengths, batch_first=True, enforce_sorted=False)
+    out, after = cells(packed, _for_torch(hidden))
+    y, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
+    back = order.argsort(1)[..., None].expand(-1, -1, y.shape[-1])
+    states = after if isinstance(after, tuple) else (after,)
+    before = hidden or tuple(torch.zeros_like(h) for h in states)
+    return y.gather(1, back) * real[..., None], _where(counts > 0, states, before)
+
+
+def _run(cells: nn.RNNBase, x: Tensor, hidden: Hidden | None) -> tuple[Tensor, Hidden]:
+    y, after = cells(x, _for_torch(hidden))
+    return y, after if isinstance(after, tuple) else (after,)
+
+
+def _for_torch(hidden: Hidden | None) -> Tensor | Hidden | None:
+    """torch takes the state of an LSTM as a pair, and any other alone."""
+    return hidden[0] if hidden is not None and len(hidden) == 1 else hidden
+
+
+def _where(rows: Tensor, new: Hidden, old: Hidden) -> Hidden:
+    return tuple(torch.where(rows[None, :, None], a, b) for a, b in zip(new, old, strict=True))
+
+
+def _cells(config: BaselineConfig, fed: int, width: int, both: bool = False) -> nn.RNNBase:
+    dropout = config.dropout if config.depth > 1 else 0.0
+    return CELLS[config.network](fed, width, config.depth, batch_first=True, dropout=dropout, bidirectional=both)
+
+
+@contextmanager
+def _in_full(x: Tensor) -> Iterator[None]:
+    """Without autocast, which takes float16 for these kernels; errors of rounding add up from token to token."""
+    with torch.autocast(x.device.type, enabled=False):
+        yield
+
+
+@torch.no_grad()
+def _initialise(model: Recurrent) -> None:
+    """Matrices from state to state start orthogonal, so that gradients neither vanish nor explode at first (Saxe et al.
+    2014); LSTMs start out remembering: the bias of their forget gate is one (Jozefowicz et al. 2015)."""
+    start_tables(model, model.config.width**-0.5)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module is not model.lm.output:
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                module.bias.zero_()
+        elif isinstance(module, nn.RNNBase):
+            width = module.hidden_size
+            for name, parameter in module.named_parameters():
+                if name.startswith("bias"):
+                    parameter.zero_()
+                    if isinstance(module, nn.LSTM) and name.startswith("bias_ih"):
+                        parameter[width : 2 * width] = 1.0  # input, forget, cell, output
+                else:
+                    start = nn.init.orthogonal_ if name.startswith("weight_hh") else nn.init.xavier_uniform_
+                    for gate in parameter.split(width):
+                        start(gate)

@@ -1,0 +1,79 @@
+"""Texts from files and pipes, and results as JSON lines: what all tasks of `headway run` share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.data.records import BadRows
+    from headway.recipe import DataConfig
+    from headway.tasks.items import Columns, Item
+
+Say = Callable[..., None]
+WRITTEN = 32
+"""Texts that are gone on with at one time."""
+
+
+def source_windows(source: str, columns: Columns, bad: BadRows, size: int = 0) -> Iterator[tuple[list[Item], bool]]:
+    """Texts of a file, or of stdin, some at a time; and whether it takes a file's name to tell where they are."""
+    from headway.data.sources import find_files
+    from headway.tasks import items
+
+    if source == "-":
+        pipe = items.read_pipe(sys.stdin.buffer, columns, bad)
+        for window in items.at_once(pipe, size or items.WINDOW):
+            yield window, False
+        return
+    files = len(find_files(source)) > 1
+    for window in items.windows(items.read_items(source, columns, bad), size or items.WINDOW):
+        yield window, files
+
+
+def put(good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:
+    from headway.tasks.items import located
+
+    for row in located(good, found, files=files):
+        print(json.dumps(row, ensure_ascii=False))
+    sys.stdout.flush()
+
+
+def finish(done: int, bad: BadRows, source: str, say: Say) -> None:
+    """How much was read; nothing at all is a mistake."""
+    if not done:
+        raise bad.nothing("stdin" if source == "-" else source, "texts")
+    say(f"{done:,} {'answer' if done == 1 else 'answers'}")
+    tell_bad(bad, say)
+
+
+def tell_bad(bad: BadRows, say: Say) -> None:
+    for text in chain(
+        [f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} left out:"] if bad.count else [], bad.first
+    ):
+        say(text)
+
+
+def write_file(bundle: Any, source: str, data: DataConfig, values: Any, say: Say, *, score: bool) -> None:
+    """The same for a model that writes: what follows each text, or how likely each is."""
+    from headway.data.records import BadRows
+    from headway.tasks.items import Columns
+    from headway.tasks.predictions import predict_good
+
+    def predict(items: Sequence[Item]) -> list[dict[str, Any]]:
+        texts = [item.text for item in items]
+        if not score:
+            return [{"new": new} for new in bundle.write(texts, values)]
+        return [
+            {"log_probability": s.log_probability, "tokens": s.tokens, "perplexity": s.perplexity}
+            for s in bundle.score(texts)
+        ]
+
+    bad, done = BadRows(data.bad_rows), 0
+    for window, files in source_windows(source, Columns(text=data.text), bad, WRITTEN):
+        good, found = predict_good(predict, window, bad)
+        put(good, found, files=files)
+        done += len(good)
+    finish(done, bad, source, say)

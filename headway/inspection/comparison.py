@@ -1,0 +1,180 @@
+"""Several runs of one recipe side by side: what is varied, what came of it, and how sure that is. No torch here.
+
+The spread is that of runs which differ in their seed alone; the interval is where their mean would lie, 95 times in 100.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.errors import ConfigError, UsageError
+from headway.inspection.details import KNOWN, read_details
+from headway.inspection.history import History
+from headway.inspection.tape import real
+
+WHOLE = ("data.train", "data.valid", "data.test")
+"""Settings in which a comma stands between two files."""
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""97.5 % point of Student's distribution with 1, 2, … degrees of freedom."""
+NORMAL = 1.959964
+NO_FIGURE = ("event", "time", "step")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is to be compared."""
+
+    common: tuple[str, ...]
+    """Settings of all runs."""
+    keys: tuple[str, ...]
+    """Settings that are varied."""
+    variants: tuple[tuple[str, ...], ...]
+    """`key=value` words of each; the first setting changes last."""
+    seeds: tuple[int, ...] | None
+    """None: as many as `count`, from the recipe's own on."""
+    count: int = 1
+
+    def seeds_from(self, first: int) -> tuple[int, ...]:
+        return self.seeds or tuple(range(first, first + self.count))
+
+
+def grid(words: Sequence[str]) -> Grid:
+    """`key=a,b` words varied, `seeds=` counted, and all others taken as they are."""
+    common, varied, seeds, count = [], [], None, 1
+    for word in words:
+        key, equals, raw = word.partition("=")
+        values = [raw] if key in WHOLE else split_values(raw)
+        if key == "seeds":
+            count, seeds = _seeds(word, values)
+        elif equals and len(values) > 1:
+            varied.append([f"{key}={value}" for value in values])
+        else:
+            common.append(word)
+    variants = tuple(itertools.product(*varied))
+    if len(variants) < 2 and not (seeds or count > 1):
+        raise UsageError(
+            "U001", "nothing to compare: no setting has two values", "try: headway compare tiny model.norm=layernorm,dyt"
+        )
+    keys = tuple(each[0].partition("=")[0] for each in varied)
+    if doubled := sorted({key for key in keys if keys.count(key) > 1}):
+        raise UsageError("U001", f"{doubled[0]} is varied twice")
+    return Grid(tuple(common), keys, variants, seeds, count)
+
+
+def split_values(raw: str) -> list[str]:
+    """Parts between commas; those inside brackets or quotes stay."""
+    parts, depth, quote = [""], 0, ""
+    for letter in raw:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append("")
+            continue
+        parts[-1] += letter
+    return parts
+
+
+def _seeds(word: str, values: list[str]) -> tuple[int, tuple[int, ...] | None]:
+    if not all(re.fullmatch(r"\d{1,9}", value) for value in values) or len(set(values)) < len(values):
+        raise ConfigError("C003", f"{word} should be a number of seeds, or a list of different ones")
+    if len(values) > 1:
+        return len(values), tuple(int(value) for value in values)
+    if not 1 <= int(values[0]) <= 1000:
+        raise ConfigError("C003", f"{word} should be from 1 to 1000")
+    return int(values[0]), None
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean, standard deviation, and the interval of the mean by Student's distribution; one value has no spread."""
+    mean, number = statistics.fmean(values), len(values)
+    if number < 2:
+        return {"mean": mean, "sd": None, "low": None, "high": None}
+    sd = statistics.stdev(values)
+    half = student(number - 1) * sd / math.sqrt(number)
+    return {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half}
+
+
+def student(freedom: int) -> float:
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    z = NORMAL  # the first terms of the expansion for many degrees of freedom
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def final_figures(run: History) -> dict[str, float]:
+    """Of the test data; without them, of the evaluation whose weights were kept."""
+    best = run.setting("train.keep_best") or run.setting("train.patience")
+    event = run.last("test") or (run.facts.best_eval if best else run.facts.last_eval) or {}
+    return {name: value for name, x in event.items() if name not in NO_FIGURE and (value := real(x)) is not None}
+
+
+def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[str, Any]:
+    """All that is known of the comparison as plain values; `runs` has those of each variant."""
+    seeds = sorted({int(run.recipe.get("seed", 0)) for row in runs for run in row})
+    variants = [_variant(words, row) for words, row in zip(plan.variants, runs, strict=True)]
+    return {"format": 1, "recipe": name, "common": list(plan.common), "keys": list(plan.keys), "seeds": seeds} | {
+        "variants": variants
+    }
+
+
+def _variant(words: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
+    done = [run for run in runs if run.status == "finished"]
+    figures = [final_figures(run) for run in done]
+    names = dict.fromkeys(name for each in figures for name in each)
+    shared = [name for name in names if all(name in each for each in figures)]
+    return {
+        "name": " ".join(word.partition("=")[2] for word in words) or "all",
+        "settings": list(words),
+        "figures": {n: {**spread(v), "values": v} for n in shared if (v := [each[n] for each in figures])},
+        "parameters": _mean(run.facts.parameters for run in done),
+        "seconds": _mean(run.facts.train_seconds for run in done),
+        "tokens_per_second": _mean(run.facts.tokens_per_second for run in done),
+        "runs": [{"name": run.name, "seed": run.recipe.get("seed"), "status": run.status} for run in runs],
+        "curve": _curve(done),
+        "slices": _slices([details for run in done if (details := read_details(run.folder)) is not None]),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _curve(runs: Sequence[History]) -> list[list[float]]:
+    """(step, mean validation loss) where all runs have one."""
+    found = [{step: loss for e in run.evals if (step := real(e.get("step"))) is not None
+              and (loss := real(e.get("valid"))) is not None} for run in runs]  # fmt: skip
+    steps = set(found[0]).intersection(*found[1:]) if found else set()
+    return [[step, statistics.fmean(each[step] for each in found)] for step in sorted(steps)]
+
+
+def _slices(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Means over runs of the first figure, by length; runs whose slices differ are not put together."""
+    tables = []
+    for evaluation in found:
+        details = evaluation.get("details")
+        rows = details.get("slices") if isinstance(details, Mapping) else None
+        table = {}
+        for row in rows if isinstance(rows, list) else ():
+            bounds = (real(row.get("from")), real(row.get("to"))) if isinstance(row, Mapping) else (None, None)
+            figure = next((k for k, v in row.items() if k not in KNOWN and real(v) is not None), None) if bounds[0] else None
+            if figure is not None:
+                table[(*bounds, figure)] = float(row[figure])
+        tables.append(table)
+    shared = [key for key in tables[0] if all(key in table for table in tables)] if tables else []
+    return [
+        {"from": low, "to": high, "figure": figure, "mean": statistics.fmean(t[low, high, figure] for t in tables)}
+        for low, high, figure in shared
+    ]

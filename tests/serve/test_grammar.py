@@ -1,0 +1,114 @@
+"""Answers that follow a JSON schema, whatever the model would rather write."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from headway.api import Bundle
+from tests.serve.conftest import KEY, Running, recite, running
+
+HELLO = [{"role": "user", "content": "Hello"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["kind", "age"],
+    "additionalProperties": False,
+}
+
+
+def held(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "animal", "strict": True, "schema": schema}}
+
+
+def ask(server: Running, **more: Any) -> Any:
+    body = {"model": "reciter", "messages": HELLO, "max_tokens": 100, "temperature": 2, "seed": 3}
+    return server.post("/v1/chat/completions", body | more)
+
+
+def check(text: str) -> None:
+    found = json.loads(text)
+    assert found.keys() == {"kind", "age"}
+    assert found["kind"] in ("cat", "dog") and 1 <= found["age"] <= 9
+
+
+@pytest.mark.parametrize("temperature", [0, 1, 2])
+def test_an_answer_follows_its_schema(reciter: Running, temperature: float) -> None:
+    answer = ask(reciter, temperature=temperature, n=3, response_format=held(SCHEMA)).json()
+    for choice in answer["choices"]:
+        check(choice["message"]["content"])
+        assert choice["finish_reason"] == "stop"
+
+
+def test_in_a_stream_with_the_official_client(reciter: Running) -> None:
+    chunks = reciter.client().chat.completions.create(  # type: ignore[call-overload]
+        model="reciter", messages=HELLO, stream=True, seed=1, logprobs=True, response_format=held(SCHEMA)
+    )
+    check("".join(chunk.choices[0].delta.content or "" for chunk in chunks))
+
+
+def test_any_object(reciter: Running) -> None:
+    answer = ask(reciter, temperature=0, max_tokens=40, response_format={"type": "json_object"}).json()
+    assert answer["choices"][0]["message"]["content"].startswith("{")
+    plain = ask(reciter, temperature=0, max_tokens=4, response_format={"type": "text"}).json()
+    assert plain["choices"][0]["message"]["content"] == "abcd"
+
+
+def test_completions_follow_a_schema_too(reciter: Running) -> None:
+    body = {"model": "reciter", "prompt": ["a", "b"], "max_tokens": 60, "response_format": held(SCHEMA)}
+    for choice in reciter.post("/v1/completions", body).json()["choices"]:
+        check(choice["text"])
+
+
+def test_neighbours_write_what_they_like(bundle: Bundle) -> None:
+    """A text with a grammar and one without are in the same step."""
+    with running(bundle, KEY) as server:
+        found: list[Any] = []
+        bodies = [{"response_format": held(SCHEMA), "n": 4}, {"temperature": 0, "max_tokens": 100}]
+        threads = [threading.Thread(target=lambda b=b: found.append((b, ask(server, **b).json()))) for b in bodies]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for body, answer in found:
+            for choice in answer["choices"]:
+                if "n" in body:
+                    check(choice["message"]["content"])
+                else:
+                    assert choice["message"]["content"] == recite("\n", 100)
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "param"),
+    [
+        ({"type": "nonsense"}, "C003", None),
+        ({"$ref": "http://10.0.0.1/x.json"}, "C003", None),
+        ({"type": "string", "pattern": "(?=x)"}, "C003", None),
+        ({"enum": ["x" * 40_000]}, "C003", "response_format.json_schema"),
+        (None, "C002", "response_format.json_schema.schema"),
+        ([1], "C002", "response_format.json_schema.schema"),
+    ],
+)
+def test_a_schema_that_is_none(reciter: Running, schema: Any, code: str, param: str | None) -> None:
+    answer = ask(reciter, response_format=held(schema))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), answer.text
+    assert answer.json()["error"]["param"] == param
+
+
+def test_a_schema_is_needed(reciter: Running) -> None:
+    answer = ask(reciter, response_format={"type": "json_schema"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "C004")
+    assert reciter.idle()
+
+
+def test_a_pattern_that_turns_out_too_hard_breaks_nothing(reciter: Running) -> None:
+    """The grammar gives up while the text is being written: that request fails, and the server is as well as before."""
+    hard = {"type": "string", "pattern": "^(a|aa|aaa|aaaa)*b(a?){500}(a){500}$"}
+    for _ in range(4):
+        assert ask(reciter, response_format=held(hard)).status_code in (200, 400, 500)
+    assert reciter.get("/health").status_code == 200
+    assert ask(reciter, temperature=0, max_tokens=4).json()["choices"][0]["message"]["content"] == "abcd"
+    assert reciter.idle()
