@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
 import statistics
 import tempfile
@@ -35,7 +34,8 @@ from headway.model.quantize import quantize_
 
 Rows = list[list[int]]
 Write = Callable[[], Rows]
-PAD, EOS = 1, 2
+EOS = 0
+"""As in Marian's own models, where the last token is the padding, which is also what a decoder starts from."""
 
 
 def marian(vocab: int) -> Any:
@@ -44,21 +44,21 @@ def marian(vocab: int) -> Any:
     config = transformers.MarianConfig(
         vocab_size=vocab, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
         decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
-        scale_embedding=True, pad_token_id=PAD, decoder_start_token_id=PAD, eos_token_id=EOS, bos_token_id=0,
+        scale_embedding=True, pad_token_id=vocab - 1, decoder_start_token_id=vocab - 1, eos_token_id=EOS, bos_token_id=1,
         forced_eos_token_id=None, attn_implementation="sdpa", init_std=512**-0.5,
     )  # fmt: skip
     return transformers.MarianMTModel(config).eval()
 
 
 def ours(model: Model, source: torch.Tensor, args: argparse.Namespace) -> Write:
-    beam = Beam(width=args.beam, max_tokens=args.length, banned=((EOS,),))
+    beam = Beam(width=args.beam, max_tokens=args.length, banned=((EOS,), (args.vocab - 1,)))
     return lambda: [found[0].tokens for found in beam_search(model, beam, source=Source(source))]
 
 
 def theirs(model: Any, source: torch.Tensor, args: argparse.Namespace) -> Write:
     @torch.inference_mode()
     def write() -> Rows:
-        options = {"num_beams": args.beam, "max_new_tokens": args.length, "bad_words_ids": [[EOS]], "do_sample": False}
+        options = {"num_beams": args.beam, "max_new_tokens": args.length, "bad_words_ids": [[EOS], [args.vocab - 1]], "do_sample": False}
         rows: Rows = model.generate(source, attention_mask=torch.ones_like(source), **options)[:, 1:].tolist()
         return rows
 
@@ -66,12 +66,12 @@ def theirs(model: Any, source: torch.Tensor, args: argparse.Namespace) -> Write:
 
 
 def ctranslate2(model: Any, source: torch.Tensor, args: argparse.Namespace, kind: str, folder: Path) -> Write:
-    """Converted through its own reader of transformers' folders; tokens are spelled as their numbers."""
+    """Converted by its own reader of Marian's weights, which leaves the padding out; tokens are spelled as numbers."""
     import ctranslate2 as ct
 
     made = folder / kind
     if not made.exists():
-        _convert(model, made, kind)
+        _convert(copy.deepcopy(model), made, kind)  # which writes into the weights it is given
     translator = ct.Translator(str(made), compute_type=kind, intra_threads=args.threads, inter_threads=1)
     rows = [[str(i) for i in row] for row in source.tolist()]
 
@@ -90,24 +90,22 @@ def _convert(model: Any, folder: Path, kind: str) -> None:
 
     loader = MarianMTLoader()
     spec = loader.get_model_spec(model)
-    tokens = [str(i) for i in range(model.config.vocab_size)]
-    tokens[PAD], tokens[EOS] = "<pad>", "</s>"
+    tokens = ["</s>", *(str(i) for i in range(1, model.config.vocab_size - 1))]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
-    spec.config.decoder_start_token, spec.config.add_source_eos = "<pad>", False
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "0", "</s>", "0"
+    spec.config.decoder_start_token, spec.config.add_source_eos = "</s>", False  # it starts from zeros in any case
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "1", "</s>", "1"
     spec.validate()
     spec.optimize(quantization=kind)
     folder.mkdir()
     spec.save(str(folder))
-    json.loads((folder / "config.json").read_text())
 
 
 def variants(args: argparse.Namespace, folder: Path) -> dict[str, Write]:
     oracle = marian(args.vocab)
     oracle.save_pretrained(folder / "marian")
     model = load_model(folder / "marian")
-    source = torch.randint(10, args.vocab, (args.sentences, args.length), generator=torch.Generator().manual_seed(1))
+    source = torch.randint(10, args.vocab - 1, (args.sentences, args.length), generator=torch.Generator().manual_seed(1))
     found = {"transformers": theirs(oracle, source, args), "headway float32": ours(model, source, args)}
     found["headway int8"] = ours(quantize_(copy.deepcopy(model)), source, args)
     if find_spec("ctranslate2") is not None:

@@ -18,7 +18,7 @@ LEVELS = (
     ("errors",),
     ("config", "settings", "presets", "recipe", "shapes", "tasksettings", "baselinesettings", "jsonfile", "version"),
     ("data",),
-    ("compact",),
+    ("matrices",),
     ("model", "baselines"),
     ("hub", "generate"),
     ("tasks",),

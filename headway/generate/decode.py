@@ -21,7 +21,7 @@ from headway.generate.recording import put, sent
 from headway.generate.sampling import Chooser, Sampling
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.trace import Choice, choices
-from headway.model.linear import few_rows
+from headway.matrices.linear import few_rows
 from headway.model.model import Model
 
 __all__ = ["Piece", "Sampling", "decode", "generate"]
@@ -79,7 +79,7 @@ def _write(
 ) -> Iterator[Piece]:
     """Token after token of the rows, until all are done."""
     while live:
-        with few_rows(len(live), batch.matrix):
+        with few_rows(batch.new(live), batch.matrix):
             scores, shaped, chosen, found = _step(batch, chooser, live, mask, trace)
         _look(scores, shaped, chosen, live, found, trace)
         pieces = [row.take(token) for row, token in zip(live, found, strict=True)]
@@ -232,6 +232,11 @@ class _Batch(Generic[S]):
         ids = torch.tensor([[row.text[-1]] for row in self.rows], device=self.device)
         self.used += 1
         return self.of(live, self.model.step(self.state, ids))
+
+    def new(self, live: list[_Row]) -> int:
+        """How many tokens the next step reads."""
+        begins = not self.rows or self.used == self.capacity
+        return sum(len(row.seen) for row in live) if begins else len(live)
 
     def best(self, live: list[_Row]) -> Tensor | None:
         """The best token of each row, -1 where there is none, if the step has found it already."""

@@ -19,7 +19,7 @@ from headway.generate.logits import best
 from headway.generate.products import add_and_norm, gate_values, power_of_two, vector_product
 from headway.generate.reading import SIZES, PromptPass, in_passes
 from headway.generate.recording import recorded
-from headway.model.linear import Linear
+from headway.matrices.linear import Linear
 from headway.model.masks import Layout
 from headway.model.model import Model
 from headway.model.positions import rotary_angles

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headway.config import SpecialTokens
 from headway.errors import DataError
-from headway.model.linear import Linear
+from headway.matrices.linear import Linear
 
 S = TypeVar("S")
 """The state of a decoder: keys and values, a hidden vector, … Only the decoder looks inside."""

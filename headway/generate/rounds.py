@@ -17,7 +17,7 @@ from headway.generate.job import Choosing, Job, Pick, pick, report
 from headway.generate.products import power_of_two
 from headway.generate.protocol import matrix_of
 from headway.generate.recording import put, sent
-from headway.model.linear import few_rows
+from headway.matrices.linear import few_rows
 
 if TYPE_CHECKING:
     from headway.generate.engine import Engine

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headway.compact.lowrank import LowRank, add_adapters, merge_adapters
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.weights import FORMAT, open_file, write_tensors
 from headway.jsonfile import read_json
+from headway.matrices.lowrank import LowRank, add_adapters, merge_adapters
 from headway.model.model import Model
 
 FACTS = "adapter.json"

@@ -1,6 +1,6 @@
 """Several runs of one recipe side by side: what is varied, what came of it, and how sure that is. No torch here.
 
-The spread is that of runs which differ in their seed alone; the interval is where their mean would lie, 95 times in 100.
+The spread is that of runs that differ in their seed alone; the interval is where their mean lies, 95 times in 100.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class Grid:
 
 
 def grid(words: Sequence[str]) -> Grid:
-    """`key=a,b` words varied, `seeds=` counted, and all others taken as they are."""
+    """`key=a,b` words varied, `seeds=` counted, and all others taken as they are.
+
+    Settings that change together are joined: `model.kind+model.attention=lstm+none,lstm+dot`.
+    """
     common, varied, seeds, count = [], [], None, 1
     for word in words:
         key, equals, raw = word.partition("=")
@@ -53,18 +56,29 @@ def grid(words: Sequence[str]) -> Grid:
         if key == "seeds":
             count, seeds = _seeds(word, values)
         elif equals and len(values) > 1:
-            varied.append([f"{key}={value}" for value in values])
+            varied.append([_joined(key, value) for value in values])
         else:
             common.append(word)
-    variants = tuple(itertools.product(*varied))
+    variants = tuple(tuple(itertools.chain(*each)) for each in itertools.product(*varied))
     if len(variants) < 2 and not (seeds or count > 1):
         raise UsageError(
-            "U001", "nothing to compare: no setting has two values", "try: headway compare tiny model.norm=layernorm,dyt"
+            "U001",
+            "nothing to compare: no setting has two values",
+            "try: headway compare tiny model.norm=layernorm,dyt",
         )
-    keys = tuple(each[0].partition("=")[0] for each in varied)
+    keys = tuple(word.partition("=")[0] for each in varied for word in each[0])
     if doubled := sorted({key for key in keys if keys.count(key) > 1}):
         raise UsageError("U001", f"{doubled[0]} is varied twice")
     return Grid(tuple(common), keys, variants, seeds, count)
+
+
+def _joined(key: str, value: str) -> list[str]:
+    """The words of one value: one for each of the settings that change together."""
+    keys = key.split("+")
+    values = value.split("+") if len(keys) > 1 else [value]
+    if len(keys) != len(values):
+        raise UsageError("U001", f"{key} are {len(keys)} settings, {value} has {len(values)} values")
+    return [f"{k}={v}" for k, v in zip(keys, values, strict=True)]
 
 
 def split_values(raw: str) -> list[str]:
@@ -109,8 +123,9 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
 def student(freedom: int) -> float:
     if freedom <= len(STUDENT):
         return STUDENT[freedom - 1]
-    z = NORMAL  # the first terms of the expansion for many degrees of freedom
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    z, n = NORMAL, float(freedom)  # the first terms of the expansion for many degrees of freedom
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / n**power for power, term in enumerate(terms, start=1))
 
 
 def final_figures(run: History) -> dict[str, float]:
@@ -124,9 +139,8 @@ def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[st
     """All that is known of the comparison as plain values; `runs` has those of each variant."""
     seeds = sorted({int(run.recipe.get("seed", 0)) for row in runs for run in row})
     variants = [_variant(words, row) for words, row in zip(plan.variants, runs, strict=True)]
-    return {"format": 1, "recipe": name, "common": list(plan.common), "keys": list(plan.keys), "seeds": seeds} | {
-        "variants": variants
-    }
+    asked = {"common": list(plan.common), "keys": list(plan.keys), "seeds": seeds}
+    return {"format": 1, "recipe": name, **asked, "variants": variants}
 
 
 def _variant(words: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
@@ -154,27 +168,29 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _curve(runs: Sequence[History]) -> list[list[float]]:
     """(step, mean validation loss) where all runs have one."""
-    found = [{step: loss for e in run.evals if (step := real(e.get("step"))) is not None
-              and (loss := real(e.get("valid"))) is not None} for run in runs]  # fmt: skip
+    pairs = ([(real(e.get("step")), real(e.get("valid"))) for e in run.evals] for run in runs)
+    found = [{step: loss for step, loss in each if step is not None and loss is not None} for each in pairs]
     steps = set(found[0]).intersection(*found[1:]) if found else set()
     return [[step, statistics.fmean(each[step] for each in found)] for step in sorted(steps)]
 
 
 def _slices(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Means over runs of the first figure, by length; runs whose slices differ are not put together."""
-    tables = []
-    for evaluation in found:
-        details = evaluation.get("details")
-        rows = details.get("slices") if isinstance(details, Mapping) else None
-        table = {}
-        for row in rows if isinstance(rows, list) else ():
-            bounds = (real(row.get("from")), real(row.get("to"))) if isinstance(row, Mapping) else (None, None)
-            figure = next((k for k, v in row.items() if k not in KNOWN and real(v) is not None), None) if bounds[0] else None
-            if figure is not None:
-                table[(*bounds, figure)] = float(row[figure])
-        tables.append(table)
+    """Means over runs of the first figure, by length; what not all runs have is left out."""
+    tables = [_table(each.get("details")) for each in found]
     shared = [key for key in tables[0] if all(key in table for table in tables)] if tables else []
     return [
         {"from": low, "to": high, "figure": figure, "mean": statistics.fmean(t[low, high, figure] for t in tables)}
         for low, high, figure in shared
     ]
+
+
+def _table(details: Any) -> dict[tuple[float, float, str], float]:
+    """(from, to, name of the figure) → value, of one run."""
+    rows, table = details.get("slices") if isinstance(details, Mapping) else None, {}
+    for row in rows if isinstance(rows, list) else ():
+        figures = {k: real(v) for k, v in row.items()} if isinstance(row, Mapping) else {}
+        low, high = figures.get("from"), figures.get("to")
+        first = next(((k, v) for k, v in figures.items() if k not in KNOWN and v is not None), None)
+        if low is not None and high is not None and first is not None:
+            table[low, high, str(first[0])] = first[1]
+    return table

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.config import StackConfig
+from headway.matrices.linear import Linear
 from headway.model.cache import KeyValues
-from headway.model.linear import Linear
 from headway.model.positions import rotate
 
 Backend = Literal["fused", "flex", "eager"]

@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import DataError
+
+STORED = 32
+"""Slots by which a cache grows that has not used its capacity."""
+
+
+def _stored(slots: int, capacity: int) -> int:
+    return min(capacity, -(-slots // STORED) * STORED)
 
 
 class KeyValues(Protocol):
@@ -45,7 +53,7 @@ class Cache:
     """Slots for `capacity` tokens per row, filled from the left; padding takes slots too, and is never seen."""
 
     keys: list[Tensor]
-    """One (B, G, S, D) per layer."""
+    """One (B, G, S, D) per layer; S may be less than the capacity until so many are used."""
     values: list[Tensor]
     positions: Tensor
     """(B, S) of the token in each slot."""
@@ -59,6 +67,8 @@ class Cache:
     memory_keep: Tensor | None = None
     span: int = 0
     """Slots that the running step looks at."""
+    sources: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+    """(B,) which row of the memory a row had when it began."""
 
     @classmethod
     def empty(cls, layers: int, batch: int, groups: int, capacity: int, width: int, like: Tensor) -> Cache:
@@ -69,6 +79,7 @@ class Cache:
             values=[like.new_zeros(shape) for _ in range(layers)],
             positions=torch.arange(capacity, device=like.device).repeat(batch, 1),
             keep=torch.ones(batch, capacity, dtype=torch.bool, device=like.device),
+            sources=torch.arange(batch, device=like.device),
         )
 
     @property
@@ -83,6 +94,8 @@ class Cache:
         if self.length + steps > self.capacity:
             raise DataError("D001", f"the cache has {self.capacity} slots, {self.length} of them in use")
         self.span = self.length + steps
+        if self.keys and self.keys[0].shape[2] < self.span:
+            self._grow()
         new = slice(self.length, self.span)
         self.padded = self.padded or keep is not None
         if not self.padded:
@@ -91,6 +104,11 @@ class Cache:
         before = self.keep[:, : self.length].sum(-1, keepdim=True)
         self.positions[:, new] = (before + self.keep[:, new].cumsum(-1) - 1).clamp(min=0)
         return self.positions[:, new], self.keep[:, new]
+
+    def _grow(self) -> None:
+        more = _stored(self.span, self.capacity) - self.keys[0].shape[2]
+        self.keys = [F.pad(t, (0, 0, 0, more)) for t in self.keys]
+        self.values = [F.pad(t, (0, 0, 0, more)) for t in self.values]
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write one layer's new keys and values; all of them up to now, (B, G, span, D)."""
@@ -109,15 +127,24 @@ class Cache:
         self.length = self.span = length
 
     def reorder(self, rows: Tensor) -> Cache:
-        """The cache whose row i is this one's row rows[i]: beams move, requests come and go."""
+        """The cache whose row i is this one's row rows[i]: beams move, requests come and go.
+
+        Slots that nothing was written to are not copied, nor is what an encoder has read while every row keeps its
+        source, as beams do.
+        """
+        stored = min(_stored(self.length + 1, self.capacity), self.keys[0].shape[2] if self.keys else 0)
+        sources = self.sources[rows]
+        same = len(rows) == len(self.sources) and torch.equal(sources, self.sources)
+        kept = self.memory_keep if same or self.memory_keep is None else self.memory_keep[rows]
         return Cache(
-            keys=[t[rows] for t in self.keys],
-            values=[t[rows] for t in self.values],
+            keys=[t[:, :, :stored].index_select(0, rows) for t in self.keys],
+            values=[t[:, :, :stored].index_select(0, rows) for t in self.values],
             positions=self.positions[rows],
             keep=self.keep[rows],
             length=self.length,
             padded=self.padded,
-            memory=[(k[rows], v[rows]) for k, v in self.memory],
-            memory_keep=None if self.memory_keep is None else self.memory_keep[rows],
+            memory=self.memory if same else [(k[rows], v[rows]) for k, v in self.memory],
+            memory_keep=kept,
             span=self.span,
+            sources=sources,
         )

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
-from headway.model.linear import Linear
+from headway.matrices.linear import Linear
 from headway.model.norms import LayerNorm
 from headway.model.transformer import FeedForward, activation
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from headway.compact.quantized import Int8Matrix, stored
 from headway.config import ModelConfig
 from headway.errors import DataError
+from headway.matrices.quantized import Int8Matrix, stored
 from headway.model.attention import Attention, Backend, Watch, below
 from headway.model.cache import Cache, KeyValues
 from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenEmbedding, make_front

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import Activation, StackConfig
+from headway.matrices.linear import Linear
 from headway.model.attention import Attention, Backend, View, Watch, below
 from headway.model.cache import KeyValues
-from headway.model.linear import Linear
 from headway.model.masks import Layout, cross_view, self_view
 from headway.model.norms import make_norm
 from headway.model.positions import RelativeBias, rotary_angles

@@ -9,12 +9,12 @@ from torch.utils.checkpoint import checkpoint
 
 from headway.baselines import make_model
 from headway.baselinesettings import BaselineConfig
-from headway.compact.lowrank import add_adapters
 from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, read_tokenizer
+from headway.matrices.lowrank import add_adapters
 from headway.model.model import Model
 from headway.recipe import Recipe, ShapeConfig
 from headway.tasks.base import Task

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from headway.baselines.recurrent import CELLS
-from headway.compact.lowrank import ADAPTER, merge_adapters
 from headway.data.parallel import two_files
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
 from headway.hub.convert import tie
 from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
+from headway.matrices.lowrank import ADAPTER, merge_adapters
 from headway.model.model import Model
 from headway.recipe import Recipe, batch_size
 from headway.settings import build, read_toml, to_dict, to_toml
@@ -79,7 +79,7 @@ def last_folder(out: Path) -> Path:
 def start(name: str, recipe: Recipe) -> Run:
     """A new run: its folder, its tokenizer, its model from the seed. Where that fails, no folder is left."""
     world = join()
-    recipe = _from_anywhere(recipe)
+    recipe = anchored(recipe)
     folder = Path(world.tell(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
         if world.first:
@@ -91,7 +91,7 @@ def start(name: str, recipe: Recipe) -> Run:
         raise
 
 
-def _from_anywhere(recipe: Recipe) -> Recipe:
+def anchored(recipe: Recipe) -> Recipe:
     """Paths of files made whole, so that the run can be resumed from another folder."""
 
     def full(path: str) -> str:

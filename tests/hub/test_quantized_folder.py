@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 import headway
 from headway import presets
 from headway.cli.app import app, main
-from headway.compact.lowrank import add_adapters
-from headway.compact.quantized import Int8Linear
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import ConfigError, DamagedError, HeadwayError
 from headway.generate.sampling import Sampling
@@ -24,6 +22,8 @@ from headway.hub.adapter import FACTS, TENSORS, write_adapter
 from headway.hub.folder import load_model, open_folder, save_model
 from headway.hub.weights import open_weights, write_weights
 from headway.inspection.quantization import quantize_and_compare
+from headway.matrices.lowrank import add_adapters
+from headway.matrices.quantized import Int8Linear
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 from headway.recipe import load_recipe

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from headway.api import load
-from headway.compact.lowrank import LowRank, add_adapters, merge_adapters
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.folder import load_model
+from headway.matrices.lowrank import LowRank, add_adapters, merge_adapters
 from headway.model.model import Model
 from headway.presets import gpt2
 from headway.recipe import ShapeConfig, load_recipe

@@ -1,15 +1,17 @@
 """The linear map; and another way to the same result, for a few rows on a CPU, where decoding spends its time.
 
 Torch's product of a matrix and a vector keeps to one core. Numpy's library reads the matrix with all of them, but not
-beside torch's own threads: these go on looking for work for some milliseconds after each operation. So within
-`few_rows` torch keeps to one thread, and products go through numpy.
+beside threads that want the same cores: torch's own, which go on looking for work for some milliseconds after each
+operation, or another program's. So within `few_rows` torch keeps to one thread while products go through numpy; and
+where that turns out to be slow, the next steps are left to torch.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,17 @@ FEW = 16
 """Rows up to which numpy's product is the faster one."""
 
 
+PAUSE = 64
+"""Steps that are left to torch after one that took twice as long through numpy."""
+
+
 class _Here(threading.local):
     numpy = False
+
+    def __init__(self) -> None:
+        self.usual: dict[tuple[int, ...], float] = {}
+        """Seconds that a step takes with torch alone, by the shape of its largest matrix and its rows."""
+        self.pause = 0
 
 
 _here = _Here()
@@ -34,9 +45,24 @@ _here = _Here()
 def few_rows(rows: int, like: Tensor | None) -> Iterator[None]:
     """For a step of so many rows through a model with such weights; None is one that has others. No gradients."""
     suits = like is not None and like.device.type == "cpu" and like.dtype == torch.float32
-    if not suits or rows > FEW or _here.numpy or torch.is_grad_enabled():
+    if like is None or not suits or rows > FEW or _here.numpy or torch.is_grad_enabled():
         yield
         return
+    kind = (*like.shape, rows)
+    alone = kind not in _here.usual or _here.pause > 0
+    begin = time.perf_counter()
+    with nullcontext() if alone else _through_numpy():
+        yield
+    seconds = time.perf_counter() - begin
+    if alone:
+        _here.usual[kind] = min(seconds, _here.usual.get(kind, seconds))
+        _here.pause = max(0, _here.pause - 1)
+    elif seconds > 2 * _here.usual[kind]:
+        _here.pause = PAUSE
+
+
+@contextmanager
+def _through_numpy() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     _here.numpy = True

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway import presets
-from headway.compact.quantized import FEW, WHOLE, Int8Embedding, Int8Linear, Int8Matrix
 from headway.config import ModelConfig
 from headway.errors import DivergedError
 from headway.inspection.selfcheck import selfcheck
+from headway.matrices.quantized import FEW, WHOLE, Int8Embedding, Int8Linear, Int8Matrix
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 

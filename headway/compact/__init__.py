@@ -1,1 +1,0 @@
-"""Ways to hold a model's matrices, or what is learned on top of them, in less memory."""

@@ -1,0 +1,129 @@
+"""A comparison for people: as lines of a table in a terminal, and as a page with its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from headway.inspection import wording as w
+from headway.inspection.charts import Line, Panel, Scale, draw, nice_ticks, tick_name
+from headway.inspection.page import page
+
+LOOKS = ("train", "valid", "lr", "norm", "rate")
+"""Styles of the page's curves, one a variant; where there are more variants, thinner ones follow."""
+FIRST = ("bleu", "rouge_l", "accuracy", "f1")
+"""Figures that say most, where a task has them; then come the others in the order of the log."""
+
+
+def figure_names(found: Mapping[str, Any]) -> list[str]:
+    """Figures that any variant has, the most telling first."""
+    names = dict.fromkeys(name for variant in found["variants"] for name in variant["figures"])
+    return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+
+
+def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of the table: a variant each, with up to `most` figures."""
+    names = figure_names(found)[:most]
+    head = [" ".join(found["keys"]) or "runs", *(name.replace("_", " ") for name in names)]
+    lines = []
+    for variant in found["variants"]:
+        done = sum(run["status"] == "finished" for run in variant["runs"])
+        count = str(done) if done == len(variant["runs"]) else f"{done} of {len(variant['runs'])}"
+        lines.append(
+            [
+                variant["name"],
+                *(_value(variant["figures"].get(name)) for name in names),
+                w.brief(variant["parameters"]),
+                w.duration(variant["seconds"]),
+                w.brief(variant["tokens_per_second"]),
+                count,
+            ]
+        )
+    return [*head, "parameters", "time", "tokens/s", "runs"], lines
+
+
+def _value(figure: Mapping[str, Any] | None) -> str:
+    """1.234 ± 0.012 [1.204, 1.264]: mean, standard deviation, interval of the mean."""
+    if figure is None:
+        return w.ABSENT
+    if figure["sd"] is None:
+        return w.fixed(figure["mean"])
+    low, high = w.fixed(figure["low"]), w.fixed(figure["high"])
+    return f"{w.fixed(figure['mean'])} ± {w.fixed(figure['sd'])} [{low}, {high}]"
+
+
+def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of a table by length; nothing where no run was evaluated so."""
+    bounds = sorted({(s["from"], s["to"]) for variant in found["variants"] for s in variant["slices"]})
+    if not bounds:
+        return [], []
+    lines = []
+    for variant in found["variants"]:
+        known = {(s["from"], s["to"]): s["mean"] for s in variant["slices"]}
+        lines.append([variant["name"], *(w.fixed(known.get(each)) for each in bounds)])
+    return [f"{_figure(found)} by length", *(f"{low:.0f}–{high:.0f}" for low, high in bounds)], lines
+
+
+def _figure(found: Mapping[str, Any]) -> str:
+    return str(next((s["figure"] for v in found["variants"] for s in v["slices"]), "")).replace("_", " ")
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """The page."""
+    seeds = ", ".join(str(seed) for seed in found["seeds"])
+    settings = " ".join(found["common"])
+    about = f"seeds {seeds}" + (f"; {settings}" if settings else "")
+    title = f"{found['recipe']}: {', '.join(found['keys']) or 'runs'} compared"
+    curves = [
+        _plot(found, "curve", "Validation loss", "step", [v["curve"] for v in found["variants"]]),
+        _plot(found, "slices", f"{_figure(found)} by length", "tokens of the source", _by_length(found)),
+    ]
+    note = "Mean ± standard deviation over the seeds, and in brackets the interval that holds the mean 95 times in 100."
+    body = (
+        f'<h1>{escape(title)}</h1><p class="meta">{escape(about)}</p>'
+        f'<section><h2>Results</h2>{_table(*rows(found, most=9))}<p class="meta">{note}</p></section>'
+        f"{''.join(curves)}"
+        f"<footer>Written by headway; the same as data is in <code>compare.json</code>.</footer>"
+    )
+    return page(title, body)
+
+
+def _by_length(found: Mapping[str, Any]) -> list[list[list[float]]]:
+    return [[[(s["from"] + s["to"]) / 2, s["mean"]] for s in variant["slices"]] for variant in found["variants"]]
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in lines
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _plot(
+    found: Mapping[str, Any], key: str, title: str, across: str, points: Sequence[Sequence[Sequence[float]]]
+) -> str:
+    """A curve for each variant that has two points or more."""
+    lines = []
+    for i, (variant, each) in enumerate(zip(found["variants"], points, strict=True)):
+        look = LOOKS[i % len(LOOKS)] + (" raw" if i >= len(LOOKS) else "")
+        x, y = np.array(each, dtype=np.float64).reshape(-1, 2).T
+        lines += [Line(name=variant["name"], look=look, x=x, y=y)] if len(x) > 1 else []
+    if not lines:
+        return ""
+    ends = [float(bound) for line in lines for bound in (line.x.min(), line.x.max())]
+    scale = Scale(min(ends), max(ends) if max(ends) > min(ends) else min(ends) + 1)
+    describe = f"{title}, a curve for each of {len(lines)} variants, over {across}."
+    panel = Panel(key=key, title=title, describe=describe, lines=lines, tall=True)
+    axis = "".join(
+        f'<span style="left:{100 * float(scale(np.array(t))):.2f}%">{escape(tick_name(t))}</span>'
+        for t in nice_ticks(scale.low, scale.high)
+    )
+    return (
+        f'<section><h2>{escape(title)}</h2><div class="charts">{draw(panel, scale, [])}'
+        f'<div class="axis">{axis}</div><p class="axis-name">{escape(across)}</p></div></section>'
+    )

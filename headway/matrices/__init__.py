@@ -1,0 +1,1 @@
+"""Linear maps: plain, in whole numbers of one byte, and with something learned beside them."""
