@@ -44,8 +44,8 @@ def marian(vocab: int) -> Any:
     config = transformers.MarianConfig(
         vocab_size=vocab, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
         decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
-        scale_embedding=True, pad_token_id=vocab - 1, decoder_start_token_id=vocab - 1, eos_token_id=EOS, bos_token_id=1,
-        forced_eos_token_id=None, attn_implementation="sdpa", init_std=512**-0.5,
+        scale_embedding=True, pad_token_id=vocab - 1, decoder_start_token_id=vocab - 1, eos_token_id=EOS,
+        bos_token_id=1, forced_eos_token_id=None, attn_implementation="sdpa", init_std=512**-0.5,
     )  # fmt: skip
     return transformers.MarianMTModel(config).eval()
 
@@ -58,7 +58,12 @@ def ours(model: Model, source: torch.Tensor, args: argparse.Namespace) -> Write:
 def theirs(model: Any, source: torch.Tensor, args: argparse.Namespace) -> Write:
     @torch.inference_mode()
     def write() -> Rows:
-        options = {"num_beams": args.beam, "max_new_tokens": args.length, "bad_words_ids": [[EOS], [args.vocab - 1]], "do_sample": False}
+        options = {
+            "num_beams": args.beam,
+            "max_new_tokens": args.length,
+            "bad_words_ids": [[EOS], [args.vocab - 1]],
+            "do_sample": False,
+        }
         rows: Rows = model.generate(source, attention_mask=torch.ones_like(source), **options)[:, 1:].tolist()
         return rows
 
@@ -105,7 +110,9 @@ def variants(args: argparse.Namespace, folder: Path) -> dict[str, Write]:
     oracle = marian(args.vocab)
     oracle.save_pretrained(folder / "marian")
     model = load_model(folder / "marian")
-    source = torch.randint(10, args.vocab - 1, (args.sentences, args.length), generator=torch.Generator().manual_seed(1))
+    source = torch.randint(
+        10, args.vocab - 1, (args.sentences, args.length), generator=torch.Generator().manual_seed(1)
+    )
     found = {"transformers": theirs(oracle, source, args), "headway float32": ours(model, source, args)}
     found["headway int8"] = ours(quantize_(copy.deepcopy(model)), source, args)
     if find_spec("ctranslate2") is not None:
@@ -116,7 +123,14 @@ def variants(args: argparse.Namespace, folder: Path) -> dict[str, Write]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in (("rounds", 5), ("threads", 2), ("sentences", 32), ("length", 25), ("beam", 4), ("vocab", 32000)):
+    for name, value in (
+        ("rounds", 5),
+        ("threads", 2),
+        ("sentences", 32),
+        ("length", 25),
+        ("beam", 4),
+        ("vocab", 32000),
+    ):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

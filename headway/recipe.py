@@ -204,7 +204,10 @@ class Recipe:
     seq2seq: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
 
     def __post_init__(self) -> None:
-        kind = self.model.kind
+        kind, looks = self.model.kind, self.model.attention
+        if kind in ("transformer", "conv") and (looks != "none" or self.model.bidirectional):
+            what = f"model.attention = {looks}" if looks != "none" else "model.bidirectional = true"
+            raise ConfigError("C004", f"{what} is for recurrent networks, not for model.kind = {kind}")
         if kind == "transformer":
             return
         if self.task not in WRITERS:

@@ -18,6 +18,9 @@ from headway.config import (
 )
 from headway.recipe import ShapeConfig
 
+MARIAN = 512
+"""Sinusoids have no end, but `transformers` makes a table of them."""
+
 
 def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
     """GPT-2's block unless told otherwise, or Llama's, and the layout of the one that it is."""
@@ -63,9 +66,10 @@ def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
     decoder = replace(_stack(shape, causal=True), cross=True, final_norm=shape.norm_at == "pre")
     encoder = replace(_stack(shape), n_layers=shape.depth if shape.encoder_depth is None else shape.encoder_depth)
     learned = shape.positions == "learned"
+    where = _positions(shape, length if learned else max(length, MARIAN))
     front = TokensConfig(
         vocab=vocab,
-        positions=replace(_positions(shape, length), layout="interleaved" if learned else "halves", offset=2 * learned),
+        positions=replace(where, layout="interleaved" if learned else "halves", offset=2 * learned),
         scale=float(encoder.d_model) ** 0.5,
         norm=learned and shape.norm_at == "post",
         dropout=shape.dropout,

@@ -121,10 +121,9 @@ def one_text_a_row(keep: Tensor | None) -> None:
 
 def masked_softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
     """Weights over the last axis of scores (B, T, S): none for padding, and no NaN where there is nothing else."""
-    if keep is None:
-        return scores.softmax(-1)
-    real = (keep != 0)[:, None]
-    return scores.masked_fill(~real, torch.finfo(scores.dtype).min).softmax(-1) * real
+    if keep is not None:
+        scores = scores.masked_fill((keep == 0)[:, None], torch.finfo(scores.dtype).min)
+    return scores.softmax(-1)
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,9 @@ from headway.baselinesettings import BaselineConfig
 from headway.model.attention import Watch
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+TICK: dict[str, Callable[..., Any]] = {"RNN_TANH": torch.rnn_tanh_cell, "GRU": torch.gru_cell, "LSTM": torch.lstm_cell}
+"""One token of one layer, by torch's name for the kind of cell."""
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 Hidden = tuple[Tensor, ...]
 """Tensors (L, B, M): the hidden state, and of an LSTM also its cell."""
@@ -143,8 +147,23 @@ def advance(cells: nn.RNNBase, x: Tensor, keep: Tensor | None, hidden: Hidden | 
 
 
 def _run(cells: nn.RNNBase, x: Tensor, hidden: Hidden | None) -> tuple[Tensor, Hidden]:
+    if hidden is not None and x.shape[1] == 1:
+        return _tick(cells, x, hidden)
     y, after = cells(x, _for_torch(hidden))
     return y, after if isinstance(after, tuple) else (after,)
+
+
+def _tick(cells: nn.RNNBase, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
+    """The same for one token, without what the kernels for whole texts prepare: more than twice as fast."""
+    y, after = x[:, 0], []
+    for layer in range(cells.num_layers):
+        if layer:
+            y = F.dropout(y, cells.dropout, cells.training)
+        weights = (getattr(cells, f"{name}_l{layer}") for name in WEIGHTS)
+        found = TICK[cells.mode](y, _for_torch(tuple(h[layer] for h in hidden)), *weights)
+        after.append(found if isinstance(found, tuple) else (found,))
+        y = after[-1][0]
+    return y[:, None], tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
 
 def _for_torch(hidden: Hidden | None) -> Tensor | Hidden | None:

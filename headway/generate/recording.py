@@ -29,7 +29,8 @@ def recorded(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
 def sent(values: Tensor) -> Callable[[], list[Any]]:
     """Begin to copy values to the host; the function returned waits for them, not for what the device does after."""
     if not values.is_cuda:
-        return values.tolist
+        found = values.tolist()  # now: who begins the next step may overwrite them
+        return lambda: found
     here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     here.copy_(values, non_blocking=True)
     copied = torch.cuda.Event()

@@ -19,7 +19,7 @@ from headway.settings import to_toml
 PIPELINES = {
     "lm": "text-generation", "chat": "text-generation", "mlm": "fill-mask", "classify": "text-classification",
     "tag": "token-classification", "answer": "question-answering", "embed": "feature-extraction",
-    "translate": "translation", "summarize": "summarization", "vit": "image-classification",
+    "seq2seq": "text2text-generation", "summarize": "summarization", "vit": "image-classification",
     "transcribe": "automatic-speech-recognition", "audio": "audio-classification",
     "forecast": "time-series-forecasting", "graph": "graph-ml",
 }  # fmt: skip

@@ -130,8 +130,9 @@ def student(freedom: int) -> float:
 
 def final_figures(run: History) -> dict[str, float]:
     """Of the test data; without them, of the evaluation whose weights were kept."""
-    best = run.setting("train.keep_best") or run.setting("train.patience")
-    event = run.last("test") or (run.facts.best_eval if best else run.facts.last_eval) or {}
+    kept = run.last("best").get("step")  # only a run that keeps its best weights says which these are
+    best = next((event for event in run.evals if kept is not None and event.get("step") == kept), None)
+    event = run.last("test") or best or run.facts.last_eval or {}
     return {name: value for name, x in event.items() if name not in NO_FIGURE and (value := real(x)) is not None}
 
 

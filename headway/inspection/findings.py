@@ -23,7 +23,7 @@ SLOWER = 0.7
 
 TASKS = {
     "lm": "language model", "chat": "chat model", "mlm": "masked language model", "classify": "text classifier",
-    "tag": "tagger", "answer": "question-answering model", "embed": "embedding model", "translate": "translator",
+    "tag": "tagger", "answer": "question-answering model", "embed": "embedding model", "seq2seq": "translator",
     "summarize": "summarizer", "word2vec": "set of word vectors", "vit": "image classifier",
     "transcribe": "transcriber", "audio": "sound classifier", "forecast": "forecaster", "graph": "graph model",
 }  # fmt: skip
@@ -110,7 +110,7 @@ def describe_model(run: History) -> str:
 def baseline(run: History) -> float | None:
     """The loss of guessing every token of the vocabulary alike, where the task predicts tokens."""
     vocab = real(run.last("data").get("vocab"))
-    return math.log(vocab) if vocab and vocab > 1 and run.task in ("lm", "chat", "mlm", "translate") else None
+    return math.log(vocab) if vocab and vocab > 1 and run.task in ("lm", "chat", "mlm", "seq2seq") else None
 
 
 def verdict(run: History) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headway.baselinesettings import BaselineConfig
 from headway.config import longest
 from headway.data.template import chosen_template
 from headway.errors import DataError
@@ -31,6 +32,9 @@ class Service:
         self.spelling = Spelling(self.tokenizer)
         self.engine: Engine | None = None
         self.prompts: Prompts | None = None
+        if isinstance(config, BaselineConfig) and config.kind == "decoder":
+            why = f"{self.id} is of kind {config.network}: the server writes with transformers"
+            raise DataError("D001", why, "headway run writes with it")
         if config.kind == "decoder" and config.lm is not None:
             self._writes(limits)
         self.tasks = Tasks(bundle, limits, _reads(self.model))

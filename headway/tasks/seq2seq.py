@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headway.config import ModelConfig, SpecialTokens
 from headway.data.batches import FixedPlan, Plan, TokenPlan
+from headway.data.bpedropout import BpeDropout
 from headway.data.order import Index, in_epoch_order
 from headway.data.parallel import Pair, fingerprint_pairs, read_parallel
 from headway.data.phrasebook import phrasebook
@@ -93,6 +94,8 @@ class Seq2Seq(Task):
             "fingerprint": fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}",
             "bad_rows": bad.count,
         }
+        if recipe.seq2seq.bpe_dropout and setting.base is not None:
+            raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
         parts = [make_part(pairs, tokenizer, data.length, recipe) for pairs in (train, valid)]
         return cls(recipe, tokenizer, parts[0], parts[1], _start(recipe, tokenizer), about)
 
@@ -149,7 +152,32 @@ class Seq2Seq(Task):
         size = len(self.train.pairs)
         by_length = bool(self.recipe.train.batch_tokens)
         rows = samples % size if by_length else in_epoch_order(samples, size, self.recipe.seed)
-        return pair_batch(self.train, rows, self.start)
+        if self.dropout is None:
+            return pair_batch(self.train, rows, self.start)
+        return pair_batch(self._pieces(rows, samples), np.arange(len(rows)), self.start)
+
+    @cached_property
+    def dropout(self) -> BpeDropout | None:
+        share = self.recipe.seq2seq.bpe_dropout
+        return BpeDropout(self.tokenizer, share, self.recipe.seed) if share else None
+
+    @cached_property
+    def _words(self) -> list[tuple[list[str], list[str]]]:
+        assert self.dropout is not None
+        prefix, words = self.recipe.seq2seq.prefix, self.dropout.words
+        return [(words(prefix + pair.source), words(pair.targets[0])) for pair in self.train.pairs]
+
+    def _pieces(self, rows: Index, samples: Index) -> Part:
+        """Pairs in the pieces of these samples; an end of their own, and room for it."""
+        end, limit = self.tokenizer.special["eos"], self.recipe.data.length
+        assert self.dropout is not None
+        sides: tuple[list[list[int]], list[list[int]]] = ([], [])
+        for row, sample in zip(rows.tolist(), samples.tolist(), strict=True):
+            for side, words in enumerate(self._words[row]):
+                ids = self.dropout.ids(words, sample, side)
+                sides[side].append([*ids[: limit - 1], end] if side == 0 else [*ids, end][:limit])
+        source, target = (Examples(ids, [[0] * len(row) for row in ids]) for ids in sides)
+        return Part([], source, target, 0)
 
     @property
     def loss(self) -> Callable[..., Tensor]:
@@ -282,7 +310,7 @@ def make_part(pairs: Sequence[Pair], tokenizer: Tokenizer, limit: int | None, re
         ids = text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end]
         shorter += limit is not None and len(ids) > limit
         targets.append(ids[:limit])
-    return Part(list(pairs), source, Examples(targets, targets), shorter)
+    return Part(list(pairs), source, Examples(targets, [[0] * len(ids) for ids in targets]), shorter)
 
 
 def pair_batch(part: Part, rows: Index, start: int) -> Batch:

@@ -221,21 +221,27 @@ def _cross_weights(model: Model, ids: Sequence[int], inputs: Sequence[int]) -> T
 
 
 def _read_words(encoded: Encoded, prefix: str, text: str) -> list[int | None]:
-    """The word of the text that each token read belongs to; None for what was put around it."""
+    """The word of the text that each token read belongs to, a space to what follows; None for what was put around."""
     found: list[int | None] = []
     for (_, end), word in zip(encoded.offsets, encoded.words, strict=True):
         inside = word is not None and end > len(prefix)
-        found.append(max(0, len(text[: end - len(prefix)].split()) - 1) if inside else None)
+        found.append(_last_word(text[: end - len(prefix)], len(text.split())) if inside else None)
     return found
 
 
 def _said_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int | None]:
     """The word of the text written that each token belongs to; None for its end."""
     special, found = set(tokenizer.special.values()), list[int | None]()
+    count = len(tokenizer.decode(list(tokens)).split())
     for i, token in enumerate(tokens):
-        count = len(tokenizer.decode(list(tokens[: i + 1])).split())
-        found.append(None if token in special or not count else count - 1)
+        found.append(None if token in special else _last_word(tokenizer.decode(list(tokens[: i + 1])), count))
     return found
+
+
+def _last_word(text: str, count: int) -> int | None:
+    """Which of `count` words the beginning of a text ends with, or before; None where it has none."""
+    words = len(text.split()) - (not text[-1:].isspace())
+    return max(0, min(words, count - 1)) if count else None
 
 
 def with_best(beam: Beam, count: int) -> Beam:

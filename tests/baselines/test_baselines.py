@@ -179,6 +179,14 @@ def test_greedy_sampled_and_beam(kind: dict[str, Any]) -> None:
         assert float(own.sum()) / len(own) == pytest.approx(wide[0].score, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", [KINDS[8], KINDS[11]], ids=named)
+def test_a_source_of_padding_alone(kind: dict[str, Any]) -> None:
+    """It says nothing, but is no reason for NaN: batches are filled up with such rows."""
+    inputs, targets = torch.ones(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.long)
+    hidden = small(**kind)(inputs, targets, keep=torch.zeros(1, 3, dtype=torch.bool)).hidden
+    assert hidden.isfinite().all()
+
+
 def test_packed_rows_are_refused() -> None:
     with pytest.raises(DataError, match="2 texts in a row"):
         small("lstm", False)(torch.arange(4)[None], keep=torch.tensor([[1, 1, 2, 2]]))
@@ -205,6 +213,8 @@ def test_parameters_are_counted_once() -> None:
     assert model.parameter_count() == 4 * 8 * (8 + 8 + 2) + 2 * VOCAB * 8
     tied = make_model(small_config("gru", False, depth=1, lm=type(model.config.lm)(tied=True)))
     assert tied.parameter_count() == 3 * 8 * (8 + 8 + 2) + VOCAB * 8
+    assert len(model.lm.output.weight) == 64 and not model.lm.output.weight[VOCAB:].any()
+    assert not model.target.table.weight[VOCAB:].any() and model.target.table.weight[:VOCAB].all()
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,37 @@ def test_cells_are_the_equations(network: str, keep: list[bool]) -> None:
 
 
 @pytest.mark.parametrize("network", STEP)
+def test_one_token_at_a_time(network: str) -> None:
+    """Another kernel, the same equations."""
+    model = small(network, False)
+    assert isinstance(model, Recurrent)
+    x = torch.randn(3, 5, 8, dtype=torch.double)
+    hidden = start = tuple(torch.randn(2, 3, 8, dtype=torch.double) for _ in range(2 if network == "lstm" else 1))
+    whole, end = advance(model.writer, x, None, start)
+    for t in range(5):
+        y, hidden = advance(model.writer, x[:, t : t + 1], None, hidden)
+        torch.testing.assert_close(y[:, 0], whole[:, t])
+    for a, b in zip(hidden, end, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_dropout_between_layers(tokens: int) -> None:
+    """In training only; and there is none in a single layer."""
+    x, hidden = torch.randn(4, tokens, 8, dtype=torch.double), (torch.zeros(2, 4, 8, dtype=torch.double),)
+    model = small("gru", False, dropout=0.5)
+    assert isinstance(model, Recurrent)
+    (a, _), (b, _) = (advance(model.writer, x, None, hidden) for _ in range(2))
+    assert torch.equal(a, b)
+    model.train()
+    (a, _), (b, _) = (advance(model.writer, x, None, hidden) for _ in range(2))
+    assert not torch.equal(a, b)
+    single = small("gru", False, dropout=0.5, depth=1).train()
+    (a, _), (b, _) = (advance(single.writer, x, None, (hidden[0][:1],)) for _ in range(2))
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("network", STEP)
 def test_both_directions(network: str) -> None:
     """One layer: the second direction is the same equations on the text reversed; the decoder starts from both ends."""
     model = small(network, bidirectional=True, depth=1)
@@ -123,18 +154,18 @@ def test_attention_is_its_formula(kind: Any) -> None:
 
 
 def test_bahdanau_step_by_step() -> None:
-    """The state before a token chooses, what it chose is read beside the token, and both make the output."""
-    model = small("gru", attention="additive", depth=1)
+    """The top state before a token chooses, what it chose is read beside the token, and both make the output."""
+    model = small("gru", attention="additive", depth=2)
     assert isinstance(model, Recurrent)
     source, target = torch.randint(SOURCE_VOCAB, (5,)), torch.randint(VOCAB, (4,))
-    states, held = slow("gru", model.reader, list(model.source.table(source)), [[torch.zeros(8, dtype=torch.double)]])
-    memory, h = torch.stack(states), held[0][0]
-    found = []
+    zero = torch.zeros(8, dtype=torch.double)
+    states, held = slow("gru", model.reader, list(model.source.table(source)), [[zero], [zero]])
+    memory, found = torch.stack(states), []
     for x in model.target.table(target):
-        scores = model.attention(h[None, None], model.attention.keys(memory[None]))[0, 0]
+        scores = model.attention(held[-1][0][None, None], model.attention.keys(memory[None]))[0, 0]
         context = scores.softmax(-1) @ memory
-        (h,) = gru(torch.cat([x, context]), [h], layer_weights(model.writer, 0))
-        found.append(torch.tanh(model.join(torch.cat([context, h]))))
+        (y,), held = slow("gru", model.writer, [torch.cat([x, context])], held)
+        found.append(torch.tanh(model.join(torch.cat([context, y]))))
     torch.testing.assert_close(model(source[None], target[None]).hidden[0], torch.stack(found))
 
 

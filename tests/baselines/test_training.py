@@ -26,6 +26,7 @@ from headway.inspection.trainingcheck import digest
 from headway.recipe import Recipe, ShapeConfig, load_recipe
 from headway.settings import build, to_dict
 from headway.shapes import baseline_config, decoder_config, seq2seq_config
+from headway.tasks.translate import translate
 from headway.train.cost import flops_per_token
 from headway.train.run import Run, resume, start, train
 from tests.baselines.conftest import KINDS, named, small
@@ -66,6 +67,24 @@ def test_a_language_model_from_recipe_to_text(place: Path, kind: str, cls: type)
     again = make(place, f"model.from={run.folder}", "model.kind=transformer")
     same = zip(again.model.parameters(), bundle.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in same)
+
+
+@pytest.mark.parametrize("kind", [["gru"], ["lstm", "model.attention=additive", "model.bidirectional=true"], ["conv"]])
+def test_a_translator_from_recipe_to_text(place: Path, kind: list[str]) -> None:
+    """The task and the search of transformers, unchanged; the report has the score by length."""
+    for name, text in (("de", "ein hund rennt\neine katze sitzt dort\n"), ("en", "a dog runs\na cat sits there\n")):
+        (place / f"pairs.{name}").write_text(text * 20, encoding="utf-8")
+    pairs = f"{place / 'pairs.de'},{place / 'pairs.en'}"
+    words = [f"data.train={pairs}", f"data.valid={pairs}", f"out={place / 'runs'}", "data.vocab=300"]
+    beam = ["seq2seq.beam=2", "seq2seq.eval_texts=2", f"model.kind={kind[0]}", *kind[1:]]
+    run = train(start(*load_recipe("translate", [*SMALL, *SHAPE, *words, *beam])), quiet)
+    model = load(run.folder).model
+    assert model.config == run.model.config and model.config.kind == "encoder-decoder"
+    found = translate(model, run.task.tokenizer, ["ein hund rennt", "eine katze"], run.recipe)
+    alone = translate(model, run.task.tokenizer, ["eine katze"], run.recipe)
+    assert len(found) == 2 and found[1][0].text == alone[0][0].text
+    details = json.loads((run.folder / "run" / "evaluation.json").read_text(encoding="utf-8"))
+    assert {"from", "to", "bleu"} <= details["details"]["slices"][0].keys()
 
 
 def test_training_helps(place: Path) -> None:
@@ -171,6 +190,8 @@ def test_shapes() -> None:
         (["task=classify", "model.kind=lstm"], "lm and seq2seq, not classify"),
         (["model.kind=lstm", "data.rows=pack"], "one text a row"),
         (["model.kind=conv", "gpus=2"], "one process"),
+        (["model.attention=dot"], "attention = dot is for recurrent networks"),
+        (["model.kind=conv", "model.bidirectional=true"], "bidirectional = true is for recurrent networks"),
     ],
 )
 def test_recipes_that_make_no_sense(words: list[str], said: str) -> None:
@@ -227,3 +248,13 @@ def test_compiling_is_left_out_for_recurrent_kernels(place: Path, monkeypatch: p
 def test_a_recipe_by_name() -> None:
     name, recipe = load_recipe("rnn")
     assert name == "rnn" and recipe.model.kind == "lstm" and isinstance(recipe, Recipe)
+
+
+def test_the_server_says_what_it_cannot_do(place: Path) -> None:
+    pytest.importorskip("fastapi")
+    from headway.serve.limits import Limits
+    from headway.serve.service import Service
+
+    run = train(make(place, "model.kind=elman", "train.steps=1"), quiet)
+    with pytest.raises(DataError, match="of kind elman"):
+        Service(load(run.folder), Limits())

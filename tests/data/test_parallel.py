@@ -55,7 +55,7 @@ def test_an_empty_line_keeps_its_place(tmp_path: Path) -> None:
     spec, bad = two(tmp_path, "a\n\nc\n", "x\ny\nz\n"), BadRows("skip")
     assert read(spec, bad=bad) == [("a", ("x",)), ("c", ("z",))]
     assert bad.count == 1 and "train.en:2" in bad.first[0]
-    with pytest.raises(DataError, match="train.en line 2"):
+    with pytest.raises(DataError, match=r"train\.en line 2"):
         read(spec)
 
 
@@ -80,9 +80,10 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
     assert read(str(path)) == [("hello there", ("good day",))]
 
 
-@pytest.mark.parametrize(
-    "row", [{"src": "a", "tgt": ""}, {"src": "a"}, {"src": 3, "tgt": "x"}, {"src": "a", "tgt": []}, {"src": "a", "tgt": ["", "b"]}]
-)  # fmt: skip
+@pytest.mark.parametrize("row", [
+    {"src": "a", "tgt": ""}, {"src": "a"}, {"src": 3, "tgt": "x"}, {"src": "a", "tgt": []},
+    {"src": "a", "tgt": ["", "b"]},
+])  # fmt: skip
 def test_a_row_without_both_sides(tmp_path: Path, row: dict[str, Any]) -> None:
     spec, bad = table(tmp_path, {"src": "a b", "tgt": "x"}, row), BadRows("skip")
     assert read(spec, bad=bad) == [("a b", ("x",))]
@@ -94,7 +95,7 @@ def test_columns_that_may_be_any() -> None:
     with pytest.raises(DataError, match="which column"):
         pair_columns(Path("t"), [row], "", "")
     assert pair_columns(Path("t"), [row], "one", "three") == ("one", "three")
-    with pytest.raises(DataError, match="data.pair"):
+    with pytest.raises(DataError, match=r"data\.pair"):
         pair_columns(Path("t"), [row], "one", "thre")
     assert pair_columns(Path("t"), [{"a": "some text", "b": "other text"}], "b", "") == ("b", "a")
 

@@ -251,3 +251,70 @@ def test_an_engine_on_a_gpu_writes_what_decoding_writes() -> None:
     found = [[event.token for event in ticket] for ticket in tickets]
     same = sum(a == b for a, b in zip(found, wanted, strict=True))
     assert same >= 27  # ties in half precision may fall either way
+
+
+class Even:
+    """A mask by which every second token may come, and nothing after four of them."""
+
+    def __init__(self) -> None:
+        self.count: dict[int, int] = {}
+
+    def allowed(self, row: int) -> torch.Tensor | None:
+        places = torch.arange(256)
+        return (places % 2 == 0) & torch.tensor(self.count.get(row, 0) < 4)
+
+    def accept(self, row: int, token: int) -> None:
+        self.count[row] = self.count.get(row, 0) + 1
+
+
+GREEDY = Sampling(temperature=0, max_tokens=12, stop=())
+
+
+@pytest.mark.parametrize("what", ["plain", "trace", "mask"])
+def test_the_best_token_of_a_step_is_used_where_it_is_all_that_counts(
+    model: Model, request: pytest.FixtureRequest, what: str
+) -> None:
+    def run() -> tuple[list[Any], list[Any]]:
+        trace: list[Any] = []
+        more: dict[str, Any] = {"trace": {"trace": trace}, "mask": {"mask": Even()}, "plain": {}}[what]
+        return list(decode(model, [list(prompt) for prompt in PROMPTS], GREEDY, **more)), trace
+
+    wanted, slow = run()
+    request.getfixturevalue("twin")
+    found, fast = run()
+    assert found == wanted
+    assert [(c.chosen.token, len(c.best)) for c in fast] == [(c.chosen.token, len(c.best)) for c in slow]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_engine_that_is_asked_for_nothing_else_gives_the_best_tokens(
+    model: Model, request: pytest.FixtureRequest, masked: bool
+) -> None:
+    def asks() -> list[Request]:
+        return [Request(tuple(p), GREEDY, likely=False, mask=Even() if masked else None) for p in PROMPTS]
+
+    wanted, _ = answers(model, asks(), slots=3)
+    request.getfixturevalue("twin")
+    found, _ = answers(model, asks(), slots=3)
+    assert found == wanted
+
+
+def test_scores_that_are_no_numbers_end_a_text_in_a_fast_step_too(model: Model, twin: None) -> None:
+    engine = Engine(model, TOKENIZER, slots=2)
+    ticket = engine.submit(Request((1, 2), GREEDY, likely=False))
+    engine.step()
+    with torch.no_grad():
+        next(iter(model.decoder.parameters())).fill_(torch.nan)
+    while engine.step():
+        pass
+    assert next(reversed([*ticket])).finish == "error" and "not numbers" in str(ticket.error)
+
+
+def test_prompts_do_not_wait_where_there_is_room(model: Model, twin: None) -> None:
+    engine = Engine(model, TOKENIZER, slots=32, queue=100)
+    for i in range(10):
+        engine.submit(Request((i,), Sampling(seed=i, max_tokens=20)))
+    engine.step()
+    engine.submit(Request((99,), Sampling(seed=1, max_tokens=3)))
+    engine.step()
+    assert not engine.waiting and engine.stats().running == 11

@@ -95,16 +95,16 @@ def test_student_is_the_table() -> None:
 
 
 def a_run(
-    folder: Path, seed: int, valids: list[float], *, test: dict[str, Any] | None = None, best: bool = False
+    folder: Path, seed: int, valids: list[float], *, test: dict[str, Any] | None = None, best: int = 0
 ) -> History:
     (folder / "run").mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"")
-    keep = f"\n[train]\nkeep_best = {str(best).lower()}\n"
-    (folder / "run" / "recipe.toml").write_text(f"seed = {seed}{keep}", encoding="utf-8")
+    (folder / "run" / "recipe.toml").write_text(f"seed = {seed}\n", encoding="utf-8")
     events: list[dict[str, Any]] = [{"event": "start", "time": 1.0, "step": 0, "parameters": 1000}]
     for n, valid in enumerate(valids, start=1):
         events.append({"event": "step", "time": 2.0, "step": n, "tokens": 100 * n, "seconds": 2.0 * n, "loss": 1.0})
         events.append({"event": "eval", "time": 2.0, "step": n, "valid": valid, "perplexity": math.exp(valid)})
+    events += [{"event": "best", "time": 3.0, "step": best}] if best else []
     events += [{"event": "test", "time": 3.0, "step": len(valids), **test}] if test else []
     events.append({"event": "end", "time": 3.0, "step": len(valids), "signal": 0})
     (folder / "run" / "log.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events), encoding="utf-8")
@@ -113,7 +113,7 @@ def a_run(
 
 def test_which_figures_are_final(tmp_path: Path) -> None:
     assert final_figures(a_run(tmp_path / "a", 1, [3.0, 1.0, 2.0]))["valid"] == 2.0
-    assert final_figures(a_run(tmp_path / "b", 1, [3.0, 1.0, 2.0], best=True))["valid"] == 1.0
+    assert final_figures(a_run(tmp_path / "b", 1, [3.0, 1.0, 2.0], best=1))["valid"] == 3.0
     assert final_figures(a_run(tmp_path / "c", 1, [3.0], test={"test": 5.0, "bleu": 30.0})) == {
         "test": 5.0,
         "bleu": 30.0,

@@ -40,6 +40,24 @@ def test_the_rounded_rows_do_not_count(vocab: int, fields: dict[str, object]) ->
     assert float(lm.output.weight.grad[vocab:].abs().sum()) == 0
 
 
+@pytest.mark.parametrize("vocab", [50, 64])
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_smoothing_is_that_of_torch(vocab: int, share: float) -> None:
+    lm, (hidden, targets) = head(vocab, bias="trained"), batch(vocab)
+    grads = []
+    for slow in (False, True):
+        x = hidden.clone().requires_grad_()
+        if slow:
+            total = F.cross_entropy(lm(x), targets, ignore_index=IGNORE, reduction="sum", label_smoothing=share)
+        else:
+            total, count = token_loss(lm, x.view(2, 20, 32), targets.view(2, 20), share)
+            assert int(count) == int((targets != IGNORE).sum())
+        total.backward()
+        grads.append((total.detach(), x.grad))
+    assert torch.allclose(grads[0][0], grads[1][0]) and torch.allclose(grads[0][1], grads[1][1], atol=1e-5)  # type: ignore[arg-type]
+    assert bool(torch.isfinite(grads[0][1]).all())  # type: ignore[arg-type]
+
+
 def test_nothing_to_count() -> None:
     lm, (hidden, targets) = head(50), batch(50)
     total, count = token_loss(lm, hidden, torch.full_like(targets, IGNORE))

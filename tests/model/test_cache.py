@@ -1,0 +1,65 @@
+"""Caches whose rows move: what is copied of them, and that nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headway.model.cache import STORED, Cache
+from headway.model.model import Model
+from headway.presets import transformer
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    torch.manual_seed(0)
+    base = transformer(2, 16, 2, 32, dropout=0.0)
+    assert base.target is not None
+    front = replace(base.target, vocab=40)
+    return Model(replace(base, source=front, target=front)).eval()
+
+
+@torch.no_grad()
+def test_rows_that_move_go_on_as_if_they_had_been_there(model: Model) -> None:
+    """Past the slots that are stored at first, moving at every step, with sources of unequal length."""
+    source, keep = torch.randint(3, 40, (3, 6)), torch.ones(3, 6, dtype=torch.bool)
+    keep[1, 4:] = False
+    cache = model.start(source, keep=keep, capacity=2 * STORED + 9)
+    texts, origin = [[1] for _ in range(3)], [0, 1, 2]
+    scores = model.step(cache, torch.tensor(texts))
+    for step in range(2 * STORED + 8):
+        rows = torch.randint(0, len(texts), (3 + step % 2,))
+        cache = model.reorder(cache, rows)
+        token = torch.randint(3, 40, (len(rows), 1))
+        scores = model.step(cache, token)
+        texts = [[*texts[row], int(token[i])] for i, row in enumerate(rows.tolist())]
+        origin = [origin[row] for row in rows.tolist()]
+    assert cache.length == cache.capacity
+    whole = model(source[origin], torch.tensor(texts), keep=keep[origin]).hidden
+    assert torch.allclose(scores, model.lm(whole[:, -1]), atol=1e-5)
+
+
+@torch.no_grad()
+def test_no_more_is_copied_than_was_used(model: Model) -> None:
+    source = torch.randint(3, 40, (2, 5))
+    cache = model.start(source, keep=torch.ones(2, 5, dtype=torch.bool), capacity=500)
+    model.step(cache, torch.ones(2, 1, dtype=torch.long))
+    wide = cache.reorder(torch.tensor([0, 0, 1, 1]))
+    assert wide.keys[0].shape[2] == wide.values[1].shape[2] == STORED and wide.capacity == 500
+    beams = wide.reorder(torch.tensor([1, 0, 3, 3]))  # every row keeps its source
+    assert beams.memory is wide.memory and beams.memory_keep is wide.memory_keep
+    other = wide.reorder(torch.tensor([1, 2, 3, 3]))
+    assert torch.equal(other.memory[0][0], wide.memory[0][0][[1, 2, 3, 3]])
+    fewer = beams.reorder(torch.tensor([2, 3]))
+    assert torch.equal(fewer.memory[1][1], wide.memory[1][1][[2, 3]]) and len(fewer.memory_keep) == 2  # type: ignore[arg-type]
+    again = fewer.reorder(torch.tensor([1, 0]))
+    assert again.memory is fewer.memory
+
+
+def test_an_empty_stack_has_nothing_to_move() -> None:
+    cache = Cache.empty(0, 2, 1, 4, 8, torch.empty(0))
+    cache.place(1)
+    cache.advance()
+    assert cache.reorder(torch.tensor([1])).length == 1
