@@ -22,11 +22,10 @@ def tokens(vocab: int, network: str, length: int = 32) -> TokensConfig:
 def small_config(network: Any = "lstm", source: bool = True, **settings: Any) -> BaselineConfig:
     return BaselineConfig(
         network=network,
-        width=8,
         source=tokens(SOURCE_VOCAB, network) if source else None,
         target=tokens(VOCAB, network),
         special=SpecialTokens(start=1, eos=2, pad=0),
-        **{"depth": 2, "lm": LMHeadConfig(tied=False), **settings},
+        **{"width": 8, "depth": 2, "lm": LMHeadConfig(tied=False), **settings},
     )
 
 

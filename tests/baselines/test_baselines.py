@@ -197,6 +197,10 @@ def test_too_long_for_its_positions() -> None:
     assert model.config.max_length == 32 and small("gru", False).config.max_length is None
     with pytest.raises(DataError, match="33 positions"):
         model(torch.zeros(1, 33, dtype=torch.long))
+    state = model.start(batch=1, capacity=40)
+    model.extend(state, torch.zeros(1, 30, dtype=torch.long))
+    with pytest.raises(DataError, match="33 positions"):
+        model.extend(state, torch.zeros(1, 3, dtype=torch.long))
 
 
 def test_sources_are_needed_and_targets() -> None:
@@ -226,6 +230,7 @@ def test_parameters_are_counted_once() -> None:
         ({"network": "conv", "kernel": 2}, "kernel"),
         ({"shared_embedding": True}, "shared_embedding"),
         ({"dropout": 1.5}, "dropout"),
+        ({"bidirectional": True, "width": 7}, "width = 7"),
         ({"depth": 0}, "depth"),
     ],
 )
