@@ -17,7 +17,7 @@ from headway.data.order import mix
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
 
-VARIANTS = 32
+VARIANTS = 16
 """Segmentations that a word has."""
 
 

@@ -103,18 +103,17 @@ def _open(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def _pair(row: Row, text: str, pair: str) -> Pair | Flaw:
     values = _open(row.values)
     for name in (text, pair):
-        if not (parts := _texts(values.get(name))) or not all(part.strip() for part in parts):
+        if not _texts(values.get(name)):
             said = "missing" if values.get(name) is None else f"expected text, found {brief(values[name])}"
             return Flaw(row.file, row.line, said, name)
     return Pair(" ".join(_texts(values[text])), tuple(_texts(values[pair])), row.file, row.line)
 
 
 def _texts(value: Any) -> list[str]:
-    """A text, or the sentences of one, or several that say the same."""
-    if isinstance(value, str):
-        return [value.strip()]
-    several = isinstance(value, Sequence) and all(isinstance(part, str) for part in value)
-    return [part.strip() for part in value] if several else []
+    """A text, or the sentences of one, or several that say the same; what is empty is none."""
+    parts = [value] if isinstance(value, str) else value
+    several = isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts)
+    return [part.strip() for part in parts if part.strip()] if several else []
 
 
 def pair_columns(path: Path, rows: Sequence[Mapping[str, Any]], text: str, pair: str) -> tuple[str, str]:

@@ -208,16 +208,18 @@ def word_weights(
 def _cross_weights(model: Model, ids: Sequence[int], inputs: Sequence[int]) -> Tensor:
     """(T, S) of the layer before the last, where there are two."""
     device = next(model.parameters()).device
-    decoder = model.config.decoder
-    assert decoder is not None
-    name, found = f"decoder.blocks.{max(0, decoder.n_layers - 2)}.cross.weights", list[Tensor]()
+    found: list[Tensor] = []
 
-    def watch(here: str, make: Callable[..., Tensor]) -> None:
-        if here == name:
+    def watch(name: str, make: Callable[..., Tensor]) -> None:
+        if name.endswith("cross.weights"):
             found.append(make())
 
     model(torch.tensor([list(ids)], device=device), torch.tensor([list(inputs)], device=device), watch=watch)
-    return found[0][0].float().mean(0).cpu()
+    if not found:
+        raise DataError(
+            "D001", "the model looks at its source through a fixed-size state: there is nothing to align by"
+        )
+    return found[-2:][0][0].float().mean(0).cpu()
 
 
 def _read_words(encoded: Encoded, prefix: str, text: str) -> list[int | None]:

@@ -70,7 +70,7 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"id": "7", "src": "a b", "tgt": "x"}, {"id": "8", "src": "c", "tgt": "y z"}]
     assert read(table(tmp_path, *rows)) == [("a b", ("x",)), ("c", ("y z",))]
     assert read(table(tmp_path, *rows), "tgt", "src")[0] == ("x", ("a b",))
-    spec = table(tmp_path, {"source": ["One.", " Two."], "target": ["first", "second"]})
+    spec = table(tmp_path, {"source": ["One.", "", " Two."], "target": ["first", "second", " "]})
     assert read(spec) == [("One. Two.", ("first", "second"))]
     nested = table(tmp_path, {"translation": {"en": "a", "de": "x"}}, {"translation": {"en": "b", "de": "y"}})
     assert read(nested) == [("a", ("x",)), ("b", ("y",))]
@@ -82,7 +82,7 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [
     {"src": "a", "tgt": ""}, {"src": "a"}, {"src": 3, "tgt": "x"}, {"src": "a", "tgt": []},
-    {"src": "a", "tgt": ["", "b"]},
+    {"src": "a", "tgt": ["", " "]},
 ])  # fmt: skip
 def test_a_row_without_both_sides(tmp_path: Path, row: dict[str, Any]) -> None:
     spec, bad = table(tmp_path, {"src": "a b", "tgt": "x"}, row), BadRows("skip")

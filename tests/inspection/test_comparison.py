@@ -152,6 +152,12 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
+def test_figures_that_not_all_runs_have_are_left_out(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "a", 1, [1.0]), a_run(tmp_path / "b", 2, [1.0], test={"test": 5.0, "perplexity": 2.0})]
+    (only,) = compare("x", grid(["seeds=2"]), [runs])["variants"]
+    assert list(only["figures"]) == ["perplexity"]
+
+
 def test_a_run_that_failed_does_not_count(tmp_path: Path) -> None:
     good, bad = a_run(tmp_path / "good", 1, [3.0]), a_run(tmp_path / "bad", 2, [9.0])
     log = bad.folder / "run" / "log.jsonl"
