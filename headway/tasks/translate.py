@@ -216,9 +216,7 @@ def _cross_weights(model: Model, ids: Sequence[int], inputs: Sequence[int]) -> T
 
     model(torch.tensor([list(ids)], device=device), torch.tensor([list(inputs)], device=device), watch=watch)
     if not found:
-        raise DataError(
-            "D001", "the model knows its source by one vector only: there is nothing to align words by"
-        )
+        raise DataError("D001", "the model knows its source by one vector only: there is nothing to align words by")
     return found[-2:][0][0].float().mean(0).cpu()
 
 
