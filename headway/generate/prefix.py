@@ -10,12 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from headway.generate.protocol import Decoder, Facts, device_of
+from headway.generate.slots import common
 from headway.model.cache import Cache
-
-
-def common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _grown(small: Cache, large: Cache) -> Cache:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.generate.prefix import Prefix, common
+from headway.generate.prefix import Prefix
 from headway.generate.protocol import Decoder, S, Source, device_of
+from headway.generate.slots import common
 
 SCORES_AT_ONCE = 1 << 24
 """Scores (N · V) that are in memory at one time."""

@@ -14,8 +14,9 @@ from torch import Tensor
 from headway.errors import DataError
 from headway.generate import score as scores
 from headway.generate.decode import Sampling, generate
-from headway.generate.prefix import Prefix, common
+from headway.generate.prefix import Prefix
 from headway.generate.score import score
+from headway.generate.slots import common
 from headway.model.cache import Cache
 from headway.model.model import Model
 from tests.generate.conftest import Recurrent, tiny_model
