@@ -297,6 +297,21 @@ def test_an_engine_that_is_asked_for_nothing_else_gives_the_best_tokens(
     request.getfixturevalue("twin")
     found, _ = answers(model, asks(), slots=3)
     assert found == wanted
+    written = [[token for token, _, _ in events if token is not None] for events in found]
+    assert all(len(tokens) == 4 and not any(token % 2 for token in tokens) for tokens in written) == masked
+
+
+def test_how_likely_a_token_was_is_told_by_a_fast_step_too(model: Model, request: pytest.FixtureRequest) -> None:
+    def told() -> list[float | None]:
+        engine = Engine(model, TOKENIZER, slots=2)
+        ticket = engine.submit(Request((1, 2), GREEDY))
+        while engine.step():
+            pass
+        return [event.log_probability for event in ticket]
+
+    wanted = told()
+    request.getfixturevalue("twin")
+    assert None not in wanted and told() == pytest.approx(wanted, rel=1e-4)
 
 
 def test_scores_that_are_no_numbers_end_a_text_in_a_fast_step_too(model: Model, twin: None) -> None:
