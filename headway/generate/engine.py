@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -229,14 +230,15 @@ class Engine:
                 self._recent.popleft()
         try:
             self.rounds.run()
-        except RuntimeError:
+        except RuntimeError as error:
             if type(self.rounds) is Rounds:
                 raise
-            self._without_kernels()
+            self._without_kernels(error)
         return True
 
-    def _without_kernels(self) -> None:
+    def _without_kernels(self, why: RuntimeError) -> None:
         """A GPU that refuses these kernels may still do without: each text is read again from where it is certain."""
+        warnings.warn(f"fast decoding failed, so the engine goes on without it: {why}", RuntimeWarning, stacklevel=2)
         self.rounds = Rounds(self)
         for job in self.jobs:
             self.cache.cut(job.slot, min(len(self.cache.texts[job.slot]), len(job.text) - 1))
