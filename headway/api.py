@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from headway.generate.fast import fits
 from headway.generate.grammar import Mask, Patterns
 from headway.generate.prefix import Prefix
 from headway.generate.protocol import Decoder
-from headway.generate.score import score
+from headway.generate.score import Scored, score
 from headway.generate.speculative import Speculation
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
@@ -51,19 +50,6 @@ from headway.tasksettings import AnswerConfig
 
 RUNS = "runs"
 """Where runs are looked for by name."""
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A text and its log-probability, over so many predicted tokens."""
-
-    text: str
-    log_probability: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(min(700.0, -self.log_probability / self.tokens))
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,19 @@ def perplexity(log_probabilities: Sequence[Tensor]) -> float:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """A text and its log-probability, over so many predicted tokens."""
+
+    text: str
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(700.0, -self.log_probability / self.tokens))
+
+
+@dataclass(frozen=True)
 class Ranked:
     """A continuation and how likely it is after its context."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from torch import Tensor
 from headway.data.order import Index
 from headway.data.tokenizer import Encoded, Tokenizer
 from headway.errors import DataError
+from headway.generate.score import Scored
 from headway.model.model import Model
 from headway.tasks.examples import Examples
 
@@ -40,19 +40,6 @@ class Filled:
     text: str
     blanks: list[Blank]
     best: str
-
-
-@dataclass(frozen=True)
-class PseudoScore:
-    """Sum of the log-probabilities of a text's tokens, each hidden in turn (Salazar et al. 2020)."""
-
-    text: str
-    log_probability: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(min(700.0, -self.log_probability / self.tokens))
 
 
 def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> Filled:
@@ -112,7 +99,7 @@ def fill_rows(
 
 
 @torch.no_grad()
-def pseudo_perplexity(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) -> list[PseudoScore]:
+def pseudo_perplexity(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Scored]:
     """Every token of every text hidden in turn and predicted from all the others; copies of like length together."""
     mask = _mask(model, tokenizer)
     read = tokenizer.encode_batch(list(texts))
@@ -132,7 +119,7 @@ def pseudo_perplexity(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) 
         ids[cells[:, 0], cells[:, 1]] = mask
         likely = _scores(model, ids, keep, cells).log_softmax(-1).cpu().gather(1, targets[:, None])[:, 0]
         np.add.at(totals, [copies[i][0] for i in chosen], likely.double().numpy())
-    return [PseudoScore(text, float(s), len(p)) for text, s, p in zip(texts, totals, places, strict=True)]
+    return [Scored(text, float(s), len(p)) for text, s, p in zip(texts, totals, places, strict=True)]
 
 
 def _examples(rows: Sequence[Sequence[int]]) -> Examples:
