@@ -28,6 +28,12 @@ hypothesis.settings.register_profile("headway-ci", deadline=None, derandomize=Tr
 hypothesis.settings.load_profile("headway-ci" if os.environ.get("CI") else "headway")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes by the name of their argument: a gzip file holds the second it was made in, and every process that runs
+    tests must give a test the same name."""
+    return argname if isinstance(val, bytes) else None
+
+
 class TorchRandom:
     """torch's generator in the form hypothesis manages: every example then starts from the same seed."""
 
