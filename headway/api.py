@@ -19,7 +19,6 @@ from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.generate.beam import Beam, beam_search
 from headway.generate.decode import Sampling, decode
-from headway.generate.fast import fits
 from headway.generate.grammar import Mask, Patterns
 from headway.generate.prefix import Prefix
 from headway.generate.protocol import Decoder
@@ -165,7 +164,7 @@ class Bundle:
     ) -> Iterator[str]:
         """The next turn of a conversation, piece by piece, through the model's own chat template.
 
-        What the last turn read is held: only what is new is read. A GPU is as soon done with all of it.
+        What the last turn read is held: only what is new is read.
         """
         tokenizer = self._writer()
         template = chosen_template(tokenizer.config.get("chat_template"))
@@ -174,8 +173,7 @@ class Bundle:
                 "D008", f"{self.name} has no chat template", "headway run without --chat goes on from a text"
             )
         text = template.render(messages, tokens=special_strings(tokenizer), add_generation_prompt=True)
-        quick = self.model if fits(self.model) else self.held
-        return self.stream(text, tokens, sampling, trace, by=by or quick, mask=mask)
+        return self.stream(text, tokens, sampling, trace, by=by or self.held, mask=mask)
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """How likely the model finds each text, its first token given where it has no beginning of its own."""

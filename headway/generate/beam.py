@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DataError
-from headway.generate.logits import ban, force, tails
+from headway.generate.fast import for_beams
+from headway.generate.logits import ban, ban_repeats, force, tails
 from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
 from headway.generate.trace import Branch, Growth
 
@@ -46,6 +48,10 @@ class Beam:
     """A token that ends those that reach max_tokens (BART's forced_eos_token_id)."""
     banned: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that are never written."""
+    no_repeat: int = 0
+    """So many tokens in a row never come twice, those of the prompt counted; 0 lets them."""
+    min_tokens: int = 0
+    """Tokens before the end may come."""
 
     def __post_init__(self) -> None:
         for name in ("width", "n_best", "groups", "max_tokens"):
@@ -62,6 +68,9 @@ class Beam:
             raise ConfigError("C004", f"diversity = {self.diversity} does not go with groups = 1: it is between groups")
         if not all(self.banned):
             raise ConfigError("C003", "banned has an empty entry, which every text contains")
+        if min(self.no_repeat, self.min_tokens) < 0:
+            values = f"no_repeat = {self.no_repeat}, min_tokens = {self.min_tokens}"
+            raise ConfigError("C003", f"{values}: neither is negative")
 
 
 @dataclass(frozen=True)
@@ -88,10 +97,25 @@ def beam_search(
     if not begin:
         return []
     search = Search(model, beam, begin)
-    found: list[list[Hypothesis]] = [[] for _ in begin]
-    inputs, groups = list(range(len(begin))), search.groups()
-    state, scores = read_first(model, begin, source, search.capacity)
-    logp = scores.float().log_softmax(-1)[:, None].expand(-1, beam.width, -1)  # every beam is the prompt
+    alike = source is not None and len({len(row) for row in begin}) == 1
+    reader = for_beams(model, len(begin), beam.width) if alike else model
+    state, scores = read_first(reader, begin, source, search.capacity)
+    threads = torch.get_num_threads()
+    try:
+        if getattr(reader, "threads", False):  # which should not have to wait for torch's
+            torch.set_num_threads(1)
+        return _search(reader, search, state, scores, trace)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _search(
+    model: Decoder[Any], search: Search, state: Any, scores: Tensor, trace: list[Growth] | None
+) -> list[list[Hypothesis]]:
+    """Token after token of all beams; inputs that nothing better can be found for drop out."""
+    beam, inputs, groups = search.beam, list(range(len(search.limits))), search.groups()
+    found: list[list[Hypothesis]] = [[] for _ in inputs]
+    logp = search.possible(scores)[:, None].expand(-1, beam.width, -1)  # every beam is the prompt
     for step in range(search.longest):
         parents, ended = search.advance(groups, logp, step)
         if trace is not None:
@@ -111,7 +135,7 @@ def beam_search(
             rows = rows[kept]
         state = model.reorder(state, rows.flatten())
         ids = torch.cat([g.tokens[:, :, step] for g in groups], 1)
-        logp = model.step(state, ids.reshape(-1, 1)).float().log_softmax(-1).unflatten(0, ids.shape)
+        logp = search.possible(model.step(state, ids.reshape(-1, 1))).unflatten(0, ids.shape)
     return found
 
 
@@ -160,7 +184,10 @@ class Search:
         most = [beam.max_tokens if room is None else min(beam.max_tokens, room + 1 - len(p)) for p in prompts]
         self.limits = torch.tensor(most, device=device)[:, None]
         self.longest, self.capacity = max(most), longest + max(most)
-        self.before = tails(prompts, max((len(b) for b in beam.banned), default=1) - 1).to(device)
+        self.never = torch.tensor([b[0] for b in beam.banned if len(b) == 1], dtype=torch.long, device=device)
+        self.banned = [b for b in beam.banned if len(b) > 1]
+        back = longest if beam.no_repeat else max((len(b) for b in beam.banned), default=1) - 1
+        self.before = tails(prompts, back).to(device)
 
     def groups(self) -> list[Group]:
         inputs, width = len(self.limits), self.beam.width // self.beam.groups
@@ -169,12 +196,19 @@ class Search:
     def take(self, rows: list[int]) -> None:
         self.limits, self.before = self.limits[rows], self.before[rows]
 
+    def possible(self, scores: Tensor) -> Tensor:
+        """Log-probabilities (B, V), of which some tokens have none in any text."""
+        return scores.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
+
     def rules(self, logp: Tensor, tokens: Tensor, step: int) -> Tensor:
         """Log-probabilities (B, W, V) with what is banned or forced in this step; tokens (B, W, T) are the beams'."""
-        if self.beam.banned:
+        if self.banned or self.beam.no_repeat:
             before = self.before[:, None].expand(-1, tokens.shape[1], -1)
             history = torch.cat([before, tokens[:, :, :step]], 2).flatten(0, 1)
-            logp = ban(logp.flatten(0, 1), history, self.beam.banned).view_as(logp)
+            flat = ban(logp.flatten(0, 1), history, self.banned)
+            logp = (ban_repeats(flat, history, self.beam.no_repeat) if self.beam.no_repeat else flat).view_as(logp)
+        if step < self.beam.min_tokens:
+            logp = logp.index_fill(2, self.eos, -torch.inf)
         if self.beam.first is not None and step == 0:
             logp = force(logp, self.beam.first)
         if self.beam.last is not None:
@@ -198,11 +232,11 @@ class Search:
     def _grow(self, group: Group, logp: Tensor, step: int, taken: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
         """A token more for a group: the beams that go on (B, W), and parents, tokens, worth (B, K) of what ended."""
         width, vocab = logp.shape[1:]
-        total = (group.scores[:, :, None] + logp).flatten(1)  # B W·V
-        ranked = total if taken is None else total - self.beam.diversity * taken.repeat(1, width)
         count = min(max(2, 1 + len(self.eos)) * width, width * vocab)  # enough that `width` of them do not end
-        ranks, best = ranked.topk(count)  # B K
-        scores, parents, last = total.gather(1, best), best // vocab, best % vocab
+        ranks, last = (logp if taken is None else logp - self.beam.diversity * taken[:, None]).topk(min(count, vocab))
+        total = (logp.gather(2, last) + group.scores[:, :, None]).flatten(1)  # B W·K: each beam's own best
+        ranks, best = (ranks + group.scores[:, :, None]).flatten(1).topk(count)  # B K
+        scores, parents, last = total.gather(1, best), best // last.shape[2], last.flatten(1).gather(1, best)
         over = torch.isin(last, self.eos) | (self.limits == step + 1)
         tokens = group.tokens.gather(1, _wide(parents, group.tokens))  # B K T
         tokens[:, :, step] = last

@@ -56,7 +56,7 @@ def search_with(
     state, scores = read_first(model, begin, source, search.capacity)
     beams, ended, eos = [_Text([], 0.0, frozenset(), 0, 0)], list[Hypothesis](), set(search.eos.tolist())
     for step in range(search.longest):
-        logp = scores.float().log_softmax(-1)
+        logp = search.possible(scores)
         going: list[_Text] = []
         for text in _candidates(search, wanted, beams, logp, step):
             if text.tokens[-1] not in eos and step + 1 < search.longest:

@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DataError, DivergedError
-from headway.generate.fast import FastDecoder, borrow, fits, give_back
+from headway.generate.decoder import FastDecoder
+from headway.generate.fast import borrow, fits, give_back
 from headway.generate.grammar import Mask
 from headway.generate.logits import only
-from headway.generate.protocol import Decoder, S, Source, device_of, matrix_of, opening, read_first
+from headway.generate.prefix import Prefix
+from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
 from headway.generate.recording import put, sent
 from headway.generate.sampling import Chooser, Sampling
+from headway.generate.slots import common
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.trace import Choice, choices
-from headway.matrices.linear import few_rows
 from headway.model.model import Model
 
 __all__ = ["Piece", "Sampling", "decode", "generate"]
@@ -60,7 +62,11 @@ def decode(
     """
     rows = _rows(model, opening(model, prompts, source), sampling, tokenizer, source)
     chooser = Chooser([row.sampling for row in rows], [row.text for row in rows])
-    batch: _Batch[Any] = _FastBatch(model) if source is None and fits(model) else _Batch(model, source)
+    batch: _Batch[Any] = _Batch(model, source)
+    keeps = isinstance(model, Prefix)
+    reader: object = model.model if isinstance(model, Prefix) else model
+    if source is None and fits(reader, len(rows)):
+        batch = _FastBatch(reader, keeps=keeps)
     try:
         yield from _write(batch, chooser, [row for row in rows if row.left], mask, trace)
     finally:
@@ -79,8 +85,7 @@ def _write(
 ) -> Iterator[Piece]:
     """Token after token of the rows, until all are done."""
     while live:
-        with few_rows(batch.new(live), batch.matrix):
-            scores, shaped, chosen, found = _step(batch, chooser, live, mask, trace)
+        scores, shaped, chosen, found = _step(batch, chooser, live, mask, trace)
         _look(scores, shaped, chosen, live, found, trace)
         pieces = [row.take(token) for row, token in zip(live, found, strict=True)]
         if mask is not None:
@@ -213,7 +218,6 @@ class _Batch(Generic[S]):
 
     def __init__(self, model: Decoder[S], source: Source | None) -> None:
         self.model, self.source, self.device = model, source, device_of(model)
-        self.matrix = matrix_of(model)
         self.rows: list[_Row] = []
         self.state: S | None = None
         self.used = self.capacity = 0
@@ -227,16 +231,11 @@ class _Batch(Generic[S]):
             self.state = state
             return scores
         if 2 * len(live) <= len(self.rows):  # copying costs too: not for each row that ends
-            places = torch.tensor([self.rows.index(row) for row in live], device=self.device)
+            places = torch.tensor(self.places(live), device=self.device)
             self.state, self.rows = self.model.reorder(self.state, places), list(live)
         ids = torch.tensor([[row.text[-1]] for row in self.rows], device=self.device)
         self.used += 1
         return self.of(live, self.model.step(self.state, ids))
-
-    def new(self, live: list[_Row]) -> int:
-        """How many tokens the next step reads."""
-        begins = not self.rows or self.used == self.capacity
-        return sum(len(row.seen) for row in live) if begins else len(live)
 
     def best(self, live: list[_Row]) -> Tensor | None:
         """The best token of each row, -1 where there is none, if the step has found it already."""
@@ -252,7 +251,10 @@ class _Batch(Generic[S]):
         """The scores of those rows that are still written."""
         if len(live) == len(self.rows):
             return scores
-        return scores[put([self.rows.index(row) for row in live], self.device)]
+        return scores[put(self.places(live), self.device)]
+
+    def places(self, live: list[_Row]) -> list[int]:
+        return [self.rows.index(row) for row in live]
 
     def open(self, live: list[_Row]) -> None:
         """Room for all that is seen of the texts. One that outgrew the model has filled the state: it is not asked."""
@@ -267,44 +269,57 @@ class _Batch(Generic[S]):
 
 
 class _FastBatch(_Batch[Any]):
-    """The same with a fast decoder, which reads the tokens of the next step before anybody has looked at them."""
+    """The same with a fast decoder. A GPU reads the tokens of the next step before anybody has looked at them."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, keeps: bool) -> None:
+        """`keeps`: texts that begin like those that were written before are not read from their beginning."""
         super().__init__(model, None)
-        self.decodes = model
+        self.decodes, self.keeps = model, keeps
         self.fast: FastDecoder | None = None
+        self.due = False
+        """Whether the tokens of the next step are where it reads them …"""
         self.next: Tensor | None = None
-        """Scores of a step that has begun."""
+        """… and the scores of that step, if it has begun."""
         self.stepped = False
         """Whether it was a step that was read last, and not prompts."""
 
     def read(self, live: list[_Row]) -> Tensor:
-        self.stepped = self.next is not None
-        if self.next is not None:
-            scores, self.next = self.next, None
+        self.stepped = self.due
+        if self.due and self.fast is not None:
+            scores = self.fast.step(self.places(live)) if self.next is None else self.next
+            self.due, self.next = False, None
             return self.of(live, scores)
         self.close()
         self.open(live)
         self.fast = borrow(self.decodes, len(live), self.capacity)
         self.fast.end.copy_(torch.tensor([len(row.seen) for row in live]))
-        return self.fast.read({place: (0, row.seen) for place, row in enumerate(live)})
+        texts, held = [row.seen for row in live], self.fast.held
+        self.fast.held = [[] for _ in live]  # until they are read
+        known = [min(common(*pair), len(pair[1]) - 1) if self.keeps else 0 for pair in zip(held, texts, strict=True)]
+        scores = self.fast.read({i: (n, text[n:]) for i, (n, text) in enumerate(zip(known, texts, strict=True))})
+        self.fast.held = texts
+        return scores
 
     def best(self, live: list[_Row]) -> Tensor | None:
         return None if self.fast is None or not self.stepped else self.of(live, self.fast.best)
 
     def ahead(self, live: list[_Row], chosen: Tensor) -> None:
-        """Begin the next step with tokens that only the device knows yet, so that it need not wait for us."""
+        """Have the next step read these tokens, which only the device may know yet: it need not wait for us."""
         if self.fast is None or self.used == self.capacity:
             return
         if len(live) == len(self.rows):
             self.fast.ids.copy_(chosen.clamp(min=0))
         else:
-            places = put([self.rows.index(row) for row in live], self.device)
-            self.fast.ids[places] = chosen.clamp(min=0)
+            self.fast.ids[put(self.places(live), self.device)] = chosen.clamp(min=0)
         self.used += 1
-        self.next = self.fast.step()
+        self.due = True
+        if self.fast.early:
+            self.next = self.fast.step()
 
     def close(self) -> None:
         if self.fast is not None:
+            self.fast.held = [
+                row.seen[:-1] if held else [] for row, held in zip(self.rows, self.fast.held, strict=True)
+            ]
             give_back(self.fast)
             self.fast = None

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from headway.errors import ConfigError, DataError, DivergedError, MemoryOrDiskError
-from headway.generate.fast import FastDecoder, fits
+from headway.generate.fast import fits, make
 from headway.generate.job import Job, Pick
-from headway.generate.rounds import FastRounds, Rounds
+from headway.generate.protocol import device_of
+from headway.generate.rounds import CHUNK, GPU_CHUNK, FastRounds, Rounds
 from headway.generate.slots import SlotCache
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.ticket import Event, Finish, Request, Ticket
@@ -82,8 +83,9 @@ class Engine:
         """For `slots` texts at a time of up to `capacity` tokens, with up to `queue` requests waiting."""
         room = model.config.max_length
         self.capacity = capacity if capacity is not None else room or CAPACITY
-        kind = FastRounds if fits(model) else Rounds
-        chunk = chunk if chunk is not None else kind.chunk
+        quick = fits(model, slots)
+        if chunk is None:
+            chunk = GPU_CHUNK if quick and device_of(model).type == "cuda" else CHUNK
         for name, value in (("slots", slots), ("capacity", self.capacity), ("chunk", chunk), ("queue", queue)):
             if value < 1:
                 raise ConfigError("C003", f"{name} = {value} should be at least 1")
@@ -104,8 +106,8 @@ class Engine:
         self._recent: deque[tuple[float, int]] = deque()
         """When rounds began, and how many tokens had been written by then."""
         self.rounds = Rounds(self)
-        if fits(model):
-            self.rounds = FastRounds(self, FastDecoder(model, self.cache.keys, self.cache.values))
+        if quick:
+            self.rounds = FastRounds(self, make(model, self.cache.keys, self.cache.values))
 
     def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Ticket:
         """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 Setting = float | Tensor
+LIKELY = 256
+"""Tokens that are looked at first, where it is enough to know the likeliest."""
 
 
 def scale(scores: Tensor, temperature: Setting) -> Tensor:
@@ -37,12 +39,36 @@ def keep_top_k(scores: Tensor, k: int | Tensor) -> Tensor:
 
 def keep_top_p(scores: Tensor, p: Setting) -> Tensor:
     """The fewest tokens whose probabilities sum to at least p stay possible (Holtzman et al. 2020)."""
+    if scores.device.type == "cpu" and scores.shape[-1] > 4 * LIKELY:
+        return _keep_likely(scores, p)
+    return _keep_sorted(scores, p)
+
+
+def _keep_likely(scores: Tensor, p: Setting) -> Tensor:
+    """The same by the likeliest tokens alone, in rows where they suffice: to sort a vocabulary takes milliseconds."""
+    likely, order = scores.topk(LIKELY)
+    probabilities = (likely - scores.logsumexp(-1, keepdim=True)).exp()
+    beyond = _beyond(probabilities, p)
+    kept = torch.full_like(scores, -torch.inf).scatter(-1, order, likely.masked_fill(beyond, -torch.inf))
+    rest = ~beyond[..., -1]
+    if bool(rest.any()):
+        kept[rest] = _keep_sorted(scores[rest], p[rest] if isinstance(p, Tensor) else p)
+    return kept
+
+
+def _keep_sorted(scores: Tensor, p: Setting) -> Tensor:
     ordered, order = scores.sort(descending=True)
     probabilities = ordered.softmax(-1)
+    beyond = _beyond(probabilities, p)
+    return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
+
+
+def _beyond(probabilities: Tensor, p: Setting) -> Tensor:
+    """Which of them, likeliest first, come after those that sum to p."""
     beyond = probabilities.cumsum(-1) - probabilities >= p
     beyond = beyond & (p < 1)  # sums may round up to 1 before the end
     beyond[..., 0] = False  # the best one stays, even where p is 0
-    return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
+    return beyond
 
 
 def keep_min_p(scores: Tensor, p: Setting) -> Tensor:
@@ -77,8 +103,21 @@ def ban(scores: Tensor, history: Tensor, sequences: Sequence[Sequence[int]]) -> 
     return scores.masked_fill(banned > 0, -torch.inf)
 
 
+def ban_repeats(scores: Tensor, history: Tensor, size: int) -> Tensor:
+    """No `size` tokens of `history` (B, T) come again in the same order: what would end them becomes impossible
+    (Paulus et al. 2018). History is filled up on the left with -1."""
+    if history.shape[1] < size:
+        return scores
+    rows = history.unfold(1, size, 1)  # B N size
+    ends = history[:, history.shape[1] - size + 1 :]
+    again = (rows[..., :-1] == ends[:, None]).all(-1) & (rows >= 0).all(-1)  # B N
+    banned = torch.zeros_like(scores, dtype=torch.int32)
+    banned.scatter_add_(1, rows[..., -1].clamp(min=0), again.int())
+    return scores.masked_fill(banned > 0, -torch.inf)
+
+
 def tails(texts: Sequence[Sequence[int]], length: int) -> Tensor:
-    """The last tokens of each text (B, length), filled up with -1: a history for `ban`."""
+    """The last tokens of each text (B, length), filled up with -1: a history for the functions above."""
     ends = [list(text[len(text) - min(length, len(text)) :]) for text in texts]
     return torch.tensor([[-1] * (length - len(end)) + end for end in ends], dtype=torch.long)
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from headway.config import SpecialTokens
 from headway.errors import DataError
-from headway.matrices.linear import Linear
 
 S = TypeVar("S")
 """The state of a decoder: keys and values, a hidden vector, … Only the decoder looks inside."""
@@ -69,12 +68,6 @@ class Source:
 
 def device_of(model: Decoder[S]) -> torch.device:
     return next(model.parameters()).device
-
-
-def matrix_of(model: Decoder[S]) -> Tensor | None:
-    """The output matrix, by which to tell how a step is best computed; None where it is of another kind."""
-    output = getattr(model.lm, "output", None)
-    return output.weight.detach() if type(output) is Linear else None
 
 
 def opening(

@@ -17,7 +17,7 @@ from headway.generate.recording import recorded
 from headway.model.masks import Layout
 
 if TYPE_CHECKING:
-    from headway.generate.fast import FastDecoder
+    from headway.generate.gpu import GpuDecoder
 
 SIZES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048)
 """Tokens of a pass; what it does not need is computed all the same, so there are many."""
@@ -50,7 +50,7 @@ def in_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[P
 class PromptPass:
     """A pass of one size through a decoder."""
 
-    def __init__(self, decoder: FastDecoder, size: int) -> None:
+    def __init__(self, decoder: GpuDecoder, size: int) -> None:
         self.decoder, self.size, self.blocks = decoder, size, size // BLOCK + TEXTS
         shares = [size, size, size, TEXTS + 1, TEXTS, TEXTS, 2 * self.blocks]
         self.table = torch.zeros(sum(shares), dtype=torch.long, device=decoder.ids.device)
@@ -66,7 +66,7 @@ class PromptPass:
         return self._scores.clone()
 
     def _fill(self, pieces: list[Piece]) -> None:
-        spare = self.decoder.keys[0].shape[2] - 1
+        spare = self.decoder.columns - 1
         table = np.zeros(len(self.table), dtype=np.int64)
         ids, rows, columns, starts, texts, held, where = np.split(table, self.ends)
         columns[:], where[:] = spare, -1
@@ -100,7 +100,7 @@ class PromptPass:
         out = torch.zeros(self.size, heads * width, device=qkv.device, dtype=qkv.dtype)
         kernels.attend_prompts[(self.blocks, heads)](
             qkv, keys, values, out, self.where, self.starts, self.texts, self.held, keys.stride(0), keys.stride(1),
-            stack.scale or width**-0.5,
+            decoder.scale,
             H=heads, G=groups, D=width, WIDE_D=max(16, power_of_two(width)), BLOCK_M=BLOCK, BLOCK_N=64, num_warps=4,
         )  # fmt: skip
         return out

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from headway.generate.fast import FastDecoder
+from headway.generate.decoder import FastDecoder
 from headway.generate.job import Choosing, Job, Pick, pick, report
 from headway.generate.products import power_of_two
-from headway.generate.protocol import matrix_of
 from headway.generate.recording import put, sent
-from headway.matrices.linear import few_rows
 
 if TYPE_CHECKING:
     from headway.generate.engine import Engine
 
+CHUNK, GPU_CHUNK = 256, 2048
+"""Tokens of prompts that are read in a round, where the caller does not say."""
 GATHER, PATIENCE = 16, 8
 """With fast decoding, prompts wait until a sixteenth of the slots is free, or so many rounds."""
 
@@ -29,12 +29,8 @@ GATHER, PATIENCE = 16, 8
 class Rounds:
     """Every text is advanced by one pass through the model."""
 
-    chunk = 256
-    """Tokens of prompts that are read in a round, where the caller does not say."""
-
     def __init__(self, engine: Engine) -> None:
         self.engine, self.cache = engine, engine.cache
-        self.matrix = matrix_of(engine.model)
 
     def run(self) -> None:
         batch = [job for job in self.engine.jobs if not job.count]
@@ -65,8 +61,7 @@ class Rounds:
         """Read on, and write where all is read; if that fails, each alone, so that only those fail who must."""
         held = [len(self.cache.texts[job.slot]) for job in jobs]
         try:
-            with few_rows(len(slots) * max(1, *map(self.unread, jobs)), self.matrix):
-                chosen = self._pass(jobs, slots)
+            chosen = self._pass(jobs, slots)
         except Exception as error:
             for job, count in zip(jobs, held, strict=True):
                 self.cache.cut(job.slot, count)
@@ -111,17 +106,18 @@ class _Chosen:
 
 
 class _Begun(NamedTuple):
-    """A step on its way: its texts, their slots on the device, and the scores of all slots it will have."""
+    """A step on its way: its texts, their slots on the device, and the scores of all slots it will have.
+
+    A CPU has nothing to begin: it takes the step when the scores are wanted.
+    """
 
     choosing: Choosing
     slots: Tensor
-    scores: Tensor
+    scores: Tensor | None
 
 
 class FastRounds(Rounds):
     """A round ends with the next step on its way."""
-
-    chunk = 2048
 
     def __init__(self, engine: Engine, fast: FastDecoder) -> None:
         super().__init__(engine)
@@ -143,13 +139,14 @@ class FastRounds(Rounds):
         """What the step on its way will have for those texts that have not ended since."""
         if self.begun is None:
             return None
-        choosing, slots, scores = self.begun
+        choosing, slots, begun = self.begun
         now = set(self.engine.jobs)
         ready = [job for job in choosing.jobs if job in now]
         if len(ready) < len(choosing.jobs):
-            choosing, slots = Choosing(ready), put([job.slot for job in ready], scores.device)
+            choosing, slots = Choosing(ready), put([job.slot for job in ready], slots.device)
         if not ready:
             return None
+        scores = self.fast.step([job.slot for job in ready]) if begun is None else begun
         if choosing.bare:
             return _Chosen.best(ready, self.fast.best[slots])
         return _Chosen.of(choosing, scores[slots])
@@ -197,4 +194,4 @@ class FastRounds(Rounds):
             tokens = torch.cat([one.tokens[put(places, device)] for one, places in zip(chosen, going, strict=True)])
             self.fast.end.copy_(put([len(text) for text in self.cache.texts], device))
         self.fast.ids[slots] = tokens.clamp(min=0)
-        self.begun = _Begun(choosing, slots, self.fast.step())
+        self.begun = _Begun(choosing, slots, self.fast.step() if self.fast.early else None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from headway.errors import ConfigError
 from headway.generate.logits import (
     ban,
+    ban_repeats,
     best,
     choose,
     keep_min_p,
@@ -43,6 +45,8 @@ class Sampling:
     """Taken for each time that it is there."""
     banned: Sequences = ()
     """Sequences of tokens that are never written."""
+    no_repeat: int = 0
+    """So many tokens in a row never come twice, those of the prompt counted; 0 lets them."""
     temperature: float = 0.8
     """0, or next to it, takes the best token each time."""
     top_k: int = 0
@@ -61,7 +65,7 @@ class Sampling:
         for name, low, high in (
             *(("repetition", 1e-6, 1e6), ("presence", -1e6, 1e6), ("frequency", -1e6, 1e6)),
             *(("temperature", 0.0, 1e6), ("top_k", 0, math.inf), ("top_p", 0.0, 1.0), ("min_p", 0.0, 1.0)),
-            ("max_tokens", 0, math.inf),
+            *(("max_tokens", 0, math.inf), ("no_repeat", 0, math.inf)),
         ):
             if not low <= getattr(self, name) <= high:  # a NaN is outside any range
                 raise ConfigError("C003", f"{name} = {getattr(self, name)} is outside {low} … {high}")
@@ -93,7 +97,8 @@ class Chooser:
         self.counting = any(s.presence or s.frequency for s in settings)
         self.seen: Tensor | None = None
         self.counts: Tensor | None = None
-        self.bare = not self.repeating and not self.counting and all(s.greedy and not s.banned for s in settings)
+        plain = all(s.greedy and not s.banned and not s.no_repeat for s in settings)
+        self.bare = plain and not self.repeating and not self.counting
         """Whether the best token is all that is asked for: filters keep it in any case."""
 
     def shape(self, scores: Tensor, rows: list[int], texts: Sequence[Sequence[int]]) -> Tensor:
@@ -110,9 +115,11 @@ class Chooser:
             scores = penalise_counts(scores, self._counts(scores)[rows], presence, frequency)
         for sequences in {s.banned for s in now if s.banned}:
             those = [i for i, s in enumerate(now) if s.banned == sequences]
-            history = tails([texts[i] for i in those], max(len(sequence) for sequence in sequences) - 1)
-            held = ban(scores[those], history.to(scores.device), sequences)
-            scores = scores.index_put((torch.tensor(those, device=scores.device),), held)
+            longest = max(len(sequence) for sequence in sequences)
+            scores = _held(scores, those, texts, longest - 1, partial(ban, sequences=sequences))
+        for size in {s.no_repeat for s in now if s.no_repeat}:
+            those = [i for i, s in enumerate(now) if s.no_repeat == size]
+            scores = _held(scores, those, texts, max(len(texts[i]) for i in those), partial(ban_repeats, size=size))
         if any(s.temperature != 1 and not s.greedy for s in now):
             scores = scale(scores, _setting(scores, [1.0 if s.greedy else s.temperature for s in now]))
         if any(s.top_k for s in now):
@@ -150,6 +157,18 @@ class Chooser:
         if self.counts is None:
             self.counts = scores.new_zeros(len(self.settings), scores.shape[-1])
         return self.counts
+
+
+def _held(
+    scores: Tensor,
+    rows: list[int],
+    texts: Sequence[Sequence[int]],
+    length: int,
+    rule: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Some rows of scores under a rule about the last tokens, `length` of them, of their texts."""
+    history = tails([texts[i] for i in rows], length).to(scores.device)
+    return scores.index_put((torch.tensor(rows, device=scores.device),), rule(scores[rows], history))
 
 
 def _setting(scores: Tensor, values: list[float]) -> float | Tensor:

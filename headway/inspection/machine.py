@@ -19,6 +19,8 @@ OPTIONAL = {
     "soundfile": "headway[audio]",
     "sacrebleu": "headway[eval]",
     "gguf": "headway[gguf]",
+    "llguidance": "headway[grammar]",
+    "numba": "headway[cpu]",
 }
 """Packages that some verbs need, and the extra that brings them."""
 

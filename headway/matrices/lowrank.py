@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.matrices.linear import Linear
-
 SCALE = 2.0
 """Of the adapter's output: the usual ratio of alpha to rank."""
 ADAPTER = (".narrow", ".widen")
@@ -39,7 +37,7 @@ class LowRank(nn.Linear):
     @torch.no_grad()
     def merged(self) -> nn.Linear:
         """A plain linear map that computes the same."""
-        plain = Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
+        plain = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
         change = SCALE * (self.widen @ self.narrow)
         plain.weight = nn.Parameter((self.weight.to(change.dtype) + change).to(self.weight.dtype))
         plain.bias = self.bias

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.config import StackConfig
-from headway.matrices.linear import Linear
 from headway.model.cache import KeyValues
 from headway.model.positions import rotate
 
@@ -130,11 +129,11 @@ class Attention(nn.Module):
         self.key_bias = config.key_bias or not config.qkv_bias
         queries, keys = self.heads * self.width, self.groups * self.width
         if cross:
-            self.q = Linear(config.d_model, queries, bias=config.qkv_bias)
-            self.kv = Linear(config.d_model, 2 * keys, bias=config.qkv_bias)
+            self.q = nn.Linear(config.d_model, queries, bias=config.qkv_bias)
+            self.kv = nn.Linear(config.d_model, 2 * keys, bias=config.qkv_bias)
         else:
-            self.qkv = Linear(config.d_model, queries + 2 * keys, bias=config.qkv_bias)
-        self.out = Linear(queries, config.d_model, bias=config.out_bias)
+            self.qkv = nn.Linear(config.d_model, queries + 2 * keys, bias=config.qkv_bias)
+        self.out = nn.Linear(queries, config.d_model, bias=config.out_bias)
 
     def forward(
         self,
@@ -155,9 +154,14 @@ class Attention(nn.Module):
         return self._finish(q, k, v, view, watch)
 
     def across(self, x: Tensor, memory: tuple[Tensor, Tensor], view: View, watch: Watch | None = None) -> Tensor:
-        """Cross-attention of x (B, T, M) over the keys and values of another stack's output."""
-        q = self.q(x).unflatten(-1, (-1, self.width)).transpose(1, 2)
-        return self._finish(q, *memory, view, watch)
+        """Cross-attention of x (B, T, M) over the keys and values of another stack's output.
+
+        Where neighbouring rows share a source, as beams do, it is there once: their queries look at it together.
+        """
+        q = self.q(x).unflatten(-1, (-1, self.width))  # B T H D
+        rows, each = len(memory[0]), len(x) // len(memory[0])
+        q = q.view(rows, each * q.shape[1], *q.shape[2:]).transpose(1, 2)
+        return self._finish(q, *memory, view, watch).view_as(x)
 
     def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (B, G, S, D) of another stack's output: computed once, whatever is decoded."""

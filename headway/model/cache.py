@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.errors import DataError
 
-STORED = 32
+STORED = 8
 """Slots by which a cache grows that has not used its capacity."""
 
 
@@ -63,12 +63,13 @@ class Cache:
     """Slots filled so far."""
     padded: bool = False
     memory: Sequence[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """Cross-attention: keys and values of the encoder's output, one pair per layer."""
+    """Cross-attention: keys and values of the encoder's output, one pair per layer. Neighbouring rows share a row of
+    it, as many each: those that began from one source."""
     memory_keep: Tensor | None = None
     span: int = 0
     """Slots that the running step looks at."""
     sources: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-    """(B,) which row of the memory a row had when it began."""
+    """(B,) which row of the memory each has."""
 
     @classmethod
     def empty(cls, layers: int, batch: int, groups: int, capacity: int, width: int, like: Tensor) -> Cache:
@@ -129,13 +130,12 @@ class Cache:
     def reorder(self, rows: Tensor) -> Cache:
         """The cache whose row i is this one's row rows[i]: beams move, requests come and go.
 
-        Slots that nothing was written to are not copied, nor is what an encoder has read while every row keeps its
-        source, as beams do.
+        Slots that nothing was written to are not copied, nor is what an encoder has read while rows only change
+        places with others of their source.
         """
         stored = min(_stored(self.length + 1, self.capacity), self.keys[0].shape[2] if self.keys else 0)
-        sources = self.sources[rows]
-        same = len(rows) == len(self.sources) and torch.equal(sources, self.sources)
-        kept = self.memory_keep if same or self.memory_keep is None else self.memory_keep[rows]
+        sources, chosen = _shared(self.sources[rows], len(self.memory[0][0]) if self.memory else 0)
+        kept = self.memory_keep if chosen is None or self.memory_keep is None else self.memory_keep[chosen]
         return Cache(
             keys=[t[:, :, :stored].index_select(0, rows) for t in self.keys],
             values=[t[:, :, :stored].index_select(0, rows) for t in self.values],
@@ -143,8 +143,23 @@ class Cache:
             keep=self.keep[rows],
             length=self.length,
             padded=self.padded,
-            memory=self.memory if same else [(k[rows], v[rows]) for k, v in self.memory],
+            memory=self.memory if chosen is None else [(k[chosen], v[chosen]) for k, v in self.memory],
             memory_keep=kept,
             span=self.span,
             sources=sources,
         )
+
+
+def _shared(sources: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
+    """Rows of the memory as they are to be, for rows that have `sources` of `count`: their places there, and which to
+    take. None: all, as they are."""
+
+    def places(groups: int) -> Tensor:
+        return torch.arange(groups, device=sources.device).repeat_interleave(len(sources) // groups)
+
+    if not count or (len(sources) % count == 0 and torch.equal(sources, places(count))):
+        return sources, None
+    groups, sizes = sources.unique_consecutive(return_counts=True)
+    if bool((sizes == sizes[0]).all()):
+        return places(len(groups)), groups
+    return places(len(sources)), sources

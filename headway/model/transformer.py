@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import Activation, StackConfig
-from headway.matrices.linear import Linear
 from headway.model.attention import Attention, Backend, View, Watch, below
 from headway.model.cache import KeyValues
 from headway.model.masks import Layout, cross_view, self_view
@@ -39,8 +38,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation, self.gated = config.activation, config.gated
         self.dropout = config.activation_dropout
-        self.up = Linear(config.d_model, config.d_ff * (2 if config.gated else 1), bias=config.ffn_bias)
-        self.down = Linear(config.d_ff, config.d_model, bias=config.ffn_bias)
+        self.up = nn.Linear(config.d_model, config.d_ff * (2 if config.gated else 1), bias=config.ffn_bias)
+        self.down = nn.Linear(config.d_ff, config.d_model, bias=config.ffn_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.up(x)

@@ -90,6 +90,7 @@ BEAMS = {
     "early": Beam(width=4, n_best=3, max_tokens=12, early=True, length_penalty=0.4),
     "diverse": Beam(width=6, n_best=6, max_tokens=8, groups=3, diversity=1.0),
     "forced": Beam(width=3, n_best=3, max_tokens=7, first=5, last=EOS, banned=((4,), (3, 3))),
+    "unrepeated": Beam(width=3, n_best=3, max_tokens=9, no_repeat=2, min_tokens=4, banned=((4, 5, 6),)),
 }
 
 
@@ -220,6 +221,39 @@ def test_forced_and_banned_tokens() -> None:
             assert not any(tuple(text[max(0, end - len(ban)) : end]) == ban for text in after for end in ends)
 
 
+def repeats(text: list[int], size: int, begin: int) -> bool:
+    """Whether tokens from `begin` on complete a row of so many that was there before."""
+    rows = [tuple(text[i : i + size]) for i in range(len(text) - size + 1)]
+    return any(row in rows[:i] for i, row in enumerate(rows) if i + size > begin)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_nothing_is_written_twice(size: int) -> None:
+    free = Beam(width=4, n_best=4, max_tokens=8, eos=())
+    prompts, seen = [[1, 2, 1], [5], [3, 4, 3, 4, 3, 4, 3]], 0
+    for seed in range(12):
+        model = recurrent(seed)
+        plain = beam_search(model, free, prompts)
+        held = beam_search(model, replace(free, no_repeat=size), prompts)
+        for prompt, before, after in zip(prompts, plain, held, strict=True):
+            seen += any(repeats(prompt + h.tokens, size, len(prompt)) for h in before)
+            assert not any(repeats(prompt + h.tokens, size, len(prompt)) for h in after)
+    assert seen > 12  # it was not for nothing
+
+
+def test_no_end_before_its_time() -> None:
+    lengths = []
+    for seed in range(20):
+        for least in (0, 3, 9):
+            beam = Beam(width=4, n_best=4, max_tokens=6, eos=(EOS, 3), min_tokens=least)
+            found = beam_search(recurrent(seed), beam, [[1], [2, 4]])
+            tokens = [h.tokens for row in found for h in row]
+            assert all(not {EOS, 3} & set(text[:least]) for text in tokens)
+            assert all(text[-1] in (EOS, 3) or len(text) == 6 for text in tokens)
+            lengths += [len(text) for text in tokens if least == 3]
+    assert min(lengths) == 4  # three tokens, and then the end
+
+
 def test_the_trace_is_the_tree_of_the_search() -> None:
     model, trace = recurrent(2), list[Growth]()
     beam = Beam(width=4, n_best=4, max_tokens=6, groups=2, diversity=0.3)
@@ -264,7 +298,8 @@ def test_one_step_for_all_beams_and_one_reorder() -> None:
         ({"width": 0}, "C003", "width"), ({"max_tokens": 0}, "C003", "max_tokens"),
         ({"n_best": 5}, "C004", "n_best"),
         ({"groups": 3}, "C004", "groups"), ({"diversity": 1.0}, "C004", "diversity"),
-        ({"banned": ((),)}, "C003", "banned"),
+        ({"banned": ((),)}, "C003", "banned"), ({"no_repeat": -1}, "C003", "no_repeat"),
+        ({"min_tokens": -1}, "C003", "min_tokens"),
         ({"diversity": -1.0, "groups": 2}, "C003", "diversity"),
         ({"length_penalty": math.nan}, "C003", "length_penalty"),
     ],

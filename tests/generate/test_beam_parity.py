@@ -55,13 +55,14 @@ def settings_of(seed: int) -> tuple[Beam, dict[str, Any]]:
     ours = Beam(
         width=4, n_best=3, max_tokens=LENGTH, early=seed % 2 == 0, length_penalty=PENALTIES[seed % 5],
         eos=(EOS, 3) if seed % 7 == 3 else None, first=5 if forced else None, last=EOS if forced else None,
-        banned=banned,
+        banned=banned, no_repeat=(0, 2, 3, 0, 1, 2)[seed % 6], min_tokens=(0, 4, 0, 12)[seed % 4],
     )  # fmt: skip
     theirs = dict(
         num_beams=4, num_return_sequences=3, max_new_tokens=LENGTH, early_stopping=ours.early, do_sample=False,
         length_penalty=ours.length_penalty, return_dict_in_generate=True, output_scores=True,
         eos_token_id=[EOS, 3] if ours.eos else EOS, forced_bos_token_id=ours.first, forced_eos_token_id=ours.last,
-        bad_words_ids=[list(b) for b in banned] or None,
+        bad_words_ids=[list(b) for b in banned] or None, no_repeat_ngram_size=ours.no_repeat,
+        min_new_tokens=min(ours.min_tokens, LENGTH) or None,  # more of them than there may be, it refuses
     )  # fmt: skip
     return ours, theirs
 

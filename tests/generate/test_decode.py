@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import asdict, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -86,6 +87,7 @@ def settings_of(row: int) -> Sampling:
         presence=(0.0, 0.5, -0.2)[row // 4 % 3],
         frequency=(0.0, 0.3)[row // 7 % 2],
         banned=((), ((7,), (3, 4)), ((9, 9),))[row // 6 % 3],
+        no_repeat=(0, 0, 2, 0, 3, 1)[row // 4 % 6],
         stop=((), (11, 12))[row // 2 % 2],
         seed=row % 50,
         max_tokens=1 + row * 7 % 13,
@@ -297,6 +299,21 @@ def test_draws_are_spread_evenly_and_fixed_for_ever() -> None:
     assert uniform(0, 0) == 0.2586582929896224  # texts of a seed would change with it
 
 
+def test_the_best_token_unless_it_repeats() -> None:
+    """Greedy and nothing else: the fast way to the best token is not taken then."""
+    seen = 0
+    for seed in range(6):
+        torch.manual_seed(seed)
+        model, prompt = Recurrent(12), [3, 4, 3]
+        plain, held = (
+            [*prompt, *generate(model, prompt, 9, Sampling(temperature=0, stop=(), no_repeat=n))] for n in (0, 2)
+        )
+        pairs, free = (list(pairwise(text)) for text in (held, plain))
+        assert len(set(pairs)) == len(pairs)
+        seen += len(set(free)) < len(free)
+    assert seen > 3  # it would have repeated itself
+
+
 def slow_shape(scores: list[float], s: Sampling, prompt: list[int], new: list[int]) -> list[float]:
     """One row's settings in plain Python, in their order; filters leave -inf."""
     out = list(scores)
@@ -307,6 +324,10 @@ def slow_shape(scores: list[float], s: Sampling, prompt: list[int], new: list[in
     for sequence in s.banned:
         if tuple([*prompt, *new][len(prompt + new) - len(sequence) + 1 :]) == sequence[:-1]:
             out[sequence[-1]] = -torch.inf
+    text = [*prompt, *new]
+    for i in range(len(text) - s.no_repeat + 1 if s.no_repeat else 0):
+        if text[i : i + s.no_repeat - 1] == text[len(text) - s.no_repeat + 1 :]:
+            out[text[i + s.no_repeat - 1]] = -torch.inf
     out = [x / (s.temperature or 1) for x in out]
     if s.top_k:
         out = [x if x >= sorted(out)[-min(s.top_k, len(out))] else -torch.inf for x in out]
@@ -340,7 +361,7 @@ def test_settings_apply_in_their_order_to_rows_of_their_own() -> None:
     [
         ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 1.2), ("top_p", -1), ("min_p", 2),
         ("top_k", -1), ("repetition", 0), ("max_tokens", -1), ("stop_strings", ("",)),
-        ("banned", ((),)), ("presence", float("inf")),
+        ("banned", ((),)), ("presence", float("inf")), ("no_repeat", -1),
     ],
 )  # fmt: skip
 def test_settings_out_of_range(name: str, value: object) -> None:

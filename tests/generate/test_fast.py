@@ -16,7 +16,8 @@ from headway.generate import fast as fast_path
 from headway.generate import reading, rounds
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine import Engine, Request
-from headway.generate.fast import FastDecoder, fits
+from headway.generate.fast import fits
+from headway.generate.gpu import GpuDecoder
 from headway.model.model import Model
 from headway.presets import gpt2, llama
 from tests.generate.conftest import tiny_model
@@ -42,10 +43,10 @@ def model() -> Model:
 def twin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is decoded takes the fast path, with a twin instead of the kernels."""
     for module in (decoding, engines):
-        monkeypatch.setattr(module, "fits", lambda model: True)
+        monkeypatch.setattr(module, "fits", lambda model, rows: True)
     monkeypatch.setattr(decoding, "borrow", borrow)
     monkeypatch.setattr(decoding, "give_back", lambda decoder: None)
-    monkeypatch.setattr(engines, "FastDecoder", Twin)
+    monkeypatch.setattr(engines, "make", Twin)
 
 
 def everything(model: Model, **more: Any) -> list[Any]:
@@ -130,7 +131,7 @@ def test_a_gpu_that_refuses_is_done_without(model: Model, twin: None, monkeypatc
     for _ in range(4):
         engine.step()
 
-    def refuse(self: Twin) -> None:
+    def refuse(self: Twin, rows: Any = None) -> None:
         raise RuntimeError("no kernel image is available")
 
     monkeypatch.setattr(Twin, "step", refuse)
@@ -172,8 +173,8 @@ def test_passes_have_every_token_once_and_in_order(counts: list[int]) -> None:
 
 
 def test_only_what_the_kernels_know_takes_the_fast_path(model: Model) -> None:
-    assert not fits(model)  # on a CPU
-    assert not fits(object())
+    assert not fits(model, 1)  # small, and on a CPU
+    assert not fits(object(), 1)
 
 
 SHAPES = {
@@ -198,11 +199,11 @@ def test_kernels_are_as_exact_as_torch(name: str, rows: int, length: int) -> Non
     wide = Model(config).to("cuda").eval()
     wide.load_state_dict(model.float().state_dict())
     model.bfloat16()
-    assert fits(model) and not fits(wide)
+    assert fits(model, rows) and not fits(wide, rows)
     made = [m.start(batch=rows, capacity=1500) for m in (model, model, wide)]
     twins: list[Any] = [
         kind(m, cache.keys, cache.values)
-        for kind, m, cache in zip((FastDecoder, Twin, Twin), (model, model, wide), made, strict=True)
+        for kind, m, cache in zip((GpuDecoder, Twin, Twin), (model, model, wide), made, strict=True)
     ]
     texts = torch.randint(0, config.target.vocab, (rows, length + 6)).tolist()  # type: ignore[union-attr]
     sizes = [length - row % 5 for row in range(rows)]

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headway.generate.logits import (
+    _keep_sorted,
     ban,
+    ban_repeats,
     choose,
     force,
     keep_min_p,
@@ -59,6 +61,19 @@ def slow_top_k(row: Row, k: float) -> Row:
         return row
     last = sorted(row, reverse=True)[: int(k)][-1]
     return [x if x >= last else -INF for x in row]
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 4.0, 12.0])
+def test_the_likeliest_of_many_are_found_without_sorting_all(spread: float) -> None:
+    torch.manual_seed(0)
+    scores = spread * torch.randn(40, 5000)
+    scores[3, 7:] = -torch.inf
+    ps = torch.rand(40, 1)
+    ps[:3] = torch.tensor([[0.0], [1.0], [0.999]])
+    assert torch.equal(keep_top_p(scores, ps), _keep_sorted(scores, ps))
+    assert torch.equal(keep_top_p(scores, 0.9), _keep_sorted(scores, 0.9))
+    for row in (0, 5, 11):
+        assert torch.equal(keep_top_p(scores[row : row + 1], ps[row : row + 1])[0], keep_top_p(scores, ps)[row])
 
 
 def slow_top_p(row: Row, p: float) -> Row:
@@ -138,6 +153,7 @@ def test_the_same_as_transformers(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = 3 * torch.randn(4, 30, generator=generator)
     text = torch.randint(30, (4, 9), generator=generator)
+    few = text % 3  # so that something comes again
     k, p = seed % 29 + 1, 0.05 + 0.9 * (seed % 101) / 101
     clear = all(clear_cut(row, q, of_best=m) for row in scores.tolist() for q, m in ((p, False), (p, True)))
     words = [[3], [*text[0, -2:].tolist(), 4], [*text[1, -1:].tolist(), 5], [29, 6]]
@@ -147,6 +163,7 @@ def test_the_same_as_transformers(seed: int) -> None:
         (penalise_repetition(scores, torch.zeros(4, 30).scatter(1, text, 1) > 0, 1 + p),
          theirs.RepetitionPenaltyLogitsProcessor(1 + p)),
         (ban(scores, text, words), theirs.NoBadWordsLogitsProcessor(words)),
+        *((ban_repeats(scores, few, n), theirs.NoRepeatNGramLogitsProcessor(n)) for n in (1, 2, 3, 9, 10)),
         (force(scores, 7), theirs.ForcedEOSTokenLogitsProcessor(10, 7)),
     ]  # fmt: skip
     if clear:
@@ -155,7 +172,8 @@ def test_the_same_as_transformers(seed: int) -> None:
             (keep_min_p(scores, p), theirs.MinPLogitsWarper(p)),
         ]
     for ours, process in pairs:
-        torch.testing.assert_close(ours, process(text, scores), msg=type(process).__name__)
+        seen = few if "Repeat" in type(process).__name__ else text
+        torch.testing.assert_close(ours, process(seen, scores), msg=type(process).__name__)
 
 
 tokens = st.integers(0, 3)
@@ -170,6 +188,17 @@ def test_a_sequence_is_banned_at_its_last_token(texts: list[list[int]], sequence
         for token in range(4):
             ends = any([*text, token][-len(s) :] == s for s in sequences)
             assert (float(row[token]) == -INF) == ends
+
+
+@given(st.lists(st.lists(tokens, max_size=9), min_size=1, max_size=4), st.integers(1, 4))
+def test_what_was_there_does_not_come_again(texts: list[list[int]], size: int) -> None:
+    """Texts of different lengths side by side: what fills them up is no token that came before."""
+    banned = ban_repeats(torch.zeros(len(texts), 4), tails(texts, max(map(len, texts))), size)
+    for text, row in zip(texts, banned, strict=True):
+        rows = [text[i : i + size] for i in range(len(text) - size + 1)]
+        for token in range(4):
+            new = [*text, token][-size:]
+            assert (float(row[token]) == -INF) == (new in rows)
 
 
 def test_only_what_is_allowed_stays() -> None:

@@ -14,6 +14,8 @@ from headway.model.model import Model
 
 
 class Twin:
+    early = True
+
     def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         rows, _, columns, _ = keys[0].shape
         device = keys[0].device
@@ -23,6 +25,7 @@ class Twin:
         self.ids = torch.zeros(rows, dtype=torch.long, device=device)
         self.end = torch.zeros(rows, dtype=torch.int32, device=device)
         self.best = self.ids.clone()
+        self.held: list[list[int]] = [[] for _ in range(rows)]
         self.scores: Tensor | None = None
 
     @torch.no_grad()
@@ -35,7 +38,7 @@ class Twin:
         return torch.stack(found)
 
     @torch.no_grad()
-    def step(self) -> Tensor:
+    def step(self, rows: Sequence[int] | None = None) -> Tensor:
         """Into the same tensor each time: who still wants the last scores must have copied them."""
         ends, room = self.end.tolist(), self.slots.capacity
         self.slots.texts = [[0] * end for end in ends]

@@ -48,14 +48,22 @@ def test_no_more_is_copied_than_was_used(model: Model) -> None:
     model.step(cache, torch.ones(2, 1, dtype=torch.long))
     wide = cache.reorder(torch.tensor([0, 0, 1, 1]))
     assert wide.keys[0].shape[2] == wide.values[1].shape[2] == STORED and wide.capacity == 500
-    beams = wide.reorder(torch.tensor([1, 0, 3, 3]))  # every row keeps its source
-    assert beams.memory is wide.memory and beams.memory_keep is wide.memory_keep
-    other = wide.reorder(torch.tensor([1, 2, 3, 3]))
-    assert torch.equal(other.memory[0][0], wide.memory[0][0][[1, 2, 3, 3]])
-    fewer = beams.reorder(torch.tensor([2, 3]))
-    assert torch.equal(fewer.memory[1][1], wide.memory[1][1][[2, 3]]) and len(fewer.memory_keep) == 2  # type: ignore[arg-type]
-    again = fewer.reorder(torch.tensor([1, 0]))
-    assert again.memory is fewer.memory
+
+
+@torch.no_grad()
+def test_rows_of_one_source_share_what_was_read_of_it(model: Model) -> None:
+    source = torch.randint(3, 40, (3, 5))
+    cache = model.start(source, keep=torch.ones(3, 5, dtype=torch.bool), capacity=50)
+    model.step(cache, torch.ones(3, 1, dtype=torch.long))
+    wide = cache.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
+    beams = wide.reorder(torch.tensor([1, 0, 3, 3, 4, 5]))  # every row keeps its source
+    assert cache.memory is wide.memory is beams.memory and beams.memory_keep is cache.memory_keep
+    fewer = beams.reorder(torch.tensor([0, 1, 4, 4]))
+    assert torch.equal(fewer.memory[1][1], wide.memory[1][1][[0, 2]]) and len(fewer.memory_keep) == 2  # type: ignore[arg-type]
+    assert fewer.reorder(torch.tensor([1, 0, 3, 2])).memory is fewer.memory
+    uneven = fewer.reorder(torch.tensor([0, 2, 3]))
+    assert torch.equal(uneven.memory[0][0], cache.memory[0][0][[0, 2, 2]])
+    assert len(fewer.reorder(torch.tensor([0, 3])).memory[0][0]) == 2
 
 
 def test_an_empty_stack_has_nothing_to_move() -> None:

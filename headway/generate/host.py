@@ -1,0 +1,68 @@
+"""Decoding on a CPU: prompts through the model as it is, and one token of every text through compiled calls.
+
+Letters: B texts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.generate.decoder import FastDecoder
+from headway.generate.hostkernels import highest
+from headway.generate.hostplan import Pace, Plan
+from headway.generate.reading import in_passes
+from headway.generate.slots import SlotCache
+from headway.model.cache import Cache
+from headway.model.masks import Layout
+from headway.model.model import Model
+
+
+class HostDecoder(FastDecoder):
+    """Only those rows are computed that are asked for."""
+
+    early = False
+
+    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        super().__init__(model, keys, values)
+        marks = torch.zeros(self.rows, self.columns, dtype=torch.long)
+        self.slots = SlotCache(Cache(list(keys), list(values), marks, marks.bool()))
+        self.best = torch.zeros(self.rows, dtype=torch.long)
+        self._scores = torch.zeros(self.rows, self.lm.vocab)
+        self._pace = Pace()
+        self._plans: dict[int, Plan] = {}
+
+    def _model(self) -> Model:
+        model = self.owner()
+        assert model is not None, "who decodes has the model"
+        return model
+
+    @torch.no_grad()
+    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+        found: dict[int, Tensor] = {}
+        for part in in_passes(texts):
+            for row, held, _, _ in part:
+                self.slots.texts[row] = [0] * held  # what they are is not looked at
+            step = self.slots.step({row: list(new) for row, _, new, _ in part})
+            scores = self._model().step(step, step.ids)
+            found |= {row: scores[place] for place, (row, _, _, _) in enumerate(part)}
+        return torch.stack([found[row] for row in texts])
+
+    @torch.no_grad()
+    def step(self, rows: Sequence[int] | None = None) -> Tensor:
+        index = np.arange(self.rows) if rows is None else np.array(rows)
+        if len(index) not in self._plans:
+            self._plans[len(index)] = Plan(self._model(), len(index), self.keys, self.values)
+        plan, ends = self._plans[len(index)], self.end.numpy()
+        plan.held[:], plan.end[:] = index[:, None], ends[index]
+        layout = Layout(torch.from_numpy(plan.end)[:, None], None, 0)
+        x = self.front(torch.from_numpy(self.ids.numpy()[index])[:, None], layout=layout).x[:, 0]
+        plan.run(x.numpy(), self._pace)
+        best = np.empty(len(index), np.int64)
+        highest(plan.scores, best)
+        self._scores.numpy()[index], self.best.numpy()[index] = plan.scores, best
+        ends[index] = np.minimum(plan.end + 1, self.columns - 1)
+        return self._scores

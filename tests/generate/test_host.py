@@ -1,0 +1,268 @@
+"""Fast decoding on a CPU: kernels against the model itself, and what is written with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from headway.config import ModelConfig
+from headway.data.vocabulary import train_tokenizer
+from headway.generate import fast
+from headway.generate.beam import Beam, beam_search
+from headway.generate.decode import Sampling, decode
+from headway.generate.engine import Engine, Request
+from headway.generate.packed import PackedSteps
+from headway.generate.prefix import Prefix
+from headway.generate.protocol import Source
+from headway.generate.rounds import FastRounds
+from headway.model.model import Model
+from headway.model.quantize import quantize_
+from headway.presets import gpt2, llama, transformer
+from tests.generate.twin import Twin
+
+host = pytest.importorskip("headway.generate.host")
+hostbeam = pytest.importorskip("headway.generate.hostbeam")
+hostplan = pytest.importorskip("headway.generate.hostplan")
+
+GREEDY = Sampling(temperature=0, max_tokens=12, stop=())
+LLAMA = llama(2, 64, 4, 2, 96, 300)
+SHAPES = {
+    "llama": LLAMA,
+    "gpt2": gpt2(2, 64, 4, 301, 96),
+    "gemma-like": replace(LLAMA, decoder=replace(LLAMA.decoder, norm_offset=1.0, scale=0.3, activation="gelu_tanh")),
+    "relu": replace(LLAMA, decoder=replace(LLAMA.decoder, activation="relu", gated=False, ffn_bias=True)),
+    "tanh": replace(LLAMA, decoder=replace(LLAMA.decoder, activation="tanh", qkv_bias=True)),
+    "scaled": replace(LLAMA, lm=replace(LLAMA.lm, scale=0.25)),
+}
+
+
+def made(config: ModelConfig, int8: bool = False) -> Model:
+    torch.manual_seed(0)
+    model = Model(config).eval()
+    for parameter in model.parameters():  # biases and gains of a fresh model would hide what is done with them
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return quantize_(model) if int8 else model
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small models too."""
+    monkeypatch.setattr(fast, "SMALLEST", 0)
+    yield
+    fast._KEPT.clear()
+
+
+def pair(model: Model, rows: int) -> list[Any]:
+    caches = [model.start(batch=rows, capacity=40) for _ in range(2)]
+    return [kind(model, c.keys, c.values) for kind, c in zip((host.HostDecoder, Twin), caches, strict=True)]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_step_gives_the_scores_of_the_model(name: str, rows: int) -> None:
+    model = made(SHAPES[name])
+    texts = torch.randint(0, 300, (rows, 20)).tolist()
+    found: list[Any] = []
+    for decoder in pair(model, rows):
+        decoder.read({row: (0, text[: 5 + row]) for row, text in enumerate(texts)})
+        steps = [decoder.read({row: (5 + row, text[5 + row : 8 + row]) for row, text in enumerate(texts)})]
+        for step in range(4):
+            decoder.ids.copy_(torch.tensor([text[8 + row + step] for row, text in enumerate(texts)]))
+            decoder.end.copy_(torch.tensor([8 + row + step for row in range(rows)]))
+            steps.append(decoder.step().clone())
+            assert decoder.best.tolist() == steps[-1].argmax(-1).tolist()
+            assert decoder.end.tolist() == [9 + row + step for row in range(rows)]
+        found.append(torch.stack(steps))
+    torch.testing.assert_close(*found, atol=2e-4, rtol=2e-4)
+
+
+def test_matrices_of_whole_numbers_are_multiplied_as_they_are() -> None:
+    """By numbers in float32: the model itself rounds them to bfloat16."""
+    model, wide = made(LLAMA, int8=True), made(LLAMA)
+    with torch.no_grad():
+        for name, part in wide.named_modules():
+            if isinstance(part, torch.nn.Linear):
+                part.weight.copy_(model.get_submodule(name).weight)
+    fast_one, _ = pair(model, 2)
+    _, twin = pair(wide, 2)
+    found = []
+    for decoder in (fast_one, twin):
+        decoder.end.zero_()
+        for token in (5, 6, 7):
+            decoder.ids.fill_(token)
+            scores = decoder.step()
+        found.append(scores.clone())
+    torch.testing.assert_close(*found, atol=2e-4, rtol=2e-4)
+
+
+def test_only_rows_that_are_asked_for_are_computed() -> None:
+    model = made(LLAMA)
+    one, all_ = (host.HostDecoder(model, c.keys, c.values) for c in [model.start(batch=4, capacity=9)] * 2)
+    all_.ids.copy_(torch.tensor([1, 2, 3, 4]))
+    whole = all_.step().clone()
+    one.ids.copy_(all_.ids)
+    one._scores.fill_(7.0)
+    scores = one.step([3, 1])
+    torch.testing.assert_close(scores[[1, 3]], whole[[1, 3]], atol=2e-4, rtol=2e-4)
+    assert bool((scores[[0, 2]] == 7.0).all()) and one.end.tolist() == [0, 1, 0, 1]
+
+
+def test_the_last_column_is_where_rows_end_up() -> None:
+    model = made(LLAMA)
+    cache = model.start(batch=1, capacity=5)
+    decoder = host.HostDecoder(model, cache.keys, cache.values)
+    for _ in range(9):
+        decoder.step()
+    assert decoder.end.item() == 4
+
+
+def test_scores_that_are_no_numbers_have_no_best_token() -> None:
+    model = made(LLAMA)
+    cache = model.start(batch=1, capacity=5)
+    decoder = host.HostDecoder(model, cache.keys, cache.values)
+    model.decoder.norm.weight.data[3] = torch.nan
+    decoder.step()
+    assert decoder.best.item() == -1
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_texts_are_those_of_the_slow_way(int8: bool, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+    model = made(LLAMA, int8)
+    prompts = [[1, 2, 3], [4], [5, 6, 7, 8]]
+    how = [GREEDY, replace(GREEDY, max_tokens=3), Sampling(seed=3, max_tokens=9, stop=(), repetition=1.2)]
+    assert fast.fits(model, 3)
+    found = [(p.row, p.token) for p in decode(model, prompts, how)]
+    monkeypatch.setattr(fast, "SMALLEST", 1 << 60)
+    wanted = [(p.row, p.token) for p in decode(model, prompts, how)]
+    same = sum(a == b for a, b in zip(found, wanted, strict=True))
+    assert same == len(wanted) if not int8 else same > len(wanted) // 2
+
+
+def test_an_engine_writes_the_same(quick: None) -> None:
+    model = made(LLAMA)
+    prompts = [[n, n + 1, n + 2] for n in range(1, 20, 3)]
+    wanted = [[p.token for p in decode(model, [prompt], GREEDY)] for prompt in prompts]
+    engine = Engine(model, train_tokenizer("bytes", []), slots=3, capacity=30, queue=40)
+    assert isinstance(engine.rounds, FastRounds) and not engine.rounds.fast.early
+    tickets = [engine.submit(Request(tuple(prompt), GREEDY)) for prompt in prompts]
+    while engine.step():
+        pass
+    assert [[event.token for event in ticket] for ticket in tickets] == wanted
+
+
+def test_a_conversation_is_not_read_from_its_beginning(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(LLAMA)
+    read: list[int] = []
+    inner = host.HostDecoder.read
+
+    def counted(self: Any, texts: Any) -> Any:
+        read.extend(len(new) for _, new in texts.values())
+        return inner(self, texts)
+
+    monkeypatch.setattr(host.HostDecoder, "read", counted)
+    held, text = Prefix(model), [1, 2, 3, 4, 5, 6]
+    for tokens in (7, 400):  # the second needs more room: what was read moves there
+        text = [*text, 9, 10]
+        begin = len(text)
+        text += [p.token for p in decode(held, [text], replace(GREEDY, max_tokens=tokens)) if p.token is not None]
+        wanted = [p.token for p in decode(model, [text[:begin]], replace(GREEDY, max_tokens=tokens))]
+        assert text[begin:] == wanted
+    assert read == [8, 8, 3, 17]  # turn by turn, held and not: the last token of a turn, and what came after
+
+
+def test_what_was_read_for_one_is_forgotten_for_others(quick: None) -> None:
+    """Weights may have changed in their place."""
+    model = made(LLAMA)
+    [*decode(model, [[1, 2, 3]], GREEDY)]
+    for parameter in model.parameters():
+        parameter.data *= 1.5
+    found = [p.token for p in decode(model, [[1, 2, 3]], GREEDY)]
+    fast._KEPT.clear()
+    assert found == [p.token for p in decode(model, [[1, 2, 3]], GREEDY)]
+
+
+BASE = transformer(2, 32, 4, 48, dropout=0.0)
+SEQ2SEQ = replace(BASE, source=replace(BASE.source, vocab=90), target=replace(BASE.target, vocab=90))
+PRE = {"norm_at": "pre", "final_norm": True}
+TRANSLATORS = {
+    "norms after": SEQ2SEQ,
+    "norms before": replace(SEQ2SEQ, encoder=replace(SEQ2SEQ.encoder, **PRE), decoder=replace(SEQ2SEQ.decoder, **PRE)),
+}
+
+
+@pytest.mark.parametrize(
+    "beam",
+    [
+        Beam(width=4, max_tokens=14, early=True, eos=tuple(range(3, 90, 2))),
+        Beam(width=1, max_tokens=9),
+        Beam(width=6, groups=2, diversity=0.5, n_best=3, max_tokens=9),
+    ],
+)
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_beams_are_those_of_the_model(name: str, beam: Beam, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+    """Sources of unequal length, one of them empty; texts end at different times."""
+    model = made(TRANSLATORS[name])
+    source = torch.randint(3, 90, (5, 9))
+    keep = torch.arange(9) < torch.tensor([9, 4, 7, 0, 1])[:, None]
+    assert not isinstance(fast.for_beams(model, 5, 4), Model)
+    found = beam_search(model, beam, source=Source(source, keep))
+    monkeypatch.setattr(fast, "SMALLEST", 1 << 60)
+    assert fast.for_beams(model, 5, 4) is model
+    wanted = beam_search(model, beam, source=Source(source, keep))
+    assert len({len(texts[0].tokens) for texts in wanted}) > 1 or beam.eos is None
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+
+
+def test_many_beams_of_floats_are_left_to_torch(quick: None) -> None:
+    model, small, decoder = made(SEQ2SEQ), made(SEQ2SEQ, int8=True), made(LLAMA)
+    assert isinstance(fast.for_beams(model, 9, 4), PackedSteps)
+    assert isinstance(fast.for_beams(small, 9, 4), hostbeam.HostSteps)
+    assert fast.for_beams(decoder, 1, 4) is decoder
+
+
+@pytest.mark.parametrize("bias", ["none", "fixed"])
+def test_a_packed_matrix_finds_the_same_beams(bias: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(replace(SEQ2SEQ, lm=replace(SEQ2SEQ.lm, bias=bias)))
+    source, beam = Source(torch.randint(3, 90, (12, 7))), Beam(width=3, max_tokens=9, eos=(5, 17, 23, 42, 61))
+    made_: list[Any] = []
+    monkeypatch.setattr(fast, "PackedSteps", lambda *a: made_.append(PackedSteps(*a)) or made_[-1])
+    found = beam_search(model, beam, source=source)
+    assert len(made_) == 1
+    monkeypatch.setattr(fast, "packs", lambda model: False)
+    wanted = beam_search(model, beam, source=source)
+    assert [[h.tokens for h in texts] for texts in found] == [[h.tokens for h in texts] for texts in wanted]
+    assert [t[0].score for t in found] == pytest.approx([t[0].score for t in wanted], abs=1e-4)
+
+
+def test_a_search_leaves_the_threads_as_they_were(quick: None) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        beam_search(made(SEQ2SEQ), Beam(width=2, max_tokens=3), source=Source(torch.ones(1, 3, dtype=torch.long)))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("half", "busy"), [(1.7, False), (0.4, True)])
+def test_half_of_the_threads_where_others_want_the_cores(
+    half: float, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    counts: list[int] = []
+    monkeypatch.setattr(hostplan.numba, "set_num_threads", counts.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(hostplan.numba.config, "NUMBA_NUM_THREADS", 8)
+    pace = hostplan.Pace(clock=lambda: now[0])
+    for step in range(1000):
+        with pace:
+            slow = step == 150 and not busy  # one slow step says nothing
+            now[0] += 50.0 if slow else half if counts[-1] == 1 else 1.0
+    assert set(counts) == {1, 2}
+    assert counts.count(1) >= 900 if busy else counts.count(1) <= 12
