@@ -149,7 +149,9 @@ class TrainConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of products; auto is bfloat16 on an accelerator. Weights and moments stay in float32."""
     compile: bool | None = None
-    """torch.compile; unset means on an accelerator."""
+    """torch.compile; unset means on an accelerator, where all batches have one shape."""
+    record: bool = True
+    """On an NVIDIA GPU, steps whose shape came before are replayed as CUDA graphs."""
     checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them: less memory, a third more time."""
     sinks: tuple[str, ...] = ()

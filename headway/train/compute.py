@@ -1,12 +1,13 @@
 """The arithmetic of a step: gradients of a batch, and the update; on a GPU recorded once and then replayed.
 
 A small model's kernels take less time than it takes to start them one by one. A CUDA graph starts them all at once, so
-after a few ordinary steps the step is recorded, as long as all batches have one shape.
+a step is recorded as soon as its shape comes again; batches of texts, padded to a multiple of eight, have few shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -22,9 +23,12 @@ from headway.train.optim import Optimizer
 
 WARM_UP = 3
 """Ordinary steps before one is recorded: they compile, and let libraries make their plans."""
+MOST = 64
+"""Shapes that are recorded; a batch that never has the shape of another is not worth it."""
 
 Loss = Callable[..., Tensor]
 Tensors = Sequence[Tensor | None]
+Shapes = tuple[tuple[torch.Size | None, ...], ...]
 Parts = Sequence[tuple[Batch, int]]
 """Parts of a batch, each with 1 if it counts and 0 if it only keeps this process in step with the others."""
 
@@ -32,40 +36,68 @@ Parts = Sequence[tuple[Batch, int]]
 class Compute:
     """Gradients and updates of one model."""
 
-    def __init__(self, model: Model, loss: Loss, optimizer: Optimizer, config: TrainConfig, world: World) -> None:
+    def __init__(
+        self, model: Model, loss: Loss, optimizer: Optimizer, config: TrainConfig, world: World, *, even: bool = True
+    ) -> None:
+        """`even`: batches are of one shape. Compiling for others takes longer than it saves."""
         self.model, self.optimizer, self.config, self.world = model, optimizer, config, world
         accelerated = world.device.type != "cpu"
-        compiled = accelerated if config.compile is None else config.compile
+        compiled = accelerated and even if config.compile is None else config.compile
         self.loss = torch.compile(loss) if compiled else loss
         self.half = accelerated if config.dtype == "auto" else config.dtype == "bfloat16"
-        self.records = compiled and world.device.type == "cuda" and world.size == 1
-        self.steps = 0
+        self.records = config.record and world.device.type == "cuda" and world.size == 1
+        self.recordings: dict[Shapes, _Recorded] = {}
+        self._seen: set[Shapes] = set()
+        self._steps = 0
         self._stream = torch.cuda.Stream() if self.records else None
-        self._recorded: _Recorded | None = None
+        self._pool = torch.cuda.graph_pool_handle() if self.records else None
+        self._last: _Recorded | None = None
+        """What the gradients are from, if they are not the parameters' own."""
 
     def precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.world.device.type, torch.bfloat16) if self.half else nullcontext()
 
     def gradients(self, parts: Parts, count: float) -> tuple[float, float]:
         """Of the mean over `count` predictions; the sum of the losses, and the norm before clipping."""
-        if self._recorded is not None and not self._recorded.fits(parts):
-            self.forget()
-            self.records = False  # ragged batches: no two alike
-        if self._recorded is not None:
-            return self._recorded.gradients(parts, count)
+        self._last = self._recording(parts) if self.records else None
+        if self._last is not None:
+            return self._last.gradients(parts, count)
         tensors = [batch.to(self.world.device) for batch, _ in parts]
         used = [one for _, one in parts]
         if self._stream is None:
             return _numbers(self._gradients(tensors, used, self.world.size / count))
-        self.steps += 1
-        if self.steps > WARM_UP and all(used):
-            self._recorded = _Recorded(self, self._stream, tensors)
-            return self._recorded.gradients(parts, count)
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):  # recording wants all that came before on the stream it records
             result = self._gradients(tensors, used, self.world.size / count)
         torch.cuda.current_stream().wait_stream(self._stream)
         return _numbers(result)
+
+    def _recording(self, parts: Parts) -> _Recorded | None:
+        """Of a step of this shape, if it came before; made now, if it did so only once."""
+        if not all(one for _, one in parts):
+            return None
+        shapes = tuple(tuple(None if t is None else t.shape for t in batch.tensors) for batch, _ in parts)
+        self._steps += 1
+        if shapes in self.recordings or shapes not in self._seen or self._steps <= WARM_UP:
+            self._seen.add(shapes)
+            return self.recordings.get(shapes)
+        if len(self.recordings) == MOST:
+            return None
+        try:
+            self.recordings[shapes] = _Recorded(self, parts)
+        except RuntimeError as error:
+            warnings.warn(f"steps are not recorded, which is slower: {error}", RuntimeWarning, stacklevel=2)
+            self.forget()
+            self.records = False
+            return None
+        return self.recordings[shapes]
+
+    def by_name(self, parts: Parts, count: float) -> Iterator[tuple[str, Tensor | None]]:
+        """The gradients of a step just computed, to find out what is wrong with it: a recorded one is computed anew."""
+        if self._last is not None:
+            self._gradients([batch.to(self.world.device) for batch, _ in parts], [1] * len(parts), 1 / count)
+        for name, parameter in self.model.named_parameters():
+            yield name, parameter.grad
 
     def _gradients(self, parts: Sequence[Tensors], used: Sequence[int], scale: float | Tensor) -> Tensor:
         losses = []
@@ -81,40 +113,45 @@ class Compute:
 
     def update(self) -> None:
         """Move the weights along the gradients."""
-        if self._recorded is not None:
-            self._recorded.update()
+        if self._last is not None:
+            self._last.update()
         else:
             self.optimizer.step()
             self.optimizer.zero_grad()
 
     def discard(self) -> None:
         """Leave the weights as they are."""
-        if self._recorded is None:
-            self.optimizer.zero_grad()
+        self.optimizer.zero_grad()
 
     def forget(self) -> None:
         """Record anew: weights or moments live elsewhere now."""
-        self._recorded, self.steps = None, 0
+        self.recordings.clear()
+        self._seen.clear()
+        self._last, self._steps = None, 0
         self.optimizer.zero_grad()
 
 
 class _Recorded:
-    """A step as two CUDA graphs, with a look at the loss between them."""
+    """A step as two CUDA graphs, with a look at the loss between them.
 
-    def __init__(self, compute: Compute, stream: torch.cuda.Stream, parts: Sequence[Tensors]) -> None:
-        self.inputs = [[None if t is None else t.clone() for t in tensors] for tensors in parts]
-        self.scale = torch.zeros((), device=compute.world.device)
+    All share their memory: what one leaves there is not needed any more when the next begins. So nobody may hold on
+    to the gradients.
+    """
+
+    def __init__(self, compute: Compute, parts: Parts) -> None:
+        device = compute.world.device
+        # of this thread only: those that prepare the next batches ask for memory meanwhile
+        how: Any = {"stream": compute._stream, "pool": compute._pool, "capture_error_mode": "thread_local"}
+        self.inputs = [[None if t is None else t.to(device) for t in batch.tensors] for batch, _ in parts]
+        self.scale = torch.zeros((), device=device)
         compute.optimizer.zero_grad()  # so that recorded gradients are written, not added to others
         torch.cuda.synchronize()
         self._backward, self._step = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._backward, stream=stream):
+        with torch.cuda.graph(self._backward, **how):
             self.result = compute._gradients(self.inputs, [1] * len(parts), self.scale)
-        with torch.cuda.graph(self._step, stream=stream):
+        with torch.cuda.graph(self._step, **how):
             compute.optimizer.step()
-
-    def fits(self, parts: Parts) -> bool:
-        shapes = [[None if t is None else t.shape for t in batch.tensors] for batch, _ in parts]
-        return shapes == [[None if t is None else t.shape for t in tensors] for tensors in self.inputs]
+        compute.optimizer.zero_grad()
 
     def gradients(self, parts: Parts, count: float) -> tuple[float, float]:
         for (batch, _), own in zip(parts, self.inputs, strict=True):

@@ -72,7 +72,7 @@ class Loop:
         self.asked = 0
         """A signal that has come to this process; acted upon when all know of it."""
         self.stop_signal = 0
-        self.compute = Compute(model, task.loss, optimizer, config, world)
+        self.compute = Compute(model, task.loss, optimizer, config, world, even=task.even)
         self._batches: Loader[list[tuple[Batch, int]]] | None = None
 
     @property
@@ -115,7 +115,7 @@ class Loop:
         self.stop_signal = self.stop_signal or self.asked or (signal.SIGTERM if stopping else 0)
         loss, norm = self.compute.gradients(parts, count)
         (loss,) = world.sum(loss)
-        if wrong := non_finite(now.step, loss, norm, ((n, p.grad) for n, p in self.model.named_parameters())):
+        if wrong := non_finite(now.step, loss, norm, self.compute.by_name(parts, count)):
             self._leave_out(wrong)
         else:
             self.compute.update()

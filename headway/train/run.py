@@ -18,6 +18,7 @@ from headway.data.parallel import two_files
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
 from headway.hub.convert import tie
+from headway.hub.download import resolve
 from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
 from headway.matrices.lowrank import ADAPTER, merge_adapters
@@ -130,9 +131,9 @@ def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
     task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
-    if getattr(model.config, "network", "") in CELLS and settings.compile is None:
+    if getattr(model.config, "network", "") in CELLS:
         # torch.compile passes these kernels by, and a recorded step would keep the lengths of the texts it was made of
-        settings = replace(settings, compile=False)
+        settings = replace(settings, compile=bool(settings.compile), record=False)
     shard(model, world)
     torch.manual_seed(recipe.seed + world.rank)  # each process draws other numbers for its own samples
     if world.size > 1 and settings.optimizer == "muon":
@@ -189,6 +190,8 @@ def _train(run: Run, tell: Report) -> None:
         version=__version__,
         torch=torch.__version__,
         python=platform.python_version(),
+        goal=run.task.goal,
+        rising=run.task.rising,
     )
     tell("data", **run.task.facts)
 
@@ -250,7 +253,7 @@ def _finish(run: Run, tell: Report) -> None:
             tokenizer.save(run.folder)
         else:  # a new head has no place in an adapter of the base: one model, whole
             merge_adapters(model)
-            write_model_files(model, run.folder, tokenizer)
+            write_model_files(model, run.folder, tokenizer, resolve(shape.from_) if shape.from_ else None)
     loop.world.wait()
 
 
