@@ -122,9 +122,7 @@ def engine(model: Model, texts: int) -> None:
 
 def their_engine(model: Any, texts: int) -> None:
     """transformers' continuous batching, the same requests."""
-    settings = transformers.GenerationConfig(
-        max_new_tokens=256, do_sample=False, eos_token_id=-1, pad_token_id=0, use_cuda_graph=False
-    )
+    settings = transformers.GenerationConfig(max_new_tokens=256, do_sample=False, eos_token_id=-1, pad_token_id=0)
     inputs = [list(prompt) for prompt, _ in requests(texts)]
     for _ in range(2):
         start = time.perf_counter()

@@ -15,7 +15,6 @@ import copy
 import os
 import statistics
 import tempfile
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,51 +22,10 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
-import transformers
 from common import alternate, clean, emit, machine, ratio
+from marian import THEIRS, Rows, Write, marian, ours, same_model, theirs
 
-from headway.generate.beam import Beam, beam_search
-from headway.generate.protocol import Source
-from headway.hub.folder import load_model
-from headway.model.model import Model
 from headway.model.quantize import quantize_
-
-Rows = list[list[int]]
-Write = Callable[[], Rows]
-EOS = 0
-"""As in Marian's own models, where the last token is the padding, which is also what a decoder starts from."""
-
-
-def marian(vocab: int) -> Any:
-    """transformer-base; its embeddings are as large as those of a trained model, or nothing would differ."""
-    torch.manual_seed(0)
-    config = transformers.MarianConfig(
-        vocab_size=vocab, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
-        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
-        scale_embedding=True, pad_token_id=vocab - 1, decoder_start_token_id=vocab - 1, eos_token_id=EOS,
-        bos_token_id=1, forced_eos_token_id=None, attn_implementation="sdpa", init_std=512**-0.5,
-    )  # fmt: skip
-    return transformers.MarianMTModel(config).eval()
-
-
-def ours(model: Model, source: torch.Tensor, args: argparse.Namespace) -> Write:
-    beam = Beam(width=args.beam, max_tokens=args.length, banned=((EOS,), (args.vocab - 1,)))
-    return lambda: [found[0].tokens for found in beam_search(model, beam, source=Source(source))]
-
-
-def theirs(model: Any, source: torch.Tensor, args: argparse.Namespace) -> Write:
-    @torch.inference_mode()
-    def write() -> Rows:
-        options = {
-            "num_beams": args.beam,
-            "max_new_tokens": args.length,
-            "bad_words_ids": [[EOS], [args.vocab - 1]],
-            "do_sample": False,
-        }
-        rows: Rows = model.generate(source, attention_mask=torch.ones_like(source), **options)[:, 1:].tolist()
-        return rows
-
-    return write
 
 
 def ctranslate2(model: Any, source: torch.Tensor, args: argparse.Namespace, kind: str, folder: Path) -> Write:
@@ -108,13 +66,13 @@ def _convert(model: Any, folder: Path, kind: str) -> None:
 
 def variants(args: argparse.Namespace, folder: Path) -> dict[str, Write]:
     oracle = marian(args.vocab)
-    oracle.save_pretrained(folder / "marian")
-    model = load_model(folder / "marian")
+    model = same_model(oracle, folder)
     source = torch.randint(
         10, args.vocab - 1, (args.sentences, args.length), generator=torch.Generator().manual_seed(1)
     )
-    found = {"transformers": theirs(oracle, source, args), "headway float32": ours(model, source, args)}
-    found["headway int8"] = ours(quantize_(copy.deepcopy(model)), source, args)
+    size = (args.length, args.beam)
+    found = {"transformers": theirs(oracle, source, *size), "headway float32": ours(model, source, *size)}
+    found["headway int8"] = ours(quantize_(copy.deepcopy(model)), source, *size)
     if find_spec("ctranslate2") is not None:
         for kind in ("float32", "int8"):
             found[f"ctranslate2 {kind}"] = ctranslate2(oracle, source, args, kind, folder)
@@ -134,8 +92,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    THEIRS.utils.logging.set_verbosity_error()
+    THEIRS.utils.logging.disable_progress_bar()
     emit(name="machine", **machine())
     clean()
     with tempfile.TemporaryDirectory() as folder:
