@@ -38,6 +38,10 @@ class BaselineConfig:
     attention: Literal["none", "additive", "dot", "general"] = "none"
     """none: the source is the state after its last token, and nothing else (Sutskever et al. 2014); additive: Bahdanau
     et al. 2015; dot and general: Luong et al. 2015. conv has its own, in every layer."""
+    context: bool = False
+    """Without attention: the state that the source left is not only where the writer starts from, but is read beside
+    every token and joined to what comes of it (Cho et al. 2014). It is still one vector, however long the source was,
+    but one that is not overwritten."""
     bidirectional: bool = False
     """The source is read from both ends, each by half of the width (Schuster & Paliwal 1997)."""
     kernel: int = 3
@@ -59,6 +63,8 @@ class BaselineConfig:
                 raise ConfigError("C003", f"{name} = {value} is outside {low} … {high}")
         if self.network != "conv" and self.attention != "none" and self.source is None:
             raise _conflict("attention", self.attention, "a language model", "there is no source to look at")
+        if self.context and (self.network == "conv" or self.source is None or self.attention != "none"):
+            raise _conflict("context", True, f"attention = {self.attention}", "it is all that is known of a source")
         if self.bidirectional and (self.network == "conv" or self.source is None):
             raise _conflict("bidirectional", True, f"network = {self.network}", "it is how a recurrent encoder reads")
         if self.bidirectional and self.width % 2:

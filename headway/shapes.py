@@ -103,6 +103,9 @@ def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool 
         target=front,
         shared_embedding=reads,
         attention=shape.attention,
+        # A fixed state as each was published: the GRU's writer reads it at every step (Cho et al. 2014), those of LSTM
+        # and Elman network only start from it (Sutskever et al. 2014).
+        context=reads and shape.kind == "gru" and shape.attention == "none",
         bidirectional=shape.bidirectional,
         kernel=shape.kernel,
         dropout=shape.dropout,

@@ -10,7 +10,7 @@ from headway.config import ModelConfig
 from headway.hub.folder import describe
 from headway.model.model import Model
 from headway.recipe import ShapeConfig
-from headway.shapes import decoder_config, encoder_config
+from headway.shapes import baseline_config, decoder_config, encoder_config
 
 SMALL = ShapeConfig(depth=2, width=32, heads=2)
 LLAMA = replace(SMALL, positions="rope", norm="rmsnorm", gated=True, activation="silu", bias=False)
@@ -39,3 +39,14 @@ def test_what_the_dial_means() -> None:
     stack = config.output_stack
     assert (stack.n_layers, stack.d_model, stack.n_heads, stack.d_ff) == (3, 192, 3, 768)
     assert config.max_length == 16 and decoder_config(LLAMA, 50, 16).max_length is None
+
+
+def test_fixed_states_are_as_they_were_published() -> None:
+    """The GRU's is read at every step, the others' starts the decoder; with attention there is no need of it."""
+    made = {
+        (kind, attention): baseline_config(replace(SMALL, kind=kind, attention=attention), 50, 16, reads=True).context
+        for kind in ("elman", "gru", "lstm")
+        for attention in ("none", "dot")
+    }
+    assert [key for key, context in made.items() if context] == [("gru", "none")]
+    assert not baseline_config(replace(SMALL, kind="gru"), 50, 16).context

@@ -51,6 +51,8 @@ class State:
 
     hidden: Hidden
     memory: Memory | None = None
+    context: Tensor | None = None
+    """(B, 1, M): the state that the source left, where it is read beside every token."""
 
 
 class Recurrent(Baseline[State]):
@@ -60,11 +62,14 @@ class Recurrent(Baseline[State]):
         super().__init__(config)
         width, kind = config.width, config.attention
         self.additive = kind == "additive"
+        fed = 2 * width if self.additive or config.context else width  # what is known of the source comes in too
         if config.source is not None:
             self.reader = _cells(config, width, width // (2 if config.bidirectional else 1), config.bidirectional)
-        self.writer = _cells(config, 2 * width if self.additive else width, width)  # what is looked at comes in too
+        self.writer = _cells(config, fed, width)
         if kind != "none":
-            self.attention, self.join = make_attention(kind, width), nn.Linear(2 * width, width)
+            self.attention = make_attention(kind, width)
+        if kind != "none" or config.context:
+            self.join = nn.Linear(2 * width, width)
         _initialise(self)
 
     def fresh(self, rows: int, device: torch.device) -> State:
@@ -79,7 +84,7 @@ class Recurrent(Baseline[State]):
             if self.config.bidirectional:  # of each layer first one direction, then the other
                 hidden = tuple(torch.cat([h[0::2], h[1::2]], -1) for h in hidden)
             if self.config.attention == "none":
-                return State(hidden)
+                return State(hidden, context=hidden[0][-1][:, None] if self.config.context else None)
             states = F.dropout(states, self.config.dropout, self.training)
             return State(hidden, Memory(states, self.attention.keys(states), keep))
 
@@ -88,7 +93,11 @@ class Recurrent(Baseline[State]):
         with _in_full(embedded):
             x = embedded.to(next(self.writer.parameters()).dtype)
             memory = state.memory
-            if memory is None:
+            if state.context is not None:
+                context = state.context.expand_as(x)
+                y, state.hidden = advance(self.writer, torch.cat([x, context], -1), keep, state.hidden)
+                y = self._joined(context, y)
+            elif memory is None:
                 y, state.hidden = advance(self.writer, x, keep, state.hidden)
             else:
                 y, weights = (
@@ -123,7 +132,8 @@ class Recurrent(Baseline[State]):
 
     def reorder(self, state: State, /, rows: Tensor) -> State:
         memory = None if state.memory is None else state.memory.take(rows)
-        return State(tuple(h[:, rows] for h in state.hidden), memory)
+        context = None if state.context is None else state.context[rows]
+        return State(tuple(h[:, rows] for h in state.hidden), memory, context)
 
 
 def advance(cells: nn.RNNBase, x: Tensor, keep: Tensor | None, hidden: Hidden | None = None) -> tuple[Tensor, Hidden]:

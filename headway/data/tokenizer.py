@@ -44,6 +44,10 @@ OTHER_RULES = (
     *("MPNet", "OpenAIGPT", "Phobert", "ProphetNet", "Qwen2", "RoFormer", "Whisper", "XLM"),
 )
 """Classes that use the file names of BERT or GPT-2 with rules of their own."""
+TARGET = "target_tokenizer.json"
+"""Beside tokenizer.json, where a translator writes with a vocabulary of its own."""
+SEPARATE = "separate_vocabs"
+"""What tokenizer_config.json says then, as Marian's does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,12 @@ class Tokenizer:
     `backend` may come from a file or fresh from a trainer; `config` has the keys of tokenizer_config.json.
     """
 
-    def __init__(self, backend: Backend, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, backend: Backend, config: Mapping[str, Any] | None = None, target: Tokenizer | None = None
+    ) -> None:
         self.backend, self.config = backend, dict(config or {})
+        self.target = target or self
+        """What an encoder–decoder writes with: itself, unless source and target have a vocabulary each."""
         backend.no_truncation()
         backend.no_padding()
         vocab = backend.get_vocab(with_added_tokens=True)
@@ -113,7 +121,7 @@ class Tokenizer:
         return [self.backend.id_to_token(i) or "" for i in _ids(ids)]
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json and tokenizer_config.json, readable by `transformers`."""
+        """Write tokenizer.json and tokenizer_config.json, readable by `transformers`; and the target's, if another."""
         config = {key: self.config[key] for key in KEPT if key in self.config}
         config.setdefault("clean_up_tokenization_spaces", False)
         # Segments only for BERT-like templates: decoders in transformers stumble over token_type_ids.
@@ -123,8 +131,11 @@ class Tokenizer:
         # The general class takes tokenizer.json as it is; a named one would apply its own rules again.
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         config |= {f"{role}_token": self.backend.id_to_token(i) for role, i in self.special.items()}
+        config |= {} if self.target is self else {SEPARATE: True}
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if self.target is not self:  # first: who finds tokenizer.json takes the folder to be complete
+                (folder / TARGET).write_text(self.target.backend.to_str(pretty=True), encoding="utf-8")
             (folder / "tokenizer.json").write_text(self.backend.to_str(pretty=True), encoding="utf-8")
             text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
             (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
@@ -149,7 +160,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     paths = [folder / name for name in layout.split(" + ")]
     with backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
         if layout == "tokenizer.json":
-            return Tokenizer(_complete(paths[0]), config)
+            return Tokenizer(_complete(paths[0]), config, _target(folder, config))
         hint = str(config.get("tokenizer_class") or "")  # a word to compare; nothing is imported by it
         if hint.startswith(OTHER_RULES):
             message = f"{folder} has {layout} of a {hint[:40]}, whose rules headway does not know"
@@ -159,11 +170,23 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         return Tokenizer(backend, config)
 
 
+def _target(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
+    """The tokenizer of what is written, where it is not that of what is read."""
+    if (folder / TARGET).is_file():
+        return Tokenizer(_complete(folder / TARGET), config)
+    if (folder / "target_vocab.json").is_file() or _flag(config, SEPARATE, False):  # ids of the other would be wrong
+        message = f"{folder} says that what is written has a vocabulary of its own, and there is no {TARGET}"
+        raise NotFoundError("F005", message, f"make one with the ids that the model knows, and save it as {TARGET}")
+    return None
+
+
 def _no_layout(folder: Path) -> NotFoundError:
     sentencepiece = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix in (".model", ".spm")))
     if sentencepiece:
         message = f"{folder} has no tokenizer.json, only {sentencepiece} (sentencepiece)"
-        return NotFoundError("F005", message, _conversion(folder))
+        marian = (folder / "source.spm").is_file()  # for which transformers makes none either
+        hint = f"headway reads Marian's models, but texts by tokenizer.json, and {TARGET} where there are two of them"
+        return NotFoundError("F005", message, hint if marian else _conversion(folder))
     names = " + ".join(LAYOUTS).split(" + ")
     found = ", ".join(name for name in names if (folder / name).is_file()) or "none of these files"
     looked = ", or ".join(LAYOUTS)

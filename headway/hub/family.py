@@ -100,6 +100,8 @@ class Family:
 HEADS = ("lm", "nsp", "classify", "tag", "span")
 SEVERAL = "multi_label_classification"
 """The `problem_type` of labels that do not exclude each other."""
+PAIRS = "text_pairs"
+"""Whether a classifier was trained on pairs of texts: our own field, which `transformers` keeps and leaves alone."""
 
 CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_implementation", "kernels")
 """Fields by which a data file names code. Never followed."""
@@ -124,7 +126,7 @@ GENERAL = frozenset((
     "static_position_embeddings", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
     "summary_type", "summary_use_proj", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
     "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
-    "unk_token_id", "use_bfloat16", "use_cache",
+    "unk_token_id", "use_bfloat16", "use_cache", PAIRS,
 ))
 # fmt: on
 """Fields of any config.json that leave the computation alone, or that every family reads the same way."""
@@ -148,6 +150,7 @@ def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str
         flat[head.labels] = len(flat["labels"])
         if head.labels == "classify.labels":
             flat["classify.several"] = theirs.get("problem_type") == SEVERAL
+            flat["classify.pairs"] = theirs.get(PAIRS)
     return build(ModelConfig, {**_nest(flat), "family": family.name})
 
 
@@ -168,6 +171,8 @@ def write_config(family: Family, config: ModelConfig) -> Config:
         theirs["label2id"] = {name: i for i, name in enumerate(config.labels)}
     if config.classify is not None and config.classify.several:
         theirs["problem_type"] = SEVERAL
+    if config.classify is not None and config.classify.pairs is not None:
+        theirs[PAIRS] = config.classify.pairs
     if family.explain is not None:
         family.explain(theirs, config)
     return theirs

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -22,6 +23,7 @@ from headway.hub.adapter import adapter_base, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
 from headway.hub.download import resolve
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
+from headway.hub.generation import rules_in
 from headway.hub.gguf import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf_tokens import load_gguf_tokenizer
 from headway.hub.tables import FAMILIES
@@ -131,16 +133,21 @@ def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -
     return folder
 
 
-def write_model_files(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -> Path:
-    """The same files into a folder that holds other things too, such as a run; config.json comes last."""
-    with _partial(model, folder, tokenizer) as partial:
+def write_model_files(model: Model, folder: Path, tokenizer: Tokenizer | None = None, base: Path | None = None) -> Path:
+    """The same files into a folder that holds other things too, such as a run; config.json comes last.
+
+    Which tokens a model has to begin or end with, or never writes, it has from its `base`.
+    """
+    with _partial(model, folder, tokenizer, rules_in(base)) as partial:
         for path in sorted(partial.iterdir(), key=lambda p: p.name == "config.json"):
             os.replace(path, folder / path.name)
     return folder
 
 
 @contextmanager
-def _partial(model: Model, folder: Path, tokenizer: Tokenizer | None) -> Iterator[Path]:
+def _partial(
+    model: Model, folder: Path, tokenizer: Tokenizer | None, rules: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Path]:
     """The finished files under another name beside the folder, to be moved from there; gone if anything fails."""
     family, theirs = describe(model)
     theirs["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
@@ -150,7 +157,7 @@ def _partial(model: Model, folder: Path, tokenizer: Tokenizer | None) -> Iterato
         write_weights(partial, dump_tensors(model, family, theirs["architectures"][0]))
         _write_json(partial / "config.json", theirs)
         if model.config.lm and model.config.decoder:
-            _write_json(partial / "generation_config.json", _generation(model.config))
+            _write_json(partial / "generation_config.json", {**_generation(model.config), **rules})
         if tokenizer is not None:
             tokenizer.save(partial)
         yield partial

@@ -34,6 +34,12 @@ class Line:
     """A class of the page's style: `raw`, `train`, `valid`, …; `valid` also has a dot at each point."""
     x: Series
     y: Series
+    dots: bool = False
+    """Dots for a line of any look, where its points are few and far between."""
+
+    @property
+    def dotted(self) -> bool:
+        return self.dots or self.look == "valid"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,14 +171,14 @@ def draw(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> str
 
 
 def _swatch_dot(line: Line) -> str:
-    return f'<path class="dot {escape(line.look)}" d="M12 4h0"/>' if line.look == "valid" else ""
+    return f'<path class="dot {escape(line.look)}" d="M12 4h0"/>' if line.dotted else ""
 
 
 def _curve(line: Line, across: Scale, up: Scale) -> str:
     x, y = downsample(line.x, line.y)
     path = path_of(x, y, across, up)
     drawn = f'<path class="line {escape(line.look)}" d="{path}"/>'
-    if line.look != "valid" or not 0 < len(x) <= MOST_DOTS or not path:
+    if not line.dotted or not 0 < len(x) <= MOST_DOTS or not path:
         return drawn
     dots = path.replace("L", "M").replace("M", "h0M").removeprefix("h0") + "h0"  # a line of no length is a round dot
     return drawn + f'<path class="dot {escape(line.look)}" d="{dots}"/>'

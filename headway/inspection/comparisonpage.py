@@ -13,9 +13,11 @@ from headway.inspection.charts import Line, Panel, Scale, draw, nice_ticks, tick
 from headway.inspection.page import page
 
 LOOKS = ("train", "valid", "lr", "norm", "rate")
-"""Styles of the page's curves, one a variant; where there are more variants, thinner ones follow."""
+"""Styles of the page's curves, one a variant; where there are more variants, the same colours follow in dashes."""
 FIRST = ("bleu", "rouge_l", "accuracy", "f1")
 """Figures that say most, where a task has them; then come the others in the order of the log."""
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L"}
+"""What the literature calls some of them."""
 
 
 def figure_names(found: Mapping[str, Any]) -> list[str]:
@@ -27,7 +29,8 @@ def figure_names(found: Mapping[str, Any]) -> list[str]:
 def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[str]]]:
     """Head and lines of the table: a variant each, with up to `most` figures."""
     names = figure_names(found)[:most]
-    head = [" ".join(found["keys"]) or "runs", *(name.replace("_", " ") for name in names)]
+    keys = found["keys"]
+    head = ["settings" if len(keys) > 2 else " ".join(keys) or "runs", *(name.replace("_", " ") for name in names)]
     lines = []
     for variant in found["variants"]:
         done = sum(run["status"] == "finished" for run in variant["runs"])
@@ -64,11 +67,13 @@ def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     for variant in found["variants"]:
         known = {(s["from"], s["to"]): s["mean"] for s in variant["slices"]}
         lines.append([variant["name"], *(w.fixed(known.get(each)) for each in bounds)])
-    return [f"{_figure(found)} by length", *(f"{low:.0f}–{high:.0f}" for low, high in bounds)], lines
+    ranges = (f"{low:.0f}" if low == high else f"{low:.0f}–{high:.0f}" for low, high in bounds)
+    return [f"{_figure(found)} by length", *ranges], lines
 
 
 def _figure(found: Mapping[str, Any]) -> str:
-    return str(next((s["figure"] for v in found["variants"] for s in v["slices"]), "")).replace("_", " ")
+    name = str(next((s["figure"] for v in found["variants"] for s in v["slices"]), ""))
+    return NAMES.get(name, name.replace("_", " "))
 
 
 def render(found: Mapping[str, Any]) -> str:
@@ -77,22 +82,34 @@ def render(found: Mapping[str, Any]) -> str:
     settings = " ".join(found["common"])
     about = f"seeds {seeds}" + (f"; {settings}" if settings else "")
     title = f"{found['recipe']}: {', '.join(found['keys']) or 'runs'} compared"
-    curves = [
-        _plot(found, "curve", "Validation loss", "step", [v["curve"] for v in found["variants"]]),
-        _plot(found, "slices", f"{_figure(found)} by length", "tokens of the source", _by_length(found)),
-    ]
     note = "Mean ± standard deviation over the seeds, and in brackets the interval that holds the mean 95 times in 100."
+    note = f'<p class="meta">{note}</p>' if len(found["seeds"]) > 1 else ""
     body = (
         f'<h1>{escape(title)}</h1><p class="meta">{escape(about)}</p>'
-        f'<section><h2>Results</h2>{_table(*rows(found, most=9))}<p class="meta">{note}</p></section>'
-        f"{''.join(curves)}"
+        f"<section><h2>Results</h2>{_table(*rows(found, most=9))}{note}</section>"
+        f"{_section('Validation loss', _curves(found))}"
+        f"{_section(f'{_figure(found)} by length', _lengths(found))}"
         f"<footer>Written by headway; the same as data is in <code>compare.json</code>.</footer>"
     )
     return page(title, body)
 
 
-def _by_length(found: Mapping[str, Any]) -> list[list[list[float]]]:
-    return [[[(s["from"] + s["to"]) / 2, s["mean"]] for s in variant["slices"]] for variant in found["variants"]]
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
+
+
+def _curves(found: Mapping[str, Any]) -> str:
+    points = [variant["curve"] for variant in found["variants"]]
+    return _plot(found, "loss", "step", points, [0.0, *(x for each in points for x, _ in each)])
+
+
+def _lengths(found: Mapping[str, Any]) -> str:
+    """A point in the middle of each range of lengths, and the ranges with their numbers below."""
+    slices = [variant["slices"] for variant in found["variants"]]
+    points = [[[(s["from"] + s["to"]) / 2, s["mean"]] for s in each] for each in slices]
+    ends = [end for each in slices for s in each for end in (s["from"], s["to"])]
+    plot = _plot(found, _figure(found), "tokens of the text that is read", points, ends)
+    return plot + (_table(*length_rows(found)) if ends else "")
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -101,29 +118,33 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
         f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
         for first, *rest in lines
     )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide"><table class="names"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _plot(
-    found: Mapping[str, Any], key: str, title: str, across: str, points: Sequence[Sequence[Sequence[float]]]
+    found: Mapping[str, Any],
+    up: str,
+    across: str,
+    points: Sequence[Sequence[Sequence[float]]],
+    ends: Sequence[float],
 ) -> str:
-    """A curve for each variant that has two points or more."""
+    """A curve for each variant that has two points or more; `up` and `across` name the axes, `ends` must be on them."""
     lines = []
     for i, (variant, each) in enumerate(zip(found["variants"], points, strict=True)):
-        look = LOOKS[i % len(LOOKS)] + (" raw" if i >= len(LOOKS) else "")
+        look = LOOKS[i % len(LOOKS)] + (" second" if i >= len(LOOKS) else "")
         x, y = np.array(each, dtype=np.float64).reshape(-1, 2).T
-        lines += [Line(name=variant["name"], look=look, x=x, y=y)] if len(x) > 1 else []
+        lines += [Line(name=variant["name"], look=look, x=x, y=y, dots=True)] if len(x) > 1 else []
     if not lines:
         return ""
-    ends = [float(bound) for line in lines for bound in (line.x.min(), line.x.max())]
-    scale = Scale(min(ends), max(ends) if max(ends) > min(ends) else min(ends) + 1)
-    describe = f"{title}, a curve for each of {len(lines)} variants, over {across}."
-    panel = Panel(key=key, title=title, describe=describe, lines=lines, tall=True)
+    margin = (max(ends) - min(ends)) * 0.02  # so that no dot is cut in half
+    scale = Scale(min(ends), max(ends) + margin)
+    describe = f"{up}, a curve for each of {len(lines)} variants, over: {across}."
+    panel = Panel(key=up, title=up, describe=describe, lines=lines, tall=True)
     axis = "".join(
         f'<span style="left:{100 * float(scale(np.array(t))):.2f}%">{escape(tick_name(t))}</span>'
         for t in nice_ticks(scale.low, scale.high)
     )
     return (
-        f'<section><h2>{escape(title)}</h2><div class="charts">{draw(panel, scale, [])}'
-        f'<div class="axis">{axis}</div><p class="axis-name">{escape(across)}</p></div></section>'
+        f'<div class="charts">{draw(panel, scale, [])}'
+        f'<div class="axis">{axis}</div><p class="axis-name">{escape(across)}</p></div>'
     )

@@ -64,7 +64,8 @@ section { margin-top: 2.75rem; }
 .grid { stroke: var(--grid); } .line { stroke-width: 1.75; } .line.raw { stroke-width: 1; opacity: .38; }
 .dot { stroke-width: 6; stroke-linecap: round; }
 .raw, .train { stroke: var(--train); } .valid { stroke: var(--valid); } .lr { stroke: var(--lr); }
-.line.valid { stroke-dasharray: 5 3; } .norm { stroke: var(--norm); } .rate { stroke: var(--rate); }
+.norm { stroke: var(--norm); } .rate { stroke: var(--rate); } .line.valid { stroke-dasharray: 5 3; }
+.line.second { stroke-dasharray: 10 3 2 3; }
 .norm.raw, .rate.raw { opacity: .4; } .limit { stroke: var(--soft); stroke-dasharray: 2 4; }
 .rule { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 2 3; } .rule.nan, .rule.spike { stroke: var(--bad); }
 .rule.best { stroke: var(--good); }
@@ -98,6 +99,7 @@ dl.facts dt { color: var(--soft); } dl.facts dd { margin: 0; overflow-wrap: anyw
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { padding: .3rem .9rem .3rem 0; text-align: right; border-bottom: 1px solid var(--edge); white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 500; } tbody th { font-weight: 400; }
+.names th:first-child { text-align: left; }
 tr.best td, tr.best th { font-weight: 650; } td.note { text-align: left; }
 ol.advice { margin: 0; padding-left: 1.3rem; max-width: 46rem; overflow-wrap: anywhere; }
 ol.advice li { margin-bottom: .7rem; }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from itertools import count as counted
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from headway.data.phrasebook import phrasebook
 from headway.data.records import BadRows
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.data.vocabulary import train_tokenizer
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, HeadwayError
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Model
@@ -31,13 +32,13 @@ from headway.recipe import DataConfig, Recipe
 from headway.shapes import seq2seq_config
 from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
-from headway.tasks.examples import READ_TOKENS, Examples
+from headway.tasks.examples import Examples, room
 from headway.tasks.figures import Evaluation
 from headway.tasks.loss import IGNORE, token_loss
 from headway.tasks.overlap import main_measure, measures, signature
-from headway.tasks.slices import by_size
+from headway.tasks.slices import QUARTERS, by_size
 from headway.tasks.text import HELD_OUT, VOCAB
-from headway.tasks.translate import check_model, read_sources, source_limit, translate
+from headway.tasks.translate import check_model, check_vocabularies, read_sources, source_limit, translate
 
 GENERATED = 8000
 """Pairs that are made up where no file is given."""
@@ -46,6 +47,8 @@ MARKS = ("<pad>", "<s>", "</s>")
 SUMMARY = 3
 """Sources that are so many times as long as their targets are summarised, not translated."""
 SAMPLES = 2
+PART, MOST_PARTS = 50, 8
+"""Texts that make a part when they are scored by length, and how many parts there are: a curve with an end to it."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Seq2Seq(Task):
         recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
         train = read_pairs(data.train, data, bad)
         train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else _hold_out(train)
-        tokenizer = setting.base or setting.in_turn(lambda: pair_tokenizer(setting.folder, data, train))
+        tokenizer = setting.base or setting.in_turn(lambda: pair_tokenizer(setting.folder, recipe, train))
         about = {
             "train": data.train or "a made-up language",
             "valid": data.valid,
@@ -96,6 +99,8 @@ class Seq2Seq(Task):
         }
         if recipe.seq2seq.bpe_dropout and setting.base is not None:
             raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
+        if recipe.seq2seq.vocabulary == "separate" and tokenizer.target is tokenizer:
+            raise ConfigError("C004", f"seq2seq.vocabulary = separate, but {recipe.model.from_} has one for both sides")
         parts = [make_part(pairs, tokenizer, data.length, recipe) for pairs in (train, valid)]
         return cls(recipe, tokenizer, parts[0], parts[1], _start(recipe, tokenizer), about)
 
@@ -126,21 +131,31 @@ class Seq2Seq(Task):
             "tokens": self.train.tokens,
             "valid_samples": len(self.valid.pairs),
             "valid_tokens": self.valid.tokens,
-            "vocab": self.tokenizer.vocab_size,
+            "vocab": self.tokenizer.target.vocab_size,
             "cut": self.train.cut + self.valid.cut,
         }
         return {**facts, "signature": signature(self.metric)} if self.recipe.seq2seq.eval_texts else facts
 
     def config(self, base: ModelConfig | None) -> ModelConfig:
-        length, what, roles = self.recipe.data.length, self.recipe.model.from_, self.tokenizer.special
+        length, what = self.recipe.data.length, self.recipe.model.from_
         if base is None:
-            special = SpecialTokens(pad=roles.get("pad"), bos=roles.get("bos"), eos=roles.get("eos"), start=self.start)
-            return replace(seq2seq_config(self.recipe.model, self.tokenizer.vocab_size, length), special=special)
+            return self._fresh(length)
         if base.kind != "encoder-decoder" or base.lm is None or getattr(base.source, "kind", "") != "tokens":
             raise ConfigError("C004", f"task seq2seq trains encoder–decoders for text, model.from = {what} is none")
         if base.max_length is not None and length > base.max_length:
             raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_vocabularies(base, self.tokenizer)
         return base
+
+    def _fresh(self, length: int) -> ModelConfig:
+        """By the recipe's shape; with a table for each side where each has a vocabulary."""
+        writes = self.tokenizer.target
+        roles = {role: writes.special.get(role) for role in ("pad", "bos", "eos")}
+        made = seq2seq_config(self.recipe.model, self.tokenizer.vocab_size, length)
+        made = replace(made, special=SpecialTokens(**roles, start=self.start))
+        if writes is self.tokenizer or made.target is None:
+            return made
+        return replace(made, target=replace(made.target, vocab=writes.vocab_size), shared_embedding=False)
 
     def plan(self, batch: int) -> Plan:
         tokens = self.recipe.train.batch_tokens
@@ -152,29 +167,29 @@ class Seq2Seq(Task):
         size = len(self.train.pairs)
         by_length = bool(self.recipe.train.batch_tokens)
         rows = samples % size if by_length else in_epoch_order(samples, size, self.recipe.seed)
-        if self.dropout is None:
+        if not self.dropouts:
             return pair_batch(self.train, rows, self.start)
         return pair_batch(self._pieces(rows, samples), np.arange(len(rows)), self.start)
 
     @cached_property
-    def dropout(self) -> BpeDropout | None:
-        share = self.recipe.seq2seq.bpe_dropout
-        return BpeDropout(self.tokenizer, share, self.recipe.seed) if share else None
+    def dropouts(self) -> tuple[BpeDropout, ...]:
+        """Of what is read and of what is written; none where no merge is left out."""
+        share, sides = self.recipe.seq2seq.bpe_dropout, (self.tokenizer, self.tokenizer.target)
+        return tuple(BpeDropout(side, share, self.recipe.seed) for side in sides) if share else ()
 
     @cached_property
     def _words(self) -> list[tuple[list[str], list[str]]]:
-        assert self.dropout is not None
-        prefix, words = self.recipe.seq2seq.prefix, self.dropout.words
-        return [(words(prefix + pair.source), words(pair.targets[0])) for pair in self.train.pairs]
+        (reads, writes), prefix = self.dropouts, self.recipe.seq2seq.prefix
+        return [(reads.words(prefix + pair.source), writes.words(pair.targets[0])) for pair in self.train.pairs]
 
     def _pieces(self, rows: Index, samples: Index) -> Part:
         """Pairs in the pieces of these samples; an end of their own, and room for it."""
-        end, limit = self.tokenizer.special["eos"], self.recipe.data.length
-        assert self.dropout is not None
+        ends = [side.special["eos"] for side in (self.tokenizer, self.tokenizer.target)]
+        limit = self.recipe.data.length
         sides: tuple[list[list[int]], list[list[int]]] = ([], [])
         for row, sample in zip(rows.tolist(), samples.tolist(), strict=True):
             for side, words in enumerate(self._words[row]):
-                ids = self.dropout.ids(words, sample, side)
+                ids, end = self.dropouts[side].ids(words, sample, side), ends[side]
                 sides[side].append([*ids[: limit - 1], end] if side == 0 else [*ids, end][:limit])
         source, target = (Examples(ids, [[0] * len(row) for row in ids]) for ids in sides)
         return Part([], source, target, 0)
@@ -201,7 +216,7 @@ class Seq2Seq(Task):
     def _loss(self, model: Model, part: Part, world: Sharing, name: str) -> dict[str, float]:
         was_training, loss = model.training, pair_loss(0.0)
         model.eval()
-        batches = list(Examples(part.source.ids, part.source.segments).batches(READ_TOKENS // 2))
+        batches = list(Examples(part.source.ids, part.source.segments).batches(room(world.device) // 2))
         total, count = 0.0, 0.0
         for first in range(0, len(batches), world.size):
             mine = first + world.rank
@@ -247,17 +262,29 @@ class Seq2Seq(Task):
     @classmethod
     def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """On data of the user's; without a spec, on what the run has not learned from."""
-        check_model(model)
+        check_model(model, tokenizer)
+        if not _same_tokens(model.config, recipe.model.from_):  # a recipe of the model that this one is compared with
+            recipe = replace(recipe, model=replace(recipe.model, from_=""))
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         spec = spec or data.test or data.valid
         pairs = read_pairs(spec, data, bad) if spec else _hold_out(read_pairs(data.train, data, bad))[1]
         return judge(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
 
 
+def _same_tokens(config: ModelConfig, folder: str) -> bool:
+    """Whether tokens are to a model what they are in a folder, whose rules of writing then apply to it."""
+    try:
+        other = open_folder(Path(folder)).config
+    except HeadwayError:
+        return False
+    ours, theirs = ((c.special, getattr(c.source, "vocab", 0), c.target and c.target.vocab) for c in (config, other))
+    return ours == theirs
+
+
 def _start(recipe: Recipe, tokenizer: Tokenizer) -> int:
     """What a decoder reads first: as the base has it, or the token that is made for it."""
     what = recipe.model.from_
-    start = open_folder(resolve(what)).config.special.start if what else tokenizer.special.get("bos")
+    start = open_folder(resolve(what)).config.special.start if what else tokenizer.target.special.get("bos")
     if start is None:
         raise ConfigError("C004", f"model.from = {what} does not say which token its decoder starts from")
     return start
@@ -285,28 +312,39 @@ def metric_of(recipe: Recipe, pairs: Sequence[Pair]) -> str:
     return "rouge" if read > SUMMARY * written else "bleu"
 
 
-def pair_tokenizer(folder: Path, data: DataConfig, pairs: Sequence[Pair]) -> Tokenizer:
-    """One vocabulary for both sides, trained once per run and kept with it; the end of a text is put after it."""
+def pair_tokenizer(folder: Path, recipe: Recipe, pairs: Sequence[Pair]) -> Tokenizer:
+    """One vocabulary for both sides, or one for each; trained once per run and kept with it."""
     if not (folder / "tokenizer.json").exists():
-        from tokenizers.processors import TemplateProcessing
-
-        texts = (f"{text}\n" for pair in pairs for text in (pair.source, pair.targets[0]))
-        size = data.vocab or VOCAB.get(data.tokenizer, 0)
-        made = train_tokenizer(data.tokenizer, texts, size, lower=data.lower, special=MARKS)
-        end = MARKS[2]
-        made.backend.post_processor = TemplateProcessing(
-            single=["$A", end], pair=["$A", end, "$B:1", f"{end}:1"], special_tokens=[(end, made.special["eos"])]
-        )
+        sides = [pair.source for pair in pairs], [pair.targets[0] for pair in pairs]
+        if recipe.seq2seq.vocabulary == "shared":
+            made = _train_tokenizer(recipe.data, chain.from_iterable(zip(*sides, strict=True)))
+        else:
+            made, target = (_train_tokenizer(recipe.data, side) for side in sides)
+            made.target = target
         made.save(folder)
     return load_tokenizer(folder)
+
+
+def _train_tokenizer(data: DataConfig, texts: Iterable[str]) -> Tokenizer:
+    """The end of a text is put after it."""
+    from tokenizers.processors import TemplateProcessing
+
+    size = data.vocab or VOCAB.get(data.tokenizer, 0)
+    lines = (f"{text}\n" for text in texts)
+    made = train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=MARKS)
+    end = MARKS[2]
+    made.backend.post_processor = TemplateProcessing(
+        single=["$A", end], pair=["$A", end, "$B:1", f"{end}:1"], special_tokens=[(end, made.special["eos"])]
+    )
+    return made
 
 
 def make_part(pairs: Sequence[Pair], tokenizer: Tokenizer, limit: int | None, recipe: Recipe) -> Part:
     """Both sides as ids, at most `limit` of each; a target that is cut has no end."""
     source, shorter = read_sources(tokenizer, [recipe.seq2seq.prefix + pair.source for pair in pairs], limit)
-    end = tokenizer.special.get("eos")
-    targets = []
-    for text in tokenizer.encode_batch([pair.targets[0] for pair in pairs]):
+    writes, targets = tokenizer.target, []
+    end = writes.special.get("eos")
+    for text in writes.encode_batch([pair.targets[0] for pair in pairs]):
         ids = text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end]
         shorter += limit is not None and len(ids) > limit
         targets.append(ids[:limit])
@@ -345,7 +383,7 @@ def judge(
     found = measures(metric, [each.text for each in written], [pair.targets for pair in pairs])
     limit, prefix = source_limit(model, recipe.data.length), recipe.seq2seq.prefix
     sizes = [len(text.ids) for text in tokenizer.encode_batch([prefix + text for text in texts])]
-    first = found[0]
+    parts, first = min(MOST_PARTS, max(QUARTERS, len(pairs) // PART)), found[0]
     scores = [first.some(np.array([i])) for i in range(len(pairs))]
     each = [
         {"line": pair.line, "source": pair.source, "new": one.text, "targets": list(pair.targets), "score": score}
@@ -355,6 +393,6 @@ def judge(
         "cut": sum(limit is not None and size > limit for size in sizes) if recipe.seq2seq.split == "never" else 0,
         "bad_rows": bad,
         "signatures": {m.name: m.signature for m in found},
-        "slices": by_size(sizes, lambda rows: {m.name: m.some(rows) for m in found[:2]}),
+        "slices": by_size(sizes, lambda rows: {m.name: m.some(rows) for m in found[:2]}, parts),
     }
     return Evaluation(len(pairs), {m.name: m.interval() for m in found}, details, each, first)

@@ -14,14 +14,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from headway.config import ModelConfig
 from headway.data.sentences import SENTENCE_END
-from headway.data.tokenizer import Encoded, Tokenizer
+from headway.data.tokenizer import TARGET, Encoded, Tokenizer
 from headway.errors import DataError
 from headway.generate.beam import Beam, Hypothesis, beam_search
 from headway.generate.protocol import Source
 from headway.hub.generation import read_generation
 from headway.model.model import Model
-from headway.recipe import DataConfig, Recipe
+from headway.recipe import DataConfig, Recipe, ShapeConfig
 from headway.tasks.body import limit_of
 from headway.tasks.examples import Examples, cut
 from headway.tasksettings import Seq2SeqConfig
@@ -55,10 +56,18 @@ class Alignment:
 
 
 def beam_for(recipe: Recipe) -> Beam:
-    """How a recipe has its model search."""
-    config = recipe.seq2seq
+    """How a recipe has its model search; tokens that its base has to begin or end with, or never writes, stay so."""
+    config, base = recipe.seq2seq, Path(recipe.model.from_)
     longest = config.longest or recipe.data.length
-    return Beam(width=config.beam, length_penalty=config.length_penalty, max_tokens=longest)
+    rules = read_generation(base).rules if recipe.model.from_ and base.is_dir() else {}
+    return Beam(
+        width=config.beam,
+        length_penalty=config.length_penalty,
+        max_tokens=longest,
+        min_tokens=config.shortest,
+        no_repeat=config.no_repeat,
+        **rules,
+    )
 
 
 def recipe_of(model: Model, folder: Path | None, recipe: Recipe | None = None) -> Recipe:
@@ -72,15 +81,18 @@ def recipe_of(model: Model, folder: Path | None, recipe: Recipe | None = None) -
         beam=said.beam or Seq2SeqConfig.beam,
         length_penalty=Seq2SeqConfig.length_penalty if said.length_penalty is None else said.length_penalty,
         longest=longest,
+        shortest=said.shortest or 0,
+        no_repeat=said.no_repeat or 0,
     )
-    return Recipe(task="seq2seq", data=DataConfig(length=length), seq2seq=config)
+    shape = ShapeConfig(from_="" if folder is None else str(folder))
+    return Recipe(task="seq2seq", data=DataConfig(length=length), model=shape, seq2seq=config)
 
 
 def translate(
     model: Model, tokenizer: Tokenizer, texts: Sequence[str], recipe: Recipe, beam: Beam | None = None
 ) -> list[list[Written]]:
     """The best that each text becomes, `beam.n_best` of them; batches are by length, the same as one by one."""
-    check_model(model)
+    check_model(model, tokenizer)
     beam, config = beam or beam_for(recipe), recipe.seq2seq
     limit = source_limit(model, recipe.data.length)
     split = [_pieces(text, tokenizer, limit, config.split, config.prefix) for text in texts]
@@ -89,10 +101,19 @@ def translate(
     return [_joined(tokenizer, pieces, gaps, [next(rows) for _ in pieces]) for pieces, gaps in split]
 
 
-def check_model(model: Model) -> None:
+def check_model(model: Model, tokenizer: Tokenizer) -> None:
     config = model.config
     if config.kind != "encoder-decoder" or config.lm is None or getattr(config.source, "kind", "") != "tokens":
         raise DataError("D001", "this model does not turn one text into another", "train one: headway train translate")
+    check_vocabularies(config, tokenizer)
+
+
+def check_vocabularies(config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Ids of one vocabulary read as those of another raise no error: they make a good model write nonsense."""
+    read, written = getattr(config.source, "vocab", 0), getattr(config.target, "vocab", 0)
+    if read != written and tokenizer.target is tokenizer:
+        message = f"the model reads {read:,} tokens and writes {written:,} others, and its folder has one tokenizer"
+        raise DataError("D001", message, f"the tokenizer of what it writes belongs beside the other one, as {TARGET}")
 
 
 def source_limit(model: Model, length: int | None) -> int | None:
@@ -164,7 +185,7 @@ def _joined(
     written = []
     for place in range(max(len(each) for each in found)):
         chosen = [each[min(place, len(each) - 1)] for each in found]
-        texts = [tokenizer.decode(h.tokens).strip() for h in chosen]
+        texts = [tokenizer.target.decode(h.tokens).strip() for h in chosen]
         text = "".join(chain.from_iterable(zip(texts, gaps, strict=True))).strip()
         parts = tuple((piece, tuple(h.tokens)) for piece, h in zip(pieces, chosen, strict=True))
         written.append(Written(text, math.fsum(h.score for h in chosen) / len(chosen), parts))
@@ -176,7 +197,7 @@ def align(model: Model, tokenizer: Tokenizer, written: Written, recipe: Recipe) 
     limit, prefix = source_limit(model, recipe.data.length), recipe.seq2seq.prefix
     source, target, links = list[str](), list[str](), list[tuple[int, int, float]]()
     for text, tokens in written.parts:
-        words, made = text.split(), tokenizer.decode(list(tokens)).split()
+        words, made = text.split(), tokenizer.target.decode(list(tokens)).split()
         weights = word_weights(model, tokenizer, prefix, text, tokens, limit)
         if weights.numel():
             shares, best = weights.max(1)
@@ -195,8 +216,8 @@ def word_weights(
     ids = cut(encoded, limit)[0]
     maps = _cross_weights(model, ids, [model.config.special.start or 0, *tokens[:-1]])
     read = _read_words(encoded, prefix, text)[: len(ids)]
-    said = _said_words(tokenizer, tokens)
-    wide, high = len(text.split()), len(tokenizer.decode(list(tokens)).split())
+    said = _said_words(tokenizer.target, tokens)
+    wide, high = len(text.split()), len(tokenizer.target.decode(list(tokens)).split())
     weights = torch.zeros(high, wide)
     for i, word in enumerate(said):
         for j, other in enumerate(read):

@@ -52,6 +52,8 @@ KINDS: list[dict[str, Any]] = [
     {"network": "lstm", "bidirectional": True, "attention": "additive"},
     {"network": "conv"},
     {"network": "conv", "kernel": 1, "depth": 1},
+    {"network": "gru", "context": True},
+    {"network": "lstm", "context": True, "bidirectional": True},
 ]
 """Language models first; then encoder–decoders."""
 

@@ -115,12 +115,21 @@ def test_every_source_token_matters(kind: dict[str, Any]) -> None:
 def test_a_fixed_state_is_all_the_decoder_gets() -> None:
     """Two sources that leave the same state cannot be told apart, and the state does not grow with them."""
     model = small("lstm")
+    assert "context" not in vars(model) and model.writer.input_size == 8
     short, long = (model.start(torch.arange(n)[None], capacity=9) for n in (2, 9))
-    assert short.memory is None and long.memory is None
+    assert short.memory is None and long.memory is None and short.context is None
     assert [h.shape for h in short.hidden] == [h.shape for h in long.hidden] == [(2, 1, 8)] * 2
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS[4:] if kind.get("attention")] + [KINDS[-2]], ids=named)
+def test_a_context_is_a_fixed_state_too() -> None:
+    model = small("gru", context=True)
+    short, long = (model.start(torch.arange(n)[None], capacity=9) for n in (2, 9))
+    assert short.memory is None and long.memory is None
+    assert short.context.shape == long.context.shape == (1, 1, 8)
+    assert torch.equal(short.context[0, 0], short.hidden[0][-1, 0])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS[4:] if kind.get("attention")] + [KINDS[11]], ids=named)
 def test_attention_can_be_watched(kind: dict[str, Any]) -> None:
     model, seen = small(**kind), {}
 
@@ -226,6 +235,9 @@ def test_parameters_are_counted_once() -> None:
     [
         ({"source": False, "attention": "dot"}, "attention"),
         ({"source": False, "bidirectional": True}, "bidirectional"),
+        ({"source": False, "context": True}, "context"),
+        ({"network": "conv", "context": True}, "context"),
+        ({"attention": "dot", "context": True}, "context"),
         ({"network": "conv", "bidirectional": True}, "bidirectional"),
         ({"network": "conv", "kernel": 2}, "kernel"),
         ({"shared_embedding": True}, "shared_embedding"),

@@ -169,6 +169,20 @@ def test_bahdanau_step_by_step() -> None:
     torch.testing.assert_close(model(source[None], target[None]).hidden[0], torch.stack(found))
 
 
+@pytest.mark.parametrize("network", STEP)
+def test_cho_step_by_step(network: Any) -> None:
+    """What the source left starts the decoder, is read beside every token, and makes the output with the state."""
+    model = small(network, context=True, depth=2)
+    assert isinstance(model, Recurrent)
+    source, target = torch.randint(SOURCE_VOCAB, (5,)), torch.randint(VOCAB, (4,))
+    zeros = [torch.zeros(8, dtype=torch.double)] * (2 if network == "lstm" else 1)
+    states, held = slow(network, model.reader, list(model.source.table(source)), [zeros, zeros])
+    context = states[-1]
+    outputs, _ = slow(network, model.writer, [torch.cat([x, context]) for x in model.target.table(target)], held)
+    found = [torch.tanh(model.join(torch.cat([context, y]))) for y in outputs]
+    torch.testing.assert_close(model(source[None], target[None]).hidden[0], torch.stack(found))
+
+
 def test_luong_step_by_step() -> None:
     """The state after a token chooses; what it chose does not come back into the state."""
     model = small("lstm", attention="general", depth=1)

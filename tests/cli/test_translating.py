@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from headway.data.tokenizer import load_tokenizer
 from headway.recipe import load_recipe
 from headway.train.run import start, train
 from tests.cli.conftest import Run
@@ -69,3 +71,33 @@ def test_an_evaluation_against_itself(folder: Path, run: Run, tmp_path: Path) ->
     assert "tok:13a" in done.out and "bleu" in done.out and "not told apart" in done.out
     found = json.loads(run("eval", folder, path, "--json", "-q").out)
     assert found["task"] == "seq2seq" and found["examples"] == 8 and "bleu" in found["figures"]
+
+
+def test_a_prefix_says_what_to_do(folder: Path, run: Run) -> None:
+    """As for T5: a setting of any use of a model, put before each text and counted with it."""
+    words = ["--json", "-q", "seq2seq.split=never"]
+    told = json.loads(run("run", folder, "A dog.", "seq2seq.prefix=the king: ", *words).out)
+    plain = json.loads(run("run", folder, "the king: A dog.", *words).out)
+    assert (told["new"], told["score"]) == (plain["new"], plain["score"]) and told["text"] == "A dog."
+    assert told["score"] != json.loads(run("run", folder, "A dog.", *words).out)["score"]
+
+
+def test_two_vocabularies(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train, run, align, evaluate: what is written is of the other language, whatever ids it has."""
+    monkeypatch.setattr("headway.tasks.seq2seq.GENERATED", 60)
+    words = [*WORDS, "data.tokenizer=words", "data.vocab=0", "seq2seq.vocabulary=separate", f"out={tmp_path}"]
+    done = run("train", "translate", *words, "-q")
+    assert done.code == 0, done.err
+    (place,) = tmp_path.glob("translate-*")
+    found = json.loads(run("run", place, "A dog sees the king.", "--align", "n_best=2", "--json", "-q").out)
+    assert len(found["best"]) == 2 and found["alignment"]["new"] == found["new"].split()
+    reads = load_tokenizer(place)
+    known, other = (
+        {word for i in range(side.vocab_size) for word in re.findall(r"\w+", side.decode([i]))}
+        for side in (reads.target, reads)
+    )
+    said = {word for row in found["best"] for word in re.findall(r"\w+", row["new"])}
+    assert said and said <= known and not said <= other
+    path = tmp_path / "pairs.tsv"
+    path.write_text("source\ttarget\n" + "A dog sees it.\tUn kova noris.\n" * 3)
+    assert run("eval", place, path, "-q").code == 0

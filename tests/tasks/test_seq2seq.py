@@ -24,7 +24,7 @@ from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_re
 from headway.shapes import seq2seq_config
 from headway.tasks import task_of
 from headway.tasks.base import Setting
-from headway.tasks.seq2seq import Seq2Seq, make_part, metric_of, pair_batch, pair_loss, read_pairs
+from headway.tasks.seq2seq import Seq2Seq, judge, make_part, metric_of, pair_batch, pair_loss, read_pairs
 from headway.tasks.translate import translate
 from headway.tasksettings import Seq2SeqConfig
 from headway.train.distributed import World
@@ -168,6 +168,18 @@ def test_evaluation_is_the_mean_over_all_tokens(task: Seq2Seq) -> None:
     first = task.valid.pairs[:4]
     texts = [best[0].text for best in translate(model, task.tokenizer, [p.source for p in first], task.recipe)]
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, [[p.targets[0] for p in first]]).score)
+
+
+def test_many_texts_are_scored_in_more_parts(task: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By length, so that the last part is of long texts only; each text is in one of them."""
+    model, pairs, counts = model_of(task), task.train.pairs[:40], {}
+    for part, most in ((50, 8), (5, 8), (5, 6)):
+        monkeypatch.setattr("headway.tasks.seq2seq.PART", part)
+        monkeypatch.setattr("headway.tasks.seq2seq.MOST_PARTS", most)
+        slices = judge(model, task.tokenizer, task.recipe, pairs, "bleu").details["slices"]
+        assert sum(row["examples"] for row in slices) == 40
+        counts[part, most] = len(slices)
+    assert counts[50, 8] == 4 < counts[5, 6] <= 6 < counts[5, 8] <= 8
 
 
 def test_summaries_are_told_by_their_length() -> None:

@@ -40,8 +40,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Tokenizer]:
     from headway.config import SpecialTokens
     from headway.shapes import seq2seq_config
 
-    data = recipe().data
-    tokenizer = pair_tokenizer(tmp_path_factory.mktemp("tokens"), data, read_pairs("", data, BadRows())[:200])
+    pairs = read_pairs("", recipe().data, BadRows())[:200]
+    tokenizer = pair_tokenizer(tmp_path_factory.mktemp("tokens"), recipe(), pairs)
     torch.manual_seed(1)
     special = SpecialTokens(pad=0, bos=1, eos=2, start=1)
     model = Model(replace(seq2seq_config(SHAPE, tokenizer.vocab_size, 16), special=special)).eval()
@@ -66,6 +66,7 @@ def test_it_is_the_search_on_what_the_tokenizer_gives(made: tuple[Model, Tokeniz
     model, tokenizer = made
     settings = recipe(beam=3, longest=7, length_penalty=0.5, prefix="say: ")
     assert beam_for(settings) == Beam(width=3, max_tokens=7, length_penalty=0.5)
+    assert beam_for(recipe(shortest=4, no_repeat=2)) == Beam(max_tokens=16, min_tokens=4, no_repeat=2)
     ids = tokenizer.encode("say: A dog").ids
     assert ids[-1] == tokenizer.special["eos"]
     expected = beam_search(model, beam_for(settings), source=Source(torch.tensor([ids])))[0][0]
@@ -149,7 +150,7 @@ def test_a_folder_of_marian_as_transformers_has_it(made: tuple[Model, Tokenizer]
     model, tokenizer = made
     folder = save_model(model, tmp_path / "model", tokenizer)
     said = {"num_beams": 3, "max_length": 9, "length_penalty": 0.7, "bad_words_ids": [[0], [70]]}
-    said |= {"forced_eos_token_id": 2}
+    said |= {"forced_eos_token_id": 2, "min_length": 4, "no_repeat_ngram_size": 2}
     path = folder / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
     oracle = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
@@ -158,7 +159,8 @@ def test_a_folder_of_marian_as_transformers_has_it(made: tuple[Model, Tokenizer]
     bundle = load(folder)
     assert isinstance(bundle, Bundle)
     settings = recipe_of(bundle.model, folder)
-    assert beam_for(settings) == Beam(width=3, length_penalty=0.7, max_tokens=8)
+    rules: dict[str, Any] = {"last": 2, "banned": ((0,), (70,))}
+    assert beam_for(settings) == Beam(width=3, length_penalty=0.7, max_tokens=8, min_tokens=3, no_repeat=2, **rules)
     batch = theirs(TEXTS, return_tensors="pt", padding=True)
     out = oracle.generate(**batch, do_sample=False)
     assert bundle.translate(TEXTS) == [t.strip() for t in theirs.batch_decode(out, skip_special_tokens=True)]

@@ -89,6 +89,19 @@ def _sides(field: str) -> str:
     return f"encoder.{field} decoder.{field}"
 
 
+def _by_last_token(labels: int, prefix: str | None = None) -> Head:
+    """A classifier that reads what the decoder makes of the last token."""
+    return Head(
+        {"classify.labels": labels, "classify.pool": "last", "classify.dense": "tanh"},
+        (
+            Tensor("classify.dense", "classification_head.dense"),
+            Tensor("classify.output", "classification_head.out_proj"),
+        ),
+        labels="classify.labels",
+        prefix=prefix,
+    )
+
+
 _ENCODER_ONLY = {"decoder": None, "target": None, "shared_embedding": False}
 
 T5 = Family(
@@ -128,15 +141,7 @@ T5 = Family(
         ),
         "T5EncoderModel": Head(_ENCODER_ONLY, prefix=""),
         "T5Model": Head(prefix=""),
-        "T5ForSequenceClassification": Head(
-            {"classify.labels": 2, "classify.pool": "last", "classify.dense": "tanh"},
-            (
-                Tensor("classify.dense", "classification_head.dense"),
-                Tensor("classify.output", "classification_head.out_proj"),
-            ),
-            labels="classify.labels",
-            prefix="transformer.",
-        ),
+        "T5ForSequenceClassification": _by_last_token(2, "transformer."),
         "T5ForTokenClassification": Head(
             {**_ENCODER_ONLY, "tag.labels": 2},
             (Tensor("tag.output", "classifier"),),
@@ -270,14 +275,7 @@ BART = Family(
     heads={
         "BartForConditionalGeneration": Head(_BART_LM, (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight"))),
         "BartModel": Head(prefix=""),
-        "BartForSequenceClassification": Head(
-            {"classify.labels": 3, "classify.pool": "last", "classify.dense": "tanh"},
-            (
-                Tensor("classify.dense", "classification_head.dense"),
-                Tensor("classify.output", "classification_head.out_proj"),
-            ),
-            labels="classify.labels",
-        ),
+        "BartForSequenceClassification": _by_last_token(3),
         "BartForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),)),
     },
     prefix="model.",
