@@ -255,7 +255,7 @@ class ClassifyHeadConfig:
     """One vector per sequence to label scores; without labels it is the pooler itself."""
 
     labels: int = 2
-    pool: Literal["first", "last", "mean", "first_mean"] = "first"
+    pool: Literal["first", "last", "mean", "max", "first_mean"] = "first"
     """first_mean: the class token beside the mean of the patches (DINOv2)."""
     dense: Activation | None = None
     """A dense layer and this activation before the output layer."""
@@ -263,6 +263,8 @@ class ClassifyHeadConfig:
     dropout: float = 0.0
     several: bool = False
     """Labels do not exclude each other: each has a yes or no of its own."""
+    pairs: bool | None = None
+    """Whether it was trained on pairs of texts; None: nobody said."""
 
     def __post_init__(self) -> None:
         _between("labels", self.labels, 0, MAX_VOCAB)

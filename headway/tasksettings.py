@@ -8,6 +8,11 @@ from typing import Literal
 from headway.errors import ConfigError
 
 
+def _share(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ConfigError("C003", f"{name} = {value} should be at least 0 and less than 1")
+
+
 @dataclass(frozen=True, kw_only=True)
 class MaskConfig:
     """Masked words (Devlin et al. 2019), section `mlm`."""
@@ -38,9 +43,21 @@ class ClassifyConfig:
     """auto goes by the label column: a list is several, a number with a fraction is a number, the rest is one."""
     weights: Literal["none", "balanced"] = "none"
     """balanced: a class counts in inverse proportion to its share of the examples."""
-    pool: Literal["first", "mean"] = "mean"
-    """What stands for a text: the vector of its first token, or the mean of all."""
+    pool: Literal["first", "mean", "max"] = "mean"
+    """What stands for a text: the vector of its first token, through the family's dense layer, as BERT's own classifier
+    has it; or the mean or the largest values of all, for which `transformers` has no word."""
     dropout: float = 0.1
+    """Before the labels."""
+    smoothing: float = 0.0
+    """Share of each label spread evenly over all (Szegedy et al. 2016)."""
+    rdrop: float = 0.0
+    """Weight of the disagreement of two passes with different dropout, for twice the time (Liang et al. 2021)."""
+
+    def __post_init__(self) -> None:
+        _share("classify.dropout", self.dropout)
+        _share("classify.smoothing", self.smoothing)
+        if not self.rdrop >= 0:
+            raise ConfigError("C003", f"classify.rdrop = {self.rdrop} should be at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +70,18 @@ class TagConfig:
     decode: Literal["legal", "argmax"] = "legal"
     """legal: of all rows of labels that the scheme allows, the likeliest; argmax: word by word."""
     dropout: float = 0.1
+    """Before the labels."""
+    smoothing: float = 0.0
+    """Share of each label spread evenly over all (Szegedy et al. 2016)."""
+    context: int = 0
+    """Tokens of the sentences before and after, in the same document, that are read beside a sentence and not labelled
+    (Schweter & Akbik 2020). A document ends with its file, or at a -DOCSTART- line."""
+
+    def __post_init__(self) -> None:
+        _share("tag.dropout", self.dropout)
+        _share("tag.smoothing", self.smoothing)
+        if self.context < 0:
+            raise ConfigError("C003", f"tag.context = {self.context} should be at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +132,13 @@ class Seq2SeqConfig:
     """Log-probabilities are divided by length ** this: more of it favours longer texts."""
     longest: int = 0
     """Tokens of what is written; 0 is data.length."""
+    shortest: int = 0
+    """Tokens before a text may end."""
+    no_repeat: int = 0
+    """So many tokens in a row are never written twice, as summaries want it (Paulus et al. 2018); 0 lets them."""
+    vocabulary: Literal["shared", "separate"] = "shared"
+    """shared: both sides in the pieces of one tokenizer; separate: one for what is read and one for what is written,
+    each with data.vocab pieces. A model of model.from has what it was trained with."""
     prefix: str = ""
     """Put before every source, for models that are told what to do: "translate English to German: "."""
     bpe_dropout: float = 0.0
@@ -121,6 +157,7 @@ class Seq2SeqConfig:
         for name in ("label_smoothing", "bpe_dropout"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ConfigError("C003", f"seq2seq.{name} = {value} should be at least 0 and less than 1")
-        for name, least in (("beam", 1), ("longest", 0), ("eval_texts", 0), ("every", 1)):
+        ranges = {"beam": 1, "longest": 0, "shortest": 0, "no_repeat": 0, "eval_texts": 0, "every": 1}
+        for name, least in ranges.items():
             if getattr(self, name) < least:
                 raise ConfigError("C003", f"seq2seq.{name} = {getattr(self, name)} should be at least {least}")

@@ -19,7 +19,7 @@ SETTING = re.compile(r"[A-Za-z_][\w.-]*=")
 """How a word begins that is a setting and not a file."""
 WRITERS = ("lm", "chat")
 """Tasks whose models are scored on a text."""
-EXAMINED_ONLY = {"out"}
+EXAMINED_ONLY = {"out", *EXAMINED}
 """Settings that a text has not."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import ConfigError, DataError, nearest
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 EXAMINED = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
 """Tasks whose models are evaluated on data of their own."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
-WORST, LETTERS = 5, 100
+WORST, LETTERS, MOST_LABELS = 5, 100, 12
 
 
 def task_for(bundle: Any) -> str:
@@ -64,10 +65,9 @@ def examine(
         say(f"{len(found.each):,} predictions in {out}")
     if other_name := settings.get("against"):
         other = load(str(other_name))
-        length = recipe_for(other, task, {}).data.length
-        theirs = kind.examine(
-            other.model, other.reader(), replace(recipe, data=replace(recipe.data, length=length)), spec
-        )
+        own = recipe_for(other, task, {})  # the same data, read and answered as that model is used to
+        read = replace(recipe, data=replace(recipe.data, length=own.data.length), model=own.model)
+        theirs = kind.examine(other.model, other.reader(), read, spec)
         result |= {"against": other.name, "theirs": theirs.as_dict(), "gain": gain(found, theirs)}
     return result
 
@@ -80,9 +80,11 @@ def gain(ours: Evaluation, theirs: Evaluation) -> tuple[float, float, float]:
 
     if ours.measure is not None and theirs.measure is not None and ours.examples == theirs.examples:
         return paired_gain(ours.measure, theirs.measure)
-    pairs = [(a, b) for a, b in zip(ours.each, theirs.each, strict=False) if "score" in a and "score" in b]
-    if len(pairs) != len(ours.each) or len(ours.each) != len(theirs.each) or not pairs:
-        raise DataError("D001", f"{len(ours.each)} and {len(theirs.each)} answers: they cannot be compared in pairs")
+    scored = [[isinstance(row, Mapping) and "score" in row for row in each] for each in (ours.each, theirs.each)]
+    if not all(scored[0] + scored[1]) or not len(scored[0]) == len(scored[1]) > 0:
+        counts = f"{ours.examples:,} and {theirs.examples:,} examples, not all with a score of their own"
+        raise DataError("D001", f"{counts}: they cannot be compared in pairs")
+    pairs = zip(ours.each, theirs.each, strict=True)
     return mean_interval(np.array([a["score"] - b["score"] for a, b in pairs], dtype=np.float64))
 
 
@@ -104,7 +106,8 @@ def show(result: Mapping[str, Any]) -> None:
     for signature in dict.fromkeys(details.get("signatures", {}).values()):
         print(f"  {signature}")
     for key, part in (
-        ("confusion", _confusion), ("calibration", _calibration), ("slices", _slices), ("worst", _worst)
+        ("confusion", _confusion), ("labels", _labels), ("calibration", _calibration), ("by_answer", _kinds),
+        ("by_question", _kinds), ("slices", partial(_slices, unit=details.get("unit", "tokens"))), ("worst", _worst),
     ):  # fmt: skip
         if details.get(key):
             part(details[key])
@@ -112,12 +115,38 @@ def show(result: Mapping[str, Any]) -> None:
 
 def _confusion(found: Mapping[str, Any]) -> None:
     names = [str(name)[:14] for name in found["labels"]]
-    if len(names) > 12:
+    if len(names) > MOST_LABELS:
         return
     wide = max(6, *(len(name) for name in names))
     print(f"\n{'truth':{wide}}  {'  '.join(f'{name:>{wide}}' for name in names)}")
     for name, row in zip(names, found["counts"], strict=True):
         print(f"{name:{wide}}  {'  '.join(f'{count:{wide},}' for count in row)}")
+
+
+def _labels(found: list[Mapping[str, Any]]) -> None:
+    if len(found) > MOST_LABELS:
+        return
+    wide = max(5, *(len(_name(row)) for row in found))
+    print(f"\n{'label':{wide}}  examples  precision  recall      f1")
+    for row in found:
+        numbers = f"{row['examples']:8,}  {row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}"
+        print(f"{_name(row):{wide}}  {numbers}")
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(row["label"])[:14]
+
+
+def _kinds(found: list[Mapping[str, Any]]) -> None:
+    print()
+    for row in found:
+        print(f"  {row['kind']:14} {row['examples']:>6,} examples   {_said(row, 'kind')}")
+
+
+def _said(row: Mapping[str, Any], *others: str) -> str:
+    """The first two figures of a part of the examples."""
+    figures = [(name, value) for name, value in row.items() if name not in ("examples", *others)][:2]
+    return "   ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures)
 
 
 def _calibration(found: Mapping[str, Any]) -> None:
@@ -126,17 +155,21 @@ def _calibration(found: Mapping[str, Any]) -> None:
         print(f"  sure {row['confidence']:.2f}   right {row['right']:.2f}   {row['examples']:,} times")
 
 
-def _slices(found: list[Mapping[str, Any]]) -> None:
+def _slices(found: list[Mapping[str, Any]], unit: str) -> None:
     print("\nby length")
     for row in found:
-        figures = [(k, v) for k, v in row.items() if k not in ("from", "to", "examples")][:2]
-        said = "   ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures)
-        print(f"  {row['from']:>4} … {row['to']:<4} tokens   {row['examples']:>6,} examples   {said}")
+        said = _said(row, "from", "to")
+        print(f"  {row['from']:>4} … {row['to']:<4} {unit}   {row['examples']:>6,} examples   {said}")
 
 
 def _worst(found: list[Mapping[str, Any]]) -> None:
     print("\nsurest mistakes")
     for row in found[:WORST]:
         sure = "" if row.get("probability") is None else f" ({row['probability']:.2f})"
-        print(f"  line {row.get('line')}: {row.get('label')} taken for {row.get('predicted')}{sure}")
-        print(f"    {str(row.get('text'))[:LETTERS]}")
+        where = f"line {row['line']}: " if row.get("line") else ""
+        print(f"  {where}{_plain(row['label'])} taken for {_plain(row['predicted'])}{sure}")
+        print(f"    {str(row['text'])[:LETTERS]}")
+
+
+def _plain(value: Any) -> str:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)

@@ -174,7 +174,7 @@ def prune(
 
 # --- what is shown ------------------------------------------------------------------------------
 
-LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "bits/byte", "time", "size", "when")
+LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/byte", "time", "size", "when")
 
 
 def _facts(run: History) -> dict[str, Any]:
@@ -183,6 +183,7 @@ def _facts(run: History) -> dict[str, Any]:
     from headway.inspection.tape import real
 
     facts, best, last = run.facts, run.facts.best_eval or {}, run.facts.last_eval or {}
+    lowest = facts.lowest_eval or {}
     found: dict[str, Any] = plain(
         {
             "name": run.name,
@@ -192,7 +193,9 @@ def _facts(run: History) -> dict[str, Any]:
             "task": run.task,
             "steps": facts.steps,
             "loss": facts.loss,
-            "valid": real(best.get("valid")),
+            "valid": real(lowest.get("valid")),
+            "goal": facts.goal,
+            "best": real(best.get(facts.goal)),
             "bits_per_byte": real(best.get("bits_per_byte")),
             "last_valid": real(last.get("valid")),
             "tokens": facts.tokens,
@@ -210,7 +213,8 @@ def _list_row(run: History) -> tuple[str, ...]:
     from headway.inspection import wording as w
 
     facts = _facts(run)
-    numbers = (w.fixed(facts[key]) for key in ("loss", "valid", "bits_per_byte"))
+    best = "" if facts["goal"] == "valid" else f"{w.goal_name(facts['goal'])} {w.fixed(facts['best'])}"
+    numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), best or w.ABSENT, w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
     return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
 
@@ -220,6 +224,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
     from headway.inspection import wording as w
 
     facts = _facts(run)
+    best = "" if facts["goal"] == "valid" else f"{w.goal_name(facts['goal'])} {w.fixed(facts['best'])}"
     return [
         ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
         ("started", w.moment(facts["started"])),
@@ -229,6 +234,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("training loss", w.fixed(facts["loss"])),
         ("validation loss, best", w.fixed(facts["valid"])),
         ("validation loss, last", w.fixed(facts["last_valid"])),
+        ("best figure", best or w.ABSENT),
         ("bits per byte", w.fixed(facts["bits_per_byte"])),
         ("tokens a second", w.count(facts["tokens_per_second"])),
         ("time", w.duration(facts["seconds"])),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from io import UnsupportedOperation
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from headway.data.records import BadRows
@@ -24,13 +26,21 @@ def source_windows(source: str, columns: Columns, bad: BadRows, size: int = 0) -
     from headway.tasks import items
 
     if source == "-":
-        pipe = items.read_pipe(sys.stdin.buffer, columns, bad)
+        pipe = items.read_pipe(_stdin(), columns, bad)
         for window in items.at_once(pipe, size or items.WINDOW):
             yield window, False
         return
     files = len(find_files(source)) > 1
     for window in items.windows(items.read_items(source, columns, bad), size or items.WINDOW):
         yield window, files
+
+
+def _stdin() -> BinaryIO:
+    """A file of our own: Python closes its own when it ends, and aborts where a thread still waits for a line of it."""
+    try:
+        return open(os.dup(sys.stdin.fileno()), "rb")
+    except UnsupportedOperation:  # no file stands behind it
+        return sys.stdin.buffer
 
 
 def put(good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:

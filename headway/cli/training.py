@@ -84,7 +84,9 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
     report = write_report(run.folder)
     print(run.folder)
     say(f"report: {report}")
-    say(f"next: headway run last {TRY[run.recipe.task]}   headway eval last   headway check {run.folder}")
+    head = run.model.config.classify if run.recipe.task == "classify" else None
+    second = ' pair="…"' if head is not None and head.pairs else ""
+    say(f"next: headway run last {TRY[run.recipe.task]}{second}   headway eval last   headway check {run.folder}")
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:

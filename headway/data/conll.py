@@ -1,7 +1,7 @@
 """Sentences with a tag for every word: column files as of the CoNLL tasks, and rows with two lists.
 
-Column files have a word a line, blank lines between sentences, and the tag in the last column. `-DOCSTART-` lines are
-left out. jsonl, json and parquet have a list of words and a list of tags a row.
+Column files have a word a line, blank lines between sentences, and the tag in the last column. A `-DOCSTART-` line
+begins a document. jsonl, json and parquet have a list of words and a list of tags a row.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headway.data.records import BadRows, brief
 from headway.data.sources import file_format, find_files
 from headway.data.stream import BadLine, Lines, open_text
 from headway.errors import ConfigError
+from headway.jsonfile import show
 
 DOCUMENT = "-DOCSTART-"
 WORDS = ("tokens", "words", "text")
@@ -32,6 +33,8 @@ class Sentence:
     file: str = ""
     line: int = 0
     """Where the sentence begins."""
+    document: int = 0
+    """Counted in its file, by the lines that begin one; all rows of other files are of one."""
 
 
 def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = None) -> Iterator[Sentence]:
@@ -62,7 +65,7 @@ def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
     with open_text(path) as file:
         lines = Lines(file)
         block: list[tuple[str, str]] = []
-        begin, width, flaw = 0, 0, None  # type: int, int, Flaw | None
+        begin, width, document, flaw = 0, 0, 0, None  # type: int, int, int, Flaw | None
         while True:
             try:
                 line = next(lines, None)
@@ -72,6 +75,7 @@ def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
             if line is not None and line.strip():
                 cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
                 if cells[0] == DOCUMENT:
+                    document += 1
                     continue
                 begin, width = begin if block else lines.number, width or len(cells)
                 if reason := _column_flaw(cells, width, word, tag):
@@ -81,7 +85,7 @@ def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
                 continue
             if flaw or block:
                 words, tags = (tuple(pair[i] for pair in block) for i in (0, 1))
-                yield flaw or Sentence(words, tags, str(path), begin)
+                yield flaw or Sentence(words, tags, str(path), begin, document)
             block, flaw = [], None
             if line is None:
                 return
@@ -90,8 +94,10 @@ def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
 def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
     if len(cells) != width:
         return f"{len(cells)} columns where the first line has {width}"
-    if max(word, tag) >= width or width < 2:
-        return f"{width} columns: a word and its tag need two, and data.label and data.text must be among them"
+    if width < 2:
+        return "one column: a word and its tag need two"
+    if max(word, tag) >= width:
+        return f"{width} columns, and data.text or data.label asks for number {max(word, tag) + 1}"
     if not cells[word].strip() or not cells[tag].strip():
         return "an empty word or tag"
     return ""
@@ -109,7 +115,9 @@ def _listed(row: Row, words: str, tags: str) -> Sentence | Flaw:
         for name, known in ((words, WORDS), (tags, TAGS))
     ]
     for name, setting, known in zip(names, ("data.text", "data.label"), (WORDS, TAGS), strict=True):
-        if reason := _list_flaw(values.get(name), f"no list called {' or '.join(known)}: {setting} names it"):
+        listed = ", ".join(f'"{show(column)[:40]}"' for column in list(values)[:12])
+        missing = f"no list called {name or ' or '.join(known)}, {setting} names it; there are {listed}"
+        if reason := _list_flaw(values.get(name), missing):
             return Flaw(row.file, row.line, reason, name)
     first, second = (values[name] for name in names)
     if len(first) != len(second):

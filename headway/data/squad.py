@@ -107,6 +107,11 @@ def _row(row: Row, columns: Columns) -> Question | Flaw:
     where = str(values.get("id", row.line))
     asked, context = values.get(columns.question or "question"), values.get(columns.context or "context")
     item = _checked(where, asked, context, values.get(name))
+    for wanted, setting in ((columns.question or "question", "pair"), (columns.context or "context", "text")):
+        if wanted not in values:
+            listed = ", ".join(f'"{show(column)[:40]}"' for column in list(values)[:12])
+            reason = f'no column "{show(wanted)[:40]}", data.{setting} names it; there are {listed}'
+            return Flaw(row.file, row.line, reason)
     if isinstance(item, Question):
         return item
     return Flaw(row.file, row.line, item if where == str(row.line) else f"question {show(where)[:60]}: {item}")
@@ -115,7 +120,8 @@ def _row(row: Row, columns: Columns) -> Question | Flaw:
 def _checked(where: str, asked: Any, context: Any, answers: Any) -> Question | str:
     for name, value in (("question", asked), ("context", context)):
         if not isinstance(value, str) or not value.strip():
-            return f"no {name}: {brief(value)}"
+            nothing = value is None or isinstance(value, str)
+            return f"no {name}" if nothing else f"the {name} should be a text, found {brief(value)}"
     try:
         spans = tuple(_span(text, start, context) for text, start in _pairs(answers))
     except ValueError as error:

@@ -77,9 +77,12 @@ def _plain_word(text: str) -> bool:
 def _numbers(facts: Mapping[str, Any]) -> str:
     numbers = facts["numbers"]
     best = f" (best, step {w.count(numbers['best_step'])})" if numbers["best_step"] is not None else ""
+    goal = prose(w.goal_name(numbers["goal"]))
     rows = (
-        (f"validation loss{best}", w.fixed(numbers["best_valid"])),
+        (f"{goal}{best}", w.fixed(numbers["best"])),
+        ("validation loss at that step", "" if numbers["goal"] == "valid" else w.fixed(numbers["best_valid"])),
         ("validation bits per byte", w.fixed(numbers["bits_per_byte"])),
+        (f"test {goal}", w.fixed(numbers["test_best"])),
         ("test loss", w.fixed(numbers["test_loss"])),
         ("test bits per byte", w.fixed(numbers["test_bits_per_byte"])),
         ("training loss, at the end", w.fixed(numbers["train_loss"])),

@@ -23,6 +23,7 @@ WHOLE = ("data.train", "data.valid", "data.test")
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """97.5 % point of Student's distribution with 1, 2, … degrees of freedom."""
 NORMAL = 1.959964
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 NO_FIGURE = ("event", "time", "step")
 
 
@@ -39,6 +40,8 @@ class Grid:
     seeds: tuple[int, ...] | None
     """None: as many as `count`, from the recipe's own on."""
     count: int = 1
+    together: bool = False
+    """All settings that are varied change at once."""
 
     def seeds_from(self, first: int) -> tuple[int, ...]:
         return self.seeds or tuple(range(first, first + self.count))
@@ -69,7 +72,7 @@ def grid(words: Sequence[str]) -> Grid:
     keys = tuple(word.partition("=")[0] for each in varied for word in each[0])
     if doubled := sorted({key for key in keys if keys.count(key) > 1}):
         raise UsageError("U001", f"{doubled[0]} is varied twice")
-    return Grid(tuple(common), keys, variants, seeds, count)
+    return Grid(tuple(common), keys, variants, seeds, count, len(varied) == 1 and len(keys) > 1)
 
 
 def _joined(key: str, value: str) -> list[str]:
@@ -139,9 +142,28 @@ def final_figures(run: History) -> dict[str, float]:
 def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[str, Any]:
     """All that is known of the comparison as plain values; `runs` has those of each variant."""
     seeds = sorted({int(run.recipe.get("seed", 0)) for row in runs for run in row})
-    variants = [_variant(words, row) for words, row in zip(plan.variants, runs, strict=True)]
+    variants = [
+        {"name": name, **_variant(words, row)}
+        for name, words, row in zip(variant_names(plan), plan.variants, runs, strict=True)
+    ]
     asked = {"common": list(plan.common), "keys": list(plan.keys), "seeds": seeds}
     return {"format": 1, "recipe": name, **asked, "variants": variants}
+
+
+def variant_names(plan: Grid) -> list[str]:
+    """The values of each. Of settings that change at once, numbers have their names, which else nobody could tell
+    apart, and only the first has those that it shares with the others."""
+    names = []
+    for words in plan.variants:
+        shown = []
+        for word, usual in zip(words, plan.variants[0], strict=True):
+            key, _, value = word.partition("=")
+            if not plan.together or not NUMBER.fullmatch(value):
+                shown.append(value)
+            elif word != usual or words == plan.variants[0]:
+                shown.append(f"{key.rpartition('.')[2]}={value}")
+        names.append(" ".join(shown) or "all")
+    return names
 
 
 def _variant(words: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
@@ -150,7 +172,6 @@ def _variant(words: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
     names = dict.fromkeys(name for each in figures for name in each)
     shared = [name for name in names if all(name in each for each in figures)]
     return {
-        "name": " ".join(word.partition("=")[2] for word in words) or "all",
         "settings": list(words),
         "figures": {n: {**spread(v), "values": v} for n in shared if (v := [each[n] for each in figures])},
         "parameters": _mean(run.facts.parameters for run in done),

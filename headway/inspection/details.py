@@ -44,7 +44,9 @@ def section(found: Mapping[str, Any] | None) -> str:
         _confusion(inside.get("confusion")),
         _labels(inside.get("labels")),
         _calibration(inside.get("calibration")),
-        _slices(inside.get("slices")),
+        _kinds(inside.get("by_answer"), "With an answer and without"),
+        _kinds(inside.get("by_question"), "By the word that asks"),
+        _slices(inside.get("slices"), inside.get("unit", "tokens")),
         _worst(inside.get("worst")),
     )
     body = "".join(part for part in parts if part)
@@ -127,7 +129,17 @@ def _calibration(found: Any) -> str:
     )
 
 
-def _slices(found: Any) -> str:
+def _kinds(found: Any, title: str) -> str:
+    rows = _mappings(found)
+    names = [name for name in dict.fromkeys(k for row in rows for k in row) if name not in ("kind", "examples")][:4]
+    cells = [
+        [_text(row.get("kind"), 40), escape(w.count(real(row.get("examples")))), *(_share(row.get(n)) for n in names)]
+        for row in rows
+    ]
+    return _table(["", "examples", *(_words(name) for name in names)], cells, title)
+
+
+def _slices(found: Any, unit: Any) -> str:
     rows = _mappings(found)
     names = [name for name in dict.fromkeys(k for row in rows for k in row) if name not in KNOWN][:4]
     cells = [
@@ -138,7 +150,7 @@ def _slices(found: Any) -> str:
         ]
         for row in rows
     ]
-    return _table(["tokens", "examples", *(_words(name) for name in names)], cells, "By length")
+    return _table([_words(unit), "examples", *(_words(name) for name in names)], cells, "By length")
 
 
 def _worst(found: Any) -> str:

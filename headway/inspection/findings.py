@@ -10,7 +10,7 @@ import numpy as np
 
 from headway.inspection.history import History
 from headway.inspection.tape import Event, Series, real, smooth, whole
-from headway.inspection.wording import brief, count, listed, many, number, percent
+from headway.inspection.wording import brief, count, goal_name, listed, many, number, percent
 
 STEEP = 0.02
 """Share of the validation loss still gained over the last quarter of a run that is worth going on for."""
@@ -125,7 +125,9 @@ def summary(run: History, data: str) -> str:
     text += f" ({brief(facts.tokens)} tokens)" if facts.tokens is not None else ""
     if (best := facts.best_eval) is None:
         return text + "; it was never evaluated."
-    text += f"; its best validation loss is {number(real(best.get('valid')))}"
+    text += f"; its best {goal_name(facts.goal)} is {number(real(best.get(facts.goal)))}"
+    if facts.goal != "valid" and (loss := real(best.get("valid"))) is not None:
+        text += f" (validation loss {number(loss)})"
     if (bits := real(best.get("bits_per_byte"))) is not None:
         text += f" ({number(bits)} bits per byte)"
     if (step := whole(best.get("step"))) is not None:
@@ -186,8 +188,8 @@ def late_gain(run: History) -> float | None:
 
 
 def overfit(run: History) -> Event | None:
-    """The best evaluation, if validation has risen since while the training loss went on falling."""
-    best, losses = run.facts.best_eval, scored_steps(run)
+    """The evaluation with the lowest loss, if that has risen since while the training loss went on falling."""
+    best, losses = run.facts.lowest_eval, scored_steps(run)
     step = whole(best.get("step")) if best else None
     if best is None or step is None or len(losses) < 3:
         return None

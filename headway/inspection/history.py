@@ -32,7 +32,11 @@ class Facts:
     loss: float | None
     """Of training, at the end: the last point of the smoothed curve."""
     last_eval: Event | None
+    goal: str
+    """The figure of an evaluation that tells the best one; `valid` is the loss."""
     best_eval: Event | None
+    """The best one by that."""
+    lowest_eval: Event | None
     """The one with the lowest validation loss."""
     tokens_per_second: float | None
     train_seconds: float | None
@@ -188,14 +192,16 @@ def disk_size(path: Path) -> int:
 
 def _facts(folder: Path, tape: Tape, columns: dict[str, Series]) -> Facts:
     step, tokens, seconds = (_last(columns[name]) for name in ("step", "tokens", "seconds"))
-    scored = [event for event in tape.evals if real(event.get("valid")) is not None]
+    goal, best = _best(tape)
     sizes = [size for e in tape.events if e["event"] in BEGINNINGS and (size := real(e.get("parameters"))) is not None]
     return Facts(
         steps=int(step or 0),
         tokens=tokens,
         loss=_last(smooth(columns["loss"])),
         last_eval=tape.evals[-1] if tape.evals else None,
-        best_eval=min(scored, key=lambda event: float(event["valid"]), default=None),
+        goal=goal,
+        best_eval=best,
+        lowest_eval=_first(tape.evals, "valid", rising=False),
         tokens_per_second=tokens / seconds if tokens is not None and seconds else None,
         train_seconds=seconds,
         wall_seconds=tape.wall if tape.first_time is not None else None,
@@ -204,6 +210,21 @@ def _facts(folder: Path, tape: Tape, columns: dict[str, Series]) -> Facts:
         size=disk_size(folder),
         bad_lines=tape.bad_lines,
     )
+
+
+def _best(tape: Tape) -> tuple[str, Event | None]:
+    """The figure that a run chose its best weights by, and the evaluation that had most of it; else the lowest loss."""
+    begun = next((e for e in reversed(tape.events) if e["event"] in BEGINNINGS), {})
+    goal = begun.get("goal")
+    if isinstance(goal, str) and (best := _first(tape.evals, goal, rising=begun.get("rising") is True)):
+        return goal, best
+    return "valid", _first(tape.evals, "valid", rising=False)
+
+
+def _first(evals: list[Event], name: str, *, rising: bool) -> Event | None:
+    """The first of those with the best value."""
+    known = [(value, event) for event in evals if (value := real(event.get(name))) is not None]
+    return min(known, key=lambda pair: -pair[0] if rising else pair[0])[1] if known else None
 
 
 def _last(values: Series) -> float | None:

@@ -83,9 +83,12 @@ def gather(run: History) -> dict[str, Any]:
 def _numbers(run: History) -> dict[str, Any]:
     facts, best, test = run.facts, run.facts.best_eval or {}, run.last("test")
     return {
+        "goal": facts.goal,
+        "best": real(best.get(facts.goal)),
         "best_valid": real(best.get("valid")),
         "best_step": whole(best.get("step")),
         "bits_per_byte": real(best.get("bits_per_byte")),
+        "test_best": None if facts.goal == "valid" else real(test.get(facts.goal)),
         "test_loss": real(test.get("test")),
         "test_bits_per_byte": real(test.get("bits_per_byte")),
         "train_loss": facts.loss,

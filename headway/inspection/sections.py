@@ -30,10 +30,12 @@ def head(facts: Facts) -> str:
 
 
 def _tiles(numbers: Facts, cost: Facts) -> str:
-    step = numbers["best_step"]
+    step, goal, by_loss = numbers["best_step"], w.goal_name(numbers["goal"]), numbers["goal"] == "valid"
     tiles = (
-        ("Best validation loss", w.fixed(numbers["best_valid"]), "" if step is None else f"at step {w.count(step)}"),
+        (f"Best {goal}", w.fixed(numbers["best"]), "" if step is None else f"at step {w.count(step)}"),
+        ("Validation loss", w.ABSENT if by_loss else w.fixed(numbers["best_valid"]), "at the same step"),
         ("Bits per byte", w.fixed(numbers["bits_per_byte"]), "at the same step"),
+        (f"Test {goal}", w.fixed(numbers["test_best"]), ""),
         ("Test loss", w.fixed(numbers["test_loss"]), _bits(numbers["test_bits_per_byte"])),
         ("Training loss", w.fixed(numbers["train_loss"]), "smoothed, at the end"),
         ("Parameters", w.brief(numbers["parameters"]), ""),
@@ -45,7 +47,7 @@ def _tiles(numbers: Facts, cost: Facts) -> str:
         ("Model FLOPs used", w.percent(cost["mfu"]), "of what the device can do"),
     )
     cells = "".join(
-        f"<div><dt>{name}</dt><dd>{escape(value)}{f'<small>{escape(note)}</small>' if note else ''}</dd></div>"
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}{f'<small>{escape(note)}</small>' if note else ''}</dd></div>"
         for name, value, note in tiles
         if value != w.ABSENT
     )

@@ -53,6 +53,11 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.1f} %" if 0 < share < 0.095 else f"{100 * share:.0f} %"
 
 
+def goal_name(figure: str) -> str:
+    """What the figure is called that the best evaluation goes by."""
+    return "validation loss" if figure == "valid" else printable(figure.replace("_", " "))[:40]
+
+
 def duration(seconds: float | None) -> str:
     """37 s, 12 min 5 s, 3 h 20 min, 2 d 4 h"""
     if not _finite(seconds) or seconds < 0:

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
-from headway.matrices.linear import Linear
 from headway.model.norms import LayerNorm
 from headway.model.transformer import FeedForward, activation
 
@@ -21,7 +20,7 @@ class LMHead(nn.Module):
         if config.transform is not None:
             self.dense = nn.Linear(stack.d_model, stack.d_model)
             self.norm = LayerNorm(stack.d_model, stack.norm_eps)
-        self.output = Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
+        self.output = nn.Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
         if config.tied:
             self.output.weight = table.weight
         if config.bias == "fixed":
@@ -29,8 +28,17 @@ class LMHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, M) to (…, V)."""
-        scores: Tensor = self.output(self.features(x))[..., : self.vocab]
+        x = self.features(x)
+        if self._silent():
+            return F.linear(x, self.output.weight)[..., : self.vocab]
+        scores: Tensor = self.output(x)[..., : self.vocab]
         return scores
+
+    def _silent(self) -> bool:
+        """Whether there is a bias of zeros only, as Marian's models have it: a CPU spends a fifth of the time on it."""
+        bias = self.output.bias
+        fixed = self.config.bias == "fixed" and type(self.output) is nn.Linear and not self.training
+        return fixed and bias.device.type == "cpu" and not bool(bias.any())
 
     def wide(self, x: Tensor) -> Tensor:
         """The same scores, and -inf for the rows that round the table up: for losses, which then copy nothing."""
@@ -72,8 +80,10 @@ def pool(x: Tensor, keep: Tensor | None, how: str) -> Tensor:
     if how == "first_mean":  # images: no padding
         return torch.cat([x[:, 0], x[:, 1:].mean(1)], -1)
     if keep is None:
-        return {"first": x[:, 0], "last": x[:, -1], "mean": x.mean(1)}[how]
+        return {"first": x[:, 0], "last": x[:, -1], "mean": x.mean(1), "max": x.amax(1)}[how]
     real = keep != 0
+    if how == "max":
+        return x.masked_fill(~real[..., None], -torch.inf).amax(1)
     if how == "mean":
         weight = real[..., None].to(x.dtype)
         return (x * weight).sum(1) / weight.sum(1).clamp(min=1)

@@ -152,7 +152,14 @@ class Tasks:
     def sample(self, name: str) -> dict[str, str]:
         """A request for a task, but for the model's name."""
         mask = special_strings(self.tokenizer).get("mask_token", "")
-        return {key: text.replace("{mask}", mask) for key, text in TASKS[name].sample.items()}
+        sample = {key: text.replace("{mask}", mask) for key, text in TASKS[name].sample.items()}
+        second = TASKS[name].second
+        return {**sample, second: sample["input"]} if self._paired(name) and second not in sample else sample
+
+    def _paired(self, name: str) -> bool | None:
+        """Whether a text must have a second one beside it; None: it may."""
+        head = self.bundle.model.config.classify
+        return head.pairs if name == "classify" and head is not None else TASKS[name].needed or None
 
     def choose(self, name: str | None) -> str:
         """The task that a request means."""
@@ -186,15 +193,19 @@ class Tasks:
 
     def _pairs(self, asked: Texts, count: int, task: str) -> list[str] | None:
         """A second text for each: its own, or one for all."""
-        second, needed = TASKS[task].second, TASKS[task].needed
+        second, paired = TASKS[task].second, self._paired(task)
         for name in ("pair", "context"):
             if name != second and getattr(asked, name, None) is not None:
                 raise Problem(400, f"{name} is nothing that {task} reads", "C004", name)
         given = getattr(asked, second, None) if second else None
         if given is None:
-            if needed:
+            if paired:
                 raise Problem(400, f"{task} needs a {second}", "C004", second)
             return None
+        if paired is False:
+            raise Problem(
+                400, f"the model was trained on single texts: {second} is nothing that it reads", "C004", second
+            )
         if isinstance(given, str):
             return [given] * count
         if len(given) != count:

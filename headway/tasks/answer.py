@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,10 +26,10 @@ from headway.model.model import Model
 from headway.recipe import DataConfig, Recipe
 from headway.tasks.answers import Answer as Found
 from headway.tasks.answers import Outcome, Ranked, decide, rank
-from headway.tasks.base import Setting, Task
+from headway.tasks.base import ScoredTask, Setting
 from headway.tasks.batch import Batch, Sharing
 from headway.tasks.body import encoder_body, limit_of, read_batch
-from headway.tasks.examples import Examples
+from headway.tasks.examples import Examples, room
 from headway.tasks.figures import Evaluation
 from headway.tasks.invented import make_stories
 from headway.tasks.loss import widened
@@ -105,8 +105,15 @@ def _tokens_of(text: Encoded, answer: tuple[str, int]) -> tuple[int, int] | None
     return (first, last) if first <= last else None
 
 
+class Part(NamedTuple):
+    """Questions, and their windows."""
+
+    asked: Sequence[Question]
+    rows: Rows
+
+
 @dataclass(frozen=True)
-class Answer(Task):
+class Answer(ScoredTask[Part]):
     """Questions on contexts."""
 
     goal = "f1"
@@ -144,7 +151,7 @@ class Answer(Task):
             "tokens": int(examples.lengths.sum()),
             "unanswerable": sum(not row.answers for row in self.train),
             "valid_samples": len(self.valid),
-            "valid_tokens": int(self._valid_rows.examples.lengths.sum()),
+            "valid_tokens": int(self.valid_part.rows.examples.lengths.sum()),
             "vocab": self.tokenizer.vocab_size,
         }
 
@@ -157,11 +164,16 @@ class Answer(Task):
         return lay_out(self.train, self.tokenizer, self.recipe.data.length, self.recipe.answer, self.recipe)
 
     @cached_property
-    def _valid_rows(self) -> Rows:
-        return self._laid_out(self.valid)
+    def valid_part(self) -> Part:
+        return self._part(self.valid)
 
-    def _laid_out(self, asked: Sequence[Question]) -> Rows:
-        return lay_out(asked, self.tokenizer, self.recipe.data.length, self.recipe.answer, None)
+    @cached_property
+    def test_part(self) -> Part | None:
+        data = self.recipe.data
+        return self._part(read_questions(data.test, data, BadRows(data.bad_rows))) if data.test else None
+
+    def _part(self, asked: Sequence[Question]) -> Part:
+        return Part(asked, lay_out(asked, self.tokenizer, self.recipe.data.length, self.recipe.answer, None))
 
     def plan(self, batch: int) -> Plan:
         return self.rows.examples.plan(batch, self.recipe.train.batch_tokens)
@@ -175,32 +187,13 @@ class Answer(Task):
     def loss(model: Model, ids: Tensor, keep: Tensor, segments: Tensor, targets: Tensor) -> Tensor:
         return _span_loss(_span_scores(model, ids, keep, segments), targets)
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self._figures(model, self.valid, self._valid_rows, "valid")
-
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        asked = self._test
-        return None if asked is None else self._figures(model, asked, self._laid_out(asked), "test")
-
-    def details(self, model: Model) -> dict[str, Any] | None:
-        asked, name = (self.valid, "valid") if self._test is None else (self._test, "test")
-        found = self._outcome(model, asked, self._laid_out(asked))[0].evaluation({})
-        return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
-
-    @cached_property
-    def _test(self) -> list[Question] | None:
-        data = self.recipe.data
-        return read_questions(data.test, data, BadRows(data.bad_rows)) if data.test else None
-
-    def _figures(self, model: Model, asked: Sequence[Question], rows: Rows, name: str) -> dict[str, float]:
-        result, loss = self._outcome(model, asked, rows)
-        return {name: loss, **result.figures()}
-
-    def _outcome(self, model: Model, asked: Sequence[Question], rows: Rows) -> tuple[Outcome, float]:
+    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
         """Every process reads all questions: the windows of one are compared with each other."""
-        settings = self.recipe.answer
-        ranked, loss = best_spans(model, asked, rows, settings)
-        return Outcome(asked, ranked, none_allowed(asked, settings), settings.threshold), loss
+        result, loss = outcome(model, part, self.recipe.answer)
+        return loss, result.figures()
+
+    def judge(self, model: Model, part: Part) -> Evaluation:
+        return outcome(model, part, self.recipe.answer)[0].evaluation({})
 
     def sample(self, model: Model) -> str:
         """The first held-out questions and what the model answers."""
@@ -224,10 +217,9 @@ class Answer(Task):
         asked = read_questions(spec or data.train, data, bad) if spec or data.train else []
         if not spec:
             asked = hold_out(asked or make_stories(GENERATED, recipe.seed))[1]
-        rows = lay_out(asked, tokenizer, limit_of(model, data.length), settings, None)
-        ranked, _ = best_spans(model, asked, rows, settings)
-        result = Outcome(asked, ranked, none_allowed(asked, settings), settings.threshold)
-        return result.evaluation({"windows": len(rows.question), "bad_rows": bad.count})
+        part = Part(asked, lay_out(asked, tokenizer, limit_of(model, data.length), settings, None))
+        facts = {"windows": len(part.rows.question), "bad_rows": bad.count}
+        return outcome(model, part, settings)[0].evaluation(facts)
 
 
 def read_questions(spec: str, data: DataConfig, bad: BadRows) -> list[Question]:
@@ -248,6 +240,12 @@ def hold_out(asked: list[Question]) -> tuple[list[Question], list[Question]]:
 def none_allowed(asked: Sequence[Question], settings: AnswerConfig) -> bool:
     """Whether no answer may be given, as the recipe says or the questions themselves."""
     return settings.none == "yes" or (settings.none == "auto" and any(not row.answers for row in asked))
+
+
+def outcome(model: Model, part: Part, settings: AnswerConfig) -> tuple[Outcome, float]:
+    """What a model answers, and the mean loss of a window."""
+    ranked, loss = best_spans(model, part.asked, part.rows, settings)
+    return Outcome(part.asked, ranked, none_allowed(part.asked, settings), settings.threshold), loss
 
 
 def _require_head(model: Model) -> None:
@@ -280,7 +278,7 @@ def best_spans(
     null, total = [np.inf] * len(asked), 0.0
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    for batch in rows.examples.batches():
+    for batch in rows.examples.batches(room(device)):
         scores = _span_scores(model, *(t.to(device) for t in rows.examples.read(batch)))
         total += float(_span_loss(scores, _targets(rows, batch).to(device)))
         nothing = scores[:, :, 0].sum(1).tolist()

@@ -18,7 +18,7 @@ import numpy as np
 
 from headway.data.order import Index
 from headway.data.squad import Question
-from headway.tasks.figures import Evaluation, mean_interval
+from headway.tasks.figures import Evaluation, mean_interval, mean_measure
 from headway.tasks.slices import by_kind, by_size
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -150,12 +150,13 @@ class Outcome:
             **({"best_threshold": self._best_threshold()} if self.none else {}),
             "by_answer": by_kind(with_answer, figures),
             "by_question": by_kind([asking(asked.question) for asked in self.questions], figures),
-            "by_context": by_size([len(asked.context.split()) for asked in self.questions], figures),
+            "unit": "words",
+            "slices": by_size([len(asked.context.split()) for asked in self.questions], figures),
             "worst": self._worst(answers, table[:, 1]),
         }
         each = [_shown(asked, found) for asked, found in zip(self.questions, answers, strict=True)]
         drawn = {"f1": mean_interval(table[:, 1]), "em": mean_interval(table[:, 0])}
-        return Evaluation(len(self.questions), drawn, details, each)
+        return Evaluation(len(self.questions), drawn, details, each, mean_measure("f1", table[:, 1]))
 
     def _best_threshold(self) -> dict[str, float]:
         """The threshold that these questions would have had best, and the F1 it gives: an upper bound, no score."""
@@ -174,11 +175,18 @@ class Outcome:
         return [
             {
                 **_shown(self.questions[i], answers[i]),
-                "question": self.questions[i].question,
+                "text": self.questions[i].question.strip(),
+                "label": _said(next((text for text, _ in self.questions[i].answers), NO_ANSWER)),
+                "predicted": _said(answers[i][0].text),
+                "probability": answers[i][0].score,
                 "context": self.questions[i].context[:LETTERS],
             }
             for i in order[:WORST]
         ]
+
+
+def _said(answer: str) -> str:
+    return answer or "no answer"
 
 
 def asking(question: str) -> str:

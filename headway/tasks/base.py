@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from headway.tasks.batch import Batch, Sharing
 from headway.tasks.figures import Evaluation
 
 T = TypeVar("T")
+Part = TypeVar("Part")
 
 
 def at_once(make: Callable[[], T]) -> T:
@@ -50,6 +51,11 @@ class Task(ABC):
     """Which figure of `evaluate` tells the best model."""
     rising: ClassVar[bool] = False
     """Whether more of it is better."""
+
+    @property
+    def even(self) -> bool:
+        """Whether all batches have one shape."""
+        return False
 
     @property
     @abstractmethod
@@ -93,3 +99,42 @@ class Task(ABC):
     def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """How good a finished model is on data of the user's, in full; `recipe` says how they are read."""
         raise DataError("D001", f"a model for {recipe.task} is not evaluated on a file of its own")
+
+
+class ScoredTask(Task, Generic[Part]):
+    """A task whose validation and test data are judged alike: in few figures as it trains, in full when it is done."""
+
+    recipe: Recipe
+
+    @property
+    @abstractmethod
+    def valid_part(self) -> Part:
+        """The validation examples as a model reads them."""
+
+    @property
+    @abstractmethod
+    def test_part(self) -> Part | None:
+        """The examples of data.test; None without them."""
+
+    @abstractmethod
+    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
+        """The mean loss of examples, and their figures; the same in every process."""
+
+    @abstractmethod
+    def judge(self, model: Model, part: Part) -> Evaluation:
+        """All that there is to say of them."""
+
+    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
+        loss, figures = self.score(model, self.valid_part, world)
+        return {"valid": loss, **figures}
+
+    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
+        if self.test_part is None:
+            return None
+        loss, figures = self.score(model, self.test_part, world)
+        return {"test": loss, **figures}
+
+    def details(self, model: Model) -> dict[str, Any] | None:
+        tested = self.test_part
+        name, part = ("valid", self.valid_part) if tested is None else ("test", tested)
+        return {"data": name, "source": getattr(self.recipe.data, name), **self.judge(model, part).as_dict()}

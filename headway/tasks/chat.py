@@ -78,6 +78,10 @@ class Chat(Task):
         return cls(recipe, tokenizer, first, second, about)
 
     @property
+    def even(self) -> bool:
+        return self.recipe.data.rows != "pad"
+
+    @property
     def facts(self) -> dict[str, Any]:
         return {
             **self.about,

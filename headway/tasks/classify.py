@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from headway.config import ClassifyHeadConfig, ModelConfig, SpecialTokens
@@ -25,21 +24,34 @@ from headway.hub.tables import FAMILIES
 from headway.model.model import Model
 from headway.recipe import DataConfig, Recipe
 from headway.shapes import encoder_config
-from headway.tasks.base import Setting, Task
+from headway.tasks.base import ScoredTask, Setting
 from headway.tasks.batch import Batch, Sharing
-from headway.tasks.body import limit_of, read_batch
+from headway.tasks.body import limit_of
 from headway.tasks.classified import FIGURES, Outcome, evaluation, probabilities, shortened
-from headway.tasks.examples import Examples, cut
+from headway.tasks.examples import Examples, cut, room
 from headway.tasks.figures import Evaluation
-from headway.tasks.labelled import Kind, Labelled, clean, hold_out, kind_of_labels, known_only, label_set, read_labelled
-from headway.tasks.loss import widened
+from headway.tasks.labelled import (
+    Kind,
+    Labelled,
+    clean,
+    hold_out,
+    kind_of_labels,
+    known_only,
+    label_set,
+    pairs_in,
+    read_labelled,
+)  # fmt: skip
+from headway.tasks.labelloss import label_loss, label_scores, score_loss
 from headway.tasks.metrics import Numbers
 from headway.tasks.reviews import make_reviews
 from headway.tasks.text import Texts, own_tokenizer, short_texts
+from headway.tasksettings import ClassifyConfig
 
 GENERATED = 4000
 """Reviews that are made up where no file is given."""
 SAMPLES = 6
+MOST_APART = 6
+"""Texts that may all have different labels: more, and the labels are names, numbers or texts of another kind."""
 
 
 class Prediction(NamedTuple):
@@ -65,7 +77,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Classify(Task):
+class Classify(ScoredTask[Part]):
     """Texts and their labels."""
 
     recipe: Recipe
@@ -82,13 +94,12 @@ class Classify(Task):
         recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
         rows = read_labelled(data.train, data, bad) if data.train else make_reviews(GENERATED)
         kind = kind_of_labels(rows, recipe.classify.kind)
-        if kind == "regression" and recipe.classify.weights != "none":
-            raise ConfigError("C004", "classify.weights = balanced is for classes: the labels are numbers")
+        _check_settings(recipe.classify, kind)
         rows = clean(rows, kind, bad, data.label)
         labels = label_set(rows, kind)
-        if kind != "regression" and len(labels) < 2:
-            raise DataError("D002", f"all {len(rows):,} texts have the label {labels[0] if labels else 'none'!r}")
+        _check_labels(rows, labels, kind)
         train, valid = (rows, _read(data.valid, data, kind, labels, bad)) if data.valid else hold_out(rows)
+        pairs_in([*train, *valid])
         tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, _texts(train)))
         about = {
             "train": data.train or "generated reviews",
@@ -133,7 +144,11 @@ class Classify(Task):
         if base.max_length is not None and length > base.max_length:
             raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
         head = ClassifyHeadConfig(
-            labels=count, pool=settings.pool, dropout=settings.dropout, several=self.kind == "multi"
+            labels=count,
+            pool=settings.pool,
+            dropout=settings.dropout,
+            several=self.kind == "multi",
+            pairs=self.train.rows[0].pair is not None,
         )
         if base.kind == "decoder":  # only the last token has seen all of the text
             head = replace(head, pool="last", bias=False, dropout=0.0)
@@ -169,33 +184,31 @@ class Classify(Task):
 
     @property
     def loss(self) -> Callable[..., Tensor]:
-        return LOSSES[self.kind]
+        return label_loss(self.kind, self.recipe.classify)
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self._figures(model, self.valid, world, "valid")
-
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        return None if self._test is None else self._figures(model, self._test, world, "test")
-
-    def details(self, model: Model) -> dict[str, Any] | None:
-        part, name = (self.valid, "valid") if self._test is None else (self._test, "test")
-        found = judge(model, self.kind, self.labels, part)
-        return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
+    @property
+    def valid_part(self) -> Part:
+        return self.valid
 
     @cached_property
-    def _test(self) -> Part | None:
+    def test_part(self) -> Part | None:
         data = self.recipe.data
         if not data.test:
             return None
         rows = _read(data.test, data, self.kind, self.labels, BadRows(data.bad_rows))
+        pairs_in([self.train.rows[0], *rows])
         return make_part(rows, self.tokenizer, self.kind, self.labels, data.length, self.recipe)
 
-    def _figures(self, model: Model, part: Part, world: Sharing, name: str) -> dict[str, float]:
+    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
+        """The loss is that of the labels as they are, however it is smoothed in training."""
         scores = scores_of(model, part.examples, len(self.labels), world)
         targets = torch.from_numpy(part.truth)
         targets = targets.long() if self.kind == "single" else targets.float()
-        loss = float(SCORED[self.kind](torch.from_numpy(scores).float(), targets, None)) / len(scores)
-        return {name: loss, **Outcome(self.kind, self.labels, part.truth, scores).figures()}
+        loss = float(score_loss(self.kind, torch.from_numpy(scores).float(), targets)) / len(scores)
+        return loss, Outcome(self.kind, self.labels, part.truth, scores).figures()
+
+    def judge(self, model: Model, part: Part) -> Evaluation:
+        return judge(model, self.kind, self.labels, part)
 
     def sample(self, model: Model) -> str:
         """The first held-out texts and what the model says of them."""
@@ -218,8 +231,40 @@ class Classify(Task):
         else:
             every = read_labelled(data.train, data, bad) if data.train else make_reviews(GENERATED)
             rows = hold_out(clean(every, kind, bad, data.label))[1]
+        check_pairs(model.config, pairs_in(rows))
         part = make_part(rows, tokenizer, kind, labels, limit_of(model, data.length), recipe)
         return judge(model, kind, labels, part, bad.count)
+
+
+def _check_settings(settings: ClassifyConfig, kind: Kind) -> None:
+    """What is only for some labels."""
+    if kind == "regression" and settings.weights != "none":
+        raise ConfigError("C004", "classify.weights = balanced is for classes: the labels are numbers")
+    for name in ("smoothing", "rdrop"):
+        if (value := getattr(settings, name)) and kind != "single":
+            has = "the labels are numbers" if kind == "regression" else "there are several"
+            raise ConfigError("C004", f"classify.{name} = {value} is for one label a text: {has}")
+
+
+def _check_labels(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind) -> None:
+    """Whether there is anything to tell apart, and anything in common."""
+    if kind != "regression" and len(labels) < 2:
+        raise DataError("D002", f"all {len(rows):,} texts have the label {labels[0] if labels else 'none'!r}")
+    if kind == "single" and len(labels) == len(rows) >= MOST_APART:
+        message = f"each of the {len(rows):,} texts has a label of its own, such as {labels[0]!r}: nothing is in common"
+        raise DataError("D002", message, "data.label names another column; classify.kind=regression is for numbers")
+
+
+def check_pairs(config: ModelConfig, pairs: bool) -> None:
+    """Two texts for a model that was trained on pairs, one for the others; where nobody knows, either will do."""
+    known = None if config.classify is None else config.classify.pairs
+    if known is None or known == pairs:
+        return
+    if known:
+        message = 'the model was trained on pairs of texts, here is one: pair="…" or data.pair=COLUMN gives the second'
+    else:
+        message = "the model was trained on single texts, here are two: data.text=COLUMN names a single one"
+    raise DataError("D001", message)
 
 
 def _pooler(base: ModelConfig) -> Any:
@@ -284,44 +329,6 @@ def read_texts(
     return Examples([ids for ids, _ in rows], [kinds for _, kinds in rows], seed, by_length), shorter
 
 
-def label_scores(model: Model, ids: Tensor, keep: Tensor, segments: Tensor) -> Tensor:
-    """(B, L) in float32."""
-    output = read_batch(model, ids, keep, segments)
-    scores: Tensor = model.classify(output.hidden, output.keep)
-    return widened(scores)
-
-
-def _one(scores: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-    losses = F.cross_entropy(scores, targets, reduction="none")
-    return (losses if weights is None else losses * weights[targets]).sum()
-
-
-def _several(scores: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean over labels, or a text of many labels would count for more than one."""
-    losses = F.binary_cross_entropy_with_logits(scores, targets, pos_weight=weights, reduction="none")
-    return losses.mean(1).sum()
-
-
-def _number(scores: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-    return F.mse_loss(scores[:, 0], targets, reduction="sum")
-
-
-Scored = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-SCORED: dict[Kind, Scored] = {"single": _one, "multi": _several, "regression": _number}
-
-
-def _loss(scored: Scored) -> Callable[..., Tensor]:
-    def loss(
-        model: Model, ids: Tensor, keep: Tensor, segments: Tensor, targets: Tensor, weights: Tensor | None
-    ) -> Tensor:
-        return scored(label_scores(model, ids, keep, segments), targets, weights)
-
-    return loss
-
-
-LOSSES = {kind: _loss(scored) for kind, scored in SCORED.items()}
-
-
 @torch.no_grad()
 def scores_of(model: Model, examples: Examples, labels: int, world: Sharing | None = None) -> Numbers:
     """(N, L), read in batches of like length; every process reads as many and knows the scores of all."""
@@ -330,7 +337,7 @@ def scores_of(model: Model, examples: Examples, labels: int, world: Sharing | No
     was_training = model.training
     model.eval()
     found = np.zeros((len(examples), labels))
-    batches = list(examples.batches())
+    batches = list(examples.batches(room(device)))
     for first in range(0, len(batches), size):
         mine = first + rank
         rows = batches[min(mine, len(batches) - 1)]
@@ -360,6 +367,7 @@ def classify(
 ) -> list[Prediction]:
     """What a model says of each text, or of each text with its second one; batches are by length."""
     kind, labels = kind_of(model.config), model.config.labels
+    check_pairs(model.config, pairs is not None)
     if not texts:
         return []
     examples, _ = read_texts(texts, pairs, tokenizer, limit_of(model, length))

@@ -26,7 +26,7 @@ from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
 from headway.tasks.body import encoder_body
 from headway.tasks.examples import Examples
-from headway.tasks.figures import Evaluation, Interval, interval, mean_interval
+from headway.tasks.figures import Evaluation, Interval, interval, mean_interval, mean_measure
 from headway.tasks.metrics import spearman
 from headway.tasks.pairs import TextPairs, read_pairs
 from headway.tasks.text import HELD_OUT, Texts, own_tokenizer
@@ -166,7 +166,9 @@ class Embed(Task):
         read = Embed(recipe, tokenizer, pairs, pairs)._valid
         u, v = (vectors(model, side, recipe.embed.pool) for side in (read.first, read.second))
         cosines = (u * v).sum(1).tolist()
-        return Evaluation(len(pairs), measure(u, v, read), {"bad_rows": bad.count}, cosines)
+        figures = measure(u, v, read)
+        first = None if read.scores is not None else mean_measure("mrr", 1 / found_at(u, v, read.names[:, 1]))
+        return Evaluation(len(pairs), figures, {"bad_rows": bad.count}, cosines, first)
 
 
 def pair_batch(read: Read, rows: Index) -> Batch:

@@ -19,8 +19,11 @@ from headway.data.packing import padded
 from headway.data.tokenizer import Encoded
 from headway.errors import DataError
 
-READ_TOKENS = 1 << 14
-"""Tokens, padding included, that are read at a time when nothing is learned."""
+
+def room(device: torch.device) -> int:
+    """Tokens, padding included, that are read at a time when nothing is learned: a GPU wants many to be busy, a CPU few
+    that it has at hand and that need little padding."""
+    return 1 << 10 if device.type == "cpu" else 1 << 14
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Examples:
             segments[place, :count] = self.segments[row]
         return torch.from_numpy(ids), torch.from_numpy(keep).bool(), torch.from_numpy(segments)
 
-    def batches(self, tokens: int = READ_TOKENS) -> Iterator[list[int]]:
+    def batches(self, tokens: int) -> Iterator[list[int]]:
         """All examples, those of like length together, the longest first: memory that suffices once, suffices."""
         order = np.argsort(-self.lengths, kind="stable").tolist()
         at = 0

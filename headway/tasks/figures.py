@@ -47,6 +47,12 @@ class Measure:
         return self.value, float(low), float(high)
 
 
+def mean_measure(name: str, values: Numbers, weights: Numbers | None = None) -> Measure:
+    """A mean over examples, or over the `weights` things that each of them has, of which `values` are sums."""
+    many = np.ones(len(values)) if weights is None else weights
+    return Measure(name, np.stack([values, many], 1).astype(np.float64), lambda total: float(total[0] / total[1]))
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """How good a model is on some data."""

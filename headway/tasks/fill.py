@@ -14,7 +14,7 @@ from headway.data.tokenizer import Encoded, Tokenizer
 from headway.errors import DataError
 from headway.generate.score import Scored
 from headway.model.model import Model
-from headway.tasks.examples import Examples
+from headway.tasks.examples import Examples, room
 
 BLANK = "[MASK]"
 """How a blank may be written, whatever the model's own tokenizer calls it."""
@@ -88,7 +88,7 @@ def fill_rows(
     if not rows:
         return found
     examples = _examples(rows)
-    for chosen in examples.batches():
+    for chosen in examples.batches(room(next(model.parameters()).device)):
         ids, keep, _ = examples.read(chosen)
         cells = np.array([(n, place) for n, i in enumerate(chosen) for place in places[i]])
         scores = _scores(model, ids, keep, cells).softmax(-1)
@@ -112,7 +112,7 @@ def pseudo_perplexity(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) 
         return []
     copies = [(i, place) for i, found in enumerate(places) for place in found]
     examples, totals = _examples([read[i].ids for i, _ in copies]), np.zeros(len(texts))
-    for chosen in examples.batches():
+    for chosen in examples.batches(room(next(model.parameters()).device)):
         ids, keep, _ = examples.read(chosen)
         cells = np.array([(n, copies[i][1]) for n, i in enumerate(chosen)])
         targets = ids[cells[:, 0], cells[:, 1]].clone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,22 +132,40 @@ def _guess_label(path: Path, rows: Sequence[Row], names: Sequence[str]) -> str:
 def _only(path: Path, names: Sequence[str], what: str) -> str:
     if len(names) == 1:
         return names[0]
+    if not names:
+        holds = "words" if what == "text" else "anything beside the text"
+        remedy = f"headway data {shlex.quote(show(path))} shows what they hold"
+        raise DataError("D004", f"{show(path)}: no column may be the {what}: none holds {holds}", remedy)
     listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-    problem = f"any of {len(names)} columns may be the {what}: {listed}" if names else f"no column may be the {what}"
+    problem = f"any of {len(names)} columns may be the {what}: {listed}"
     unnamed = all(UNNAMED.fullmatch(name) for name in names)
     hint = f"name it: data.{what}={'column1, the first of a file without names' if unnamed else 'NAME'}"
     raise DataError("D004", f"{show(path)}: {problem}"[:280], hint)
 
 
+def pairs_in(rows: Sequence[Labelled]) -> bool:
+    """Whether the texts come in pairs: all of them, or none."""
+    first = rows[0]
+    if odd := next((row for row in rows if (row.pair is None) != (first.pair is None)), None):
+        counts = ("two texts a row", "one")
+        has, others = counts if odd.pair is not None else counts[::-1]
+        message = f"{show(odd.file)} has {has}, {show(first.file)} has {others}"
+        raise DataError("D004", message, "name the columns that both have: data.text=NAME data.pair=NAME")
+    return first.pair is not None
+
+
 def kind_of_labels(rows: Sequence[Labelled], asked: str) -> Kind:
-    """As asked, or by the labels: a list is several, a number with a fraction is a number, the rest is one."""
+    """As asked, or by the labels: a list is several, a number with a fraction is a number, the rest is one.
+
+    Where most labels are numbers and some have a fraction, those that are none are slips, and not classes.
+    """
     if asked != "auto":
         return asked  # type: ignore[return-value]
     if any(isinstance(row.label, list | tuple) for row in rows):
         return "multi"
-    numbers = [number_in(row.label) for row in rows]
-    fraction = any(n is not None and n != int(n) for n in numbers)
-    return "regression" if fraction and None not in numbers else "single"
+    numbers = [number for row in rows if (number := number_in(row.label)) is not None]
+    fraction = any(number != int(number) for number in numbers)
+    return "regression" if fraction and len(numbers) > len(rows) / 2 else "single"
 
 
 def number_in(value: Any) -> float | None:

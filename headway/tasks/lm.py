@@ -64,6 +64,10 @@ class LanguageModelling(Task):
         return self.recipe.data
 
     @property
+    def even(self) -> bool:
+        return self.recipe.data.rows != "pad"
+
+    @property
     def facts(self) -> dict[str, Any]:
         return {
             **self.about,

@@ -28,7 +28,7 @@ from headway.recipe import Recipe
 from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
 from headway.tasks.body import encoder_body
-from headway.tasks.figures import Evaluation, interval
+from headway.tasks.figures import Evaluation, interval, mean_measure
 from headway.tasks.fill import fill_rows
 from headway.tasks.loss import IGNORE, token_loss
 from headway.tasks.masking import Masking
@@ -69,6 +69,10 @@ class MaskedWords(Task):
         second = setting.in_turn(lambda: held_rows(valid, tokenizer, recipe))
         about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
         return cls(recipe, tokenizer, first, second, about)
+
+    @property
+    def even(self) -> bool:
+        return True
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -167,7 +171,8 @@ class MaskedWords(Task):
         figures["perplexity"] = tuple(math.exp(min(x, 700.0)) for x in figures["loss"])  # type: ignore[assignment]
         if pairs:
             figures["next_accuracy"] = interval(lambda chosen: follows[chosen].mean(), len(count))
-        return Evaluation(len(count), figures, {"predictions": int(count.sum())})
+        details = {"predictions": int(count.sum())}
+        return Evaluation(len(count), figures, details, measure=mean_measure("accuracy", right, count))
 
 
 def marks_of(tokenizer: Tokenizer) -> Marks:

@@ -6,7 +6,7 @@ Letters: B windows of a batch, T tokens, L labels, W words of a sentence.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -26,17 +26,18 @@ from headway.errors import DataError
 from headway.model.model import Model
 from headway.recipe import Recipe
 from headway.tasks import entities
-from headway.tasks.base import Setting, Task
+from headway.tasks.base import ScoredTask, Setting
 from headway.tasks.batch import Batch, Sharing
 from headway.tasks.body import encoder_body
 from headway.tasks.entities import Scheme, Scores, labels_for, parts, spans
-from headway.tasks.examples import Examples
+from headway.tasks.examples import room
 from headway.tasks.figures import Evaluation
 from headway.tasks.invented import make_sentences
 from headway.tasks.loss import IGNORE, widened
 from headway.tasks.tagged import Outcome, hold_out, in_scheme, known_only, read_tagged
+from headway.tasks.tagrows import Part, Rows, lay_out, read_part
 from headway.tasks.text import own_tokenizer, short_texts
-from headway.tasks.windows import Pieces, Window, frame, pieces, room_in, sentence_windows, window_ids
+from headway.tasks.windows import Around, Pieces, pieces
 
 GENERATED = 3000
 """Sentences that are made up where no file is given."""
@@ -65,47 +66,7 @@ class Entity(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Sentences as a model reads them: windows, and where in them the words are."""
-
-    examples: Examples
-    windows: list[Window]
-    places: list[list[tuple[int, int]]]
-    """For each window, the words that are its own and have a piece: their number in the sentence, and their token."""
-
-    def targets(self, rows: Sequence[int] | Index, width: int, ids: Sequence[Sequence[int]]) -> Tensor:
-        """(B, T): the label of each word at its first piece; `ids` are the labels of all sentences."""
-        targets = np.full((len(rows), width), IGNORE, dtype=np.int64)
-        for i, row in enumerate(rows):
-            labels = ids[self.windows[row].sentence]
-            for word, token in self.places[row]:
-                targets[i, token] = labels[word]
-        return torch.from_numpy(targets)
-
-
-def lay_out(texts: Sequence[Pieces], tokenizer: Tokenizer, limit: int | None, seed: int = 0, size: int = 0) -> Rows:
-    """Sentences in windows of at most `limit` tokens; `size` is train.batch_tokens. Windows without words are none."""
-    around = frame(tokenizer)
-    room = room_in(around, limit)
-    windows, ids, segments, places = [], [], [], []
-    for window in sentence_windows(texts, around, limit):
-        row, first = window_ids(texts[window.sentence], window, room)
-        own = range(window.own, window.own_end)
-        here = [(w, len(around.before[0]) + first[w - window.begin]) for w in own if first[w - window.begin] >= 0]
-        if not here:
-            continue
-        windows.append(window)
-        places.append(here)
-        row, kinds = around.around(row)
-        ids.append(row)
-        segments.append(kinds)
-    if not windows:
-        raise DataError("D002", "the tokenizer finds nothing to read in these sentences")
-    return Rows(Examples(ids, segments, seed, bool(size)), windows, places)
-
-
-@dataclass(frozen=True)
-class Tag(Task):
+class Tag(ScoredTask[Part]):
     """Sentences and their tags."""
 
     goal = "f1"
@@ -152,7 +113,7 @@ class Tag(Task):
             "tokens": int(examples.lengths.sum()),
             "words": sum(len(row.words) for row in self.train),
             "valid_samples": len(self.valid),
-            "valid_tokens": sum(len(text.ids) for text in self._valid_pieces),
+            "valid_tokens": sum(len(text.ids) for text in self.valid_part.pieces),
             "vocab": self.tokenizer.vocab_size,
             "labels": len(self.labels),
         }
@@ -163,17 +124,13 @@ class Tag(Task):
 
     @cached_property
     def rows(self) -> Rows:
-        recipe, texts = self.recipe, self._pieces(self.train)
-        return lay_out(texts, self.tokenizer, recipe.data.length, recipe.seed, recipe.train.batch_tokens)
+        part = self._part(self.train)
+        return lay_out(part.pieces, self.tokenizer, self.recipe.data.length, self.recipe, part.context)
 
     @cached_property
     def _targets(self) -> list[list[int]]:
         place = {label: i for i, label in enumerate(self.labels)}
         return [[place[tag] for tag in row.tags] for row in self.train]
-
-    @cached_property
-    def _valid_pieces(self) -> list[Pieces]:
-        return self._pieces(self.valid)
 
     def plan(self, batch: int) -> Plan:
         return self.rows.examples.plan(batch, self.recipe.train.batch_tokens)
@@ -184,47 +141,39 @@ class Tag(Task):
         targets = self.rows.targets(rows, ids.shape[1], self._targets)
         return Batch((ids, keep, targets), int((targets != IGNORE).sum()), int(keep.sum()))
 
-    @staticmethod
-    def loss(model: Model, ids: Tensor, keep: Tensor, targets: Tensor) -> Tensor:
-        scores = _token_scores(model, ids, keep).flatten(0, 1)
-        return F.cross_entropy(scores, targets.flatten(), ignore_index=IGNORE, reduction="sum")
-
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self._figures(model, self.valid, self._valid_pieces, "valid")
-
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        rows = self._test
-        return None if rows is None else self._figures(model, rows, self._pieces(rows), "test")
-
-    def details(self, model: Model) -> dict[str, Any] | None:
-        rows, name = (self.valid, "valid") if self._test is None else (self._test, "test")
-        found = outcome(model, self.tokenizer, rows, self.recipe.tag.decode).evaluation({})
-        return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
+    @property
+    def loss(self) -> Callable[..., Tensor]:
+        return tag_loss(self.recipe.tag.smoothing)
 
     @cached_property
-    def _test(self) -> list[Sentence] | None:
+    def valid_part(self) -> Part:
+        return self._part(self.valid)
+
+    @cached_property
+    def test_part(self) -> Part | None:
         data, bad = self.recipe.data, BadRows(self.recipe.data.bad_rows)
         if not data.test:
             return None
-        return known_only(
-            read_tagged(data.test, data, entities.scheme_of(self.labels), bad).sentences, self.labels, bad
-        )
+        read = read_tagged(data.test, data, entities.scheme_of(self.labels), bad)
+        return self._part(known_only(read.sentences, self.labels, bad))
 
-    def _pieces(self, rows: Sequence[Sentence]) -> list[Pieces]:
-        return pieces(self.tokenizer, [row.words for row in rows])
+    def _part(self, rows: Sequence[Sentence]) -> Part:
+        return read_part(rows, self.tokenizer, self.recipe.tag.context)
 
-    def _figures(self, model: Model, rows: Sequence[Sentence], texts: Sequence[Pieces], name: str) -> dict[str, float]:
+    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
         """Every process reads all sentences: a window of one may not stay alone."""
-        scores = word_scores(model, self.tokenizer, texts)
-        tags = entities.decode(scores, self.labels, self.recipe.tag.decode)
-        result = Outcome(rows, tags, scores, self.labels)
+        result = outcome(model, self.tokenizer, part, self.recipe.tag.decode)
         total, count = result.loss()
-        return {name: total / max(1, count), **result.figures()}
+        return total / max(1, count), result.figures()
+
+    def judge(self, model: Model, part: Part) -> Evaluation:
+        return outcome(model, self.tokenizer, part, self.recipe.tag.decode).evaluation({})
 
     def sample(self, model: Model) -> str:
         """The first held-out sentences that have entities, and what the model found in them."""
-        some = [row for row in self.valid if any(tag != entities.OUTSIDE for tag in row.tags)] or self.valid
-        result = outcome(model, self.tokenizer, some[:SAMPLES], self.recipe.tag.decode)
+        every = range(len(self.valid))
+        some = [i for i in every if any(tag != entities.OUTSIDE for tag in self.valid[i].tags)] or list(every)
+        result = outcome(model, self.tokenizer, self.valid_part.some(some[:SAMPLES]), self.recipe.tag.decode)
         lines = []
         for row, true, found in zip(result.sentences, result.true, result.found, strict=True):
             said, wanted = (", ".join(f"{' '.join(row.words[b:e])} = {k}" for k, b, e in s) for s in (found, true))
@@ -244,7 +193,8 @@ class Tag(Task):
             read = in_scheme(make_sentences(GENERATED, recipe.seed), scheme, bad)
         rows = known_only(read.sentences if spec else hold_out(read.sentences)[1], labels, bad)
         facts = {"tags": read.reading.scheme, "repaired": read.reading.repaired, "bad_rows": bad.count}
-        return outcome(model, tokenizer, rows, recipe.tag.decode).evaluation(facts)
+        part = read_part(rows, tokenizer, recipe.tag.context)
+        return outcome(model, tokenizer, part, recipe.tag.decode).evaluation(facts)
 
 
 def _labels(rows: Sequence[Sentence], scheme: Scheme) -> tuple[str, ...]:
@@ -268,9 +218,23 @@ def _token_scores(model: Model, ids: Tensor, keep: Tensor) -> Tensor:
     return widened(scores)
 
 
+def tag_loss(smoothing: float = 0.0) -> Callable[..., Tensor]:
+    """Of a model and a batch's tensors: the sum over its words."""
+
+    def loss(model: Model, ids: Tensor, keep: Tensor, targets: Tensor) -> Tensor:
+        scores = _token_scores(model, ids, keep).flatten(0, 1)
+        return F.cross_entropy(
+            scores, targets.flatten(), ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing
+        )
+
+    return loss
+
+
 @torch.no_grad()
-def word_scores(model: Model, tokenizer: Tokenizer, texts: Sequence[Pieces]) -> list[Scores]:
-    """Log-probabilities (W, L) of sentences, read in batches of like length.
+def word_scores(
+    model: Model, tokenizer: Tokenizer, texts: Sequence[Pieces], context: Sequence[Around] | None = None
+) -> list[Scores]:
+    """Log-probabilities (W, L) of sentences, read in batches of like length, with what stands around them.
 
     A word that the tokenizer drops has the first label for certain, which is O where entities are tagged.
     """
@@ -280,10 +244,10 @@ def word_scores(model: Model, tokenizer: Tokenizer, texts: Sequence[Pieces]) -> 
         row[:, 0] = 0.0
     if not any(text.ids for text in texts):
         return found
-    rows = lay_out(texts, tokenizer, model.config.max_length)
+    rows = lay_out(texts, tokenizer, model.config.max_length, context=context)
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    for batch in rows.examples.batches():
+    for batch in rows.examples.batches(room(device)):
         ids, keep, _ = rows.examples.read(batch)
         places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
         at = torch.tensor(places, device=device).T
@@ -297,13 +261,11 @@ def word_scores(model: Model, tokenizer: Tokenizer, texts: Sequence[Pieces]) -> 
     return found
 
 
-def outcome(
-    model: Model, tokenizer: Tokenizer, rows: Sequence[Sentence], how: Literal["argmax", "legal"] = "legal"
-) -> Outcome:
+def outcome(model: Model, tokenizer: Tokenizer, part: Part, how: Literal["argmax", "legal"] = "legal") -> Outcome:
     """What a model says of sentences whose tags are known."""
     labels = labels_of(model.config)
-    scores = word_scores(model, tokenizer, pieces(tokenizer, [row.words for row in rows]))
-    return Outcome(rows, entities.decode(scores, labels, how), scores, labels)
+    scores = word_scores(model, tokenizer, part.pieces, part.context)
+    return Outcome(part.sentences, entities.decode(scores, labels, how), scores, labels)
 
 
 def tag(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from headway.data.sources import file_format
 from headway.errors import ConfigError, DataError, nearest
 from headway.recipe import DataConfig
 from headway.tasks import entities
-from headway.tasks.entities import OUTSIDE, Reading, Scheme, Scores, Span, prefixed, spans, to_tags
-from headway.tasks.figures import Evaluation, interval
+from headway.tasks.entities import MOVED, NOTHING, OUTSIDE, Reading, Scheme, Scores, Span, prefixed, spans, to_tags
+from headway.tasks.figures import Evaluation, Measure, interval
 from headway.tasks.slices import by_size
 
 WORST, EDGE = 20, 0.1
@@ -90,6 +90,13 @@ def hold_out(rows: list[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
     return rows[:cut], rows[cut:]
 
 
+def _matrix(table: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """A confusion table with a row and a column for every type, and for what is none."""
+    kinds = {kind for true, row in table.items() for kind in (true, *row)}
+    names = [*sorted(kinds - {NOTHING, MOVED}), *(name for name in (NOTHING, MOVED) if name in kinds)]
+    return {"labels": names, "counts": [[table.get(true, {}).get(kind, 0) for kind in names] for true in names]}
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a tagger said of sentences, beside the truth."""
@@ -152,12 +159,21 @@ class Outcome:
             **facts,
             "words": int(lengths.sum()),
             "entities": int(table[:, 2].sum()),
-            "types": entities.by_type(true, found),
-            "confusion": entities.confusion(true, found),
+            "labels": [
+                {
+                    "label": kind,
+                    "examples": row["entities"],
+                    **{name: row[name] for name in ("precision", "recall", "f1")},
+                }
+                for kind, row in entities.by_type(true, found).items()
+            ],
+            "confusion": _matrix(entities.confusion(true, found)),
+            "unit": "words",
             "slices": by_size(lengths.tolist(), figures),
             "worst": self._worst(true, found),
         }
-        return Evaluation(size, drawn, details, self._each(true, found))
+        measure = Measure("f1", table.astype(np.float64), lambda total: entities.f1(total.astype(np.int64))[2])
+        return Evaluation(size, drawn, details, self._each(true, found), measure)
 
     def _worst(self, true: list[list[Span]], found: list[list[Span]]) -> list[dict[str, Any]]:
         """Most wrong entities first; of equals, those the model was surest of."""
@@ -165,7 +181,15 @@ class Outcome:
         sure = [float(row.max(1).mean()) for row in self.scores]
         order = sorted((i for i in range(len(wrong)) if wrong[i]), key=lambda i: (-wrong[i], -sure[i]))
         each = self._each(true, found)
-        return [{**each[i], "text": " ".join(self.sentences[i].words)} for i in order[:WORST]]
+        return [
+            {
+                **each[i],
+                "text": " ".join(self.sentences[i].words),
+                "label": [f"{span['text']} = {span['label']}" for span in each[i]["true"]],
+                "predicted": [f"{span['text']} = {span['label']}" for span in each[i]["found"]],
+            }
+            for i in order[:WORST]
+        ]
 
     def _each(self, true: list[list[Span]], found: list[list[Span]]) -> list[dict[str, Any]]:
         return [

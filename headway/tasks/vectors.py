@@ -18,7 +18,7 @@ from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.heads import pool as pooled
 from headway.model.model import Model
-from headway.tasks.examples import Examples, cut
+from headway.tasks.examples import Examples, cut, room
 
 
 class Near(NamedTuple):
@@ -64,7 +64,7 @@ def vectors(model: Model, examples: Examples, pool: str) -> Tensor:
     device = next(model.parameters()).device
     assert model.config.encoder is not None
     found = torch.empty(len(examples), model.config.encoder.d_model)
-    for rows in examples.batches():
+    for rows in examples.batches(room(device)):
         ids, keep, _ = examples.read(rows)
         found[rows] = vector(model, ids.to(device), keep.to(device), pool).cpu()
     return found

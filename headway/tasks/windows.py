@@ -6,9 +6,9 @@ where it has most around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 
@@ -83,6 +83,30 @@ def pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[Pie
         first = np.searchsorted(owner, np.arange(len(words) + 1))
         found.append(Pieces(text.ids, [int(i) for i in first]))
     return found
+
+
+Around = tuple[list[int], list[int]]
+"""Ids of what stands before a text and after it."""
+
+
+def neighbours(texts: Sequence[Pieces], documents: Sequence[Hashable], size: int) -> list[Around]:
+    """For each sentence, the last `size` ids before it in its document, and the first after it."""
+    found: list[Around] = []
+    for _, group in groupby(range(len(texts)), key=lambda i: documents[i]):
+        inside = [texts[i].ids for i in group]
+        ids, ends = [token for row in inside for token in row], list(accumulate(map(len, inside)))
+        for begin, end in pairwise([0, *ends]):
+            found.append((ids[max(0, begin - size) : begin], ids[end : end + size]))
+    return found
+
+
+def fitted(around: Around, spare: int | None) -> Around:
+    """As much of both sides as there is room for, alike; what one does not need is the other's."""
+    before, after = around
+    if spare is None or len(before) + len(after) <= spare:
+        return around
+    left = min(len(before), max(spare // 2, spare - len(after)))
+    return before[len(before) - left :], after[: spare - left]
 
 
 @dataclass(frozen=True)

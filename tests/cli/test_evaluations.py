@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from headway.cli.evaluations import gain
-from headway.config import ClassifyHeadConfig
+from headway.config import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import DataError
 from headway.hub.folder import save_model
 from headway.model.model import Model
 from headway.recipe import ShapeConfig
 from headway.shapes import encoder_config
-from headway.tasks.figures import Evaluation
+from headway.tasks.entities import labels_for
+from headway.tasks.figures import Evaluation, mean_measure
+from headway.tasks.invented import make_sentences, make_stories
 from tests.cli.conftest import Run
 
 TEXTS = ["a good film", "a bad film", "good", "bad plot , bad end", "the film was good", "bad"]
@@ -89,9 +94,58 @@ def test_which_is_better(folders: tuple[Path, Path], reviews: Path, run: Run) ->
 def test_answers_to_other_questions_are_not_compared() -> None:
     one = Evaluation(2, {}, {}, [{"score": 1.0}, {"score": 0.0}])
     assert gain(one, Evaluation(2, {}, {}, [{"score": 0.0}, {"score": 0.0}]))[0] == 0.5
-    for other in ([{"score": 1.0}], [{"score": 1.0}, {}]):
+    for other in ([{"score": 1.0}], [{"score": 1.0}, {}], [0.5, 0.7], []):
         with pytest.raises(DataError, match="cannot be compared in pairs"):
-            gain(one, Evaluation(len(other), {}, {}, other))
+            gain(one, Evaluation(len(other), {}, {}, list(other)))
+
+
+def test_a_figure_that_is_no_mean_is_compared_by_its_own_rule() -> None:
+    ours = Evaluation(2, {}, {}, [{"score": 0.1}] * 2, mean_measure("f1", np.array([1.0, 1.0])))
+    theirs = Evaluation(2, {}, {}, [{"score": 0.9}] * 2, mean_measure("f1", np.array([0.5, 0.5])))
+    assert gain(ours, theirs) == (0.5, 0.5, 0.5)  # not by how sure they are of it
+
+
+def save_encoder(folder: Path, texts: list[str], **heads: Any) -> Path:
+    tokenizer = train_tokenizer("wordpiece", texts, 200)
+    base = encoder_config(ShapeConfig(depth=1, width=16, heads=2), tokenizer.vocab_size, 64)
+    torch.manual_seed(0)
+    return save_model(Model(replace(base, lm=None, family="headway", **heads)), folder, tokenizer)
+
+
+def test_a_tagger_is_taken_apart(tmp_path: Path, run: Run) -> None:
+    rows = make_sentences(12, seed=1)
+    labels = labels_for(["DATE", "LOC", "ORG", "PER"])
+    texts = [" ".join(row.words) for row in rows]
+    folder = save_encoder(tmp_path / "m", texts, tag=TagHeadConfig(labels=len(labels)), labels=labels)
+    data = tmp_path / "a.conll"
+    blocks = ("\n".join(f"{w} {t}" for w, t in zip(row.words, row.tags, strict=True)) for row in rows)
+    data.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    code, out, err = run(folder, data, "--against", folder)
+    assert code == 0, err
+    assert out.startswith(f"12 examples of {data}\nf1   ") and "gain           +0.0000" in out
+    assert re.search(r"^truth +DATE +LOC +ORG +PER +\(none\)", out, re.M)
+    assert re.search(r"^label  examples  precision  recall +f1\nDATE +\d+  +0\.\d{4}", out, re.M)
+    assert re.search(r"^ +\d+ … \d+ +words +\d+ examples   f1 0\.\d{4}   precision", out, re.M)
+    code, other, err = run(folder, data, "tag.decode=argmax")
+    assert code == 0 and other != out, err
+    assert re.search(r"^surest mistakes\n  line \d+: \w.* = \w+ taken for (none|.* = \w+)\n    \w+ ", out, re.M)
+
+
+def test_answers_are_taken_apart(tmp_path: Path, run: Run) -> None:
+    asked = make_stories(12, seed=1)
+    texts = [text for row in asked for text in (row.question, row.context)]
+    folder = save_encoder(tmp_path / "m", texts, span=SpanHeadConfig())
+    data = tmp_path / "a.jsonl"
+    lines = [{"question": q.question, "context": q.context, "answers": [t for t, _ in q.answers]} for q in asked]
+    data.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    code, out, err = run(folder, data, "--against", folder)
+    assert code == 0, err
+    assert "gain           +0.0000   [+0.0000, +0.0000]: not told apart" in out
+    assert re.search(r"^  answer +\d+ examples   f1 \d\.\d{4}   em \d\.\d{4}$", out, re.M)
+    assert re.search(r"^  (where|who|what|when) +\d+ examples   f1", out, re.M)
+    assert re.search(r"^ +\d+ … \d+ +words", out, re.M)
+    assert re.search(r"^surest mistakes\n  .+ taken for .+ \(\d\.\d\d\)\n    .+ \?$", out, re.M)
+    assert "None" not in out
 
 
 def test_mistakes_are_named(folders: tuple[Path, Path], reviews: Path, run: Run) -> None:

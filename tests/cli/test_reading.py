@@ -258,6 +258,18 @@ def test_a_pipe_is_answered_line_by_line(models: dict[str, Path]) -> None:
         assert child.wait(20) == 0
 
 
+def test_a_text_that_cannot_be_used_ends_the_command_though_the_pipe_is_open(models: dict[str, Path]) -> None:
+    """Found by the model, while a thread waits for the next line."""
+    command = [sys.executable, "-m", "headway", "run", str(models["mlm"]), "-", "-q", "--device", "cpu"]
+    env, pipe = {**os.environ, "OMP_NUM_THREADS": "1"}, subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as child:
+        assert child.stdin is not None and child.stderr is not None
+        child.stdin.write(b"no blank to fill\n")
+        child.stdin.flush()
+        said = child.stderr.read().decode()
+        assert child.wait(60) == 4 and said.startswith("error[D001]: stdin line 1: ") and "Fatal" not in said, said
+
+
 def test_models_that_write_read_files_too(models: dict[str, Path], run: Run) -> None:
     Path("t.txt").write_text("abc\nx\n")
     words = ["--tokens", "6", "--seed", "3", "-q"]
@@ -314,9 +326,12 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("headway.inspection.card.write_card", lambda folder: None)
     monkeypatch.setattr("headway.inspection.report.write_report", lambda folder: folder / "report.html")
     said: list[str] = []
-    loop = SimpleNamespace(stop_signal=0)
-    _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=SimpleNamespace(task=task)), said.append)
-    assert said[1].startswith(f"next: headway run last {TRY[task]}   headway eval last")
+    loop, recipe = SimpleNamespace(stop_signal=0), SimpleNamespace(task=task)
+    for pairs in (None, False, True):
+        model = SimpleNamespace(config=SimpleNamespace(classify=SimpleNamespace(pairs=pairs)))
+        _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=recipe, model=model), said.append)
+        second = ' pair="…"' if pairs and task == "classify" else ""
+        assert said[-1].startswith(f"next: headway run last {TRY[task]}{second}   headway eval last")
 
 
 def test_what_data_lost_is_told(capfd: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from headway.inspection.cleanup import Leftover, remove
 from headway.train.checkpoint import RunLock
 from tests.cli.conftest import Done, Run
-from tests.inspection.conftest import NOON, RECIPE, event, finished, steps, write_run
+from tests.inspection.conftest import NOON, RECIPE, event, finished, steps, towards, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = ("list", "show", "diff", "report", "prune")
@@ -63,14 +63,26 @@ def test_the_list(run: Run, three: Path) -> None:
     done = run()
     assert done.code == 0
     head, *rows = done.out.splitlines()
-    assert head.split() == ["name", "status", "task", "steps", "loss", "valid", "bits/byte", "time", "size", "when"]
+    assert head.split() == [
+        "name",
+        "status",
+        "task",
+        "steps",
+        "loss",
+        "valid",
+        "best",
+        "bits/byte",
+        "time",
+        "size",
+        "when",
+    ]
     assert [row.split()[:4] for row in rows] == [
         ["bad-0001", "broken", "lm", "0"],
         ["tiny-0002", "stopped", "lm", "40"],
         ["tiny-0001", "finished", "lm", "100"],
     ]
     assert re.fullmatch(
-        r"tiny-0001 .* 2\.01\d +2\.390 +1\.195 +1 min 40 s +1\d\.?\d* kB +20\d\d-\d\d-\d\d \d\d:\d\d", rows[2]
+        r"tiny-0001 .* 2\.01\d +2\.390 +– +1\.195 +1 min 40 s +1\d\.?\d* kB +20\d\d-\d\d-\d\d \d\d:\d\d", rows[2]
     )
     assert len({len(line) for line in done.out.splitlines()}) == 1, "columns of equal width"
     assert done.err.splitlines() == [
@@ -93,6 +105,19 @@ def test_the_list_as_json(run: Run, three: Path) -> None:
     assert (good["status"], good["steps"], good["valid"], good["seconds"]) == ("finished", 100, 2.39, 100.0)
     assert (good["parameters"], good["tokens_per_second"], good["started"]) == (1234.0, 100.0, NOON)
     assert json.loads(run("--json").out) == rows
+
+
+def test_what_a_run_is_for_is_what_its_best_goes_by(run: Run, three: Path) -> None:
+    write_run(three / "tag-0001", towards("f1", (0.5, 0.9, 0.8, 0.7), (3.0, 2.5, 2.4, 2.39)))
+    row = next(line for line in run("list").out.splitlines() if line.startswith("tag-0001"))
+    assert re.search(r" 2\.390 +f1 0\.900 +– ", row)
+    facts = json.loads(run("show", "tag-0001", "--json").out)
+    assert (facts["goal"], facts["best"], facts["valid"]) == ("f1", 0.9, 2.39)
+    shown = run("show", "tag-0001").out
+    assert re.search(
+        r"validation loss, best +2\.390\n +validation loss, last +2\.390\n +best figure +f1 0\.900\n", shown
+    )
+    assert "best figure" not in run("show", "tiny-0001").out
 
 
 def test_no_runs(run: Run) -> None:

@@ -97,7 +97,12 @@ def test_rows_by_other_names(tmp_path: Path) -> None:
     ("row", "reason"),
     [
         ({"question": "?", "context": CONTEXT, "answer": "nine"}, "the answer 'nine' is nowhere in the context"),
-        ({"question": "?", "answer": "nine"}, "no context: None"),
+        (
+            {"question": "?", "answer": "nine"},
+            r'no column "context", data\.text names it; there are "question", "answer"',
+        ),
+        ({"question": 3, "context": CONTEXT}, "the question should be a text, found 3"),
+        ({"question": "?", "context": " "}, "no context"),
         (
             {"question": "?", "context": CONTEXT, "answers": {"text": ["six"], "answer_start": []}},
             "answers should have as many",

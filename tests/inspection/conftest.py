@@ -79,6 +79,19 @@ def finished(
     return [start, *middle, *between, event("end", time=NOON + 100, step=100, signal=0, **end)]
 
 
+def towards(
+    goal: str, values: Iterable[float], valid: Iterable[float], *, rising: bool = True, test: float | None = None
+) -> list[dict[str, Any]]:
+    """A finished run of a task whose best evaluation goes by a figure of its own."""
+    log = finished(valid)
+    log[0] |= {"goal": goal, "rising": rising}
+    for one, value in zip((e for e in log if e["event"] == "eval"), values, strict=True):
+        one[goal] = value
+        del one["bits_per_byte"]
+    tested = [] if test is None else [event("test", step=100, **{"test": 0.7, goal: test})]
+    return [*log[:-1], *tested, log[-1]]
+
+
 class Page(HTMLParser):
     """What a browser would make of a page: its elements, and the text outside scripts and styles."""
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headway.inspection.card import OWNED, card, code, prose, write_card
 from headway.inspection.history import History, read_run
-from tests.inspection.conftest import RECIPE, event, finished, steps, write_run
+from tests.inspection.conftest import RECIPE, event, finished, steps, towards, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = event("data", train="/home/someone/books/tales.txt", valid="", documents=12, tokens=500, bytes=700, vocab=256)
@@ -59,6 +59,18 @@ def test_the_hub_reads_it(tmp_path: Path) -> None:
     found = ModelCard(card(made(tmp_path / "tiny-0001")))
     assert (found.data.library_name, found.data.pipeline_tag) == ("headway", "text-generation")
     assert found.text.strip().startswith(OWNED)
+
+
+def test_a_goal_of_its_own_stands_first(tmp_path: Path) -> None:
+    log = towards("macro_f1", (0.5, 0.91, 0.8, 0.7), (3.0, 2.5, 2.4, 2.39), test=0.875)
+    text = card(read_run(write_run(tmp_path / "c", log)))
+    rows = (
+        "| macro f1 (best, step 50) | 0.910 |",
+        "| validation loss at that step | 2.500 |",
+        "| test macro f1 | 0.875 |",
+    )
+    assert text.index(rows[0]) < text.index(rows[1]) < text.index(rows[2])
+    assert "at that step" not in card(made(tmp_path / "tiny-0001"))
 
 
 def test_what_it_says(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import ConfigError, HeadwayError, UsageError
-from headway.inspection.comparison import compare, final_figures, grid, split_values, spread, student
+from headway.inspection.comparison import (
+    compare,
+    final_figures,
+    grid,
+    split_values,
+    spread,
+    student,
+    variant_names,
+)
 from headway.inspection.comparisonpage import figure_names, length_rows, render, rows
 from headway.inspection.history import History, read_run
 
@@ -152,6 +161,22 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
+def test_variants_are_called_by_what_sets_them_apart() -> None:
+    def names(*words: str) -> list[str]:
+        return variant_names(grid(words))
+
+    assert names("model.kind+model.attention=gru+none,conv+none") == ["gru none", "conv none"]
+    assert names("model.freeze+model.lora+train.layer_decay=0+0+1.0,4+0+1.0,0+8+1.0,0+0+.8") == [
+        "freeze=0 lora=0 layer_decay=1.0",
+        "freeze=4",
+        "lora=8",
+        "layer_decay=.8",
+    ]
+    assert names("model.norm+train.lr=dyt+1e-3,dyt+2e-3") == ["dyt lr=1e-3", "dyt lr=2e-3"]
+    assert names("train.lr=1,2", "model.norm=dyt,rmsnorm") == ["1 dyt", "1 rmsnorm", "2 dyt", "2 rmsnorm"]
+    assert names("train.lr=1,2") == ["1", "2"] and names("seeds=2") == ["all"]
+
+
 def test_figures_that_not_all_runs_have_are_left_out(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / "a", 1, [1.0]), a_run(tmp_path / "b", 2, [1.0], test={"test": 5.0, "perplexity": 2.0})]
     (only,) = compare("x", grid(["seeds=2"]), [runs])["variants"]
@@ -191,10 +216,45 @@ def test_how_it_is_shown(tmp_path: Path) -> None:
     assert lines[0][0] == "gru" and lines[0][1] == "–" and lines[0][-4:] == ["1k", "4.0 s", "50", "2"]
     assert lines[0][head.index("valid")].startswith("1.500 ± 0.707 [-4.853")
     head, lines = length_rows(found)
-    assert head == ["bleu by length", "0–4", "5–9"] and lines[0] == ["gru", "31.500", "10.000"]
+    assert head == ["BLEU by length", "0–4", "5–9"] and lines[0] == ["gru", "31.500", "10.000"]
     html = render(found)
-    assert html.count("<svg") >= 2 and "bleu by length" in html and "Validation loss" in html
+    assert html.count("<svg") >= 2 and "<h2>BLEU by length</h2>" in html and "Validation loss" in html
     assert html.count('<path class="line') >= 8  # two variants in two panels, each with its key
+    assert html.count('<path class="dot') == html.count('<path class="line')
+
+
+def places(html: str, key: str) -> list[list[tuple[float, float]]]:
+    """The points of each curve of a panel, from 0 to 1 across and from 0 to 1 up."""
+    (panel,) = re.findall(rf'data-key="{key}".*?</figure>', html, re.S)
+    curves = re.findall(r'<path class="line [^"]*" d="(M[^"]*)"', panel.partition('class="area"')[2])
+    found = [re.findall(r"[ML]([\d.]+) ([\d.]+)", curve) for curve in curves]
+    return [[(float(x) / 1000, 1 - float(y) / 100) for x, y in points] for points in found]
+
+
+def test_by_length_on_the_page(tmp_path: Path) -> None:
+    """Points in the middles of ranges, on an axis from the shortest text to the longest; their numbers below it."""
+    html = render(compared(tmp_path))
+    gru, lstm = places(html, "BLEU")
+    across = [x * 9 * 1.02 for x, _ in gru]
+    assert across == pytest.approx([2.0, 7.0], abs=0.02) and gru[0][1] > gru[1][1] + 0.5
+    assert lstm[0][1] == pytest.approx(lstm[1][1]) and lstm[0][1] > gru[0][1]
+    assert "tokens of the text that is read" in html and ">0–4<" in html and ">31.500<" in html
+    loss = places(html, "loss")
+    assert [x * 2 * 1.02 for x, _ in loss[0]] == pytest.approx([1.0, 2.0], abs=0.01)
+    none = {**compared(tmp_path / "b")}
+    none["variants"] = [{**variant, "slices": []} for variant in none["variants"]]
+    assert "by length" not in render(none)
+
+
+def test_a_range_of_one_length_and_a_single_seed(tmp_path: Path) -> None:
+    found = compared(tmp_path)
+    assert "95 times in 100" in render(found) and "95 times in 100" not in render({**found, "seeds": [1]})
+    for variant in found["variants"]:
+        variant["slices"][0]["to"] = variant["slices"][0]["from"]
+    assert length_rows(found)[0] == ["BLEU by length", "0", "5–9"]
+    for variant in found["variants"]:
+        variant["slices"] = [{**s, "figure": "rouge_l"} for s in variant["slices"]]
+    assert length_rows(found)[0][0] == "ROUGE-L by length"
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:
@@ -208,4 +268,4 @@ def test_more_variants_than_colours(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", 1, [1.0, 2.0])
     words = ",".join(str(n) for n in range(7))
     html = render(compare("x", grid([f"model.depth={words}"]), [[run]] * 7))
-    assert html.count('class="line train raw"') == 2
+    assert html.count('class="line train second"') == html.count('class="line train"') == 2

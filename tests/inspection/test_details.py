@@ -46,6 +46,27 @@ def test_everything_is_shown() -> None:
         assert part in html, part
 
 
+def test_questions_and_words_have_sections_of_their_own() -> None:
+    details = {
+        "by_answer": [{"kind": "no <b>answer", "examples": 7, "f1": 0.25, "em": 0.125}],
+        "by_question": [{"kind": "who", "examples": 3, "f1": 0.5, "em": 0.375}],
+        "unit": "<i>words",
+        "slices": [{"from": 3, "to": 9, "examples": 6, "f1": 0.75}],
+        "worst": [{"text": "Who?", "label": ["Bra = PER"], "predicted": [], "probability": None}],
+    }
+    html = section({"data": "valid", "details": details})
+    for part in (
+        "<h3>With an answer and without</h3>",
+        "no &lt;b&gt;answer</th><td>7</td><td>0.250</td><td>0.125",
+        "<h3>By the word that asks</h3>",
+        "who</th><td>3</td><td>0.500</td><td>0.375",
+        ">&lt;i&gt;words</th>",
+        "<li>Who?<p>Bra = PER taken for none</p></li>",
+    ):
+        assert part in html, part
+    assert ">tokens</th>" in section(FOUND)
+
+
 def test_nothing_in_the_file_is_html() -> None:
     html = section(FOUND)
     assert "<script>" not in html and "<b>yes" not in html

@@ -12,7 +12,7 @@ import pytest
 from headway.inspection.findings import clipped_share, health, late_gain, overfit, suggestions, throughput, verdict
 from headway.inspection.history import History, read_run
 from headway.inspection.report import gather, render
-from tests.inspection.conftest import RECIPE, Page, event, finished, steps, write_run
+from tests.inspection.conftest import RECIPE, Page, event, finished, steps, towards, write_run
 
 
 def read(tmp_path: Path, log: list[Any], **more: Any) -> History:
@@ -40,6 +40,14 @@ def test_a_calm_run_that_levelled_off(tmp_path: Path) -> None:
     )
     assert suggestions(run) == []
     assert "Nothing in the numbers asks for a change." in page_of(run).text
+
+
+def test_a_task_with_a_goal_of_its_own_is_judged_by_it(tmp_path: Path) -> None:
+    run = read(tmp_path, towards("macro_f1", (0.5, 0.6, 0.75, 0.7), (1.0, 2.0, 2.4, 3.0)))
+    assert "; its best macro f1 is 0.75 (validation loss 2.4), at step 75." in verdict(run)[0]
+    worse = overfit(run)
+    assert worse is run.evals[0], "overfitting is a matter of the loss"
+    assert "validation has been rising since step 25" in verdict(run)[1]
 
 
 def test_validation_that_rises_asks_for_less(tmp_path: Path) -> None:

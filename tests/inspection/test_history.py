@@ -19,7 +19,7 @@ from headway.inspection.history import LOCK, find_runs, read_run, resolve_run
 from headway.inspection.tape import Tape, read_events, real, smooth, smoothing, whole
 from headway.train import checkpoint
 from headway.train.run import last_folder
-from tests.inspection.conftest import NOON, event, finished, steps, write_run
+from tests.inspection.conftest import NOON, event, finished, steps, towards, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,6 +49,20 @@ def test_the_loss_at_the_end_is_that_of_the_smoothed_curve(tmp_path: Path) -> No
 def test_a_model_that_grew_is_known_by_its_last_size(tmp_path: Path) -> None:
     log = [event("start", step=0, parameters=5), event("restart", step=0, parameters=6), event("restart", step=0)]
     assert read_run(write_run(tmp_path / "r", log)).facts.parameters == 6
+
+
+def test_the_best_evaluation_is_the_one_that_the_run_went_by(tmp_path: Path) -> None:
+    losses = (3.0, 2.5, 2.4, 2.39)
+    run = read_run(write_run(tmp_path / "a", towards("accuracy", (0.5, 0.9, 0.9, 0.7), losses)))
+    assert run.facts.goal == "accuracy" and run.facts.best_eval is run.evals[1], "the first of equals"
+    assert run.facts.lowest_eval is run.evals[3]
+    falling = read_run(write_run(tmp_path / "b", towards("mse", (0.5, 0.9, 0.2, 0.7), losses, rising=False)))
+    assert falling.facts.best_eval is falling.evals[2]
+    log = towards("accuracy", (0.5, 0.9, 0.9, 0.7), losses)
+    for one in log:
+        one.pop("accuracy", None)
+    without = read_run(write_run(tmp_path / "c", log))
+    assert without.facts.goal == "valid" and without.facts.best_eval is without.evals[3], "no evaluation has it"
 
 
 def test_the_best_evaluation_is_the_lowest_not_the_last(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from headway.inspection.curves import MARKS, marks_of
 from headway.inspection.history import History, read_run
 from headway.inspection.page import SCRIPT
 from headway.inspection.report import gather, plain, render, shown_evals, shown_samples, write_report
-from tests.inspection.conftest import HOSTILE, NOON, Page, event, finished, steps, write_run
+from tests.inspection.conftest import HOSTILE, NOON, Page, event, finished, steps, towards, write_run
 
 LIMIT = 2_000_000
 
@@ -57,6 +57,34 @@ def test_it_writes_a_page_and_its_facts(tmp_path: Path) -> None:
         *(s["advice"] for s in facts["suggestions"]), *(s["reason"] for s in facts["suggestions"]),
     ):  # fmt: skip
         assert words in page.text, words
+
+
+def test_the_star_goes_to_the_evaluation_that_the_task_wants(tmp_path: Path) -> None:
+    run = read(tmp_path, towards("accuracy", (0.5, 0.91, 0.8, 0.7), (3.0, 2.5, 2.4, 2.39), test=0.875))
+    facts = gather(run)
+    numbers = facts["numbers"]
+    assert (numbers["goal"], numbers["best"], numbers["best_step"], numbers["best_valid"]) == (
+        "accuracy",
+        0.91,
+        50,
+        2.5,
+    )
+    text = render(run, facts)
+    (starred,) = re.findall(r'<tr class="best"><th scope="row">(\d+)</th>.*?★ best', text)
+    assert starred == "50"
+    assert marks_of(run, Scale(0, 101))["best"] == [50]
+    tiles = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)", text))
+    assert (tiles["Best accuracy"], tiles["Validation loss"], tiles["Test accuracy"]) == ("0.910", "2.500", "0.875")
+    plain = dict(
+        re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)", render(run := read(tmp_path / "b", finished()), gather(run)))
+    )
+    assert plain["Best validation loss"] == "2.390" and not {"Validation loss", "Test validation loss"} & plain.keys()
+
+
+def test_the_name_of_a_goal_is_text(tmp_path: Path) -> None:
+    run = read(tmp_path, towards(NAME, (0.5, 0.91, 0.8, 0.7), (3.0, 2.5, 2.4, 2.39)))
+    text = render(run, gather(run))
+    assert "<script>alert" not in text and "Best &lt;script&gt;alert(1)" in text and not Page(text).open
 
 
 def test_it_is_rebuilt_in_place(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from headway.errors import DataError
 from headway.generate.beam import Beam
 from headway.model.model import Model
 from headway.serve.limits import Limits
+from headway.serve.problems import Problem
+from headway.serve.schemas import RunRequest
 from headway.serve.service import Service
-from headway.serve.tasks import TASKS, rewrite
+from headway.serve.tasks import TASKS, Tasks, rewrite
 from headway.tasks.items import Item
 from tests.serve.conftest import Running, running
 
@@ -91,6 +93,22 @@ def test_labels(labels: Running, encoder: Bundle) -> None:
         expected = encoder.classify(text)[0]
         assert entry["label"] == expected.label
         assert entry["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
+
+
+def test_a_model_of_pairs_wants_them_and_another_does_not(encoder: Bundle) -> None:
+    config = encoder.model.config
+    assert config.classify is not None and config.classify.pairs is None
+    wrong = {True: ({}, "classify needs a pair"), False: ({"pair": "rain"}, "pair is nothing that it reads")}
+    for pairs, (more, message) in wrong.items():
+        model = Model(replace(config, classify=replace(config.classify, pairs=pairs))).eval()
+        tasks = Tasks(replace(encoder, model=model), Limits(), 32)
+        sample = RunRequest.model_validate({"model": "encoder", **tasks.sample("classify")})
+        (item,), _ = tasks.check(sample, "classify")
+        assert (item.pair is not None) is pairs
+        assert TASKS["classify"].run(tasks.bundle, [item])
+        with pytest.raises(Problem, match=message) as caught:
+            tasks.check(RunRequest.model_validate({"model": "encoder", "input": "good film", **more}), "classify")
+        assert (caught.value.status, caught.value.param) == (400, "pair")
 
 
 def test_labels_of_pairs(labels: Running, encoder: Bundle) -> None:

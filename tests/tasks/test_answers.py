@@ -117,7 +117,13 @@ def test_an_evaluation_takes_them_apart() -> None:
         "b",
     ]
     assert "best_threshold" not in outcome(none=False).evaluation({}).details
-    assert details["by_context"] == [{"from": 8, "to": 8, "examples": 4, "f1": 0.5, "em": 0.5}]
+    said = sorted((row["text"], row["label"], row["predicted"]) for row in details["worst"])
+    assert said == [("Name it", "no answer", "Anna left"), ("What city?", "Rome", "no answer")]
+    assert all(row["probability"] == row["score"] for row in details["worst"])
+    assert found.measure is not None and found.measure.value == found.figures["f1"][0]
+    assert details["unit"] == "words" and details["slices"] == [
+        {"from": 8, "to": 8, "examples": 4, "f1": 0.5, "em": 0.5}
+    ]
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from headway.api import load
 from headway.config import ModelConfig
 from headway.errors import ConfigError, DataError
+from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
 from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
 from headway.shapes import decoder_config, encoder_config
@@ -22,7 +23,6 @@ from headway.tasks import task_of
 from headway.tasks.base import Setting
 from headway.tasks.classified import Outcome, evaluation, intervals
 from headway.tasks.classify import Classify, classify, kind_of
-from headway.tasks.examples import Examples
 from headway.tasks.figures import interval
 from headway.tasks.labelled import Labelled
 from headway.tasksettings import ClassifyConfig
@@ -154,8 +154,8 @@ def test_evaluation_shared_by_processes_is_that_of_one(tmp_path: Path, monkeypat
 
     task = make(tmp_path, SINGLE)
     model = model_of(task)
-    monkeypatch.setattr(Examples.batches, "__defaults__", (32,))
-    assert len(list(task.train.examples.batches())) % 2 == 1  # so that one process has nothing left to do
+    monkeypatch.setattr(module, "room", lambda device: 32)
+    assert len(list(task.train.examples.batches(32))) % 2 == 1  # so that one process has nothing left to do
     alone = module.scores_of(model, task.train.examples, 3)
     given: list[list[float]] = []
 
@@ -182,6 +182,19 @@ def test_unknown_labels_in_other_files(tmp_path: Path) -> None:
     assert len(task.valid.rows) == 1 and task.facts["bad_rows"] == 1
     with pytest.raises(DataError, match="have the label"):
         make(tmp_path, [("a good film", "x"), ("a bad film", "x"), ("a film", "x")])
+
+
+def test_labels_that_nothing_has_in_common(tmp_path: Path) -> None:
+    numbers = [(f"film {i}", i / 2) for i in range(9)]
+    with pytest.raises(DataError, match=r"each of the 9 texts has a label of its own, such as '0'") as caught:
+        make(tmp_path, numbers, classify=ClassifyConfig(kind="single"))
+    assert "classify.kind=regression" in caught.value.hint
+    assert make(tmp_path, numbers).kind == "regression"
+    assert make(tmp_path, [("a film", "x"), ("a plot", "y"), ("good", "z")]).labels == (
+        "x",
+        "y",
+        "z",
+    )  # too few to tell
 
 
 def test_the_head_goes_on_an_encoder_of_the_family(tmp_path: Path) -> None:
@@ -341,3 +354,84 @@ def test_batches_by_tokens(tmp_path: Path) -> None:
     assert sorted(seen) == list(range(27))
     batch = task.batch(plan.samples(0))
     assert batch.tensors[0] is not None and batch.tensors[0].numel() <= 32
+
+
+@pytest.mark.parametrize("pool", ["first", "mean", "max"])
+def test_what_stands_for_a_text_is_saved(tmp_path: Path, pool: Any) -> None:
+    """`transformers` has a word for the first token only: the other folders say that they are headway's own."""
+    task = make(tmp_path, SINGLE, classify=ClassifyConfig(pool=pool))
+    model = model_of(task)
+    folder = save_model(model, tmp_path / "model", task.tokenizer)
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    assert kind == ("bert" if pool == "first" else "headway")
+    loaded = load_model(folder)
+    assert loaded.config.classify == model.config.classify and loaded.config.classify.pool == pool
+    texts = [t for t, _ in SINGLE[:5]]
+    assert classify(loaded, task.tokenizer, texts) == classify(model, task.tokenizer, texts)
+    assert "dense" in dict(model.classify.named_children()) or pool != "first"
+
+
+def test_settings_for_one_label_a_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"classify\.smoothing = 0\.1 is for one label a text: the labels are num"):
+        make(tmp_path, [("a", 0.5), ("b", 1.5)], classify=ClassifyConfig(smoothing=0.1))
+    with pytest.raises(ConfigError, match=r"classify\.rdrop = 1\.0 is for one label a text: there are several"):
+        make(tmp_path, [("a", ["x"]), ("b", ["y"])], classify=ClassifyConfig(rdrop=1.0))
+
+
+def test_the_recipe_smooths_the_loss_but_not_what_is_reported(tmp_path: Path) -> None:
+    plain = make(tmp_path, SINGLE)
+    smooth = replace(plain, recipe=replace(plain.recipe, classify=ClassifyConfig(smoothing=0.3)))
+    model, tensors = model_of(plain), plain.batch(np.arange(8)).tensors
+    assert float(smooth.loss(model, *tensors)) != pytest.approx(float(plain.loss(model, *tensors)), rel=1e-6)
+    assert smooth.evaluate(model, ALONE) == plain.evaluate(model, ALONE)
+
+
+PAIRS = [{"premise": f"good film {i}", "hypothesis": "bad film", "label": i % 2} for i in range(12)]
+LONE = [{"sentence": "good film", "label": i % 2} for i in range(12)]
+
+
+def rows_in(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(path)
+
+
+def of_file(folder: Path, rows: list[dict[str, Any]], **data: Any) -> Classify:
+    config = DataConfig(train=rows_in(folder / "train.jsonl", rows), length=16, tokenizer="wordpiece", vocab=60, **data)
+    shape = ShapeConfig(depth=1, width=16, heads=2, norm_at="post", activation="gelu")
+    recipe = Recipe(task="classify", data=config, model=shape, classify=ClassifyConfig(pool="first"))
+    return Classify.prepare(Setting(recipe, folder / "tokenizer"))
+
+
+@pytest.mark.parametrize(("rows", "pairs"), [(PAIRS, True), (LONE, False)])
+def test_pairs_and_single_texts_are_not_taken_for_each_other(
+    tmp_path: Path, rows: list[dict[str, Any]], pairs: bool
+) -> None:
+    task = of_file(tmp_path, rows)
+    model = model_of(task)
+    folder = save_model(model, tmp_path / "model", task.tokenizer)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert config["model_type"] == "bert" and config["text_pairs"] is pairs
+    loaded = load_model(folder)
+    seconds = ["bad film"]
+    message = "trained on pairs of texts, here is one" if pairs else "trained on single texts, here are two"
+    assert classify(loaded, task.tokenizer, ["good film"], seconds if pairs else None)
+    with pytest.raises(DataError, match=message):
+        classify(loaded, task.tokenizer, ["good film"], None if pairs else seconds)
+    other = rows_in(tmp_path / "other.jsonl", LONE if pairs else PAIRS)
+    with pytest.raises(DataError, match=message):
+        Classify.examine(loaded, task.tokenizer, task.recipe, other)
+    assert Classify.examine(loaded, task.tokenizer, task.recipe, task.recipe.data.train).examples == 12
+    unknown = replace(model.config, classify=replace(model.config.classify, pairs=None))  # type: ignore[type-var]
+    model.config = unknown  # one from elsewhere
+    for second in (None, seconds):
+        assert classify(model, task.tokenizer, ["good film"], second)
+
+
+def test_files_of_pairs_and_of_single_texts_do_not_mix(tmp_path: Path) -> None:
+    lone = rows_in(tmp_path / "lone.jsonl", LONE)
+    for part in ("valid", "test"):
+        with pytest.raises(DataError, match=r"lone\.jsonl has one, .*train\.jsonl has two texts a row") as caught:
+            of_file(tmp_path, PAIRS, **{part: lone}).test_part  # noqa: B018
+        assert "data.text=NAME" in caught.value.hint
+    with pytest.raises(DataError, match=r"valid\.jsonl has two texts a row, .*train\.jsonl has one"):
+        of_file(tmp_path, LONE, valid=rows_in(tmp_path / "valid.jsonl", PAIRS))

@@ -138,13 +138,14 @@ def test_an_evaluation_has_intervals(tmp_path: Path) -> None:
     assert list(found.figures) == ["mrr", "recall_1", "recall_5", "recall_10"] and found.examples == 60
     for name, (value, low, high) in found.figures.items():
         assert value == pytest.approx(figures[name]) and low <= value <= high and low < high
+    assert found.measure is not None and found.measure.value == pytest.approx(found.figures["mrr"][0])
     assert found.each[7] == pytest.approx(cosine(*(slow_vector(model, t, "mean") for t in PAIRS[7])), abs=1e-5)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("pool", ["mean", "first"])
 def test_many_texts_are_as_one_by_one(pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.tasks.examples.READ_TOKENS", 64)
+    monkeypatch.setattr("headway.tasks.vectors.room", lambda device: 64)
     model = model_of(task())
     texts = [PAIRS[0][0], "", "dog", PAIRS[1][0] + " and the road", "a"]
     together = embed(model, TOKENIZER, texts, pool)

@@ -34,7 +34,7 @@ def model() -> Model:
 
 @torch.no_grad()
 def test_blanks_are_filled_as_one_by_one(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.tasks.examples.READ_TOKENS", 40)  # more than one batch
+    monkeypatch.setattr("headway.tasks.fill.room", lambda device: 40)  # more than one batch
     for text, found in zip(TEXTS, fill_all(model, TOKENIZER, TEXTS, top=3), strict=True):
         ids = torch.tensor([TOKENIZER.encode(text).ids])
         likely = model.scores(model(ids))["lm"][0].softmax(-1)

@@ -61,6 +61,14 @@ def test_columns_are_guessed_by_usual_names(tmp_path: Path, header: str, expecte
         assert read(spec, text="words") == [("t1", None, "t0")]
 
 
+def test_a_file_without_texts_or_without_labels(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.csv: no column may be the text: none holds words") as caught:
+        read(put(tmp_path, "a.csv", "a,b\n1,2\n"))
+    assert caught.value.hint.startswith("headway data ") and "column1" not in caught.value.hint
+    with pytest.raises(DataError, match="no column may be the label: none holds anything beside the text"):
+        read(put(tmp_path, "b.csv", "text\na film\n"))
+
+
 def test_a_named_column_must_be_there(tmp_path: Path) -> None:
     spec = put(tmp_path, "a.csv", "text,label\na,b\n")
     with pytest.raises(DataError, match=r"no column 'txt'.*did you mean.*data\.text"):
@@ -103,6 +111,9 @@ def rows(*labels: Any) -> list[Labelled]:
         (["0.5", "two"], "single"),
         ([["a"], []], "multi"),
         ([True, False], "single"),
+        ([0.5, 1.5, "bad"], "regression"),  # a slip among numbers, not a class
+        ([0.5, "bad", "good"], "single"),
+        ([1, 2, "bad"], "single"),
     ],
 )
 def test_the_kind_of_labels(labels: list[Any], kind: str) -> None:

@@ -26,8 +26,9 @@ from headway.tasks.base import Setting
 from headway.tasks.entities import labels_for, spans, to_tags
 from headway.tasks.invented import make_sentences
 from headway.tasks.loss import IGNORE
-from headway.tasks.tag import Tag, lay_out, outcome, tag, word_places, word_scores
+from headway.tasks.tag import Tag, outcome, tag, word_places, word_scores
 from headway.tasks.tagged import hold_out
+from headway.tasks.tagrows import lay_out, read_part
 from headway.tasks.windows import pieces
 from headway.train.distributed import World
 from headway.train.run import start, train
@@ -144,7 +145,7 @@ def test_a_word_without_pieces_is_outside() -> None:
     assert found[1].argmax() == 0 and found[1, 0] == 0 and np.isinf(found[1, 1:]).all()
     assert tag(net, READER, [["\x07"], []]) == [[], []]
     row = Sentence(("Mr", "\x07"), ("O", "B-PER"))
-    total, count = outcome(net, READER, [row]).loss()
+    total, count = outcome(net, READER, read_part([row], READER)).loss()
     assert count == 1 and np.isfinite(total)
 
 
@@ -234,13 +235,22 @@ def test_examine_takes_a_model_apart(tmp_path: Path) -> None:
     net = model(some)
     path = write(tmp_path / "a.conll", ROWS)
     result = Tag.examine(net, READER, some.recipe, path)
-    figures = outcome(net, READER, ROWS).figures()
+    figures = outcome(net, READER, read_part(ROWS, READER)).figures()
     assert {name: value for name, (value, *_) in result.figures.items()} == pytest.approx(figures)
     assert all(low <= value <= high for value, low, high in result.figures.values())
     assert next(iter(result.figures)) == "f1" and result.examples == len(ROWS) == len(result.each)
     assert sum(part["examples"] for part in result.details["slices"]) == len(ROWS)
-    assert sum(row["entities"] for row in result.details["types"].values()) == result.details["entities"]
+    assert sum(row["examples"] for row in result.details["labels"]) == result.details["entities"]
+    assert result.measure is not None and result.measure.value == result.figures["f1"][0]
+    confusion = result.details["confusion"]
+    wanted = [span for row in ROWS for span in spans(row.tags)]
+    for kind, row in zip(confusion["labels"], confusion["counts"], strict=True):
+        if kind in ("LOC", "PER", "ORG", "DATE"):
+            assert sum(row) == sum(span[0] == kind for span in wanted)
+    assert confusion["labels"][:4] == ["DATE", "LOC", "ORG", "PER"] and "(none)" in confusion["labels"][4:]
     worst = result.details["worst"][0]
+    assert worst["label"] == [f"{span['text']} = {span['label']}" for span in worst["true"]]
+    assert worst["predicted"] == [f"{span['text']} = {span['label']}" for span in worst["found"]]
     assert worst["line"] > 0 and worst["file"] == path and worst["true"] != worst["found"]
     json.dumps(result.as_dict())
 
@@ -283,6 +293,8 @@ def test_a_run_learns_and_says_what(finished: Path) -> None:
     log = list(read_log(finished / "run" / "log.jsonl"))
     losses = [event["loss"] for event in log if event["event"] == "step"]
     assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
+    begun = next(event for event in log if event["event"] == "start")
+    assert (begun["goal"], begun["rising"]) == ("f1", True)
     last = [event for event in log if event["event"] == "eval"][-1]
     assert set(last) >= {"valid", "f1", "precision", "recall", "accuracy"} and 0 <= last["f1"] <= 1
     assert any(event["event"] == "sample" and "→" in event["text"] for event in log)

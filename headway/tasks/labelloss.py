@@ -1,0 +1,65 @@
+"""Losses of a text's labels: one, several, or a number; smoothed, weighted, and for two passes that should agree.
+
+Letters: B texts of a batch, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headway.model.model import Model
+from headway.tasks.body import read_batch
+from headway.tasks.labelled import Kind
+from headway.tasks.loss import widened
+from headway.tasksettings import ClassifyConfig
+
+
+def label_scores(model: Model, ids: Tensor, keep: Tensor, segments: Tensor) -> Tensor:
+    """(B, L) in float32."""
+    output = read_batch(model, ids, keep, segments)
+    scores: Tensor = model.classify(output.hidden, output.keep)
+    return widened(scores)
+
+
+def score_loss(
+    kind: Kind, scores: Tensor, targets: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
+) -> Tensor:
+    """Summed over texts; `weights` are of the labels (L,)."""
+    if kind == "regression":
+        return F.mse_loss(scores[:, 0], targets, reduction="sum")
+    if kind == "multi":  # the mean over labels, or a text of many labels would count for more than one
+        losses = F.binary_cross_entropy_with_logits(scores, targets, pos_weight=weights, reduction="none")
+        return losses.mean(1).sum()
+    losses = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
+    return (losses if weights is None else losses * weights[targets]).sum()
+
+
+def label_loss(kind: Kind, settings: ClassifyConfig) -> Callable[..., Tensor]:
+    """Of a model and a batch's tensors: the sum over its texts."""
+    smoothing, rdrop = settings.smoothing, settings.rdrop
+
+    def once(
+        model: Model, ids: Tensor, keep: Tensor, segments: Tensor, targets: Tensor, weights: Tensor | None
+    ) -> Tensor:
+        return score_loss(kind, label_scores(model, ids, keep, segments), targets, weights, smoothing)
+
+    def twice(
+        model: Model, ids: Tensor, keep: Tensor, segments: Tensor, targets: Tensor, weights: Tensor | None
+    ) -> Tensor:
+        """All texts side by side with themselves: dropout is another one for each row."""
+        doubled = (torch.cat([t, t]) for t in (ids, keep, segments))
+        first, second = label_scores(model, *doubled).chunk(2)
+        both = (score_loss(kind, scores, targets, weights, smoothing) for scores in (first, second))
+        return sum(both) / 2 + rdrop * disagreement(first, second)
+
+    return twice if rdrop else once
+
+
+def disagreement(first: Tensor, second: Tensor) -> Tensor:
+    """The mean of KL(p ‖ q) and KL(q ‖ p), summed over texts; p and q are the probabilities by two scores (B, L)."""
+    p, q = first.log_softmax(-1), second.log_softmax(-1)
+    return ((p.exp() - q.exp()) * (p - q)).sum() / 2
