@@ -66,10 +66,13 @@ def serve(
     auth = "" if not keys else f"$(head -1 {shlex.quote(str(key_file))})" if key_file and not key else f"${KEY}"
     hint = f"  export {KEY}=…  # the key of --key, which is not shown here" if key else ""
     with open_address(host, port, keys) as sock:
+        from headway.generate.fast import prepare
         from headway.serve import server, telemetry
 
+        bundle = load_bundle(model, device, dtype, quiet)
+        prepare(bundle.model, limits.slots, say)
         number = server.serve(
-            load_bundle(model, device, dtype, quiet),
+            bundle,
             sock,
             keys,
             limits,

@@ -136,10 +136,14 @@ class _Writer:
     """The alternatives at each step, of all texts so far."""
 
     def use(self, first: str, *, chat: bool, beam: bool) -> None:
+        if beam:
+            self.search(first)
+            return
+        from headway.generate.fast import prepare
+
+        prepare(self.bundle.model, 1, self.say)
         if chat:
             self.converse(first)
-        elif beam:
-            self.search(first)
         else:
             self.write(first)
 

@@ -5,7 +5,7 @@ which both are tested against.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeGuard
@@ -97,6 +97,20 @@ def make(model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Fast
     from headway.generate.host import HostDecoder
 
     return HostDecoder(model, keys, values)
+
+
+def prepare(model: object, rows: int, say: Callable[[str], None]) -> None:
+    """Have the kernels compiled that so many texts need on a CPU; said, where that takes a while: once on a machine."""
+    if not fits(model, rows) or device_of(model).type != "cpu":
+        return
+    from headway.generate.host import HostDecoder, compiled
+
+    if not compiled():
+        say("compiling kernels for this CPU, once …")
+    memory = model.start(batch=rows, capacity=4)
+    decoder = HostDecoder(model, memory.keys, memory.values)
+    for texts in {1, rows}:
+        decoder.step(range(texts))
 
 
 _KEPT: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()

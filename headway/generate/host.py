@@ -6,19 +6,25 @@ Letters: B texts, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from headway.generate.decoder import FastDecoder
-from headway.generate.hostkernels import highest
+from headway.generate.hostkernels import attend, highest
 from headway.generate.hostplan import Pace, Plan
 from headway.generate.reading import in_passes
 from headway.generate.slots import SlotCache
 from headway.model.cache import Cache
 from headway.model.masks import Layout
 from headway.model.model import Model
+
+
+def compiled() -> bool:
+    """Whether kernels of an earlier process were kept."""
+    return any(Path(attend.stats.cache_path or ".").glob("hostkernels.attend-*.nbi"))
 
 
 class HostDecoder(FastDecoder):

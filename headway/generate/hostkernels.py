@@ -156,6 +156,20 @@ def alone(x, weight, scale, bias, act, gated, residual, add, out, begin, end):
 
 
 @compiled(parallel=True)
+def vector_product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act, gated, residual, add, out):
+    """`product` for one row: compiled apart, since most texts are written alone."""
+    inputs = x
+    if norm:
+        normalise(x, gain, shift, eps, offset, norm, normed)
+        inputs = normed
+    outputs = out.shape[1]
+    for block in prange((outputs + BLOCK - 1) // BLOCK):
+        begin = block * BLOCK
+        end = min(begin + BLOCK, outputs)
+        alone(inputs[0], weight, scale, bias, act, gated, residual[0], add, out[0], begin, end)
+
+
+@compiled(parallel=True)
 def product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act, gated, residual, add, out):
     """out = act(W · norm(x) + bias) + residual, which is not out; or if `gated` act(gate) · value, without it."""
     inputs = x
@@ -166,10 +180,7 @@ def product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act,
     for block in prange((outputs + BLOCK - 1) // BLOCK):
         begin = block * BLOCK
         end = min(begin + BLOCK, outputs)
-        if len(x) == 1:
-            alone(inputs[0], weight, scale, bias, act, gated, residual[0], add, out[0], begin, end)
-        else:
-            several(inputs, weight, scale, bias, act, gated, residual, add, out, begin, end)
+        several(inputs, weight, scale, bias, act, gated, residual, add, out, begin, end)
 
 
 @compiled()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headway.config import FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
 from headway.errors import DataError
+from headway.matrices.table import make_table
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
 from headway.model.positions import sinusoidal
@@ -45,7 +46,7 @@ class Positions(nn.Module):
         super().__init__()
         self.config, self.width = config, width
         if config.kind == "learned":
-            self.table = nn.Embedding(config.length + config.offset, width)
+            self.table = make_table(config.length + config.offset, width)
 
     def forward(self, positions: Tensor) -> Tensor:
         if self.config.kind == "sinusoidal":
@@ -96,9 +97,9 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.config = config
         rows = -(-config.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
-        self.table = nn.Embedding(rows, width)
+        self.table = make_table(rows, width)
         self.positions = _positions(config.positions, width)
-        self.segments = nn.Embedding(config.segments, width) if config.segments else None
+        self.segments = make_table(config.segments, width) if config.segments else None
         self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
 
     def forward(

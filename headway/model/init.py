@@ -16,6 +16,8 @@ from headway.model.transformer import FeedForward, Stack
 @torch.no_grad()
 def initialise(model: nn.Module, config: ModelConfig) -> None:
     """Fill the weights in place. Norms, biases and layer scales keep what their constructors gave them."""
+    if next(model.parameters(), torch.empty(0)).is_meta:
+        return
     how = config.init
     tables = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
     for module in model.modules():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.config import RelativeConfig, RopeConfig, SparseConfig
+from headway.matrices.table import make_table
 
 
 def token_positions(keep: Tensor) -> Tensor:
@@ -87,7 +88,7 @@ class RelativeBias(nn.Module):
     def __init__(self, config: RelativeConfig, n_heads: int, causal: bool) -> None:
         super().__init__()
         self.config, self.causal = config, causal
-        self.table = nn.Embedding(config.buckets, n_heads)
+        self.table = make_table(config.buckets, n_heads)
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """(B, H, T, S) from positions, never from lengths: a cache would break the latter."""

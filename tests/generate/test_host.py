@@ -250,6 +250,24 @@ def test_a_search_leaves_the_threads_as_they_were(quick: None) -> None:
         torch.set_num_threads(threads)
 
 
+def test_kernels_are_compiled_beforehand(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, said, steps = made(LLAMA), [], []
+    step = host.HostDecoder.step
+    monkeypatch.setattr(host.HostDecoder, "step", lambda self, rows: steps.append(len(rows)) or step(self, rows))
+    monkeypatch.setattr(host, "compiled", lambda: False)
+    fast.prepare(model, 3, said.append)
+    assert said == ["compiling kernels for this CPU, once …"] and sorted(steps) == [1, 3]
+    monkeypatch.undo()
+    monkeypatch.setattr(fast, "SMALLEST", 0)
+    assert host.compiled()  # kept by the steps above
+    fast.prepare(model, 1, said.append)
+    monkeypatch.setattr(fast, "SMALLEST", 1 << 60)
+    monkeypatch.setattr(host, "HostDecoder", None)
+    fast.prepare(model, 1, said.append)
+    fast.prepare(object(), 1, said.append)
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize(("half", "busy"), [(1.7, False), (0.4, True)])
 def test_half_of_the_threads_where_others_want_the_cores(
     half: float, busy: bool, monkeypatch: pytest.MonkeyPatch

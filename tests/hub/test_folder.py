@@ -9,6 +9,8 @@ import os
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -773,3 +775,11 @@ def test_like_sentences_are_close_in_a_pretrained_model(minilm: Path) -> None:
 
 def test_no_sentences_give_no_vectors(minilm: Path) -> None:
     assert headway.load(minilm).embed([]).shape == (0, 384)
+
+
+def test_loading_needs_no_compiler(tmp_path: Path) -> None:
+    """Torch imports its own to fill a weight that is only a shape, which takes longer than most models take to load."""
+    save_model(Model(tiny("gpt2")), tmp_path / "model")
+    program = "import sys; from headway.api import load; load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "model")], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
