@@ -58,7 +58,8 @@ def _usual(model: Model) -> bool:
         return False
     plain = not (stack.relative or stack.alibi or stack.sparse or stack.window or stack.layer_scale)
     usual = stack.norm != "dyt" and stack.residual and stack.key_bias and stack.final_norm == _norms_first(model)
-    return plain and usual and not front.positions.every_layer and stack.head_width % 2 == 0 and not config.lm.transform
+    simple = not config.lm.transform and (config.lm.scale == 1 or config.lm.bias == "none")
+    return plain and usual and simple and not front.positions.every_layer and stack.head_width % 2 == 0
 
 
 def _norms_first(model: Model) -> bool:

@@ -121,14 +121,14 @@ def _product(
     add: Array | None = None,
     scale: float = 1.0,
 ) -> Call:
-    """act(linear(norm(x)) · scale) + add, to `out`."""
+    """act(matrix · norm(x) · scale + bias) + add, to `out`."""
     factors = np.full(linear.out_features, scale, np.float32)
     if isinstance(linear, Int8Linear):
         weight = linear.matrix.weight
         factors *= linear.matrix.scale.float().numpy()
     else:
         weight = linear.weight.detach()
-    bias = np.zeros_like(factors) if linear.bias is None else linear.bias.detach().numpy() * np.float32(scale)
+    bias = np.zeros_like(factors) if linear.bias is None else linear.bias.detach().numpy()
     before = NO_NORM if norm is None else _normed(norm)
     after = (hostkernels.ACTIVATIONS.index(act[0]), act[1], NOTHING if add is None else add, add is not None)
     kernel = hostkernels.vector_product if len(x) == 1 else hostkernels.product
