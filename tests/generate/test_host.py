@@ -197,6 +197,34 @@ def test_a_conversation_is_not_read_from_its_beginning(quick: None, monkeypatch:
     assert read == [8, 8, 3, 17]  # turn by turn, held and not: the last token of a turn, and what came after
 
 
+def test_a_text_that_was_not_read_to_its_end_is_read_anew(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(LLAMA)
+    held, text = Prefix(model), [7, 8, 9, 10, 11]
+    wanted = [p.token for p in decode(model, [text], GREEDY)]
+    [*decode(held, [[1, 2, 3]], GREEDY)]
+    inner = host.HostDecoder.read
+
+    def fail(self: Any, texts: Any) -> Any:
+        raise RuntimeError("interrupted")
+
+    monkeypatch.setattr(host.HostDecoder, "read", fail)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        [*decode(held, [text], GREEDY)]
+    monkeypatch.setattr(host.HostDecoder, "read", inner)
+    for _ in range(2):  # the second time all of it is known, and its last token is read again
+        assert [p.token for p in decode(held, [text], GREEDY)] == wanted
+
+
+def test_what_fewer_rows_had_read_is_of_no_use(quick: None) -> None:
+    model = made(LLAMA)
+    two = fast.borrow(model, 2, 10)
+    fast.give_back(two)
+    three = fast.borrow(model, 3, 1000)
+    assert three.rows == 3 and three.held == [[], [], []]
+    fast.give_back(three)
+    assert fast.borrow(model, 3, 900) is three
+
+
 def test_what_was_read_for_one_is_forgotten_for_others(quick: None) -> None:
     """Weights may have changed in their place."""
     model = made(LLAMA)
@@ -242,6 +270,18 @@ def test_beams_are_those_of_the_model(name: str, beam: Beam, monkeypatch: pytest
     for ours, theirs in zip(found, wanted, strict=True):
         assert [h.tokens for h in ours] == [h.tokens for h in theirs]
         assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+
+
+@torch.no_grad()
+def test_rows_may_change_places_with_those_of_another_source(quick: None) -> None:
+    model = made(SEQ2SEQ)
+    source, first, then = torch.randint(3, 90, (3, 6)), torch.tensor([[4], [5], [6]]), torch.tensor([[7], [8], [9]])
+    found = []
+    for reader in (model, hostbeam.HostSteps(model, 2)):
+        state = reader.start(source, capacity=9)
+        reader.step(state, first)
+        found.append(reader.step(reader.reorder(state, torch.tensor([2, 0, 1])), then).clone())
+    torch.testing.assert_close(*found, atol=2e-4, rtol=2e-4)
 
 
 def test_many_beams_of_floats_are_left_to_torch(quick: None) -> None:
