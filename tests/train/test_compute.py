@@ -106,12 +106,24 @@ def test_a_step_is_recorded_when_its_shape_comes_again(
 
 
 def test_no_more_than_so_many_shapes(remembered: type[Remembered], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.train.compute.MOST", 2)
+    monkeypatch.setattr("headway.train.compute.MOST", 1)
     loop = make("adamw", True, 1, "cpu", "pad")
     loop.compute.records = True
     for _ in range(40):
         loop.step()
-    assert len(loop.compute.recordings) == 2
+    assert len(loop.compute.recordings) == remembered.made == 1
+
+
+def test_parts_that_count_for_nothing_are_not_recorded(remembered: type[Remembered]) -> None:
+    loop = make("adamw", True, 1, "cpu")
+    loop.compute.records = True
+    counting, idle = loop._make(0)[0][0], loop._make(1)[0][0]
+    alone = loop.compute.gradients([(counting, 1)], counting.count)
+    loop.compute.discard()
+    for _ in range(6):
+        assert loop.compute.gradients([(counting, 1), (idle, 0)], counting.count) == pytest.approx(alone, rel=1e-5)
+        loop.compute.discard()
+    assert not loop.compute.recordings
 
 
 def test_what_cannot_be_recorded_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
