@@ -6,15 +6,14 @@ reordered. Letters: B rows, T tokens, V vocabulary, S columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headway.generate.hostplan import Array, Memory, Pace, Plan
-from headway.generate.protocol import Facts
+from headway.generate.protocol import Around
 from headway.model.masks import Layout
 from headway.model.model import Model
 
@@ -32,7 +31,7 @@ class Beams:
     plan: Plan | None = None
 
 
-class HostSteps:
+class HostSteps(Around[Model]):
     """A model, as beam search sees it; nothing but one token of each row is read at a time."""
 
     threads = True
@@ -40,18 +39,8 @@ class HostSteps:
 
     def __init__(self, model: Model, width: int) -> None:
         """With up to `width` beams for each source."""
-        self.model, self.width, self.pace = model, width, Pace()
-
-    @property
-    def config(self) -> Facts:
-        return self.model.config
-
-    @property
-    def lm(self) -> Callable[[Tensor], Tensor]:
-        return self.model.lm
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        return self.model.parameters()
+        super().__init__(model)
+        self.width, self.pace = width, Pace()
 
     def start(
         self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int

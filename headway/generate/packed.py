@@ -6,12 +6,10 @@ that takes two thirds of the time; the layout is made once for a search, and tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import torch
 from torch import Tensor, nn
 
-from headway.generate.protocol import Facts
+from headway.generate.protocol import Around
 from headway.model.cache import Cache, KeyValues
 from headway.model.model import Model
 
@@ -23,24 +21,13 @@ def packs(model: Model) -> bool:
     return known and weight is not None and weight.device.type == "cpu" and weight.dtype == torch.float32
 
 
-class PackedSteps:
+class PackedSteps(Around[Model]):
     """The model, as beam search sees it."""
 
     def __init__(self, model: Model, rows: int) -> None:
         """Laid out for `rows` at a time; others are as right, if not as fast."""
-        self.model = model
+        super().__init__(model)
         self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(model.lm.output.weight.detach(), rows)
-
-    @property
-    def config(self) -> Facts:
-        return self.model.config
-
-    @property
-    def lm(self) -> Callable[[Tensor], Tensor]:
-        return self.model.lm
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        return self.model.parameters()
 
     def start(
         self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int

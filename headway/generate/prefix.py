@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headway.generate.protocol import Decoder, Facts, device_of
+from headway.generate.protocol import Around, Decoder, device_of
 from headway.generate.slots import common
 from headway.model.cache import Cache
 
@@ -31,7 +31,7 @@ class Reading:
     ids: list[int]
 
 
-class Prefix:
+class Prefix(Around[Decoder[Any]]):
     """A model with the state of the last text it read: itself a decoder, of one row.
 
     Texts may alternate: one whose state is gone is read again, never wrongly. Only keys and values can be cut; a
@@ -39,22 +39,11 @@ class Prefix:
     """
 
     def __init__(self, model: Decoder[Any]) -> None:
-        self.model = model
+        super().__init__(model)
         self.ids: list[int] = []
         """What the state has read."""
         self.state: Any = None
         self.capacity = 0
-
-    @property
-    def config(self) -> Facts:
-        return self.model.config
-
-    @property
-    def lm(self) -> Callable[[Tensor], Tensor]:
-        return self.model.lm
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        return self.model.parameters()
 
     def fit(self, ids: Sequence[int], capacity: int) -> int:
         """How many of these ids the state has read, now that it has read nothing else and has room for them all."""

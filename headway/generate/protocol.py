@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,27 @@ class Decoder(Protocol[S]):
 
     def reorder(self, state: S, /, rows: Tensor) -> S:
         """The state whose row i is this one's row rows[i]. This one is not used any more."""
+
+
+M = TypeVar("M", bound="Decoder[Any]")
+
+
+class Around(Generic[M]):
+    """A decoder that reads in the place of another, whose config, head and weights it has."""
+
+    def __init__(self, model: M) -> None:
+        self.model = model
+
+    @property
+    def config(self) -> Facts:
+        return self.model.config
+
+    @property
+    def lm(self) -> Callable[[Tensor], Tensor]:
+        return self.model.lm
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.model.parameters()
 
 
 @dataclass(frozen=True)

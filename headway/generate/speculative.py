@@ -8,29 +8,30 @@ the distribution but not the text of a seed.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headway.errors import ConfigError
 from headway.generate.decode import generate
 from headway.generate.prefix import Prefix, Reading
-from headway.generate.protocol import Decoder, Facts
+from headway.generate.protocol import Around, Decoder
 from headway.generate.sampling import Chooser, Sampling
 
 GREEDY = Sampling(temperature=0.0)
 
 
-class Speculation:
+class Speculation(Around[Prefix]):
     """A decoder, for one text, whose next steps have often been read already."""
 
     def __init__(self, model: Prefix, draft: Prefix, sampling: Sampling = GREEDY, ahead: int = 4) -> None:
         if ahead < 1:
             raise ConfigError("C003", f"ahead = {ahead} should be at least 1")
-        self.model, self.draft, self.ahead = model, draft, ahead
+        super().__init__(model)
+        self.draft, self.ahead = draft, ahead
         if sampling.seed is None:  # what will be drawn cannot be known
             sampling = replace(sampling, temperature=0.0)
         plain = replace(sampling, repetition=1.0, presence=0.0, frequency=0.0, banned=())  # a guess has no memory
@@ -42,20 +43,9 @@ class Speculation:
         """Tokens asked for, guessed, and guessed right; where the draft's view begins; size of its vocabulary."""
 
     @property
-    def config(self) -> Facts:
-        return self.model.config
-
-    @property
-    def lm(self) -> Callable[[Tensor], Tensor]:
-        return self.model.lm
-
-    @property
     def share(self) -> float:
         """Of the guesses, how many were right."""
         return self.taken / max(1, self.guessed)
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        return self.model.parameters()
 
     def start(
         self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
