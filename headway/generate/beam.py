@@ -1,86 +1,23 @@
 """Beam search: the likeliest texts by width-first search, for decoders and encoder–decoders, many inputs at once.
 
-Hypotheses, scores and the rules for finishing are those of `transformers`; so is a forced token, which costs nothing.
-
-Letters: B inputs, W beams, K candidates, V vocabulary, T tokens.
+Letters: B inputs, W beams, V vocabulary, T tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headway.errors import ConfigError, DataError
+from headway.generate.beams import Beam, Group, Hypothesis, Search, hypotheses
 from headway.generate.fast import for_beams
-from headway.generate.logits import ban, ban_repeats, force, tails
-from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
+from headway.generate.protocol import Decoder, S, Source, opening, read_first
 from headway.generate.trace import Branch, Growth
 
-
-@dataclass(frozen=True, kw_only=True)
-class Beam:
-    """How wide, how long, and which of two texts is the better one."""
-
-    width: int = 4
-    """1 is greedy search: where the best token ends a text, what goes on is worse."""
-    length_penalty: float = 1.0
-    """A hypothesis of n tokens, its end included, is worth its log-probability / n ** length_penalty."""
-    early: bool = False
-    """Stop at `width` finished hypotheses; otherwise when no running one is better, at its present length."""
-    n_best: int = 1
-    groups: int = 1
-    """Diverse beam search (Vijayakumar et al. 2018): equal groups that avoid each other's tokens."""
-    diversity: float = 0.0
-    """Taken, when a group chooses, from a token for each time an earlier group chose it in the same step. Scores
-    stay log-probabilities."""
-    max_tokens: int = 128
-    """Longest hypothesis, its end included; less where the model can read less."""
-    eos: tuple[int, ...] | None = None
-    """Tokens that end a hypothesis; None takes the model's own."""
-    first: int | None = None
-    """A token that every hypothesis begins with (BART's forced_bos_token_id)."""
-    last: int | None = None
-    """A token that ends those that reach max_tokens (BART's forced_eos_token_id)."""
-    banned: tuple[tuple[int, ...], ...] = ()
-    """Sequences of tokens that are never written."""
-    no_repeat: int = 0
-    """So many tokens in a row never come twice, those of the prompt counted; 0 lets them."""
-    min_tokens: int = 0
-    """Tokens before the end may come."""
-
-    def __post_init__(self) -> None:
-        for name in ("width", "n_best", "groups", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError("C003", f"{name} = {getattr(self, name)} should be at least 1")
-        if not (math.isfinite(self.length_penalty) and 0 <= self.diversity < math.inf):
-            values = f"length_penalty = {self.length_penalty}, diversity = {self.diversity}"
-            raise ConfigError("C003", f"{values}: both are finite, and diversity is not negative")
-        if self.n_best > self.width:
-            raise ConfigError("C004", f"n_best = {self.n_best} does not go with width = {self.width}: at most that")
-        if self.width % self.groups:
-            raise ConfigError("C004", f"width = {self.width} does not go with groups = {self.groups}: must divide it")
-        if self.diversity and self.groups == 1:
-            raise ConfigError("C004", f"diversity = {self.diversity} does not go with groups = 1: it is between groups")
-        if not all(self.banned):
-            raise ConfigError("C003", "banned has an empty entry, which every text contains")
-        if min(self.no_repeat, self.min_tokens) < 0:
-            values = f"no_repeat = {self.no_repeat}, min_tokens = {self.min_tokens}"
-            raise ConfigError("C003", f"{values}: neither is negative")
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A text that was found."""
-
-    tokens: list[int]
-    """Those after the prompt, the end token included."""
-    score: float
-    """Its log-probability / length ** length_penalty."""
+__all__ = ["Beam", "Hypothesis", "beam_search"]
 
 
 @torch.no_grad()
@@ -121,9 +58,9 @@ def _search(
         if trace is not None:
             trace.extend(_growth(inputs, step, groups, parents, ended))
         going = torch.stack([g.open for g in groups]).any(0).tolist()  # the only wait for the device
-        for i, row in enumerate(inputs):
-            if not going[i]:
-                found[row] = _best(groups, i, beam.n_best)
+        if done := [i for i, goes in enumerate(going) if not goes]:
+            for i, best in zip(done, hypotheses([g.take(done) for g in groups], beam.n_best), strict=True):
+                found[inputs[i]] = best
         if not any(going):
             break
         first = torch.arange(len(going), device=parents.device)[:, None]  # row of the state of each input's first beam
@@ -137,148 +74,6 @@ def _search(
         ids = torch.cat([g.tokens[:, :, step] for g in groups], 1)
         logp = search.possible(model.step(state, ids.reshape(-1, 1))).unflatten(0, ids.shape)
     return found
-
-
-@dataclass
-class Group:
-    """Beams of one group for each input: those that run, and the best that have ended."""
-
-    tokens: Tensor
-    """(B, W, T)"""
-    scores: Tensor
-    """(B, W) log-probabilities, -inf for a beam that does not exist (yet)."""
-    ended: Tensor
-    """(B, W, T), best first."""
-    ended_scores: Tensor
-    """(B, W), -inf where there is none."""
-    lengths: Tensor
-    """(B, W) of those that have ended."""
-    open: Tensor
-    """(B,): whether something better may still be found."""
-
-    @classmethod
-    def empty(cls, inputs: int, width: int, length: int, device: torch.device) -> Group:
-        scores = torch.full((inputs, width), -torch.inf, device=device)
-        tokens = torch.zeros(inputs, width, length, dtype=torch.long, device=device)
-        running = scores.clone()
-        running[:, 0] = 0.0  # equal beams would find the same candidates
-        open_ = torch.ones(inputs, dtype=torch.bool, device=device)
-        return cls(tokens, running, tokens.clone(), scores, tokens[:, :, 0].clone(), open_)
-
-    def take(self, rows: list[int]) -> Group:
-        return Group(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-
-class Search:
-    """The rules of a search, and what differs from input to input: how long it may get, how its prompt ends."""
-
-    def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]]) -> None:
-        device, room, eos = device_of(model), model.config.max_length, beam.eos
-        longest = max(len(prompt) for prompt in prompts)
-        if room is not None and longest > room:
-            raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {room}")
-        if eos is None:
-            own = model.config.special.eos
-            eos = () if own is None else (own,) if isinstance(own, int) else own
-        self.beam, self.eos = beam, torch.tensor(eos, dtype=torch.long, device=device)
-        most = [beam.max_tokens if room is None else min(beam.max_tokens, room + 1 - len(p)) for p in prompts]
-        self.limits = torch.tensor(most, device=device)[:, None]
-        self.longest, self.capacity = max(most), longest + max(most)
-        self.never = torch.tensor([b[0] for b in beam.banned if len(b) == 1], dtype=torch.long, device=device)
-        self.banned = [b for b in beam.banned if len(b) > 1]
-        back = longest if beam.no_repeat else max((len(b) for b in beam.banned), default=1) - 1
-        self.before = tails(prompts, back).to(device)
-
-    def groups(self) -> list[Group]:
-        inputs, width = len(self.limits), self.beam.width // self.beam.groups
-        return [Group.empty(inputs, width, self.longest, self.limits.device) for _ in range(self.beam.groups)]
-
-    def take(self, rows: list[int]) -> None:
-        self.limits, self.before = self.limits[rows], self.before[rows]
-
-    def possible(self, scores: Tensor) -> Tensor:
-        """Log-probabilities (B, V), of which some tokens have none in any text."""
-        return scores.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
-
-    def rules(self, logp: Tensor, tokens: Tensor, step: int) -> Tensor:
-        """Log-probabilities (B, W, V) with what is banned or forced in this step; tokens (B, W, T) are the beams'."""
-        if self.banned or self.beam.no_repeat:
-            before = self.before[:, None].expand(-1, tokens.shape[1], -1)
-            history = torch.cat([before, tokens[:, :, :step]], 2).flatten(0, 1)
-            flat = ban(logp.flatten(0, 1), history, self.banned)
-            logp = (ban_repeats(flat, history, self.beam.no_repeat) if self.beam.no_repeat else flat).view_as(logp)
-        if step < self.beam.min_tokens:
-            logp = logp.index_fill(2, self.eos, -torch.inf)
-        if self.beam.first is not None and step == 0:
-            logp = force(logp, self.beam.first)
-        if self.beam.last is not None:
-            logp = torch.where(self.limits[:, :, None] == step + 1, force(logp, self.beam.last), logp)
-        return logp
-
-    def advance(self, groups: list[Group], logp: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """One step of all groups: the beams (B, W) to go on from, and for a trace what ended in each group."""
-        inputs, width = logp.shape[0], groups[0].scores.shape[1]
-        taken = logp.new_zeros(inputs, logp.shape[2]) if self.beam.diversity else None
-        parents, ended = [], []
-        for g, group in enumerate(groups):
-            here = self.rules(logp[:, g * width : (g + 1) * width], group.tokens, step)
-            chosen, over = self._grow(group, here, step, taken)
-            parents.append(chosen + g * width)
-            ended.append((over[0] + g * width, *over[1:]))
-            if taken is not None:
-                taken.scatter_add_(1, group.tokens[:, :, step], (group.scores > -torch.inf).to(taken.dtype))
-        return torch.cat(parents, 1), ended
-
-    def _grow(self, group: Group, logp: Tensor, step: int, taken: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """A token more for a group: the beams that go on (B, W), and parents, tokens, worth (B, K) of what ended."""
-        width, vocab = logp.shape[1:]
-        count = min(max(2, 1 + len(self.eos)) * width, width * vocab)  # enough that `width` of them do not end
-        ranks, last = (logp if taken is None else logp - self.beam.diversity * taken[:, None]).topk(min(count, vocab))
-        total = (logp.gather(2, last) + group.scores[:, :, None]).flatten(1)  # B W·K: each beam's own best
-        ranks, best = (ranks + group.scores[:, :, None]).flatten(1).topk(count)  # B K
-        scores, parents, last = total.gather(1, best), best // last.shape[2], last.flatten(1).gather(1, best)
-        over = torch.isin(last, self.eos) | (self.limits == step + 1)
-        tokens = group.tokens.gather(1, _wide(parents, group.tokens))  # B K T
-        tokens[:, :, step] = last
-        worth = self._collect(group, tokens, scores, over, step)
-        going = ranks.masked_fill(over, -torch.inf).topk(width).indices
-        group.tokens = tokens.gather(1, _wide(going, tokens))
-        group.scores = scores.masked_fill(over, -torch.inf).gather(1, going)
-        worst = group.ended_scores.amin(1)
-        ahead = group.scores.amax(1) / (step + 1) ** self.beam.length_penalty > worst
-        if self.beam.early:
-            ahead = ahead & (worst == -torch.inf)
-        group.open = group.open & ahead
-        return parents.gather(1, going), (parents, last, worth)
-
-    def _collect(self, group: Group, tokens: Tensor, scores: Tensor, over: Tensor, step: int) -> Tensor:
-        """Keep the best of what has ended; what each candidate is worth (B, K), -inf where it does not count."""
-        width = group.scores.shape[1]
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        counts = over & (place < width) & group.open[:, None]  # the others are there to go on from
-        worth: Tensor = (scores / (step + 1) ** self.beam.length_penalty).masked_fill(~counts, -torch.inf)
-        group.ended_scores, best = torch.cat([group.ended_scores, worth], 1).topk(width)
-        group.ended = torch.cat([group.ended, tokens], 1).gather(1, _wide(best, tokens))
-        lengths = torch.cat([group.lengths, torch.full_like(place, step + 1).expand_as(over)], 1)
-        group.lengths = lengths.gather(1, best)
-        return worth
-
-
-def _wide(index: Tensor, tokens: Tensor) -> Tensor:
-    """An index of beams (B, N) for all their tokens (B, N, T)."""
-    return index[:, :, None].expand(-1, -1, tokens.shape[2])
-
-
-def _best(groups: list[Group], row: int, count: int) -> list[Hypothesis]:
-    """The best of all groups, each once."""
-    found: dict[tuple[int, ...], float] = {}
-    for group in groups:
-        columns = (group.ended[row].tolist(), group.ended_scores[row].tolist(), group.lengths[row].tolist())
-        found |= {tuple(tokens[:n]): score for tokens, score, n in zip(*columns, strict=True) if score > -math.inf}
-    if not found:
-        raise DataError("D001", "no text is possible: every token is banned, or the model's scores are not numbers")
-    best = sorted(found.items(), key=lambda item: -item[1])[:count]
-    return [Hypothesis(list(tokens), score) for tokens, score in best]
 
 
 def _growth(

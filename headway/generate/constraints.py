@@ -16,7 +16,8 @@ from torch import Tensor
 
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
-from headway.generate.beam import Beam, Hypothesis, Search
+from headway.generate.beam import Beam, Hypothesis
+from headway.generate.beams import Search
 from headway.generate.protocol import Decoder, S, Source, opening, read_first
 
 Spelling = tuple[int, ...]

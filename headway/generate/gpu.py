@@ -33,7 +33,7 @@ class GpuDecoder(FastDecoder):
         stack, columns, device = self.stack, self.columns, self.ids.device
         self.group = stack.n_heads // stack.kv_heads
         share = columns * self.rows * stack.kv_heads // PROCESSORS
-        self.split = min(512, max(64, power_of_two(share + 1) // 2))
+        self.split = min(1024, max(64, power_of_two(share + 1) // 2))
         """Columns that one program of a step's attention looks at."""
         self.parts = -(-columns // self.split)
         self.mixed = torch.empty(self.rows, stack.n_heads, self.parts, self.width, device=device)

@@ -19,7 +19,7 @@ from headway.model.masks import Layout
 if TYPE_CHECKING:
     from headway.generate.gpu import GpuDecoder
 
-SIZES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048)
+SIZES = (32, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 """Tokens of a pass; what it does not need is computed all the same, so there are many."""
 TEXTS = 16
 """Texts in a pass."""

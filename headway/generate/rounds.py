@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CHUNK, GPU_CHUNK = 256, 2048
 """Tokens of prompts that are read in a round, where the caller does not say."""
-GATHER, PATIENCE = 16, 8
-"""With fast decoding, prompts wait until a sixteenth of the slots is free, or so many rounds."""
+GATHER, PATIENCE = 16, 16
+"""With fast decoding, prompts wait until a sixteenth of the slots is free, or so many rounds with a free one."""
 
 
 class Rounds:
@@ -176,7 +176,7 @@ class FastRounds(Rounds):
         """Whether to wait a little for more slots to be free: to read one prompt takes as long as to read a few."""
         free = len(self.cache) - len(self.cache.taken)
         enough = free >= len(self.cache) // GATHER or not self.engine.jobs or self.waited >= PATIENCE
-        self.waited = 0 if enough else self.waited + bool(self.engine.waiting)
+        self.waited = 0 if enough else self.waited + bool(free and self.engine.waiting)
         return not enough
 
     def _begin(self, chosen: list[_Chosen]) -> None:

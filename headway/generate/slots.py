@@ -48,7 +48,9 @@ class SlotCache:
         shared = [min(common(held, text), len(text) - 1) for held in self.texts]
         best = max(range(len(self)), key=lambda s: (shared[s], s not in self.taken, -len(self.texts[s])))
         count, oldest = shared[best], min(free, key=lambda s: (len(self.texts[s]) > 0, self.left[s]))
-        if not count or best in self.taken or len(self.texts[best]) - count > len(self.texts[oldest]):
+        if not count:
+            best = oldest
+        elif best in self.taken or len(self.texts[best]) - count > len(self.texts[oldest]):
             self._copy(best, oldest, count)
             best = oldest
         del self.texts[best][count:]

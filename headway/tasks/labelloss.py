@@ -14,7 +14,7 @@ from torch import Tensor
 from headway.model.model import Model
 from headway.tasks.body import read_batch
 from headway.tasks.labelled import Kind
-from headway.tasks.loss import widened
+from headway.tasks.loss import disagreement, widened
 from headway.tasksettings import ClassifyConfig
 
 
@@ -54,12 +54,7 @@ def label_loss(kind: Kind, settings: ClassifyConfig) -> Callable[..., Tensor]:
         doubled = (torch.cat([t, t]) for t in (ids, keep, segments))
         first, second = label_scores(model, *doubled).chunk(2)
         both = (score_loss(kind, scores, targets, weights, smoothing) for scores in (first, second))
-        return sum(both) / 2 + rdrop * disagreement(first, second)
+        apart = disagreement(first.log_softmax(-1), second.log_softmax(-1))
+        return sum(both) / 2 + rdrop * apart.sum()
 
     return twice if rdrop else once
-
-
-def disagreement(first: Tensor, second: Tensor) -> Tensor:
-    """The mean of KL(p ‖ q) and KL(q ‖ p), summed over texts; p and q are the probabilities by two scores (B, L)."""
-    p, q = first.log_softmax(-1), second.log_softmax(-1)
-    return ((p.exp() - q.exp()) * (p - q)).sum() / 2

@@ -34,7 +34,7 @@ from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
 from headway.tasks.examples import Examples, room
 from headway.tasks.figures import Evaluation
-from headway.tasks.loss import IGNORE, token_loss
+from headway.tasks.loss import IGNORE, token_loss, twice_loss
 from headway.tasks.overlap import main_measure, measures, signature
 from headway.tasks.slices import QUARTERS, by_size
 from headway.tasks.text import HELD_OUT, VOCAB
@@ -196,7 +196,7 @@ class Seq2Seq(Task):
 
     @property
     def loss(self) -> Callable[..., Tensor]:
-        return pair_loss(self.recipe.seq2seq.label_smoothing)
+        return pair_loss(self.recipe.seq2seq.label_smoothing, self.recipe.seq2seq.rdrop)
 
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
         """The loss without smoothing, and now and then what the texts are worth that the model writes."""
@@ -361,8 +361,8 @@ def pair_batch(part: Part, rows: Index, start: int) -> Batch:
     return Batch((source, keep, inputs, targets), count, int(keep.sum()) + count)
 
 
-def pair_loss(smoothing: float) -> Callable[..., Tensor]:
-    """Of a model and a batch's tensors: the sum over the tokens of the targets.
+def pair_loss(smoothing: float, rdrop: float = 0.0) -> Callable[..., Tensor]:
+    """Of a model and a batch's tensors: the sum over the tokens of the targets; with `rdrop`, of two passes that agree.
 
     Padding comes after a target and is causally out of sight: the decoder needs no mask for it.
     """
@@ -371,7 +371,12 @@ def pair_loss(smoothing: float) -> Callable[..., Tensor]:
         total, _ = token_loss(model.lm, model(source, inputs, keep=keep).hidden, targets, smoothing)
         return total
 
-    return loss
+    def twice(model: Model, source: Tensor, keep: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        source, keep, inputs = (torch.cat([t, t]) for t in (source, keep, inputs))
+        total, _ = twice_loss(model.lm, model(source, inputs, keep=keep).hidden, targets, smoothing, rdrop)
+        return total
+
+    return twice if rdrop else loss
 
 
 def judge(

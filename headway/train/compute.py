@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -39,11 +39,12 @@ class Compute:
     def __init__(
         self, model: Model, loss: Loss, optimizer: Optimizer, config: TrainConfig, world: World, *, even: bool = True
     ) -> None:
-        """`even`: batches are of one shape. Compiling for others takes longer than it saves."""
+        """`even`: batches are of one shape. For others, compiling and planning take longer than they save."""
         self.model, self.optimizer, self.config, self.world = model, optimizer, config, world
         accelerated = world.device.type != "cpu"
         compiled = accelerated and even if config.compile is None else config.compile
         self.loss = torch.compile(loss) if compiled else loss
+        self._kernels = step_kernels if even and world.device.type == "cuda" else nullcontext
         self.half = accelerated if config.dtype == "auto" else config.dtype == "bfloat16"
         self.records = config.record and world.device.type == "cuda" and world.size == 1
         self.recordings: dict[Shapes, _Recorded] = {}
@@ -92,6 +93,16 @@ class Compute:
             return None
         return self.recordings[shapes]
 
+    @contextmanager
+    def recording(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """Of this thread only: those that prepare the next batches ask for memory meanwhile."""
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                yield
+            finally:
+                graph.capture_end()
+
     def by_name(self, parts: Parts, count: float) -> Iterator[tuple[str, Tensor | None]]:
         """The gradients of a step just computed, to find out what is wrong with it: a recorded one is computed anew."""
         if self._last is not None:
@@ -102,7 +113,7 @@ class Compute:
     def _gradients(self, parts: Sequence[Tensors], used: Sequence[int], scale: float | Tensor) -> Tensor:
         losses = []
         for tensors, one in zip(parts, used, strict=True):
-            with self.precision(), step_kernels() if self.world.device.type == "cuda" else nullcontext():
+            with self.precision(), self._kernels():
                 total = self.loss(self.model, *tensors) * one
             (total * scale).backward()  # several processes average their gradients, hence their number in the scale
             losses.append(total.detach())
@@ -140,16 +151,16 @@ class _Recorded:
 
     def __init__(self, compute: Compute, parts: Parts) -> None:
         device = compute.world.device
-        # of this thread only: those that prepare the next batches ask for memory meanwhile
-        how: Any = {"stream": compute._stream, "pool": compute._pool, "capture_error_mode": "thread_local"}
         self.inputs = [[None if t is None else t.to(device) for t in batch.tensors] for batch, _ in parts]
         self.scale = torch.zeros((), device=device)
         compute.optimizer.zero_grad()  # so that recorded gradients are written, not added to others
         torch.cuda.synchronize()
+        if not compute.recordings:
+            torch.cuda.empty_cache()  # what ordinary steps have used; once, as it takes longer than many steps
         self._backward, self._step = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._backward, **how):
+        with compute.recording(self._backward):
             self.result = compute._gradients(self.inputs, [1] * len(parts), self.scale)
-        with torch.cuda.graph(self._step, **how):
+        with compute.recording(self._step):
             compute.optimizer.step()
         compute.optimizer.zero_grad()
 

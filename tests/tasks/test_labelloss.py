@@ -17,7 +17,8 @@ from headway.model.heads import pool
 from headway.model.model import Model
 from headway.recipe import ShapeConfig
 from headway.shapes import encoder_config
-from headway.tasks.labelloss import disagreement, label_loss, label_scores, score_loss
+from headway.tasks.labelloss import label_loss, label_scores, score_loss
+from headway.tasks.loss import disagreement
 from headway.tasksettings import ClassifyConfig, TagConfig
 
 TARGETS = torch.tensor([0, 2, 1, 2])
@@ -55,8 +56,8 @@ def test_two_passes_should_agree() -> None:
     first, second = torch.randn(4, 3), torch.randn(4, 3)
     p, q = first.log_softmax(-1), second.log_softmax(-1)
     both = [F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
-    assert float(disagreement(first, second)) == pytest.approx(float(sum(both)) / 2, rel=1e-4)
-    assert float(disagreement(first, first)) == 0.0
+    assert float(disagreement(p, q).sum()) == pytest.approx(float(sum(both)) / 2, rel=1e-4)
+    assert float(disagreement(p, p).sum()) == 0.0
 
 
 def test_rdrop_is_the_mean_of_two_passes_and_their_disagreement() -> None:
@@ -69,7 +70,8 @@ def test_rdrop_is_the_mean_of_two_passes_and_their_disagreement() -> None:
     torch.manual_seed(1)
     settings = ClassifyConfig(rdrop=0.7, smoothing=0.1)
     total = label_loss("single", settings)(net, ids, keep, segments, TARGETS, None)
-    expected = float(apart) / 2 + 0.7 * float(disagreement(scores[:4], scores[4:]))
+    p, q = scores.log_softmax(-1).chunk(2)
+    expected = float(apart) / 2 + 0.7 * float(disagreement(p, q).sum())
     assert float(total) == pytest.approx(expected, rel=1e-5)
     plain = label_loss("single", ClassifyConfig())(net.eval(), ids, keep, segments, TARGETS, None)
     still = label_loss("single", ClassifyConfig(rdrop=0.7))(net, ids, keep, segments, TARGETS, None)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from headway.config import LMHeadConfig, StackConfig
 from headway.model.heads import LMHead
-from headway.tasks.loss import IGNORE, token_loss
+from headway.tasks.loss import IGNORE, disagreement, token_loss, twice_loss
 
 
 def head(vocab: int, **fields: object) -> LMHead:
@@ -58,6 +58,21 @@ def test_smoothing_is_that_of_torch(vocab: int, share: float) -> None:
     assert bool(torch.isfinite(grads[0][1]).all())  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_two_passes_share_their_loss_and_are_held_together(share: float) -> None:
+    lm, (hidden, targets) = head(50, bias="trained"), batch(50)
+    both = torch.stack([hidden, hidden + 0.3 * torch.randn_like(hidden)])
+    total, count = twice_loss(lm, both, targets, share, 0.7)
+    expected = sum(token_loss(lm, one, targets, share)[0] for one in both) / 2
+    p, q = (lm(one[targets != IGNORE]).log_softmax(-1) for one in both)
+    apart = F.kl_div(p, q, reduction="sum", log_target=True) + F.kl_div(q, p, reduction="sum", log_target=True)
+    assert int(count) == int((targets != IGNORE).sum())
+    assert torch.allclose(total, expected + 0.7 * apart / 2, rtol=1e-5)
+    total.backward()
+    assert lm.output.weight.grad is not None and bool(torch.isfinite(lm.output.weight.grad).all())
+    assert not disagreement(p, p).any()
+
+
 def test_nothing_to_count() -> None:
     lm, (hidden, targets) = head(50), batch(50)
     total, count = token_loss(lm, hidden, torch.full_like(targets, IGNORE))
@@ -67,15 +82,24 @@ def test_nothing_to_count() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("vocab", [50, 64, 20_011])
 @pytest.mark.parametrize("bias", ["none", "trained"])
-def test_the_fused_path_equals_the_plain_one(vocab: int, bias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("agreement", [None, 0.7])
+def test_the_fused_path_equals_the_plain_one(
+    vocab: int, bias: str, smoothing: float, agreement: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lm = head(vocab, bias=bias).cuda().bfloat16()
     hidden, targets = (t.cuda() for t in batch(vocab, rows=300))
+    if agreement is not None:
+        hidden = torch.stack([hidden, hidden + 0.5 * torch.randn_like(hidden)])
     results = []
     for fast in (True, False):
         monkeypatch.setattr("headway.tasks.loss._fast", lambda x, fast=fast: fast)
         x = hidden.bfloat16().requires_grad_()
         lm.zero_grad()
-        total, _ = token_loss(lm, x, targets)
+        if agreement is None:
+            total, _ = token_loss(lm, x, targets, smoothing)
+        else:
+            total, _ = twice_loss(lm, x, targets, smoothing, agreement)
         (0.37 * total).backward()
         results.append([total.detach(), x.grad, lm.output.weight.grad.clone()])
     for fused, plain in zip(*results, strict=True):

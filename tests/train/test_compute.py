@@ -33,7 +33,7 @@ def make(
     ends = np.array([0, len(ids)])
     if rows == "pad":
         ends = np.concatenate([[0], np.random.default_rng(1).integers(2, 30, 200).cumsum()])
-        ids = ids[: ends[-1]]
+        ids = np.arange(ends[-1]) % 7  # something to learn
     store = TokenStore(ids[: ends[-1]], ends, int(ends[-1]), None)
     config = TrainConfig(steps=40, batch=8, lr=1e-2, warmup=5, accumulate=accumulate, record=records)
     config = replace(config, optimizer=optimizer, on_nan="skip")  # type: ignore[arg-type]
