@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.generate import gpubeam
 from headway.generate.beams import Beam, Group, Hypothesis, Search, hypotheses
-from headway.generate.fast import for_beams
+from headway.generate.fast import for_beams, records_beams
 from headway.generate.protocol import Decoder, S, Source, opening, read_first
 from headway.generate.trace import Branch, Growth
 
@@ -35,6 +36,11 @@ def beam_search(
         return []
     search = Search(model, beam, begin)
     alike = source is not None and len({len(row) for row in begin}) == 1
+    if source is not None and alike and trace is None and records_beams(model) and gpubeam.suits(search):
+        try:
+            return gpubeam.find(model, search, begin, source)
+        except torch.cuda.OutOfMemoryError:  # the way below takes less, as it goes
+            gpubeam.forget(model)
     reader = for_beams(model, len(begin), beam.width) if alike else model
     state, scores = read_first(reader, begin, source, search.capacity)
     threads = torch.get_num_threads()

@@ -113,8 +113,69 @@ class Group:
         return [getattr(self, name) for name in self.__dataclass_fields__]
 
 
-class Search:
-    """The rules of a search, and what differs from input to input: how long it may get, how its prompt ends."""
+class Rules:
+    """By which beams grow and hypotheses end."""
+
+    def __init__(self, beam: Beam, eos: Tensor, limits: Tensor) -> None:
+        """`eos` are the tokens that end a text, `limits` (B, 1) how many each input may write."""
+        self.beam, self.eos, self.limits = beam, eos, limits
+
+    def forced(self, own: Tensor, last: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and tokens (B, W, N) of the best; where a token is forced, of that one alone."""
+        for token, now in ((self.beam.first, at == 0), (self.beam.last, self.limits == at + 1)):
+            if token is None:
+                continue
+            here = now.view(-1, 1, 1)
+            only = torch.full_like(own, -torch.inf)
+            only[:, :, 0] = 0.0
+            own, last = torch.where(here, only, own), torch.where(here, token, last)
+        return own, last
+
+    def candidates(self, width: int) -> int:
+        """Enough of an input that as many as it has beams do not end."""
+        return max(2, 1 + len(self.eos)) * width
+
+    def settle(
+        self, group: Group, last: Tensor, own: Tensor, at: Tensor, ranks: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """A token more for a group: the beams that go on (B, W), and parents, tokens, worth (B, K) of what ended.
+
+        `last` are the best tokens of each beam and `own` their log-probabilities (B, W, N), `ranks` what they are
+        chosen by where that is something else; `at` (1,) is the place of the new token, known to the device alone.
+        """
+        width, each = last.shape[1:]
+        count = min(self.candidates(width), width * each)
+        total = (own + group.scores[:, :, None]).flatten(1)
+        ranks, best = (total if ranks is None else (ranks + group.scores[:, :, None]).flatten(1)).topk(count)
+        scores, parents, last = total.gather(1, best), best // each, last.flatten(1).gather(1, best)  # B K
+        over = torch.isin(last, self.eos) | (self.limits == at + 1)
+        tokens = group.tokens.gather(1, _wide(parents, group.tokens)).index_copy_(2, at, last[:, :, None])  # B K T
+        long = ((at + 1).double() ** self.beam.length_penalty).to(scores.dtype)
+        worth = self._collect(group, tokens, scores / long, over, at)
+        going = ranks.masked_fill(over, -torch.inf).topk(width).indices
+        group.tokens = tokens.gather(1, _wide(going, tokens))
+        group.scores = scores.masked_fill(over, -torch.inf).gather(1, going)
+        worst = group.ended_scores.amin(1)
+        ahead = group.scores.amax(1) / long > worst
+        if self.beam.early:
+            ahead = ahead & (worst == -torch.inf)
+        group.open = group.open & ahead
+        return parents.gather(1, going), (parents, last, worth)
+
+    def _collect(self, group: Group, tokens: Tensor, worth: Tensor, over: Tensor, at: Tensor) -> Tensor:
+        """Keep the best of what has ended; what each candidate is worth (B, K), -inf where it does not count."""
+        width = group.scores.shape[1]
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        counts = over & (place < width) & group.open[:, None]  # the others are there to go on from
+        worth = worth.masked_fill(~counts, -torch.inf)
+        group.ended_scores, best = torch.cat([group.ended_scores, worth], 1).topk(width)
+        group.ended = torch.cat([group.ended, tokens], 1).gather(1, _wide(best, tokens))
+        group.lengths = torch.cat([group.lengths, (at + 1).expand_as(over)], 1).gather(1, best)
+        return worth
+
+
+class Search(Rules):
+    """A search for a model: the rules, and what differs from input to input: how its prompt ends."""
 
     def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]]) -> None:
         device, room, eos = device_of(model), model.config.max_length, beam.eos
@@ -124,9 +185,9 @@ class Search:
         if eos is None:
             own = model.config.special.eos
             eos = () if own is None else (own,) if isinstance(own, int) else own
-        self.beam, self.eos = beam, torch.tensor(eos, dtype=torch.long, device=device)
         most = [beam.max_tokens if room is None else min(beam.max_tokens, room + 1 - len(p)) for p in prompts]
-        self.limits = torch.tensor(most, device=device)[:, None]
+        ends = torch.tensor(eos, dtype=torch.long, device=device)
+        super().__init__(beam, ends, torch.tensor(most, device=device)[:, None])
         self.longest, self.capacity = max(most), longest + max(most)
         self.never = torch.tensor([b[0] for b in beam.banned if len(b) == 1], dtype=torch.long, device=device)
         self.banned = [b for b in beam.banned if len(b) > 1]
@@ -175,48 +236,6 @@ class Search:
             if taken is not None:
                 taken.scatter_add_(1, group.tokens[:, :, step], (group.scores > -torch.inf).to(taken.dtype))
         return torch.cat(parents, 1), ended
-
-    def candidates(self, width: int) -> int:
-        """Enough of an input that as many as it has beams do not end."""
-        return max(2, 1 + len(self.eos)) * width
-
-    def settle(
-        self, group: Group, last: Tensor, own: Tensor, at: Tensor, ranks: Tensor | None = None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """A token more for a group: the beams that go on (B, W), and parents, tokens, worth (B, K) of what ended.
-
-        `last` are the best tokens of each beam and `own` their log-probabilities (B, W, N), `ranks` what they are
-        chosen by where that is something else; `at` (1,) is the place of the new token, known to the device alone.
-        """
-        width, each = last.shape[1:]
-        count = min(self.candidates(width), width * each)
-        total = (own + group.scores[:, :, None]).flatten(1)
-        ranks, best = (total if ranks is None else (ranks + group.scores[:, :, None]).flatten(1)).topk(count)
-        scores, parents, last = total.gather(1, best), best // each, last.flatten(1).gather(1, best)  # B K
-        over = torch.isin(last, self.eos) | (self.limits == at + 1)
-        tokens = group.tokens.gather(1, _wide(parents, group.tokens)).index_copy_(2, at, last[:, :, None])  # B K T
-        long = ((at + 1).double() ** self.beam.length_penalty).to(scores.dtype)
-        worth = self._collect(group, tokens, scores / long, over, at)
-        going = ranks.masked_fill(over, -torch.inf).topk(width).indices
-        group.tokens = tokens.gather(1, _wide(going, tokens))
-        group.scores = scores.masked_fill(over, -torch.inf).gather(1, going)
-        worst = group.ended_scores.amin(1)
-        ahead = group.scores.amax(1) / long > worst
-        if self.beam.early:
-            ahead = ahead & (worst == -torch.inf)
-        group.open = group.open & ahead
-        return parents.gather(1, going), (parents, last, worth)
-
-    def _collect(self, group: Group, tokens: Tensor, worth: Tensor, over: Tensor, at: Tensor) -> Tensor:
-        """Keep the best of what has ended; what each candidate is worth (B, K), -inf where it does not count."""
-        width = group.scores.shape[1]
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        counts = over & (place < width) & group.open[:, None]  # the others are there to go on from
-        worth = worth.masked_fill(~counts, -torch.inf)
-        group.ended_scores, best = torch.cat([group.ended_scores, worth], 1).topk(width)
-        group.ended = torch.cat([group.ended, tokens], 1).gather(1, _wide(best, tokens))
-        group.lengths = torch.cat([group.lengths, (at + 1).expand_as(over)], 1).gather(1, best)
-        return worth
 
 
 def _wide(index: Tensor, tokens: Tensor) -> Tensor:

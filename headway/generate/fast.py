@@ -51,6 +51,15 @@ def for_beams(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
     return PackedSteps(model, rows) if rows > ROWS and packs(model) else model
 
 
+def records_beams(model: object) -> TypeGuard[Model]:
+    """Whether a GPU has kernels for the beams of an encoder–decoder."""
+    if not isinstance(model, Model) or model.config.encoder is None or not _usual(model):
+        return False
+    stack, first = model.config.decoder, next(model.parameters())
+    plain = stack is not None and stack.rope is None and _linears(model) == {nn.Linear}
+    return plain and first.is_cuda and not torch.version.hip and find_spec("triton") is not None
+
+
 def _usual(model: Model) -> bool:
     config = model.config
     stack, front = config.decoder, config.target

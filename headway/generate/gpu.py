@@ -6,14 +6,13 @@ Letters: B texts, N tokens of prompts, V vocabulary, G key-value heads, D width 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.generate.decoder import FastDecoder
 from headway.generate.logits import best
-from headway.generate.products import add_and_norm, gate_values, power_of_two, vector_product
+from headway.generate.products import Look, power_of_two, through, vector_product
 from headway.generate.reading import SIZES, PromptPass, in_passes
 from headway.generate.recording import recorded
 from headway.model.masks import Layout
@@ -85,15 +84,8 @@ class GpuDecoder(FastDecoder):
             x = vector_product(hidden, ffn.down, add=x)
         return self._scaled(vector_product(x, self.lm.output, norm=self.norm))
 
-    def through(self, x: Tensor, look: Any) -> Tensor:
-        """Products by the library, which is as fast as memory for these; between them one kernel each."""
-        norms = [*(block.residual1.norm for block in self.blocks), self.norm]
-        normed = add_and_norm(x, None, norms[0])
-        for layer, (block, following) in enumerate(zip(self.blocks, norms[1:], strict=True)):
-            attention, ffn = block.attention, block.ffn
-            normed = add_and_norm(x, attention.out(look(layer, attention.qkv(normed))), block.residual2.norm)
-            normed = add_and_norm(x, ffn.down(gate_values(ffn.up(normed), ffn.activation, ffn.gated)), following)
-        return normed
+    def through(self, x: Tensor, look: Look) -> Tensor:
+        return through(self.blocks, self.norm, x, look)
 
     def head(self, x: Tensor) -> Tensor:
         """Hidden states that have passed the last norm to scores."""
@@ -110,10 +102,10 @@ class GpuDecoder(FastDecoder):
         stack, keys, one = self.stack, self.keys[layer], self.parts == 1
         out = torch.empty(self.rows, stack.n_heads * self.width, device=qkv.device, dtype=qkv.dtype)
         kernels.attend[(self.rows, stack.kv_heads, self.parts)](
-            qkv, keys, self.values[layer], *(self.angles or (qkv, qkv)), self.end, out if one else self.mixed,
-            self.peaks, self.sums, keys.stride(0), keys.stride(1), self.scale,
+            qkv, keys, self.values[layer], *(self.angles or (qkv, qkv)), self.end, self.end,
+            out if one else self.mixed, self.peaks, self.sums, keys.stride(0), keys.stride(1), self.columns, self.scale,
             G=stack.kv_heads, R=self.group, D=self.width, HALF=max(16, power_of_two(self.width // 2)),
-            WIDE_R=max(16, power_of_two(self.group)), ROTARY=self.angles is not None,
+            WIDE_R=max(16, power_of_two(self.group)), ROTARY=self.angles is not None, HELD=False,
             SPLIT=self.split, SPLITS=self.parts,
             BLOCK=64, num_warps=2 if self.rows > 8 else 4,
         )  # fmt: skip

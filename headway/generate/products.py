@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -56,6 +59,39 @@ def gate_values(x: Tensor, act: str, gated: bool) -> Tensor:
     out = torch.empty(rows, width, device=x.device, dtype=x.dtype)
     kernels.gate_values[(rows, -(-width // 1024))](x, out, width, ACT=act, GATED=gated, BLOCK=1024, num_warps=4)
     return out
+
+
+Look = Callable[[int, Tensor], Tensor]
+"""What attention makes of a layer's queries, or of queries, keys and values, before its last product."""
+
+
+def through(blocks: Sequence[Any], final: Any, x: Tensor, look: Look, across: Look | None = None) -> Tensor:
+    """Rows x (B, M) through a stack, its `final` norm included where norms come first; x is used up.
+
+    Products are the library's, which is as fast as memory for several rows; between them there is one kernel each.
+    """
+    branches: list[tuple[Any, Callable[[Tensor], Tensor]]] = []
+    for layer, block in enumerate(blocks):
+        branches.append((block.residual1.norm, _looking(layer, block.attention.qkv, look, block.attention.out)))
+        if across is not None:
+            branches.append((block.residual_cross.norm, _looking(layer, block.cross.q, across, block.cross.out)))
+        branches.append((block.residual2.norm, _hidden(block.ffn)))
+    if not isinstance(final, LayerNorm | RMSNorm):  # norms come after what they belong to
+        for norm, work in branches:
+            x = add_and_norm(x, work(x), norm)
+        return x
+    normed = add_and_norm(x, None, branches[0][0])
+    for (_, work), norm in zip(branches, [*(norm for norm, _ in branches[1:]), final], strict=True):
+        normed = add_and_norm(x, work(normed), norm)
+    return normed
+
+
+def _looking(layer: int, first: nn.Module, look: Look, last: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda x: last(look(layer, first(x)))
+
+
+def _hidden(ffn: Any) -> Callable[[Tensor], Tensor]:
+    return lambda x: ffn.down(gate_values(ffn.up(x), ffn.activation, ffn.gated))
 
 
 def _kind(norm: nn.Module | None) -> str:
