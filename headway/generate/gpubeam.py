@@ -8,6 +8,7 @@ stay where they are, and cost nothing but their place. Letters: B inputs, W beam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -28,7 +29,9 @@ ROUND = 32
 LOOK = 4
 """Steps between two looks at whether anything is still to be found."""
 KEPT = 2
-"""Shapes that a model's recordings are kept of: each has keys and values of its own."""
+"""Shapes that a model's recordings are kept of: each has keys and values of its own …"""
+SHARE = 32
+"""… which take one part in so many of the GPU's memory, or a little more."""
 
 
 def suits(search: Search) -> bool:
@@ -191,9 +194,32 @@ def forget(model: Model) -> None:
 
 def find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source: Source) -> list[list[Hypothesis]]:
     """The best hypotheses of each input; prompts are of one length."""
+    stack, first = model.config.decoder, next(model.parameters())
+    assert stack is not None
+    widths = 2 * stack.n_layers * stack.kv_heads * stack.head_width * first.element_size()
+    most = max(1, room(first.device) // (widths * search.beam.width * _columns(search.capacity)))
+    found = []
+    for begin in range(0, len(prompts), most):
+        rows = [*range(begin, min(begin + most, len(prompts)))]
+        some = copy(search)
+        some.take(rows)
+        found += _find(model, some, [prompts[i] for i in rows], source.take(rows))
+    return found
+
+
+def room(device: torch.device) -> int:
+    """Bytes for the keys and values of a search, which stay taken when it is over: training may want the others."""
+    return int(torch.cuda.get_device_properties(device).total_memory) // SHARE
+
+
+def _columns(count: int) -> int:
+    return -(-count // ROUND) * ROUND
+
+
+def _find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source: Source) -> list[list[Hypothesis]]:
     memory = Memory(model, source)
     inputs = power_of_two(len(prompts)) if len(prompts) < 64 else -(-len(prompts) // 64) * 64
-    columns, read = (-(-size // ROUND) * ROUND for size in (search.capacity, memory.seen.shape[1]))
+    columns, read = _columns(search.capacity), _columns(memory.seen.shape[1])
     beam = replace(search.beam, max_tokens=1, n_best=1, banned=())
     key = (beam, tuple(search.eos.tolist()), inputs, columns, read)
     kept = _KEPT.setdefault(model, {})
@@ -205,4 +231,4 @@ def find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source:
     kept[key] = beams  # the last is the one used last
     beams.start(search, prompts, memory)
     beams.run(search.longest)
-    return hypotheses([beams.group.take(list(range(len(prompts))))], search.beam.n_best)
+    return hypotheses([beams.group.take([*range(len(prompts))])], search.beam.n_best)

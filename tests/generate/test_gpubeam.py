@@ -113,6 +113,7 @@ def _twins() -> Any:
             patch.setattr(gpubeam, "recorded", lambda work: (again := Again(work), again.result))
             patch.setattr(products, "add_and_norm", add_and_norm)
             patch.setattr(products, "gate_values", gate_values)
+            patch.setattr(gpubeam, "room", lambda device: 1 << 28)
             patch.setattr(gpubeam.GpuBeams, "_look", look)
             patch.setattr(gpubeam.GpuBeams, "_across", across)
         yield
@@ -176,6 +177,10 @@ def test_recordings_are_used_again_and_follow_the_weights(monkeypatch: pytest.Mo
     for lengths in ([4, 9, 2], [7, 7, 7, 1], [30, 3]):  # of like shape, of another
         agree(model, Beam(width=3, max_tokens=9), source_of(lengths))
     assert len(made) == 2
+    written = beam_search(model, Beam(width=3, max_tokens=9), source=source_of([30, 3]))
+    for banned in (tuple((token,) for token in written[0][0].tokens), ()):  # rules of one search are not another's
+        agree(model, Beam(width=3, max_tokens=9, banned=banned), source_of([30, 3]))
+    assert len(made) == 2
     with torch.no_grad():
         next(model.decoder.parameters()).mul_(1.5)  # as training does: in its place
     agree(model, Beam(width=3, max_tokens=9), source_of([30, 3]))
@@ -186,6 +191,23 @@ def test_recordings_are_used_again_and_follow_the_weights(monkeypatch: pytest.Mo
     for width in range(2, 6):
         agree(model, Beam(width=width, max_tokens=2), source_of([3]))
     assert len(gpubeam._KEPT[model]) == gpubeam.KEPT
+
+
+def test_inputs_that_have_no_room_together_are_searched_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sizes = model_of(MODELS["post"]), []
+    run = gpubeam.GpuBeams.start
+    each = 2 * 2 * 32 * 4 * 3 * 32  # two layers of keys and values, 32 wide, in float32; three beams, 32 columns
+
+    def start(self: gpubeam.GpuBeams, search: Search, prompts: Any, memory: Any) -> None:
+        sizes.append(len(prompts))
+        run(self, search, prompts, memory)
+
+    monkeypatch.setattr(gpubeam.GpuBeams, "start", start)
+    for bytes_, parts in ((each - 1, [1] * 5), (2 * each, [2, 2, 1]), (100 * each, [5])):
+        sizes.clear()
+        monkeypatch.setattr(gpubeam, "room", lambda device, bytes_=bytes_: bytes_)
+        agree(model, Beam(width=3, max_tokens=9), source_of([4, 9, 2, 8, 1]))
+        assert sizes == parts
 
 
 def test_the_look_that_ends_a_search_is_not_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +241,7 @@ def test_a_cpu_has_no_use_for_it() -> None:
 
 def test_without_memory_for_it_the_ordinary_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     model, source, beam = model_of(MODELS["pre"]), source_of([5, 3]), Beam(width=2, max_tokens=6)
-    wanted, forgotten = beam_search(model, beam, source=source), []
+    wanted, forgotten = beam_search(model, beam, source=source), list[Model]()
 
     def full(*_: object) -> Any:
         raise torch.cuda.OutOfMemoryError("no room")
