@@ -124,9 +124,8 @@ class GpuBeams:
     def _read(self) -> Tensor:
         """Scores (B W, V) after `ids`, which are in their columns then."""
         self.end.clamp_(max=self.held.shape[1] - 1)  # what is only recorded goes on and on
-        places = self.end.expand(len(self.ids))
-        x = self.front(self.ids[:, None], layout=Layout(places[:, None], None, 0)).x[:, 0]
-        ends = places.int()
+        x = self.front(self.ids[:, None], layout=Layout(self.end[:, None], None, 0)).x[:, 0]
+        ends = self.end.int().expand(len(self.ids)).contiguous()
         x = through(self.blocks, self.norm, x, lambda i, qkv: self._look(i, qkv, ends), self._across)
         self.held.index_copy_(1, self.end, self.own[:, None])
         self.end += 1
