@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -55,15 +56,20 @@ class Asked:
         return self.file or ("-" if self.texts == ["-"] else "")
 
 
-def task_named(words: Sequence[str], bundle: Any) -> str:
-    """What to do: what task=… says, or what the model is for. A model that reads and writes is left to its writing."""
+def task_named(words: Sequence[str]) -> str:
+    """What task=… says."""
     from headway.tasks import TASKS
 
     task = next((word.removeprefix("task=") for word in words if word.startswith("task=")), "")
     if task and task not in TASKS:
         raise UsageError("U001", f"task={task} is unknown{nearest(task, TASKS)}", f"one of {', '.join(TASKS)}")
-    found = task or task_for(bundle)
-    return "lm" if found == "mlm" and not task and bundle.config.kind != "encoder" else found
+    return task
+
+
+def task_for_run(bundle: Any) -> str:
+    """What the model is for. One that reads and writes is left to its writing."""
+    found = task_for(bundle)
+    return "lm" if found == "mlm" and bundle.config.kind != "encoder" else found
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
@@ -83,6 +89,27 @@ def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any], list[s
         else:
             texts.append(word)
     return texts, parse_overrides(settings), pairs
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse what is wrong whatever the model is."""
+    from headway.recipe import Recipe
+    from headway.settings import build
+
+    for name in ("top", "n_best"):
+        _check_count(name, settings.get(name, 1))
+    sections = {name: value for name, value in settings.items() if name not in ("task", "top", "n_best")}
+    for name, value in sections.items():
+        if not isinstance(value, Mapping):
+            raise UsageError("U001", f"{name}={value} sets nothing: {name} is a group of settings", f"as {name}.KEY=…")
+    if "data" in sections:  # an overlap has to be less than the length, which may be the model's own
+        sections["data"] = {"length": sys.maxsize, **sections["data"]}
+    build(Recipe, sections)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if type(value) is not int or value < 1:
+        raise UsageError("U001", f"{name}={value} should be a number from 1 on")
 
 
 def split_data(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -134,8 +161,7 @@ def _check(use: _Use) -> None:
     if len(asked.pairs) > 1 and len(asked.pairs) != len(asked.texts):
         raise UsageError("U001", f"{len(asked.texts)} texts and {len(asked.pairs)} pair=…: give as many, or one")
     for name, value in (("top", use.top), ("n_best", use.n_best)):
-        if type(value) is not int or value < 1:
-            raise UsageError("U001", f"{name}={value} should be a number from 1 on")
+        _check_count(name, value)
 
 
 @dataclass(frozen=True)

@@ -68,17 +68,20 @@ def serve(
     with open_address(host, port, keys) as sock:
         from headway.generate.fast import prepare
         from headway.serve import server, telemetry
+        from headway.serve.service import Service
+        from headway.serve.slots import slots_for
 
         bundle = load_bundle(model, device, dtype, quiet)
-        prepare(bundle.model, limits.slots, say)
+        prepare(bundle.model, slots_for(limits, bundle.model), say)
+        service = Service(bundle, limits, name)
         number = server.serve(
-            bundle,
+            service,
             sock,
             keys,
             limits,
             log=telemetry.KINDS["json" if json_ else "quiet" if quiet else "lines"],
-            name=name,
-            ready=lambda service: say("\n".join(_greeting(service, url(sock), auth, hint))),
+            ready=lambda: say("\n".join(_greeting(service, url(sock), auth, hint))),
+            say=say,
         )
     if number != signal.SIGINT:  # of an interrupt, `main` tells
         say("stopped")
@@ -106,9 +109,11 @@ def _greeting(service: Service, url: str, auth: str = "", hint: str = "") -> lis
     first = service.can()[0]
     path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", service.tasks.sample(first))
     data = json.dumps({"model": service.id, **body}).replace("'", "\\u0027")
+    slots = 0 if service.engine is None else service.engine.stats().slots
+    at_once = "" if not slots else ", one text at a time" if slots == 1 else f", {slots} texts at one time"
     key = f' -H "Authorization: Bearer {auth}"' if auth else ""
     lines = [
-        f"{service.id} on {url}/v1 ({', '.join(service.can())})",
+        f"{service.id} on {url}/v1 ({', '.join(service.can())}){at_once}",
         *([hint] if hint else []),
         f"  curl {url}{path} -H 'Content-Type: application/json'{key} -d '{data}'",
     ]
@@ -127,9 +132,9 @@ def _need(package: str) -> None:
         raise NotFoundError("F003", f"serving needs the package {package}", "pip install 'headway[serve]'")
 
 
-def _print(table: list[tuple[str, float, str]], json_: bool) -> None:
+def _print(table: list[tuple[str, float | None, str]], json_: bool) -> None:
     if json_:
         print(json.dumps({name: value for name, value, _ in table}))
         return
     for name, value, what in table:
-        print(f"{name:16} {value:>12,.15g}  {what}")
+        print(f"{name:16} {'auto' if value is None else format(value, ',.15g'):>12}  {what}")

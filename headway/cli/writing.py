@@ -19,6 +19,7 @@ from headway.cli.evaluations import recipe_for
 from headway.cli.results import show_score
 from headway.cli.screen import colours, legend, paint, show, show_steps, show_tree
 from headway.cli.streaming import write_file
+from headway.cli.words import check, given_text, settings_of, split_text
 from headway.errors import ConfigError, MemoryOrDiskError, UsageError
 
 COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an empty line or Ctrl-D ends it"
@@ -79,8 +80,16 @@ def run(
     given |= {"trace": trace or trace_file}
     _check("score" if score else "beam" if beam and not file else "", given)
     rules, say, words = {"regex": regex, "schema": _schema(schema)}, talker(quiet), words or []
+    if score and not words and not file:
+        raise UsageError("U001", "--score wants a text", 'headway run M --score "…"')
+    if file and not all("=" in word for word in words):
+        raise UsageError("U001", "--file does not go with a text", "leave one of them out")
+    first, settings = ("", words) if file else split_text(words, beam, chat=chat)
+    task = reading.task_named(words)
+    if file or not score:
+        check(settings, tokens, seed, beam)
     bundle = load_bundle(model, device, "auto", quiet)
-    task = reading.task_named(words, bundle)
+    task = task or reading.task_for_run(bundle)
     if near or task not in reading.WRITERS:
         searched = beam if task == "seq2seq" else 0  # a search is how these write, not another way of doing it
         asked = reading.Asked(*reading.split_words(words), file, context, near, score, json_, align, searched)
@@ -89,32 +98,24 @@ def run(
     if file:
         _check("file", given)
     _check_reading({"context": context, "json": json_ and not file, "align": align})
-    texts = _texts(words, chat=chat, file=file)
+    settings = [word for word in settings if not word.startswith("task=")]
     if file:
-        texts, settings = reading.split_data(texts)
-        values = _settings(texts, tokens, seed, 0)
-        write_file(bundle, file, recipe_for(bundle, "lm", settings).data, values, say, score=score)
+        settings, data = reading.split_data(settings)
+        values = settings_of(settings, tokens, seed, 0)
+        write_file(bundle, file, recipe_for(bundle, "lm", data).data, values, say, score=score)
         return
     if score:
-        for one in bundle.score(texts):
+        for one in bundle.score([given_text(word) for word in words]):
             show_score(one.log_probability, one.tokens, one.perplexity, one.text)
         return
-    values = _settings(texts[1:], tokens, seed, beam)
+    values = settings_of(settings, tokens, seed, beam)
     writer = _Writer(bundle, values, tokens, say, rules, colour=colour, trace=trace, keep=bool(trace_file))
     if draft:
         writer.draft = load_bundle(draft, device, "auto", quiet)
-    writer.use(texts[0] if texts else "", chat=chat, beam=bool(beam))
+    writer.use(given_text(first), chat=chat, beam=bool(beam))
     if trace_file:
         save_text(trace_file, json.dumps([asdict(step) for step in writer.steps]) + "\n")
         say(f"{len(writer.steps)} steps in {trace_file}")
-
-
-def _texts(words: list[str], *, chat: bool, file: str) -> list[str]:
-    """A text and its settings; a conversation needs no first text, and a file has its own."""
-    if file:
-        return words
-    texts = [sys.stdin.read().removesuffix("\n") if word == "-" else word for word in words]
-    return ["", *texts] if chat and texts and re.fullmatch(r"[a-z_]+=.*", texts[0]) else texts
 
 
 @dataclass
@@ -143,6 +144,7 @@ class _Writer:
 
         prepare(self.bundle.model, 1, self.say)
         if chat:
+            self.bundle.reply([{"role": "user", "content": "?"}])  # without a template: said before anybody has typed
             self.converse(first)
         else:
             self.write(first)
@@ -250,22 +252,3 @@ def _schema(given: str) -> dict[str, Any] | None:
         return parse_object(given.encode(), JSON_VALUES)
     except ValueError as error:
         raise ConfigError("C001", f"--schema: {error}", "give a JSON object, or a file of one") from None
-
-
-def _settings(words: list[str], tokens: int, seed: int | None, beam: int) -> Any:
-    """What follows the text, as settings of sampling or of a beam search."""
-    from headway.settings import build, parse_overrides
-
-    plain = [word for word in words if "=" not in word]
-    if plain:
-        raise UsageError("U001", f"{plain[0]!r} is neither the text nor key=value", "put the text in quotes")
-    values = parse_overrides(words)
-    if isinstance(values.get("stop_strings"), str):
-        values["stop_strings"] = [values["stop_strings"]]
-    if beam:
-        from headway.generate.beam import Beam
-
-        return build(Beam, {"width": beam, "max_tokens": tokens, **values})
-    from headway.generate.sampling import Sampling
-
-    return build(Sampling, {"max_tokens": tokens, **({} if seed is None else {"seed": seed}), **values})

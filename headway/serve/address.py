@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import ipaddress
@@ -79,7 +80,10 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ConfigError("C003", f"{host} port {port}: {reason}", "try another --port; 0 takes a free one") from None
+        hint = "try another --port; 0 takes a free one"
+        if error.errno == errno.EADDRNOTAVAIL:
+            hint = "--host is an address of this machine, 127.0.0.1 or 0.0.0.0 for all it has"
+        raise ConfigError("C003", f"{host} port {port}: {reason}", hint) from None
     return sock
 
 

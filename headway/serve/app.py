@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -185,7 +186,12 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = {404: "there is nothing at this address", 405: f"this address takes no {request.method[:16]}"}
+    takes = (error.headers or {}).get("Allow", "nothing else")
+    paths = [route.path_format for route in request.app.routes if isinstance(route, APIRoute)]
+    known = {
+        404: f"there is nothing at this address; there is something at {', '.join(paths)}",
+        405: f"this address takes no {request.method[:16]}, but {takes}",
+    }
     problem = Problem(error.status_code, known.get(error.status_code, "not possible"), "no_route")
     return JSONResponse(problem.body(), problem.status, headers=error.headers)
 
@@ -196,6 +202,8 @@ def _body(schema: type[BaseModel], service: Service, parts: dict[str, Any]) -> d
     parts |= described.pop("$defs", {})
     described["properties"]["model"]["enum"] = [service.id]
     described["properties"] |= {name: {} for name in schemas.IGNORED}
+    refused = {name: {"enum": schemas.nothings(name)} for name in schemas.UNSUPPORTED}
+    described["properties"] = refused | described["properties"]
     described["additionalProperties"] = False
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": described}}}}
 

@@ -17,7 +17,7 @@ def _limit(default: Any, what: str) -> Any:
 class Limits:
     """What a client may send, how long it may take, and how much is done at one time."""
 
-    slots: int = _limit(8, "texts written at one time")
+    slots: int | None = _limit(None, "texts written at one time; auto is 8, and up to 64 on a GPU with kernels")
     queue: int = _limit(64, "texts that wait for a slot; more get 429")
     context: int = _limit(0, "tokens of a prompt and its answer together; 0 is what the model can read")
     requests: int = _limit(256, "requests open at one time; more get 429")
@@ -44,10 +44,10 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             least, value = (0 if each.name == "context" else 1e-3), getattr(self, each.name)
-            if not least <= value <= 1e12:  # a NaN is outside any range
+            if value is not None and not least <= value <= 1e12:  # a NaN is outside any range
                 raise ConfigError("C003", f"{each.name} = {value} is outside {least:g} … 1e12")
 
-    def table(self) -> list[tuple[str, float, str]]:
-        """Name, value and meaning of each, and of the one that cannot be changed."""
+    def table(self) -> list[tuple[str, float | None, str]]:
+        """Name, value and meaning of each, and of the one that cannot be changed; None depends on the model."""
         rows = [(each.name, getattr(self, each.name), each.metadata["what"]) for each in fields(self)]
         return [*rows, ("json_depth", JSON_DEPTH, "levels of a body (fixed)")]

@@ -75,9 +75,11 @@ class Prompts:
             raise Problem(400, "top_logprobs needs logprobs = true", "C004", "top_logprobs")
         top = self._top("top_logprobs", asked.top_logprobs or 0) if asked.logprobs else None
         wanted = asked.max_completion_tokens or asked.max_tokens
+        self._check(asked)
         return self._job(asked, [self._conversation(asked.messages)], wanted, top)
 
     def complete(self, asked: CompletionRequest) -> Job:
+        self._check(asked)
         top = None if asked.logprobs is None else self._top("logprobs", asked.logprobs)
         if asked.echo and top is not None:
             raise unsupported("echo", "the probabilities of a prompt's own tokens are not known here")
@@ -91,7 +93,6 @@ class Prompts:
         return replace(job, prompts=[self.tokenizer.decode(request.prompt) for request in job.requests])
 
     def _job(self, asked: WritingRequest, prompts: list[list[int]], wanted: int | None, top: int | None) -> Job:
-        self._check(asked)
         requests, grammar = [], self._grammar(asked.response_format)
         for prompt in prompts:
             sampling = self._sampling(asked, self._length(len(prompt), wanted))

@@ -25,7 +25,9 @@ UNSUPPORTED = {
     "suffix": "text is written after a prompt, not into one",
     "tools": "this server calls no tools",
 }
-"""Field → why it is refused, unless it is null, empty or zero."""
+"""Field → why it is refused, unless what it says is nothing."""
+NOTHINGS: tuple[Any, ...] = (None, False, 0, "", [], {})
+"""All that JSON has to say nothing with."""
 IGNORED = (
     *("function_call", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"),
     *("safety_identifier", "service_tier", "store", "tool_choice", "user"),
@@ -135,7 +137,7 @@ R = TypeVar("R", bound=Asked)
 def read(schema: type[R], body: Mapping[str, Any]) -> R:
     """A request of this kind, or what is wrong with it: the first mistake, by the name of its field."""
     for name, why in UNSUPPORTED.items():
-        if body.get(name) and name not in schema.model_fields and not (name == "best_of" and body[name] == 1):
+        if name in body and name not in schema.model_fields and not _says_nothing(name, body[name]):
             raise unsupported(name, why)
     known = {*schema.model_fields, *UNSUPPORTED, *IGNORED}
     if strange := [name[:40] for name in body if name not in known]:
@@ -145,6 +147,15 @@ def read(schema: type[R], body: Mapping[str, Any]) -> R:
         return schema.model_validate(body)
     except ValidationError as error:
         raise _mistake(error, body) from None
+
+
+def nothings(name: str) -> list[Any]:
+    """Values of an unsupported field that change no answer."""
+    return [*NOTHINGS, 1] if name == "best_of" else list(NOTHINGS)
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    return not value or (name == "best_of" and value == 1 and value is not True)
 
 
 def _mistake(error: ValidationError, body: Mapping[str, Any]) -> Problem:

@@ -33,7 +33,6 @@ from headway.serve.limits import Limits
 from headway.serve.problems import Problem, stopping
 from headway.serve.service import Service
 from headway.serve.state import State
-from headway.serve.tasks import Bundle
 from headway.serve.telemetry import Log, Metrics
 
 SWEEP = 0.5
@@ -125,7 +124,14 @@ class Connection(H11Protocol):
 
 
 class Server(Uvicorn):
-    def __init__(self, gate: Gate, state: State, ready: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        state: State,
+        ready: Callable[[], None] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`ready` is called once clients can connect; `say` is told when answers are waited for at the end."""
         limits = state.limits
         config = Config(
             gate,
@@ -144,7 +150,7 @@ class Server(Uvicorn):
             timeout_graceful_shutdown=GRACE,  # type: ignore[arg-type]
         )
         super().__init__(config)
-        self.state, self.ready = state, ready
+        self.state, self.ready, self.say = state, ready, say
         self.signal = 0
         """The first one that came."""
         self.deadline = float("inf")
@@ -178,8 +184,16 @@ class Server(Uvicorn):
         self.state.stopping = True
         self.deadline = time.monotonic() + self.state.limits.drain_seconds
 
+    def _farewell(self) -> str:
+        count, most = self.state.open, self.state.limits.drain_seconds
+        answers = "an answer is" if count == 1 else f"{count} answers are"
+        return f"stopping once {answers} finished, or in {most:g} s; a second signal stops at once"
+
     async def on_tick(self, counter: int) -> bool:
         now = time.monotonic()
+        if self.state.stopping and self.state.open and self.say is not None:
+            self.say(self._farewell())
+            self.say = None
         if now - self.swept > SWEEP:
             self.swept = now
             for connection in list(self.server_state.connections):
@@ -201,19 +215,18 @@ def build(service: Service, limits: Limits, keys: Sequence[str], sock: socket.so
 
 
 def serve(
-    bundle: Bundle,
+    service: Service,
     sock: socket.socket,
     keys: Sequence[str],
     limits: Limits,
     *,
     log: Log,
-    name: str = "",
-    ready: Callable[[Service], None],
+    ready: Callable[[], None],
+    say: Callable[[str], None],
 ) -> int:
     """Serve until a signal comes, and return its number. `ready` is called once clients can connect."""
-    service = Service(bundle, limits, name)
     gate, state = build(service, limits, keys, sock, log)
-    server = Server(gate, state, lambda: ready(service))
+    server = Server(gate, state, ready, say)
     service.start()
     try:
         server.run([sock])

@@ -10,13 +10,14 @@ from typing import Any
 from headway.baselinesettings import BaselineConfig
 from headway.config import longest
 from headway.data.template import chosen_template
-from headway.errors import DataError
+from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate.engine import Engine
 from headway.model.model import Model
 from headway.serve.answers import Spelling
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem
 from headway.serve.prompts import Prompts
+from headway.serve.slots import slots_for
 from headway.serve.tasks import Bundle, Tasks
 
 NO_TEXT = "this model writes no text"
@@ -42,9 +43,15 @@ class Service:
             raise DataError("D001", f"{self.id} has nothing to serve: it neither reads nor writes text")
 
     def _writes(self, limits: Limits) -> None:
-        self.engine = Engine(
-            self.model, self.tokenizer, slots=limits.slots, capacity=limits.context or None, queue=limits.queue
-        )
+        slots, most = slots_for(limits, self.model), self.model.config.max_length
+        if most is not None and limits.context > most:
+            raise ConfigError("C003", f"context = {limits.context}, but the model reads at most {most} tokens")
+        try:
+            self.engine = Engine(
+                self.model, self.tokenizer, slots=slots, capacity=limits.context or None, queue=limits.queue
+            )
+        except MemoryOrDiskError as error:
+            raise MemoryOrDiskError(error.code, error.message, "set fewer slots, or a shorter context") from error
         self.prompts = Prompts(
             self.tokenizer,
             chosen_template(self.tokenizer.config.get("chat_template")),

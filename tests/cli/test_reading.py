@@ -294,7 +294,7 @@ def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
         ("classify", ["a", "--score"], 2, "--score does not go with classify"),
         ("classify", ["a", "--context", "story.txt"], 2, "--context does not go with classify"),
         ("classify", ["a", "--file", "story.txt"], 2, "--file does not go with a text"),
-        ("classify", ["a", "dta.text=x"], 2, 'did you mean "data"'),
+        ("classify", ["a", "dta.text=x"], 3, 'did you mean "data"'),
         ("classify", ["a", "task=clasify"], 2, 'did you mean "classify"'),
         ("classify", ["a", "b", "c", "pair=x", "pair=y"], 2, "3 texts and 2 pair="),
         ("classify", ["--file", "empty.txt"], 4, "empty.txt: no texts"),

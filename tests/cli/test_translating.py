@@ -56,7 +56,7 @@ def test_files_and_pipes(folder: Path, run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (["a", "--chat"], "--chat is for models that write"), (["a", "n_best=0"], "n_best=0"), ([], "which text?"),
-    (["a", "--score"], "--score does not go with seq2seq"), (["a", "pair=b"], "pair"), (["a", "nbest=2"], "n_best"),
+    (["a", "--score"], "--score does not go with seq2seq"), (["a", "pair=b"], "pair"),
 ])  # fmt: skip
 def test_what_does_not_go_together(folder: Path, run: Run, words: list[str], said: str) -> None:
     done = run("run", folder, *words)

@@ -148,6 +148,12 @@ def test_colours_only_where_wanted(folder: Path) -> None:
     assert run(*words, FORCE_COLOR="1")[1] == plain
 
 
+def test_without_a_template_there_is_no_conversation(small: Path) -> None:
+    """Said before anything is read, not after the first message was typed."""
+    code, out, err = run(small, "--chat", given="")
+    assert code == 4 and "D008" in err and not out
+
+
 def test_a_conversation_has_commands(folder: Path, tmp_path: Path) -> None:
     kept, words = tmp_path / "talk.jsonl", [folder, "--chat", "--tokens", "5", "--seed", "1"]
     given = f"hello\n/save {kept}\n/clear\nhello\n/save\n/save {tmp_path}\n/nope\n/quit\nnever read\n"

@@ -76,7 +76,7 @@ WRONG: list[tuple[str, Any, str, str | None]] = [
     (TEXT, text(max_tokens=2.5), "C002", "max_tokens"),
     (TEXT, text(n=0), "C003", "n"),
     (TEXT, text(n=9), "C003", "n"),
-    (TEXT, text(n=10**6), "D001", "prompt"),
+    (TEXT, text(n=10**6), "C003", "n"),
     (CHAT, chat(n=10**6), "C003", "n"),
     (TEXT, text(n=True), "C002", "n"),
     (TEXT, text(temperature=-0.1), "C003", "temperature"),
@@ -138,6 +138,7 @@ WRONG: list[tuple[str, Any, str, str | None]] = [
     ),
     (CHAT, chat(response_format={"type": "xml"}), "C003", "response_format.type"),
     (TEXT, text(best_of=3), "unsupported", "best_of"),
+    (TEXT, text(best_of=True), "unsupported", "best_of"),
     (TEXT, text(suffix="end"), "unsupported", "suffix"),
     (
         CHAT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 from headway.api import Bundle
+from headway.serve.problems import Problem
+from headway.serve.schemas import UNSUPPORTED, CompletionRequest, read
 from tests.serve.conftest import KEY, Running, running
 
 WRITING = ["/v1/chat/completions", "/v1/completions"]
@@ -44,9 +47,10 @@ def check(server: Running, operation: Any, mode: GenerationMode, examples: int) 
     def ask(case: Any) -> None:
         if isinstance(case.body, dict) and operation.path in WRITING:  # for the sake of time
             case.body.setdefault("max_tokens", 4)
-            for name in ("max_tokens", "max_completion_tokens"):  # what is wrong stays wrong
-                if isinstance(case.body.get(name), int):
-                    case.body[name] = min(case.body[name], 4)
+            for name in ("max_tokens", "max_completion_tokens"):
+                value = case.body.get(name)
+                if isinstance(value, int) and 4 < value < 2**31:  # what is wrong stays wrong
+                    case.body[name] = 4
         answer = case.call_and_validate(
             base_url=server.url,
             headers={"authorization": f"Bearer {KEY}"},
@@ -67,6 +71,22 @@ def test_every_route_is_described(reciter: Running) -> None:
         *((path, "POST") for path in POST),
         *((path, "GET") for path in GET),
     }
+
+
+@pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}, 1, 1.0, True, 2, "a", [0], {"a": None}])
+def test_fields_that_are_not_supported(reciter: Running, value: Any) -> None:
+    """They may be there if they say nothing, and the description says the same."""
+    description = reciter.get("/openapi.json").json()
+    body = description["paths"][WRITING[1]]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    valid = jsonschema_rs.validator_for(body | {"components": description["components"]})
+    for name in UNSUPPORTED:
+        asked = {"model": "reciter", name: value}
+        try:
+            read(CompletionRequest, asked)
+        except Problem as problem:
+            assert (problem.code, problem.param) == ("unsupported", name) and not valid.is_valid(asked)
+        else:
+            assert valid.is_valid(asked) and (not value or name == "best_of")
 
 
 @pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)

@@ -115,6 +115,7 @@ def test_limits_are_printed(run: Run) -> None:
     assert rows["body_bytes"] == "2,000,000"
     assert (rows["header_seconds"], rows["n"], rows["json_depth"]) == ("10", "8", "64")
     assert rows.keys() == {row[0] for row in Limits().table()}
+    assert rows["slots"] == "auto" and json.loads(run("--print-limits", "--json").out)["slots"] is None
     values = json.loads(run("--print-limits", "--json", "slots=3", "drain_seconds=0.5").out)
     assert (values["slots"], values["drain_seconds"], values["queue"]) == (3, 0.5, 64)
     assert json.loads(run("any-model", "slots=3", "--print-limits", "--json").out) == values | {"drain_seconds": 20.0}
@@ -182,6 +183,31 @@ def test_an_address_that_cannot_be_had(run: Run) -> None:
     assert run("last", "--port", "70000").code == 2
 
 
+def test_an_address_of_another_machine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("192.0.2.1", 0))]  # which is nobody's
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    done = run("last", "--host", "192.0.2.1", "--key", "k")
+    assert (done.code, done.err[:12]) == (3, "error[C003]:")
+    assert "--host is an address of this machine" in done.err and "--port" not in done.err
+
+
+def test_more_than_the_model_reads_or_the_memory_holds(run: Run, folder: Path) -> None:
+    """In the words of the command line."""
+    done = run(folder, "context=513", "--port", "0", "--device", "cpu")
+    assert (done.code, done.err) == (3, "error[C003]: context = 513, but the model reads at most 512 tokens\n")
+    done = run(folder, "slots=1000000000000", "--port", "0", "--device", "cpu")
+    assert done.code == 7 and done.err.endswith("\n  set fewer slots, or a shorter context\n")
+
+
+def test_kernels_are_prepared_for_all_slots(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    monkeypatch.setattr("headway.generate.fast.prepare", lambda model, count, say: rows.append(count))
+    monkeypatch.setattr("headway.serve.server.serve", lambda *_, **__: signal.SIGTERM)
+    for words in ((), ("slots=3",)):
+        assert run(folder, *words, "--port", "0", "--device", "cpu").code == 143
+    assert rows == [8, 3]
+
+
 def test_a_host_that_nobody_knows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
@@ -214,6 +240,7 @@ def ask(tokens: int, **more: Any) -> dict[str, Any]:
 def test_a_server_from_its_first_line_to_its_last(folder: Path) -> None:
     """The line it prints works as pasted. After a signal, streams go on, new requests are told, and then it ends."""
     with serving(folder, "drain_seconds=30", HEADWAY_API_KEY="k") as server:
+        assert server.line("reciter on").endswith("/v1 (chat, complete), 8 texts at one time")
         line = server.line("curl ") + " -sS --noproxy '*'"
         assert json.loads(server.shell(line, HEADWAY_API_KEY="k"))["choices"][0]["message"]["role"] == "assistant"
         assert json.loads(server.shell(line, HEADWAY_API_KEY="x"))["error"]["code"] == "invalid_api_key"
@@ -232,6 +259,8 @@ def test_a_server_from_its_first_line_to_its_last(folder: Path) -> None:
                 assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stopping")
                 assert refused.headers["retry-after"] == "1"
                 text += "".join(parts)
+        farewell = "stopping once an answer is finished, or in 30 s; a second signal stops at once"
+        assert server.said.count(farewell) == 1
         assert text.endswith("data: [DONE]\n\n")
         events = [json.loads(event[6:]) for event in text.split("\n\n")[:-2]]
         first = "".join(e["choices"][0]["text"] for e in events if e["choices"][0]["index"] == 0)
@@ -249,9 +278,10 @@ def test_the_lines_of_python_work_as_pasted(folder: Path) -> None:
         code = "\n".join(line.strip().removeprefix("python: ") for line in server.said[start : start + 3])
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         assert "ChatCompletion(" in done.stdout, done.stderr
+        assert "2 texts at one time" in "\n".join(server.said)
         assert server.end(signal.SIGINT) == 130
         server.reader.join(10)
-        assert server.said.count("stopped") == 1
+        assert server.said.count("stopped") == 1 and "stopping" not in "\n".join(server.said)
 
 
 @pytest.mark.slow

@@ -278,14 +278,15 @@ def test_what_a_task_fits(bundle: Bundle, encoder: Bundle, guesser: Bundle, find
 
 
 def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundle: Bundle) -> None:
-    for each, path, part in (
-        (guesser, "/v1/run", '"input": "The sky is [MASK]."'),
-        (translator, "/v1/run", '"input": "Hello"'),
-        (bundle, "/v1/chat/completions", '"content": "Hello"'),
+    for each, path, part, slots, more in (
+        (guesser, "/v1/run", '"input": "The sky is [MASK]."', 1, ""),
+        (translator, "/v1/run", '"input": "Hello"', 2, ""),
+        (bundle, "/v1/chat/completions", '"content": "Hello"', 1, ", one text at a time"),
+        (bundle, "/v1/chat/completions", '"content": "Hello"', 3, ", 3 texts at one time"),
     ):
-        service = Service(each, Limits(slots=1))
+        service = Service(each, Limits(slots=slots))
         first, curl, *python = _greeting(service, "http://127.0.0.1:9")
-        assert first == f"{service.id} on http://127.0.0.1:9/v1 ({', '.join(service.can())})"
+        assert first == f"{service.id} on http://127.0.0.1:9/v1 ({', '.join(service.can())}){more}"
         assert curl.startswith(f"  curl http://127.0.0.1:9{path} ") and part in curl
         assert len(python) == (3 if each is bundle else 0)
         assert _greeting(service, "http://[::1]:9", "$K", "  export K=…")[1] == "  export K=…"

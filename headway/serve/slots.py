@@ -1,0 +1,45 @@
+"""How many texts are written at one time where nobody says how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from headway.generate.engine import CAPACITY
+from headway.generate.fast import fits
+from headway.generate.protocol import device_of
+from headway.model.model import Model
+from headway.serve.limits import Limits
+
+USUAL = 8
+MOST = 64
+"""With kernels, a GPU takes hardly longer for so many texts than for one."""
+SHARE = 0.25
+"""Of the free memory of a GPU that keys and values may take."""
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that nobody has taken of a GPU."""
+    return torch.cuda.mem_get_info(device)[0]
+
+
+def slots_for(limits: Limits, model: Model, free: Callable[[torch.device], int] = free_memory) -> int:
+    """As many as the limits say, or what suits the model where it is."""
+    if limits.slots is not None:
+        return limits.slots
+    device = device_of(model)
+    if device.type != "cuda" or not fits(model, MOST):
+        return USUAL
+    slots, room = MOST, SHARE * free(device)
+    while slots > USUAL and slots * slot_bytes(model, limits.context) > room:
+        slots //= 2
+    return slots
+
+
+def slot_bytes(model: Model, context: int) -> int:
+    """Keys and values of one text as long as may be; `context` 0 is what the model can read."""
+    stack = model.config.decoder
+    assert stack is not None
+    tokens = context or model.config.max_length or CAPACITY
+    return tokens * stack.n_layers * 2 * stack.kv_heads * stack.head_width * next(model.parameters()).element_size()
