@@ -1,36 +1,27 @@
 """Text to ids and back: one class around the `tokenizers` library, and readers for a model folder's files.
 
-`tokenizer.json` is complete and taken as it stands. The older layouts hold a vocabulary only; the rules (how
-to split, what to put around a text) lived in the class that wrote them. Two builders below state those rules,
-and files with other rules are refused: wrong ids raise no error later, they make a model bad.
+`tokenizer.json` is complete and taken as it stands. The older layouts and sentencepiece models leave some rules to the
+class that wrote them; `layouts` and `piecefolders` state those rules, and files with other rules are refused: wrong ids
+raise no error later, they make a model bad.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import ConfigError, DamagedError, DataError, MemoryOrDiskError, NotFoundError
-from headway.jsonfile import read_json
+from headway.data.layouts import byte_bpe, conversion, json_object, read_text, word_piece
+from headway.data.piecefolders import MARIAN, SINGLE, family_of, marian_backend, single_backend
+from headway.data.specialtokens import add_tokens, added_names, flag, mark, roles_in
+from headway.errors import DamagedError, DataError, MemoryOrDiskError, NotFoundError
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Encoding
+    from tokenizers import Encoding
     from tokenizers import Tokenizer as Backend
-
-WELL_KNOWN = {
-    "pad": ("[PAD]", "<pad>"),
-    "bos": ("<s>", "<bos>", "<|endoftext|>"),
-    "eos": ("</s>", "<eos>", "<|endoftext|>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<cls>"),
-    "sep": ("[SEP]", "<sep>"),
-    "mask": ("[MASK]", "<mask>"),
-}
-"""Role → the names it usually has, for folders that do not say."""
 
 KEPT = (
     *("add_prefix_space", "chat_template", "clean_up_tokenization_spaces", "model_input_names"),
@@ -38,7 +29,10 @@ KEPT = (
 )
 """Keys of tokenizer_config.json that survive a save; the rest is in tokenizer.json, or names code."""
 
-LAYOUTS = ("tokenizer.json", "vocab.txt", "vocab.json + merges.txt", "encoder.json + vocab.bpe")
+LAYOUTS = (
+    *("tokenizer.json", "vocab.txt", "vocab.json + merges.txt", "encoder.json + vocab.bpe"),
+    *(" + ".join(MARIAN), *SINGLE),
+)
 OTHER_RULES = (
     *("BertJapanese", "Bertweet", "Blenderbot", "CLIP", "CTRL", "Deberta", "FSMT", "Funnel", "Herbert"),
     *("MPNet", "OpenAIGPT", "Phobert", "ProphetNet", "Qwen2", "RoFormer", "Whisper", "XLM"),
@@ -78,8 +72,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         vocab = backend.get_vocab(with_added_tokens=True)
-        names = _roles(backend, self.config, _added_names(backend) or vocab)  # unmarked, "<s>" may be text
-        _mark(backend, names.values(), self.config)
+        names = roles_in(backend, self.config, added_names(backend) or vocab)  # unmarked, "<s>" may be text
+        mark(backend, names.values(), self.config)
         self.special = {role: vocab[name] for role, name in names.items()}
         """Role → id, for those of pad, bos, eos, unk, cls, sep, mask that exist."""
         self.vocab_size = 1 + max(vocab.values(), default=-1)
@@ -148,237 +142,72 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     folder = Path(folder)
     if not folder.is_dir():
         raise NotFoundError("F001", f"there is no folder {folder}")
-    config = _json_object(folder / "tokenizer_config.json")
-    for key, value in _json_object(folder / "special_tokens_map.json").items():
+    config = json_object(folder / "tokenizer_config.json")
+    for key, value in json_object(folder / "special_tokens_map.json").items():
         if config.get(key) is None:
             config[key] = value
     if (folder / "chat_template.jinja").is_file():  # a newer place of it, which wins
-        config["chat_template"] = _text(folder / "chat_template.jinja")
+        config["chat_template"] = read_text(folder / "chat_template.jinja")
     layout = next((x for x in LAYOUTS if all((folder / name).is_file() for name in x.split(" + "))), None)
     if layout is None:
         raise _no_layout(folder)
-    paths = [folder / name for name in layout.split(" + ")]
     with backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
         if layout == "tokenizer.json":
-            return Tokenizer(_complete(paths[0]), config, _target(folder, config))
-        hint = str(config.get("tokenizer_class") or "")  # a word to compare; nothing is imported by it
-        if hint.startswith(OTHER_RULES):
-            message = f"{folder} has {layout} of a {hint[:40]}, whose rules headway does not know"
-            raise NotFoundError("F005", message, _conversion(folder))
-        backend = _word_piece(paths[0], config) if len(paths) == 1 else _byte_bpe(paths[0], paths[1], config)
-        _add_tokens(backend, config, _json_object(folder / "added_tokens.json"))
+            return Tokenizer(_complete(folder / layout), config, _target(folder, config))
+        if layout == " + ".join(MARIAN):
+            return _marian(folder, config)
+        backend = _older(folder, layout, config)
+        add_tokens(backend, config, json_object(folder / "added_tokens.json"))
         return Tokenizer(backend, config)
+
+
+def _older(folder: Path, layout: str, config: dict[str, Any]) -> Backend:
+    """By the rules of a class that tokenizer_config.json names, a word to compare; nothing is imported by it."""
+    hint, paths = str(config.get("tokenizer_class") or ""), [folder / name for name in layout.split(" + ")]
+    if layout in SINGLE:
+        return single_backend(paths[0], family_of(folder, hint), config)
+    if hint.startswith(OTHER_RULES):
+        message = f"{folder} has {layout} of a {hint[:40]}, whose rules headway does not know"
+        raise NotFoundError("F005", message, conversion(folder))
+    return word_piece(paths[0], config) if len(paths) == 1 else byte_bpe(paths[0], paths[1], config)
+
+
+def _marian(folder: Path, config: dict[str, Any]) -> Tokenizer:
+    """Both sides have a model of their own, and ids of one list; unless there are two of that also."""
+    apart = flag(config, SEPARATE, False)
+    source, target = (
+        marian_backend(folder / model, folder / ids, config)
+        for model, ids in zip(MARIAN[:2], (MARIAN[2], "target_vocab.json" if apart else MARIAN[2]), strict=True)
+    )
+    return Tokenizer(source, config, Tokenizer(target, config))
 
 
 def _target(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     """The tokenizer of what is written, where it is not that of what is read."""
     if (folder / TARGET).is_file():
         return Tokenizer(_complete(folder / TARGET), config)
-    if (folder / "target_vocab.json").is_file() or _flag(config, SEPARATE, False):  # ids of the other would be wrong
+    if (folder / "target_vocab.json").is_file() or flag(config, SEPARATE, False):  # ids of the other would be wrong
         message = f"{folder} says that what is written has a vocabulary of its own, and there is no {TARGET}"
         raise NotFoundError("F005", message, f"make one with the ids that the model knows, and save it as {TARGET}")
     return None
 
 
 def _no_layout(folder: Path) -> NotFoundError:
-    sentencepiece = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix in (".model", ".spm")))
-    if sentencepiece:
-        message = f"{folder} has no tokenizer.json, only {sentencepiece} (sentencepiece)"
-        marian = (folder / "source.spm").is_file()  # for which transformers makes none either
-        hint = f"headway reads Marian's models, but texts by tokenizer.json, and {TARGET} where there are two of them"
-        return NotFoundError("F005", message, hint if marian else _conversion(folder))
     names = " + ".join(LAYOUTS).split(" + ")
-    found = ", ".join(name for name in names if (folder / name).is_file()) or "none of these files"
+    found = ", ".join(name for name in dict.fromkeys(names) if (folder / name).is_file()) or "none of these files"
     looked = ", or ".join(LAYOUTS)
     return NotFoundError("F005", f"no tokenizer in {folder}: looked for {looked}; found {found}")
-
-
-def _conversion(folder: Path) -> str:
-    call = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
-    return f"make a tokenizer.json once, where transformers is installed: {call}"
 
 
 def _complete(path: Path) -> Backend:
     from tokenizers import Tokenizer as Backend
 
-    text = _text(path)
+    text = read_text(path)
     try:
         return Backend.from_str(text)
     except Exception:
-        _json_object(path)  # where the JSON itself is broken, say so with line and column
+        json_object(path)  # where the JSON itself is broken, say so with line and column
         raise
-
-
-def _word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
-    """BERT: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`; the id of an entry is its line."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
-
-    vocab = {line.rstrip(): i for i, line in enumerate(_text(path).removesuffix("\n").split("\n"))}
-    unk, cls, sep = (_token(config, role) or f"[{role.upper()}]" for role in ("unk", "cls", "sep"))
-    _require(path, vocab, unk, cls, sep)
-    backend = Backend(models.WordPiece(vocab, unk_token=unk, continuing_subword_prefix="##"))
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=_flag(config, "tokenize_chinese_chars", True),
-        strip_accents=_flag(config, "strip_accents", None),  # None: when lower-casing
-        lowercase=_flag(config, "do_lower_case", True),
-    )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    backend.post_processor = processors.TemplateProcessing(
-        single=[cls, "$A", sep],
-        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
-    )
-    _mark(backend, _roles(backend, config, vocab).values(), config)
-    return backend
-
-
-def _byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Backend:
-    """GPT-2: the text alone. OPT: `</s> A`. RoBERTa, BART: `<s> A </s>`, `<s> A </s></s> B </s>`."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, pre_tokenizers, processors
-
-    vocab = _vocab_json(vocab_path)
-    merges = _merges(merges_path, vocab)
-    whole = vocab.keys() - {a + b for a, b in merges}  # what merging can build is text, even "<s>"
-    hint, prefix_space = str(config.get("tokenizer_class")), _flag(config, "add_prefix_space", False)
-    backend = Backend(models.BPE(vocab=vocab, merges=merges))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
-    backend.decoder = decoders.ByteLevel()
-    if hint.startswith(("Roberta", "Bart")) or (not hint.startswith("GPT2") and {"<s>", "</s>"} <= whole):
-        cls, sep, mask = (_token(config, role) for role in ("cls", "sep", "mask"))
-        cls, sep = cls or "<s>", sep or "</s>"
-        _require(vocab_path, vocab, cls, sep)
-        backend.post_processor = processors.RobertaProcessing(
-            (sep, vocab[sep]), (cls, vocab[cls]), trim_offsets=True, add_prefix_space=prefix_space
-        )
-        config |= {"cls_token": cls, "sep_token": sep}
-        if not isinstance(config.get("mask_token"), dict):  # a mask stands for a word and the space before it
-            config["mask_token"] = {"content": mask or "<mask>", "lstrip": True}
-    elif (bos := _token(config, "bos")) and _flag(config, "add_bos_token", False):
-        _require(vocab_path, vocab, bos)
-        backend.post_processor = processors.TemplateProcessing(
-            single=[bos, "$A"], pair=[bos, "$A", f"{bos}:1", "$B:1"], special_tokens=[(bos, vocab[bos])]
-        )
-    _mark(backend, _roles(backend, config, whole).values(), config)
-    return backend
-
-
-def _vocab_json(path: Path) -> dict[str, int]:
-    vocab = _json_object(path)
-    for token, i in vocab.items():
-        if type(i) is not int or not 0 <= i < 2**31:
-            raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number")
-        if token.endswith("</w>"):
-            message = f"{path} marks the ends of words with </w>: no byte-level vocabulary"
-            raise NotFoundError("F005", message, _conversion(path.parent))
-    if len(set(vocab.values())) < len(vocab):
-        raise DamagedError("X001", f"{path} gives the same id to several of its {len(vocab)} tokens")
-    return vocab
-
-
-def _merges(path: Path, vocab: Mapping[str, int]) -> list[tuple[str, str]]:
-    merges = []
-    for number, line in enumerate(_text(path).replace("\r\n", "\n").split("\n"), start=1):
-        if not line or line.startswith("#version"):
-            continue
-        first, _, second = line.partition(" ")
-        for token in (first, second, first + second):
-            if token not in vocab:
-                raise DamagedError("X001", f"{path}:{number}: {token[:40]!r} is not in the vocabulary")
-        merges.append((first, second))
-    return merges
-
-
-def _add_tokens(backend: Backend, config: Mapping[str, Any], legacy: Mapping[str, Any]) -> None:
-    """Tokens added after training, in no vocabulary file; each must get the id the model knows it by."""
-    special = {_token(config, role) for role in WELL_KNOWN}
-    try:
-        special |= {_content(x, "a special token") for x in config.get("additional_special_tokens") or ()}
-        stated = {int(i): {"content": name, "special": name in special} for name, i in legacy.items()}
-        stated |= {int(i): dict(token) for i, token in (config.get("added_tokens_decoder") or {}).items()}
-    except (AttributeError, TypeError, ValueError) as cause:
-        raise ConfigError("C002", f"added tokens should be given as ids and tokens: {cause}") from cause
-    for i, token in sorted(stated.items()):
-        name = _content(token, f"added token {i}") or ""
-        backend.add_tokens([_added_token(token)])
-        if (got := backend.token_to_id(name)) != i:
-            raise DamagedError("X001", f"the added token {name[:40]!r} should have id {i}, but gets {got}")
-    _mark(backend, [name for name in special if name and backend.token_to_id(name) is not None], config)
-
-
-def _mark(backend: Backend, names: Iterable[str], config: Mapping[str, Any]) -> None:
-    """Make tokens of the vocabulary special: found in a text before it is split, left out by decode."""
-    said = {_token(config, role): config.get(f"{role}_token") for role in WELL_KNOWN}
-    flags = {name: token for name, token in said.items() if isinstance(token, dict)}
-    new = [{"content": n, **flags.get(n, {}), "special": True} for n in set(names) - _added_names(backend)]
-    backend.add_special_tokens([_added_token(token) for token in new])
-
-
-def _added_token(token: Mapping[str, Any]) -> AddedToken:
-    from tokenizers import AddedToken
-
-    flags = {key: bool(token.get(key, False)) for key in ("single_word", "lstrip", "rstrip", "special")}
-    flags["normalized"] = bool(token.get("normalized", not flags["special"]))
-    return AddedToken(token["content"], **flags)
-
-
-def _added_names(backend: Backend) -> set[str]:
-    return {token.content for token in backend.get_added_tokens_decoder().values()}
-
-
-def _roles(backend: Backend, config: Mapping[str, Any], usual: Container[str]) -> dict[str, str]:
-    """Role → token: as the config says, or else a well-known name that is in `usual`."""
-    roles = {}
-    for role, names in WELL_KNOWN.items():
-        if "<mask>" in usual:  # RoBERTa and its kin use the marks of a sentence for these
-            names += {"cls": ("<s>",), "sep": ("</s>",)}.get(role, ())
-        candidates = [_token(config, role), *(name for name in names if name in usual)]
-        found = next((name for name in candidates if name and backend.token_to_id(name) is not None), None)
-        if found:
-            roles[role] = found
-    return roles
-
-
-def _token(config: Mapping[str, Any], role: str) -> str | None:
-    return _content(config.get(f"{role}_token"), f"{role}_token")
-
-
-def _content(value: Any, what: str) -> str | None:
-    """A token is a string, or an object with flags, depending on the age of the file."""
-    content = value.get("content") if isinstance(value, dict) else value
-    if isinstance(content, str) or value is None:
-        return content
-    raise ConfigError("C002", f"{what} in tokenizer_config.json is {str(value)[:40]!r}, not a token")
-
-
-def _flag(config: Mapping[str, Any], key: str, default: bool | None) -> Any:
-    value = config.get(key)
-    if value is None or isinstance(value, bool):
-        return default if value is None else value
-    raise ConfigError("C002", f"{key} in tokenizer_config.json is {str(value)[:40]!r}, not true or false")
-
-
-def _require(path: Path, vocab: Mapping[str, int], *names: str) -> None:
-    for name in names:
-        if name not in vocab:
-            raise DamagedError("X001", f"{path} has no {name!r} among its {len(vocab)} tokens")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as cause:
-        raise DamagedError("X001", f"{path} is not UTF-8 text, at byte {cause.start}") from cause
-    except OSError as cause:
-        raise NotFoundError("F001", f"{path} cannot be read: {cause.strerror}") from cause
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty when there is no file."""
-    return read_json(path) if path.is_file() else {}
 
 
 def _encoded(encoding: Encoding) -> Encoded:

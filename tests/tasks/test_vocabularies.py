@@ -207,36 +207,6 @@ def test_one_tokenizer_does_not_do_for_two(tmp_path: Path) -> None:
         load_tokenizer(folder)
 
 
-@pytest.mark.parametrize("separate", [False, True])
-def test_a_folder_as_marian_has_it(tmp_path: Path, separate: bool) -> None:
-    """Its model is read; its tokenizers are of another kind, and are refused by name, with a hint that holds."""
-    import sentencepiece
-    import transformers
-
-    folder, lines = tmp_path / "marian", [f"{text} and {i}" for i, text in enumerate(TEXTS * 20)]
-    folder.mkdir()
-    for side in ("source", "target"):
-        made = folder / f"{side}.spm"
-        with made.open("wb") as file:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(lines), model_writer=file, vocab_size=60, minloglevel=2, hard_vocab_limit=False
-            )
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-    names = ["</s>", "<unk>", *(pieces.id_to_piece(i) for i in range(3, len(pieces))), "<pad>"]
-    vocab = json.dumps({name: i for i, name in enumerate(names)})
-    for name in ("vocab.json", *(["target_vocab.json"] if separate else [])):
-        (folder / name).write_text(vocab)
-    kind = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate}
-    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
-    with pytest.warns(UserWarning, match="sacremoses"):
-        theirs = transformers.MarianTokenizer.from_pretrained(folder)
-    theirs.save_pretrained(tmp_path / "again")
-    assert not (tmp_path / "again" / "tokenizer.json").exists()  # so there is no use in telling people to do that
-    with pytest.raises(NotFoundError, match=r"source\.spm, target\.spm") as error:
-        load_tokenizer(folder)
-    assert TARGET in str(error.value) and "AutoTokenizer" not in str(error.value)
-
-
 def test_a_base_with_one_vocabulary_keeps_it(tmp_path: Path) -> None:
     shared = with_settings(recipe(), {"seq2seq": {"vocabulary": "shared"}})
     task = prepared(tmp_path, shared)
