@@ -32,9 +32,7 @@ def token_loss(head: LMHead, hidden: Tensor, targets: Tensor, smoothing: float =
     return F.cross_entropy(widened(head.wide(hidden)), targets, ignore_index=IGNORE, reduction="sum"), count
 
 
-def twice_loss(
-    head: LMHead, hidden: Tensor, targets: Tensor, smoothing: float, weight: float
-) -> tuple[Tensor, Tensor]:
+def twice_loss(head: LMHead, hidden: Tensor, targets: Tensor, smoothing: float, weight: float) -> tuple[Tensor, Tensor]:
     """Of two passes over the same texts, side by side in hidden (2 …, M), that differ by their dropout (Liang et al.
     2021): the mean of their losses, and `weight` times how much they disagree. Sum and count as above."""
     hidden, targets = hidden.flatten(0, -2), targets.flatten()
@@ -118,7 +116,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, grad_losses: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, grad = ctx.saved_tensors
-    scale = grad_losses.repeat(len(x) // len(grad_losses))[:, None]  # on the narrow side of each product, not on the scores; float32 until the product
+    # on the narrow side of each product, not on the scores; float32 until the product
+    scale = grad_losses.repeat(len(x) // len(grad_losses))[:, None]
     to_x = ((grad @ weight) * scale).to(x.dtype)
     to_weight = grad.T @ (x * scale).to(x.dtype)
     to_bias = (grad * scale).sum(0).to(x.dtype) if ctx.has_bias else None
