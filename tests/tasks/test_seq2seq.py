@@ -100,6 +100,25 @@ def test_the_loss_compiles_and_takes_no_notice_of_padding(task: Seq2Seq) -> None
     assert torch.allclose(compiled(model, source, keep, inputs, targets), plain)
 
 
+def test_two_passes_agree_without_dropout_and_are_held_together_with_it(task: Seq2Seq) -> None:
+    model = model_of(replace(task, recipe=replace(task.recipe, model=replace(SHAPE, dropout=0.3))))
+    tensors = pair_batch(task.train, np.arange(3), task.start).tensors
+    plain, twice = pair_loss(0.1), replace(task, recipe=recipe(rdrop=2.0)).loss
+    with torch.no_grad():
+        assert torch.allclose(twice(model.eval(), *tensors), plain(model, *tensors))
+        torch.manual_seed(4)
+        loose = pair_loss(0.1, 1e-9)(model.train(), *tensors)
+        torch.manual_seed(4)
+        held = twice(model, *tensors)
+        torch.manual_seed(4)
+        tighter = pair_loss(0.1, 4.0)(model, *tensors)
+    assert float(held) > float(loose) + 1e-3 and float(tighter - loose) == pytest.approx(
+        2 * float(held - loose), rel=1e-3
+    )
+    with pytest.raises(ConfigError, match=r"seq2seq\.rdrop = -1\.0 should be at least 0"):
+        recipe(rdrop=-1.0)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60), st.integers(8, 200))
 def test_batches_by_tokens_hold_on_both_sides(lengths: list[tuple[int, int]], tokens: int) -> None:
