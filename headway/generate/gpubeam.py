@@ -220,7 +220,7 @@ def _find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source
     inputs = power_of_two(len(prompts)) if len(prompts) < 64 else -(-len(prompts) // 64) * 64
     columns, read = _columns(search.capacity), _columns(memory.seen.shape[1])
     beam = replace(search.beam, max_tokens=1, n_best=1, banned=())
-    key = (beam, tuple(search.eos.tolist()), inputs, columns, read)
+    key = (beam, inputs, columns, read)
     kept = _KEPT.setdefault(model, {})
     beams = kept.pop(key, None)
     if beams is None or beams.weights != address(model):

@@ -165,6 +165,10 @@ def test_what_is_found_is_the_same(name: str, beam: Beam, lengths: list[int], pr
     agree(model_of(MODELS[name]), beam, source_of(lengths), prompts)
 
 
+def test_a_source_without_anything_real_is_looked_at_as_a_whole() -> None:
+    agree(model_of(MODELS["pre"]), Beam(width=3, max_tokens=6), source_of([0, 5, 3]))
+
+
 def test_recordings_are_used_again_and_follow_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     model, made = model_of(MODELS["pre"]), []
     build = gpubeam.GpuBeams.__init__
