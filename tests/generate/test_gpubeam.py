@@ -223,6 +223,15 @@ def test_the_look_that_ends_a_search_is_not_too_early(monkeypatch: pytest.Monkey
         agree(model, Beam(width=4, max_tokens=30), source_of([5, 9, 3, 8]))
 
 
+@pytest.mark.parametrize("penalty", [2.0, 4.0])
+def test_an_input_that_has_ended_does_not_begin_anew(penalty: float) -> None:
+    """Where length counts for much, a worse beginning may become better than what was found: too late by then."""
+    ends = tuple(range(2, 14))
+    for name in MODELS:
+        beam = Beam(width=2, max_tokens=16, length_penalty=penalty, eos=ends)
+        agree(model_of(MODELS[name]), beam, source_of([5, 9, 3, 8, 2, 7, 1, 4]))
+
+
 @pytest.mark.parametrize(
     ("fields", "fits"),
     [
