@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DataError
-from headway.generate.logits import ban, ban_repeats, force, tails
+from headway.generate.logits import ban, ban_repeats, force, tails, top
 from headway.generate.protocol import Decoder, S, device_of
 
 
@@ -229,7 +229,7 @@ class Search(Rules):
         for g, group in enumerate(groups):
             here = self.rules(logp[:, g * width : (g + 1) * width], group.tokens, step)
             ranks = here if taken is None else here - self.beam.diversity * taken[:, None]
-            ranks, last = ranks.topk(min(self.candidates(width), here.shape[2]))
+            ranks, last = top(ranks, min(self.candidates(width), here.shape[2]))
             chosen, over = self.settle(group, last, here.gather(2, last), at, ranks)
             parents.append(chosen + g * width)
             ended.append((over[0] + g * width, *over[1:]))

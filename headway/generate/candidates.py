@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from headway.generate.logits import top
+
 MOST = 32
 """Tokens of a row that are found one after the other; more are better sorted."""
 BLOCK = 1024
@@ -18,8 +20,7 @@ def likeliest(scores: Tensor, count: int, allowed: Tensor) -> tuple[Tensor, Tens
     """
     count = min(count, scores.shape[1])
     if not scores.is_cuda or count > MOST:
-        logp, tokens = scores.float().log_softmax(-1).masked_fill(~allowed, -torch.inf).topk(count)
-        return logp, tokens
+        return top(scores.float().log_softmax(-1).masked_fill(~allowed, -torch.inf), count)
     return in_parts(scores, count, allowed)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from headway.generate import logits
 from headway.generate.logits import (
     _keep_sorted,
     ban,
@@ -241,3 +242,18 @@ def test_large_vocabularies_are_summed_exactly() -> None:
     for token in (1, 2, 3, 500_000, 500_001):
         draw = torch.tensor([(first + token - 0.5) / (first + 1_000_000)], dtype=torch.float64)
         assert int(choose(rare, draw)) == token
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 700), st.integers(1, 12), st.booleans(), st.integers(0, 10**6))
+def test_the_highest_scores_in_two_rounds(rows: int, vocab: int, count: int, few: bool, seed: int) -> None:
+    dice = torch.Generator().manual_seed(seed)
+    scores = torch.randn(2, rows, vocab, generator=dice)
+    scores = scores.round() if few else scores  # equals everywhere
+    scores[torch.rand(scores.shape, generator=dice) < 0.3] = -torch.inf
+    count = min(count, vocab)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logits, "PART", 8)
+        values, tokens = logits.top(scores, count)
+    assert torch.equal(values, scores.topk(count).values) and torch.equal(scores.gather(-1, tokens), values)
+    assert all(len(set(row)) == count for row in tokens.flatten(0, 1).tolist())  # none twice
