@@ -23,6 +23,8 @@ from headway.model.positions import rotate
 Backend = Literal["fused", "flex", "eager"]
 """fused: torch's kernel; flex: FlexAttention, which skips masked blocks; eager: the formula, step by step."""
 
+FEW = 4
+
 Watch = Callable[[str, Callable[..., Tensor]], None]
 """Called with the name of an inner value and a function that computes it: only what is asked for costs anything.
 
@@ -57,7 +59,7 @@ class View:
 
 def attention_weights(q: Tensor, k: Tensor, view: View, scale: float | None = None) -> Tensor:
     """softmax(q·kᵀ·scale + bias), (B, H, T, S): the map itself, which fused kernels never show."""
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    k = _for_all(q, k)
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
     if view.causal:
         scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
@@ -68,11 +70,16 @@ def attention_weights(q: Tensor, k: Tensor, view: View, scale: float | None = No
     return scores.softmax(-1).to(q.dtype)
 
 
+def _for_all(q: Tensor, k: Tensor) -> Tensor:
+    """Keys or values for each head of the queries, (B, H, S, D); copied only where several share them."""
+    return k if q.shape[1] == k.shape[1] else k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+
+
 def _some_heads(q: Tensor, k: Tensor, view: View, heads: list[int] | None) -> tuple[Tensor, Tensor, View]:
     """Queries, keys and view of the heads asked for: the others are never computed."""
     if heads is None:
         return q, k, view
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)[:, heads]
+    k = _for_all(q, k)[:, heads]
     bias = view.bias
     if bias is not None and bias.shape[1] > 1:
         view = replace(view, bias=bias[:, heads])
@@ -81,9 +88,9 @@ def _some_heads(q: Tensor, k: Tensor, view: View, heads: list[int] | None) -> tu
 
 def attend(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None = None, dropout: float = 0.0) -> Tensor:
     """Weighted means of the values, (B, H, T, D)."""
-    if view.backend == "eager":
+    if view.backend == "eager" or (view.backend == "fused" and _few(q, k)):
         weights = F.dropout(attention_weights(q, k, view, scale), dropout)
-        return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+        return weights @ _for_all(q, v)
     grouped = q.shape[1] != k.shape[1]
     if view.backend == "flex" and view.blocks is not None and not dropout:
         return _flex(q, k, v, view, scale, grouped)
@@ -93,6 +100,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None = No
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=bias, is_causal=view.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
     )
+
+
+def _few(q: Tensor, k: Tensor) -> bool:
+    """Whether a CPU is done sooner by the formula: its kernel is made for many queries, and decoding has one or two."""
+    return q.device.type == "cpu" and q.shape[2] <= FEW and q.shape[1] == k.shape[1] and q.dtype == torch.float32
 
 
 def step_kernels() -> AbstractContextManager[None]:
