@@ -107,7 +107,7 @@ def across(self: gpubeam.GpuBeams, layer: int, queries: Tensor) -> Tensor:
 
 
 def on_host(place: Any, name: str, twin: Callable[..., Any], patch: pytest.MonkeyPatch) -> None:
-    """A twin in the place of a function, where its first argument is on a CPU: on a GPU the function itself is tested."""
+    """A twin in place of a function whose first argument is on a CPU; on a GPU the function itself is tested."""
     real = getattr(place, name)
 
     def either(first: Any, *rest: Any) -> Any:
