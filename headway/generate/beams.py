@@ -244,16 +244,19 @@ def _wide(index: Tensor, tokens: Tensor) -> Tensor:
 
 
 def hypotheses(groups: Sequence[Group], count: int) -> list[list[Hypothesis]]:
-    """The best of all groups for each input, each once."""
-    columns = [[tensor.tolist() for tensor in (g.ended, g.ended_scores, g.lengths)] for g in groups]
-    result = []
-    for row in range(len(groups[0].open)):
-        found: dict[tuple[int, ...], float] = {}
-        for column in columns:
-            ended = zip(*(values[row] for values in column), strict=True)
-            found |= {tuple(tokens[:n]): score for tokens, score, n in ended if score > -math.inf}
-        if not found:
-            raise DataError("D001", "no text is possible: every token is banned, or the model's scores are not numbers")
-        best = sorted(found.items(), key=lambda item: -item[1])[:count]
-        result.append([Hypothesis(list(tokens), score) for tokens, score in best])
-    return result
+    """The best of all groups for each input, each once; what one group has found is in order, and differs."""
+    found: list[list[Hypothesis]] = [[] for _ in groups[0].open]
+    for group in groups:
+        most = int(group.lengths.max())
+        columns = group.ended[:, :count, :most], group.ended_scores[:, :count], group.lengths[:, :count]
+        for row, *ended in zip(found, *(column.tolist() for column in columns), strict=True):
+            row += [Hypothesis(tokens[:n], score) for tokens, score, n in zip(*ended, strict=True) if score > -math.inf]
+    if not all(found):
+        raise DataError("D001", "no text is possible: every token is banned, or the model's scores are not numbers")
+    return found if len(groups) == 1 else [_once(row)[:count] for row in found]
+
+
+def _once(found: list[Hypothesis]) -> list[Hypothesis]:
+    """The best first; of equal texts, which groups may find, one."""
+    texts = {tuple(one.tokens): one for one in sorted(found, key=lambda one: one.score)}
+    return sorted(texts.values(), key=lambda one: -one.score)

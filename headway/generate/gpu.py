@@ -102,12 +102,11 @@ class GpuDecoder(FastDecoder):
         stack, keys, one = self.stack, self.keys[layer], self.parts == 1
         out = torch.empty(self.rows, stack.n_heads * self.width, device=qkv.device, dtype=qkv.dtype)
         kernels.attend[(self.rows, stack.kv_heads, self.parts)](
-            qkv, keys, self.values[layer], *(self.angles or (qkv, qkv)), self.end, self.end,
-            out if one else self.mixed, self.peaks, self.sums, keys.stride(0), keys.stride(1), self.columns, self.scale,
+            qkv, keys, self.values[layer], *(self.angles or (qkv, qkv)), self.end,
+            out if one else self.mixed, self.peaks, self.sums, keys.stride(0), keys.stride(1), self.scale,
             G=stack.kv_heads, R=self.group, D=self.width, HALF=max(16, power_of_two(self.width // 2)),
-            WIDE_R=max(16, power_of_two(self.group)), ROTARY=self.angles is not None, HELD=False,
-            SPLIT=self.split, SPLITS=self.parts,
-            BLOCK=64, num_warps=2 if self.rows > 8 else 4,
+            WIDE_R=max(16, power_of_two(self.group)), ROTARY=self.angles is not None, SPLIT=self.split,
+            SPLITS=self.parts, BLOCK=64, num_warps=2 if self.rows > 8 else 4,
         )  # fmt: skip
         if not one:
             kernels.merge[(self.rows * stack.n_heads,)](

@@ -125,8 +125,7 @@ class GpuBeams:
         """Scores (B W, V) after `ids`, which are in their columns then."""
         self.end.clamp_(max=self.held.shape[1] - 1)  # what is only recorded goes on and on
         x = self.front(self.ids[:, None], layout=Layout(self.end[:, None], None, 0)).x[:, 0]
-        ends = self.end.int().expand(len(self.ids)).contiguous()
-        x = through(self.blocks, self.norm, x, lambda i, qkv: self._look(i, qkv, ends), self._across)
+        x = through(self.blocks, self.norm, x, self._look, self._across)
         self.held.index_copy_(1, self.end, self.own[:, None])
         self.end += 1
         output = self.lm.output
@@ -138,33 +137,29 @@ class GpuBeams:
             self.wide *= self.lm.config.scale
         return self.scores
 
-    def _look(self, layer: int, qkv: Tensor, ends: Tensor) -> Tensor:
-        from headway.generate import kernels
+    def _look(self, layer: int, qkv: Tensor) -> Tensor:
+        from headway.generate import beamkernels
 
         stack, keys, width = self.stack, self.keys[layer], self.stack.head_width
-        rows, _, columns, _ = keys.shape
-        group = stack.n_heads // stack.kv_heads
+        rows, groups, columns, _ = keys.shape
         out = torch.empty(rows, stack.n_heads * width, device=qkv.device, dtype=qkv.dtype)
-        kernels.attend[(rows, stack.kv_heads, 1)](
-            qkv, keys, self.values[layer], qkv, qkv, ends, self.held, out, out, out, keys.stride(0), keys.stride(1),
-            columns, stack.scale or width**-0.5,
-            G=stack.kv_heads, R=group, D=width, HALF=max(16, power_of_two(width // 2)),
-            WIDE_R=max(16, power_of_two(group)), ROTARY=False, HELD=True, SPLIT=power_of_two(columns), SPLITS=1,
-            BLOCK=32, num_warps=2,
+        beamkernels.look_back[(rows, stack.n_heads)](
+            qkv, keys, self.values[layer], self.held, self.end, out, columns, stack.scale or width**-0.5,
+            G=groups, R=stack.n_heads // groups, D=width, WIDE_D=power_of_two(width), BLOCK=16, num_warps=1,
         )  # fmt: skip
         return out
 
     def _across(self, layer: int, queries: Tensor) -> Tensor:
-        from headway.generate import kernels
+        from headway.generate import beamkernels
 
         stack, (keys, values) = self.stack, self.memory[layer]
         sources, groups, columns, width = keys.shape
         group, beams = stack.n_heads // groups, len(queries) // sources
         out = torch.empty_like(queries)
-        kernels.across[(sources, groups)](
+        beamkernels.across[(sources, groups)](
             queries, keys, values, self.seen, out, columns, stack.scale or width**-0.5,
             W=beams, G=groups, R=group, D=width, WIDE_D=max(16, power_of_two(width)),
-            WIDE=max(16, power_of_two(beams * group)), BLOCK=32, num_warps=2,
+            WIDE=max(16, power_of_two(beams * group)), BLOCK=32, num_warps=1,
         )  # fmt: skip
         return out
 

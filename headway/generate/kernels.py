@@ -128,16 +128,15 @@ def turn(first, second, cos, sin, at, inside):
 
 @triton.jit
 def attend(
-    qkv, keys, values, cos, sin, end, held, out, peaks, sums, row_stride, head_stride, columns, scale,
+    qkv, keys, values, cos, sin, end, out, peaks, sums, row_stride, head_stride, scale,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, WIDE_R: tl.constexpr,
-    ROTARY: tl.constexpr, HELD: tl.constexpr, SPLIT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+    ROTARY: tl.constexpr, SPLIT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A new token of each text looks at its text and at itself, and takes its place there, in column end[b].
 
     A program has one key-value head and a part of the columns before that; keys and values are (B, G, S, D) with
     columns side by side. With one part the result is final, otherwise `merge` puts the parts together. Heads are
-    held in two halves of HALF ≥ D / 2, as rotations pair them. HELD: `held` (B, S) says in which row each column of a
-    text is, since beams that move take nothing along.
+    held in two halves of HALF ≥ D / 2, as rotations pair them.
     """
     b, g, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     last = tl.load(end + b)
@@ -178,8 +177,6 @@ def attend(
         c = column + tl.arange(0, BLOCK)
         seen = c < high
         home = slot + c * D
-        if HELD:
-            home += (tl.load(held + b * columns + c, mask=seen, other=0) - b).to(tl.int64) * row_stride
         there = keys + home[None, :] + d[:, None]
         both = seen[None, :] & half[:, None]
         score = tl.dot(q1, tl.load(there, mask=both, other=0.0), input_precision="ieee")
@@ -290,61 +287,3 @@ def attend_prompts(
         peak = higher
     goal = out + ((first + m) * H + head)[:, None] * D + d[None, :]
     tl.store(goal, (mean / total[:, None]).to(out.dtype.element_ty), mask=real)
-
-
-@triton.jit
-def across(
-    queries, keys, values, seen, out, columns, scale,
-    W: tl.constexpr, G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The W beams of a source look at it together, by the R heads of one key-value head: keys and values are
-    (sources, G, S, D), `seen` (sources, S) says what is real, queries and out are (sources · W, G · R · D)."""
-    source, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    i, d = tl.arange(0, WIDE), tl.arange(0, WIDE_D)
-    at = ((source * W + i // R) * (G * R) + g * R + i % R)[:, None] * D + d[None, :]
-    real = (i < W * R)[:, None] & (d < D)[None, :]
-    q = tl.load(queries + at, mask=real, other=0.0)
-    home = (source * G + g) * columns * D
-    peak = tl.full([WIDE], -float("inf"), tl.float32)
-    total = tl.zeros([WIDE], tl.float32)
-    mean = tl.zeros([WIDE, WIDE_D], tl.float32)
-    for column in range(0, columns, BLOCK):
-        c = column + tl.arange(0, BLOCK)
-        looks = tl.load(seen + source * columns + c, mask=c < columns, other=0) != 0
-        there = keys + home + c[None, :] * D + d[:, None]
-        k = tl.load(there, mask=looks[None, :] & (d < D)[:, None], other=0.0)
-        score = tl.dot(q, k, input_precision="ieee") * scale
-        score = tl.where(looks[None, :], score, -float("inf"))
-        higher = tl.maximum(tl.maximum(peak, tl.max(score, 1)), -1e30)  # a block may have nothing to look at
-        weight = tl.exp(score - higher[:, None])
-        fade = tl.exp(peak - higher)
-        total = total * fade + tl.sum(weight, 1)
-        cell = values + home + c[:, None] * D + d[None, :]
-        v = tl.load(cell, mask=looks[:, None] & (d < D)[None, :], other=0.0)
-        mean = mean * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
-        peak = higher
-    tl.store(out + at, (mean / total[:, None]).to(out.dtype.element_ty), mask=real)
-
-
-@triton.jit
-def best_of_part(
-    scores, allowed, values, tokens, peaks, sums, row_stride, vocab, PARTS: tl.constexpr, BEST: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The BEST highest scores of one part of a row, among tokens that are allowed; and the part's highest of all, and
-    the sum of exponentials above it, for the logarithm of the whole row's."""
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    place = tl.arange(0, BLOCK)
-    v = part * BLOCK + place
-    x = tl.load(scores + row * row_stride + v, mask=v < vocab, other=-float("inf")).to(tl.float32)
-    peak = tl.maximum(tl.max(x, 0), -1e30)
-    tl.store(peaks + row * PARTS + part, peak)
-    tl.store(sums + row * PARTS + part, tl.sum(tl.exp(x - peak), 0))
-    x = tl.where(tl.load(allowed + v, mask=v < vocab, other=0) != 0, x, -float("inf"))
-    at = (row * PARTS + part) * BEST
-    for i in range(BEST):
-        value, best = tl.max(x, 0, return_indices=True)
-        tl.store(values + at + i, value)
-        tl.store(tokens + at + i, part * BLOCK + best)
-        x = tl.where(place == best, -float("inf"), x)
