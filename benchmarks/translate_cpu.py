@@ -5,17 +5,20 @@ python benchmarks/translate_cpu.py [--rounds 5] [--threads 2] [--sentences 32] [
 The model is of transformer-base's shape (6 + 6 layers, 512 wide) in Marian's layout, with random weights: every variant
 writes `--length` tokens for each sentence, all sentences in one batch. Every round runs every variant once, in turn;
 ratios are medians over rounds of the ratio within a round. CTranslate2 takes part where it is installed
-(pip install ctranslate2; no dependency of headway's). It is also said how many sentences come out the same.
+(pip install ctranslate2; no dependency of headway's), in a process of its own: in the same one, torch is slower beside
+it, whoever uses it. It is also said how many sentences come out the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import multiprocessing
 import os
 import statistics
 import tempfile
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +33,41 @@ from headway.model.quantize import quantize_
 
 def ctranslate2(model: Any, source: torch.Tensor, args: argparse.Namespace, kind: str, folder: Path) -> Write:
     """Converted by its own reader of Marian's weights, which leaves the padding out; tokens are spelled as numbers."""
+    context = multiprocessing.get_context("spawn")
+    ours, its = context.Pipe()
+    model.save_pretrained(folder / "for ctranslate2")
+    rows = [[str(i) for i in row] for row in source.tolist()]
+    context.Process(target=_serve, args=(its, folder, kind, rows, vars(args)), daemon=True).start()
+
+    def write() -> Rows:
+        ours.send("go on")
+        found: Rows = ours.recv()
+        return found
+
+    return write
+
+
+def asked(pipe: Connection) -> bool:
+    try:
+        return bool(pipe.recv())
+    except EOFError:
+        return False
+
+
+def _serve(pipe: Connection, folder: Path, kind: str, rows: list[list[str]], args: dict[str, int]) -> None:
+    """Translate whenever asked to."""
     import ctranslate2 as ct
 
     made = folder / kind
-    if not made.exists():
-        _convert(copy.deepcopy(model), made, kind)  # which writes into the weights it is given
-    translator = ct.Translator(str(made), compute_type=kind, intra_threads=args.threads, inter_threads=1)
-    rows = [[str(i) for i in row] for row in source.tolist()]
-
-    def write() -> Rows:
+    _convert(THEIRS.MarianMTModel.from_pretrained(folder / "for ctranslate2"), made, kind)
+    translator = ct.Translator(str(made), compute_type=kind, intra_threads=args["threads"], inter_threads=1)
+    length = args["length"]
+    while asked(pipe):
         found = translator.translate_batch(
-            rows, beam_size=args.beam, min_decoding_length=args.length, max_decoding_length=args.length,
-            length_penalty=1.0, max_batch_size=0,
+            rows, beam_size=args["beam"], min_decoding_length=length, max_decoding_length=length, length_penalty=1.0,
+            max_batch_size=0,
         )  # fmt: skip
-        return [[int(token) for token in each.hypotheses[0]] for each in found]
-
-    return write
+        pipe.send([[int(token) for token in each.hypotheses[0]] for each in found])
 
 
 def _convert(model: Any, folder: Path, kind: str) -> None:

@@ -58,9 +58,8 @@ def _search(
     """Token after token of all beams; inputs that nothing better can be found for drop out."""
     beam, inputs, groups = search.beam, list(range(len(search.limits))), search.groups()
     found: list[list[Hypothesis]] = [[] for _ in inputs]
-    logp = search.possible(scores)[:, None].expand(-1, beam.width, -1)  # every beam is the prompt
     for step in range(search.longest):
-        parents, ended = search.advance(groups, logp, step)
+        parents, ended = search.advance(groups, scores, step)
         if trace is not None:
             trace.extend(_growth(inputs, step, groups, parents, ended))
         going = torch.stack([g.open for g in groups]).any(0).tolist()  # the only wait for the device
@@ -78,7 +77,7 @@ def _search(
             rows = rows[kept]
         state = model.reorder(state, rows.flatten())
         ids = torch.cat([g.tokens[:, :, step] for g in groups], 1)
-        logp = search.possible(model.step(state, ids.reshape(-1, 1))).unflatten(0, ids.shape)
+        scores = model.step(state, ids.reshape(-1, 1))
     return found
 
 

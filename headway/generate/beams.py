@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DataError
+from headway.generate.candidates import likeliest
 from headway.generate.logits import ban, ban_repeats, force, tails, top
 from headway.generate.protocol import Decoder, S, device_of
 
@@ -201,9 +202,20 @@ class Search(Rules):
     def take(self, rows: list[int]) -> None:
         self.limits, self.before = self.limits[rows], self.before[rows]
 
+    @property
+    def simple(self) -> bool:
+        """Whether all rules can be followed without a look at whole rows of scores."""
+        beam = self.beam
+        return beam.groups == 1 and not (self.banned or beam.no_repeat or beam.min_tokens)
+
     def possible(self, scores: Tensor) -> Tensor:
         """Log-probabilities (B, V), of which some tokens have none in any text."""
         return scores.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
+
+    def allowed(self, vocab: int) -> Tensor:
+        """(V,): the tokens that may come at all."""
+        every = torch.ones(vocab, dtype=torch.bool, device=self.never.device)
+        return every.index_fill_(0, self.never, False)
 
     def rules(self, logp: Tensor, tokens: Tensor, step: int) -> Tensor:
         """Log-probabilities (B, W, V) with what is banned or forced in this step; tokens (B, W, T) are the beams'."""
@@ -220,11 +232,28 @@ class Search(Rules):
             logp = torch.where(self.limits[:, :, None] == step + 1, force(logp, self.beam.last), logp)
         return logp
 
-    def advance(self, groups: list[Group], logp: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """One step of all groups: the beams (B, W) to go on from, and for a trace what ended in each group."""
+    def advance(self, groups: list[Group], scores: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+        """One step of all groups: the beams (B, W) to go on from, and for a trace what ended in each group.
+
+        Scores (B W, V) are of all beams, or, while every beam is the prompt, (B, V) of that.
+        """
+        inputs, at = len(self.limits), torch.full((1,), step, device=scores.device)
+        if self.simple:
+            width = self.beam.width
+            best = likeliest(scores, self.candidates(width), self.allowed(scores.shape[1]))
+            own, last = (each.unflatten(0, (inputs, -1)).expand(-1, width, -1) for each in best)
+            own, last = self.forced(own, last, at)
+            parents, over = self.settle(groups[0], last, own, at)
+            return parents, [over]
+        logp = self.possible(scores).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
+        return self._advance(groups, logp, step, at)
+
+    def _advance(
+        self, groups: list[Group], logp: Tensor, step: int, at: Tensor
+    ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+        """The same by log-probabilities (B, W, V), one group after the other."""
         inputs, width = logp.shape[0], groups[0].scores.shape[1]
         taken = logp.new_zeros(inputs, logp.shape[2]) if self.beam.diversity else None
-        at = torch.full((1,), step, device=logp.device)
         parents, ended = [], []
         for g, group in enumerate(groups):
             here = self.rules(logp[:, g * width : (g + 1) * width], group.tokens, step)

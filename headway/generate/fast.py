@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from headway.generate.decoder import FastDecoder
 from headway.generate.gpu import GpuDecoder
+from headway.generate.hostcolumns import ColumnSteps
 from headway.generate.packed import PackedSteps, packs
 from headway.generate.protocol import Decoder, device_of
 from headway.matrices.quantized import Int8Linear
@@ -24,7 +25,9 @@ from headway.model.model import Model
 SMALLEST = 8_000_000
 """Weights below which a CPU has them at hand anyway, and compiling kernels is not worth the wait."""
 ROWS = 32
-"""Texts up to which a CPU's kernels are faster than torch's products."""
+"""Texts up to which a CPU's kernels are faster than torch's products …"""
+BEAMS = 16
+"""… and beams of an encoder–decoder, whose floats torch may multiply in columns; with whole numbers it is as above."""
 
 
 def fits(model: object, rows: int) -> TypeGuard[Model]:
@@ -43,11 +46,14 @@ def for_beams(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
     if not isinstance(model, Model) or device_of(model).type != "cpu":
         return model
     rows = inputs * width
-    few = rows <= ROWS or Int8Linear in _linears(model)  # torch multiplies many rows faster, but not whole numbers
-    if few and model.config.encoder is not None and _usual(model) and _on_host(model):
-        from headway.generate.hostbeam import HostSteps
+    if model.config.encoder is not None and _usual(model):
+        whole = Int8Linear in _linears(model)  # in columns, these would first have to be made floats
+        if rows <= (ROWS if whole else BEAMS) and _on_host(model):
+            from headway.generate.hostbeam import HostSteps
 
-        return HostSteps(model, width)
+            return HostSteps(model, width)
+        if (rows > ROWS or not whole) and _in_columns(model):
+            return ColumnSteps(model, width)
     return PackedSteps(model, rows) if rows > ROWS and packs(model) else model
 
 
@@ -77,6 +83,12 @@ def _norms_first(model: Model) -> bool:
 
 def _linears(model: Model) -> set[type]:
     return {type(m) for m in model.decoder.modules() if hasattr(m, "in_features")} | {type(model.lm.output)}
+
+
+def _in_columns(model: Model) -> bool:
+    stack, first = model.config.decoder, next(model.parameters())
+    plain = stack is not None and stack.rope is None and stack.kv_heads == stack.n_heads
+    return plain and first.dtype == torch.float32 and _linears(model) <= {nn.Linear, Int8Linear}
 
 
 def _on_host(model: Model) -> bool:

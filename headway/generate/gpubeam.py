@@ -35,10 +35,8 @@ SHARE = 32
 
 
 def suits(search: Search) -> bool:
-    """Whether all rules of a search can be followed without a look at whole rows of scores."""
-    beam = search.beam
-    simple = beam.groups == 1 and not (search.banned or beam.no_repeat or beam.min_tokens)
-    return simple and search.candidates(beam.width) <= MOST
+    """Whether the rules of a search are simple, and beams few enough."""
+    return search.simple and search.candidates(search.beam.width) <= MOST
 
 
 class GpuBeams:
@@ -80,7 +78,7 @@ class GpuBeams:
         self.seen[:inputs, : memory.seen.shape[1]] = memory.seen
         self.seen[inputs:, 0] = True
         self.rules.limits.fill_(1)[:inputs] = search.limits
-        self.allowed.fill_(True).index_fill_(0, search.never, False)
+        self.allowed.copy_(search.allowed(len(self.allowed)))
         fresh = Group.empty(len(self.seen), width, self.held.shape[1], self.held.device)
         self._keep(fresh)
         self.end.zero_()

@@ -13,12 +13,9 @@ import torch
 from headway.config import ModelConfig
 from headway.data.vocabulary import train_tokenizer
 from headway.generate import fast
-from headway.generate.beam import Beam, beam_search
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine import Engine, Request
-from headway.generate.packed import PackedSteps
 from headway.generate.prefix import Prefix
-from headway.generate.protocol import Source
 from headway.generate.rounds import FastRounds
 from headway.model.model import Model
 from headway.model.quantize import quantize_
@@ -26,7 +23,6 @@ from headway.presets import gpt2, llama, transformer
 from tests.generate.twin import Twin
 
 host = pytest.importorskip("headway.generate.host")
-hostbeam = pytest.importorskip("headway.generate.hostbeam")
 hostplan = pytest.importorskip("headway.generate.hostplan")
 
 GREEDY = Sampling(temperature=0, max_tokens=12, stop=())
@@ -142,7 +138,7 @@ def test_unusual_models_are_left_to_torch(quick: None) -> None:
         assert not fast.fits(made(replace(LLAMA, **changes)), 1), changes  # type: ignore[arg-type]
     assert fast.fits(made(LLAMA), fast.ROWS) and not fast.fits(made(LLAMA), fast.ROWS + 1)
     assert not fast.fits(made(LLAMA).bfloat16(), 1)
-    assert not fast.fits(made(SEQ2SEQ), 1)
+    assert not fast.fits(made(transformer(1, 32, 2, 48)), 1)
 
 
 def test_the_first_of_the_highest_unless_one_is_no_number() -> None:
@@ -234,85 +230,6 @@ def test_what_was_read_for_one_is_forgotten_for_others(quick: None) -> None:
     found = [p.token for p in decode(model, [[1, 2, 3]], GREEDY)]
     fast._KEPT.clear()
     assert found == [p.token for p in decode(model, [[1, 2, 3]], GREEDY)]
-
-
-BASE = transformer(2, 32, 4, 48, dropout=0.0)
-SEQ2SEQ = replace(BASE, source=replace(BASE.source, vocab=90), target=replace(BASE.target, vocab=90))
-PRE = {"norm_at": "pre", "final_norm": True}
-TRANSLATORS = {
-    "norms after": SEQ2SEQ,
-    "norms before": replace(
-        SEQ2SEQ, encoder=replace(SEQ2SEQ.encoder, **PRE), decoder=replace(SEQ2SEQ.decoder, n_kv_heads=2, **PRE)
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "beam",
-    [
-        Beam(width=4, max_tokens=14, early=True, eos=tuple(range(3, 90, 2))),
-        Beam(width=1, max_tokens=9),
-        Beam(width=6, groups=2, diversity=0.5, n_best=3, max_tokens=9),
-    ],
-)
-@pytest.mark.parametrize("name", TRANSLATORS)
-def test_beams_are_those_of_the_model(name: str, beam: Beam, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
-    """Sources of unequal length, one of them empty; texts end at different times."""
-    model = made(TRANSLATORS[name])
-    source = torch.randint(3, 90, (5, 9))
-    keep = torch.arange(9) < torch.tensor([9, 4, 7, 0, 1])[:, None]
-    assert not isinstance(fast.for_beams(model, 5, 4), Model)
-    found = beam_search(model, beam, source=Source(source, keep))
-    monkeypatch.setattr(fast, "SMALLEST", 1 << 60)
-    assert fast.for_beams(model, 5, 4) is model
-    wanted = beam_search(model, beam, source=Source(source, keep))
-    assert len({len(texts[0].tokens) for texts in wanted}) > 1 or beam.eos is None
-    for ours, theirs in zip(found, wanted, strict=True):
-        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
-        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
-
-
-@torch.no_grad()
-def test_rows_may_change_places_with_those_of_another_source(quick: None) -> None:
-    model = made(SEQ2SEQ)
-    source, first, then = torch.randint(3, 90, (3, 6)), torch.tensor([[4], [5], [6]]), torch.tensor([[7], [8], [9]])
-    found = []
-    for reader in (model, hostbeam.HostSteps(model, 2)):
-        state = reader.start(source, capacity=9)
-        reader.step(state, first)
-        found.append(reader.step(reader.reorder(state, torch.tensor([2, 0, 1])), then).clone())
-    torch.testing.assert_close(*found, atol=2e-4, rtol=2e-4)
-
-
-def test_many_beams_of_floats_are_left_to_torch(quick: None) -> None:
-    model, small, decoder = made(SEQ2SEQ), made(SEQ2SEQ, int8=True), made(LLAMA)
-    assert isinstance(fast.for_beams(model, 9, 4), PackedSteps)
-    assert isinstance(fast.for_beams(small, 9, 4), hostbeam.HostSteps)
-    assert fast.for_beams(decoder, 1, 4) is decoder
-
-
-@pytest.mark.parametrize("bias", ["none", "fixed"])
-def test_a_packed_matrix_finds_the_same_beams(bias: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = made(replace(SEQ2SEQ, lm=replace(SEQ2SEQ.lm, bias=bias)))
-    source, beam = Source(torch.randint(3, 90, (12, 7))), Beam(width=3, max_tokens=9, eos=(5, 17, 23, 42, 61))
-    made_: list[Any] = []
-    monkeypatch.setattr(fast, "PackedSteps", lambda *a: made_.append(PackedSteps(*a)) or made_[-1])
-    found = beam_search(model, beam, source=source)
-    assert len(made_) == 1
-    monkeypatch.setattr(fast, "packs", lambda model: False)
-    wanted = beam_search(model, beam, source=source)
-    assert [[h.tokens for h in texts] for texts in found] == [[h.tokens for h in texts] for texts in wanted]
-    assert [t[0].score for t in found] == pytest.approx([t[0].score for t in wanted], abs=1e-4)
-
-
-def test_a_search_leaves_the_threads_as_they_were(quick: None) -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        beam_search(made(SEQ2SEQ), Beam(width=2, max_tokens=3), source=Source(torch.ones(1, 3, dtype=torch.long)))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_kernels_are_compiled_beforehand(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
