@@ -29,7 +29,9 @@ TRY = {
     "embed": '"a text"   headway run last --nearest lines.txt "a text"',
     "seq2seq": '"The small dogs did not see a bird in the garden."',
 }
-"""Task → what may follow `headway run last`; it fits what each learns from where it is given no data."""
+"""Task → what may follow `headway run last`; it fits what each learns from where it is given no data …"""
+OWN = {"mlm": '"… [MASK] …"', "answer": '--context FILE "…"', "embed": '"…"   headway run last --nearest FILE "…"'}
+"""… and what may follow where it was given some, for tasks that take more than a text."""
 SETTINGS = ("task", "pair", "top", "data", "tag", "answer", "embed", "seq2seq", "n_best")
 SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
 TOP = 5

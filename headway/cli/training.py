@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import EXIT_FILE, Quiet, app, examples, talker
-from headway.cli.reading import TRY
+from headway.cli.reading import OWN, TRY
 from headway.errors import UsageError
 
 
@@ -86,7 +86,9 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
     say(f"report: {report}")
     head = run.model.config.classify if run.recipe.task == "classify" else None
     second = ' pair="…"' if head is not None and head.pairs else ""
-    say(f"next: headway run last {TRY[run.recipe.task]}{second}   headway eval last   headway check {run.folder}")
+    task = run.recipe.task
+    first = TRY[task] if not run.recipe.data.train or task == "chat" else OWN.get(task, '"…"')
+    say(f"next: headway run last {first}{second}   headway eval last   headway check {run.folder}")
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from headway import presets
 from headway.api import load
-from headway.cli.reading import TRY
+from headway.cli.reading import OWN, TRY
 from headway.cli.training import _afterwards
 from headway.config import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.data.vocabulary import train_tokenizer
@@ -326,12 +326,19 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("headway.inspection.card.write_card", lambda folder: None)
     monkeypatch.setattr("headway.inspection.report.write_report", lambda folder: folder / "report.html")
     said: list[str] = []
-    loop, recipe = SimpleNamespace(stop_signal=0), SimpleNamespace(task=task)
-    for pairs in (None, False, True):
+    loop = SimpleNamespace(stop_signal=0)
+
+    def said_after(train: str, pairs: bool | None) -> str:
         model = SimpleNamespace(config=SimpleNamespace(classify=SimpleNamespace(pairs=pairs)))
+        recipe = SimpleNamespace(task=task, data=SimpleNamespace(train=train))
         _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=recipe, model=model), said.append)
+        return said[-1]
+
+    for pairs in (None, False, True):
         second = ' pair="…"' if pairs and task == "classify" else ""
-        assert said[-1].startswith(f"next: headway run last {TRY[task]}{second}   headway eval last")
+        assert said_after("", pairs).startswith(f"next: headway run last {TRY[task]}{second}   headway eval last")
+        own = TRY[task] if task == "chat" else OWN.get(task, '"…"')
+        assert said_after("mine.csv", pairs).startswith(f"next: headway run last {own}{second}   headway eval last")
 
 
 def test_what_data_lost_is_told(capfd: pytest.CaptureFixture[str]) -> None:
