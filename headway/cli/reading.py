@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.evaluations import recipe_for, task_for
-from headway.cli.streaming import Say, finish, put, source_windows, tell_bad
+from headway.cli.streaming import Say, finish, piped, put, source_windows, tell_bad
 from headway.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -54,8 +54,10 @@ class Asked:
 
     @property
     def source(self) -> str:
-        """The file to read texts from, - for stdin."""
-        return self.file or ("-" if self.texts == ["-"] else "")
+        """The file to read texts from, - for stdin: where that is said, or where there is one and nothing else."""
+        if self.file or self.texts not in ([], ["-"]):
+            return self.file
+        return "-" if self.texts or (not self.near and piped()) else ""
 
 
 def task_named(words: Sequence[str]) -> str:

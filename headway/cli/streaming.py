@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
@@ -41,6 +42,15 @@ def _stdin() -> BinaryIO:
         return open(os.dup(sys.stdin.fileno()), "rb")
     except UnsupportedOperation:  # no file stands behind it
         return sys.stdin.buffer
+
+
+def piped() -> bool:
+    """Whether another program, or a file, stands where the keyboard would."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (UnsupportedOperation, OSError, ValueError, AttributeError):  # closed, or no file stands behind it
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
 def put(good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:

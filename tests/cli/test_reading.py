@@ -243,9 +243,10 @@ def test_long_texts_are_cut_and_that_is_said(models: dict[str, Path], run: Run) 
     assert "longer" not in run(models["tag"], long).err  # read in windows
 
 
-def test_a_pipe_is_answered_line_by_line(models: dict[str, Path]) -> None:
+@pytest.mark.parametrize("words", [["-"], []])
+def test_a_pipe_is_answered_line_by_line(words: list[str], models: dict[str, Path]) -> None:
     """The second line is only written after the answer to the first."""
-    command = [sys.executable, "-m", "headway", "run", str(models["classify"]), "-", "-q", "--device", "cpu"]
+    command = [sys.executable, "-m", "headway", "run", str(models["classify"]), *words, "-q", "--device", "cpu"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as child:
         assert child.stdin is not None and child.stdout is not None
