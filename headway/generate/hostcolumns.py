@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headway.config import StackConfig
@@ -23,6 +24,8 @@ from headway.model.model import Model
 from headway.model.transformer import activation
 
 Product = Callable[[Tensor], Tensor]
+STORED = 8
+"""Columns by which the room for keys and values grows: they are copied when inputs drop out."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class Cells:
     keys: Tensor
     values: Tensor
     hidden: Tensor | None
+
+    def grown(self, count: int) -> Cells:
+        """With room for so many; zeros, since what is hidden still counts, with a weight of zero."""
+        more = (0, 0, 0, count - self.keys.shape[2])
+        return replace(self, keys=F.pad(self.keys, more), values=F.pad(self.values, more))
 
     def upto(self, count: int) -> Cells:
         hidden = None if self.hidden is None else self.hidden[..., :count]
@@ -52,7 +60,7 @@ class Columns:
     others: Tensor
     """(B, 1, W, S W): the cells that are not of a beam's own text; before beams part, there is one of each input."""
     place: list[int]
-    """Columns that are filled, in a list since reading fills them."""
+    """Columns that are filled, in a list since reading adds to it."""
 
 
 class ColumnSteps(Around[Model]):
@@ -64,7 +72,7 @@ class ColumnSteps(Around[Model]):
         assert model.config.decoder is not None
         self.width = width
         self.layers = [_Layer(block, model.config.decoder) for block in model.decoder.blocks]
-        self.output, self.scores = _matrix(model.lm.output), torch.empty(0, 0)
+        self.output, self.scores = _matrix(model.lm.output), torch.empty(0)
 
     def start(
         self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
@@ -75,10 +83,8 @@ class ColumnSteps(Around[Model]):
         if cache.memory_keep is not None:
             real = cache.memory_keep != 0
             hidden = ~(real | ~real.any(1, keepdim=True))[:, None, None]  # in an empty source, nothing is
-        shape = (rows, heads, capacity * self.width, width)
-        own = [
-            Cells(torch.zeros(shape), torch.zeros(shape), None) for _ in cache.keys
-        ]  # what is hidden still counts, as 0
+        none = torch.empty(rows, heads, 0, width)
+        own = [Cells(none, none, None) for _ in cache.keys]
         others = torch.ones(rows, 1, 1, capacity * self.width, dtype=torch.bool)
         return Columns(own, [Cells(k, v, hidden) for k, v in cache.memory], others, [0])
 
@@ -91,12 +97,14 @@ class ColumnSteps(Around[Model]):
         for column in ids.unbind(1):
             x = self._read(state, column)
         head, (weight, bias, fit) = self.model.lm, self.output
-        if self.scores.shape != (len(weight), len(x)):
-            self.scores = torch.empty(len(weight), len(x))
-        torch.mm(weight, fit(head.features(x)).T, out=self.scores)
+        count = len(weight) * len(x)
+        if len(self.scores) < count:
+            self.scores = torch.empty(count)
+        scores = self.scores[:count].view(len(weight), len(x))
+        torch.mm(weight, fit(head.features(x)).T, out=scores)
         if bias is not None:
-            self.scores += bias
-        return self.scores.T[:, : head.vocab]
+            scores += bias
+        return scores.T[:, : head.vocab]
 
     def reorder(self, state: Columns, /, rows: Tensor) -> Columns:
         """Rows of an input stay together; some inputs may be left out."""
@@ -114,6 +122,8 @@ class ColumnSteps(Around[Model]):
         at, beam = column * self.width, torch.arange(beams)
         state.others[:, :, beam, at + beam] = False
         state.place[0] += 1
+        if column % STORED == 0:
+            state.own[:] = [cells.grown(at + STORED * self.width) for cells in state.own]
         x = self.model.target(ids[:, None], layout=Layout(torch.full((len(ids), 1), column), None, column)).x[:, 0]
         for layer, own, source in zip(self.layers, state.own, state.sources, strict=True):
             x = layer.read(x, replace(own, hidden=state.others), source, at)

@@ -79,8 +79,8 @@ class Int8Linear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The matrix in float32, made anew each time: for losses that multiply in a kernel of their own."""
-        return self.matrix.rows(torch.arange(self.out_features, device=self.matrix.weight.device))
+        """The matrix in float32, made anew each time: for those that multiply in a way of their own."""
+        return self.matrix.weight.float().mul_(self.matrix.scale.float()[:, None])
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.matrix.product(x)
