@@ -1,8 +1,9 @@
 """An encoder–decoder for beam search with many rows on a CPU, by torch's products alone.
 
 Two things make it faster than `Model.step`. A product is taken as W·Xᵀ, with the texts side by side as columns, which
-the library multiplies faster than X·Wᵀ. And beams that move take no keys and values along: all beams of an input look
-at all cells that any of them wrote, and a mask says which are not their own.
+the library multiplies faster than X·Wᵀ, above all if they are a multiple of 16: some may be empty. And beams that move
+take no keys and values along: all beams of an input look at all cells that any of them wrote, and a mask says which
+are not their own.
 Letters: B inputs, W beams, H heads, D width of a head, S columns of a text, V vocabulary.
 """
 
@@ -24,6 +25,10 @@ from headway.model.model import Model
 from headway.model.transformer import activation
 
 Product = Callable[[Tensor], Tensor]
+EVEN = 16
+"""Rows are rounded up to a multiple of so many."""
+STRETCH = 4096
+"""Scores of so many tokens are computed at a time: a larger part of the matrix is not at hand for both cores."""
 STORED = 8
 """Columns by which the room for keys and values grows: they are copied when inputs drop out."""
 
@@ -100,11 +105,12 @@ class ColumnSteps(Around[Model]):
         count = len(weight) * len(x)
         if len(self.scores) < count:
             self.scores = torch.empty(count)
-        scores = self.scores[:count].view(len(weight), len(x))
-        torch.mm(weight, fit(head.features(x)).T, out=scores)
+        scores, features = self.scores[:count].view(len(weight), len(x)), fit(head.features(x)).T
+        for part, out in zip(weight.split(STRETCH), scores.split(STRETCH), strict=True):
+            torch.mm(part, features, out=out)
         if bias is not None:
             scores += bias
-        return scores.T[:, : head.vocab]
+        return scores.T[: len(ids), : head.vocab]
 
     def reorder(self, state: Columns, /, rows: Tensor) -> Columns:
         """Rows of an input stay together; some inputs may be left out."""
@@ -125,53 +131,56 @@ class ColumnSteps(Around[Model]):
         if column % STORED == 0:
             state.own[:] = [cells.grown(at + STORED * self.width) for cells in state.own]
         x = self.model.target(ids[:, None], layout=Layout(torch.full((len(ids), 1), column), None, column)).x[:, 0]
+        x = F.pad(x, (0, 0, 0, -len(x) % EVEN))
         for layer, own, source in zip(self.layers, state.own, state.sources, strict=True):
-            x = layer.read(x, replace(own, hidden=state.others), source, at)
+            x = layer.read(x, beams, replace(own, hidden=state.others), source, at)
         norm: Product | None = self.model.decoder.norm
         return x if norm is None else norm(x)
 
 
 class _Layer:
-    """A block's products, and what stands between them, for rows x (B W, M)."""
+    """A block's products, and what stands between them, for rows x (B W or more, M)."""
 
     def __init__(self, block: Any, stack: StackConfig) -> None:
-        self.pre, self.width, self.scale = (
-            stack.norm_at == "pre",
-            stack.head_width,
-            stack.scale or stack.head_width**-0.5,
-        )
+        self.pre, self.width = stack.norm_at == "pre", stack.head_width
+        self.scale = stack.scale or stack.head_width**-0.5
         self.qkv, self.out = _product(block.attention.qkv), _product(block.attention.out)
         self.q, self.q_out = _product(block.cross.q), _product(block.cross.out)
         self.up, self.down = _product(block.ffn.up), _product(block.ffn.down)
         self.activation, self.gated = block.ffn.activation, block.ffn.gated
         self.norms = block.residual1.norm, block.residual_cross.norm, block.residual2.norm
 
-    def read(self, x: Tensor, own: Cells, source: Cells, at: int) -> Tensor:
-        x = self._join(x, self.norms[0], lambda x: self.out(self._look(x, own, at)))
-        x = self._join(x, self.norms[1], lambda x: self.q_out(self._mix(self._apart(self.q(x), source), source)))
+    def read(self, x: Tensor, beams: int, own: Cells, source: Cells, at: int) -> Tensor:
+        """New tokens take their cells, from `at` on, and look at all before; then at the source."""
+
+        def look(x: Tensor) -> Tensor:
+            q, k, v = self._apart(self.qkv(x), beams, own).chunk(3, 1)
+            end = at + beams
+            own.keys[:, :, at:end], own.values[:, :, at:end] = k, v
+            return self.out(self._mix(q, own.upto(end), len(x)))
+
+        def across(x: Tensor) -> Tensor:
+            return self.q_out(self._mix(self._apart(self.q(x), beams, source), source, len(x)))
+
+        x = self._join(x, self.norms[0], look)
+        x = self._join(x, self.norms[1], across)
         return self._join(x, self.norms[2], self._feed_forward)
 
     def _join(self, x: Tensor, norm: Product, branch: Product) -> Tensor:
         return x + branch(norm(x)) if self.pre else norm(x + branch(x))
 
-    def _look(self, x: Tensor, own: Cells, at: int) -> Tensor:
-        """New tokens take their cells, from `at` on, and look at all before."""
-        q, k, v = self._apart(self.qkv(x), own).chunk(3, 1)
-        end = at + q.shape[2]
-        own.keys[:, :, at:end], own.values[:, :, at:end] = k, v
-        return self._mix(q, own.upto(end))
-
-    def _apart(self, x: Tensor, cells: Cells) -> Tensor:
-        """(B W, n H D) as (B, n H, W, D)."""
+    def _apart(self, x: Tensor, beams: int, cells: Cells) -> Tensor:
+        """The rows that are not empty, n H D wide, as (B, n H, W, D)."""
         inputs = len(cells.keys)
-        return x.view(inputs, len(x) // inputs, -1, self.width).transpose(1, 2)
+        return x[: inputs * beams].view(inputs, beams, -1, self.width).transpose(1, 2)
 
-    def _mix(self, q: Tensor, cells: Cells) -> Tensor:
-        """What queries (B, H, W, D) make of values, as rows (B W, H D)."""
+    def _mix(self, q: Tensor, cells: Cells, rows: int) -> Tensor:
+        """What queries (B, H, W, D) make of values, as so many rows, H D wide, the last of them empty."""
         scores = (q * self.scale) @ cells.keys.transpose(-1, -2)
         if cells.hidden is not None:
             scores.masked_fill_(cells.hidden, -torch.inf)
-        return (scores.softmax(-1) @ cells.values).transpose(1, 2).flatten(2).flatten(0, 1)
+        mixed = (scores.softmax(-1) @ cells.values).transpose(1, 2).flatten(2).flatten(0, 1)
+        return F.pad(mixed, (0, 0, 0, rows - len(mixed)))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         x = self.up(x)
