@@ -180,7 +180,7 @@ class _Layer:
         if cells.hidden is not None:
             scores.masked_fill_(cells.hidden, -torch.inf)
         mixed = (scores.softmax(-1) @ cells.values).transpose(1, 2).flatten(2).flatten(0, 1)
-        return F.pad(mixed, (0, 0, 0, rows - len(mixed)))
+        return mixed if len(mixed) == rows else F.pad(mixed, (0, 0, 0, rows - len(mixed)))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         x = self.up(x)
