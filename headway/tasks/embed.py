@@ -72,11 +72,7 @@ class Embed(Task):
         if setting.recipe.train.batch_tokens:
             raise ConfigError("C004", "task embed compares as many pairs in every step: train.batch, not batch_tokens")
         train = read_pairs(data.train, data, bad)
-        if data.valid:
-            valid = read_pairs(data.valid, data, bad)
-        else:
-            kept = min(len(train) - 1, round(len(train) * (1 - HELD_OUT)))
-            train, valid = train.part(slice(kept)), train.part(slice(kept, None))
+        train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else hold_out(train)
         if len(train) < 1 or (train.scores is None) != (valid.scores is None):
             raise DataError(
                 "D002", f"{len(train)} pairs to train on, {len(valid)} to validate on: give both, scored alike"
@@ -160,15 +156,25 @@ class Embed(Task):
 
     @classmethod
     def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
-        """Spearman's correlation with the scores of a file, or how well each text finds the one it belongs to."""
-        bad = BadRows(recipe.data.bad_rows)
-        pairs = read_pairs(spec, recipe.data, bad)
+        """Spearman's correlation with the scores of a file, or how well each text finds the one it belongs to.
+
+        Without a spec, on what the run has not learned from.
+        """
+        data, bad = recipe.data, BadRows(recipe.data.bad_rows)
+        spec = spec or data.test or data.valid
+        pairs = read_pairs(spec, data, bad) if spec else hold_out(read_pairs(data.train, data, bad))[1]
         read = Embed(recipe, tokenizer, pairs, pairs)._valid
         u, v = (vectors(model, side, recipe.embed.pool) for side in (read.first, read.second))
         cosines = (u * v).sum(1).tolist()
         figures = measure(u, v, read)
         first = None if read.scores is not None else mean_measure("mrr", 1 / found_at(u, v, read.names[:, 1]))
         return Evaluation(len(pairs), figures, {"bad_rows": bad.count}, cosines, first)
+
+
+def hold_out(pairs: TextPairs) -> tuple[TextPairs, TextPairs]:
+    """The first of them to train on, the last to validate on."""
+    kept = min(len(pairs) - 1, round(len(pairs) * (1 - HELD_OUT)))
+    return pairs.part(slice(kept)), pairs.part(slice(kept, None))
 
 
 def pair_batch(read: Read, rows: Index) -> Batch:

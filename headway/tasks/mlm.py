@@ -154,8 +154,13 @@ class MaskedWords(Task):
 
     @classmethod
     def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
-        """Accuracy and loss of masked words on a text, masks as in every evaluation; by rows, with intervals."""
-        texts = read_texts(spec, recipe.data)
+        """Accuracy and loss of masked words on a text, masks as in every evaluation; by rows, with intervals.
+
+        Without a spec, on what the run has not learned from.
+        """
+        data = recipe.data
+        spec = spec or data.test or data.valid
+        texts = read_texts(spec, data) if spec else hold_out(read_texts(data.train, data))[1]
         pairs = recipe.mlm.pairs and model.config.nsp is not None
         recipe = replace(recipe, mlm=replace(recipe.mlm, pairs=pairs))
         rows = held_rows(texts, tokenizer, recipe)

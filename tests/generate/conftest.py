@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headway.config import SpecialTokens
+from headway.config import ModelConfig, SpecialTokens
 from headway.model.model import Model
+from headway.model.quantize import quantize_
 from headway.recipe import ShapeConfig
 from headway.shapes import decoder_config
 
@@ -21,6 +22,14 @@ def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int =
     for parameter in made.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     return made
+
+
+def made(config: ModelConfig, int8: bool = False) -> Model:
+    torch.manual_seed(0)
+    model = Model(config).eval()
+    for parameter in model.parameters():  # biases and gains of a fresh model would hide what is done with them
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return quantize_(model) if int8 else model
 
 
 @dataclass

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from headway.config import ModelConfig
 from headway.data.vocabulary import train_tokenizer
 from headway.generate import fast
 from headway.generate.decode import Sampling, decode
@@ -18,8 +17,8 @@ from headway.generate.engine import Engine, Request
 from headway.generate.prefix import Prefix
 from headway.generate.rounds import FastRounds
 from headway.model.model import Model
-from headway.model.quantize import quantize_
 from headway.presets import gpt2, llama, transformer
+from tests.generate.conftest import made
 from tests.generate.twin import Twin
 
 host = pytest.importorskip("headway.generate.host")
@@ -35,14 +34,6 @@ SHAPES = {
     "tanh": replace(LLAMA, decoder=replace(LLAMA.decoder, activation="tanh", qkv_bias=True)),
     "scaled": replace(LLAMA, lm=replace(LLAMA.lm, scale=0.25)),
 }
-
-
-def made(config: ModelConfig, int8: bool = False) -> Model:
-    torch.manual_seed(0)
-    model = Model(config).eval()
-    for parameter in model.parameters():  # biases and gains of a fresh model would hide what is done with them
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    return quantize_(model) if int8 else model
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from headway.generate.hostcolumns import ColumnSteps
 from headway.generate.packed import PackedSteps
 from headway.generate.protocol import Source
 from headway.model.model import Model
-from headway.model.quantize import quantize_
 from headway.presets import llama, t5, transformer
+from tests.generate.conftest import made
 
 hostbeam = pytest.importorskip("headway.generate.hostbeam")
 
@@ -54,14 +54,6 @@ BEAMS = {
     "banned": Beam(width=4, max_tokens=12, n_best=2, banned=((5,), (9,), (31,)), eos=tuple(range(3, 90, 3))),
     "no repeats": Beam(width=3, max_tokens=12, no_repeat=2, min_tokens=3, eos=tuple(range(3, 90, 3))),
 }
-
-
-def made(config: ModelConfig, int8: bool = False) -> Model:
-    torch.manual_seed(0)
-    model = Model(config).eval()
-    for parameter in model.parameters():  # biases and gains of a fresh model would hide what is done with them
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    return quantize_(model) if int8 else model
 
 
 def search(model: Model, beam: Beam, source: Source, reader: Any, **prompts: Any) -> Any:

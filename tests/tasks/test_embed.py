@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,26 @@ def test_an_evaluation_has_intervals(tmp_path: Path) -> None:
         assert value == pytest.approx(figures[name]) and low <= value <= high and low < high
     assert found.measure is not None and found.measure.value == pytest.approx(found.figures["mrr"][0])
     assert found.each[7] == pytest.approx(cosine(*(slow_vector(model, t, "mean") for t in PAIRS[7])), abs=1e-5)
+
+
+def test_without_a_file_it_is_what_was_held_out(tmp_path: Path) -> None:
+    path, few = tmp_path / "pairs.csv", tmp_path / "few.csv"
+    lines = [f'"{a}","{b}"\n' for a, b in PAIRS]
+    path.write_text("anchor,positive\n" + "".join(lines))
+    few.write_text("anchor,positive\n" + "".join(lines[:9]))
+    made = task()
+    model, held = model_of(made), task(TextPairs(*map(list, zip(*PAIRS[54:], strict=True))))
+    for data, wanted in (
+        ({"train": str(path)}, held.evaluate(model, ALONE)["mrr"]),
+        ({"train": str(path), "valid": str(few)}, None),
+        ({"train": str(path), "valid": str(path), "test": str(few)}, None),
+    ):
+        recipe = replace(made.recipe, data=replace(made.recipe.data, **data))
+        found = Embed.examine(model, TOKENIZER, recipe, "")
+        assert found.examples == (9 if wanted is None else 6)
+        assert found.figures["mrr"][0] == pytest.approx(
+            wanted or Embed.examine(model, TOKENIZER, made.recipe, str(few)).figures["mrr"][0]
+        )
 
 
 @torch.no_grad()

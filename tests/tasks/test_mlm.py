@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,21 @@ def test_an_evaluation_says_the_same_with_intervals(either: MaskedWords, text: P
     assert found.as_dict() == again.as_dict()
     assert found.measure is not None and found.measure.value == pytest.approx(value)
     assert found.figures["perplexity"][0] == pytest.approx(np.exp(found.figures["loss"][0]))
+
+
+@torch.no_grad()
+def test_without_a_text_it_is_what_was_held_out(either: MaskedWords, text: Path, tmp_path: Path) -> None:
+    model, recipe = model_of(either), either.recipe
+    own = evaluate(model, either.valid, either.masking, ALONE)
+    found = MaskedWords.examine(model, either.tokenizer, recipe, "")
+    assert found.figures["accuracy"][0] == pytest.approx(own["accuracy"])
+    assert found.figures["loss"][0] == pytest.approx(own["valid"], rel=1e-5)
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text(encoding="utf-8")[:3000], encoding="utf-8")
+    wanted = MaskedWords.examine(model, either.tokenizer, recipe, str(other)).as_dict()
+    for part in ("test", "valid"):
+        named = replace(recipe, data=replace(recipe.data, **{part: str(other)}))
+        assert MaskedWords.examine(model, either.tokenizer, named, "").as_dict() == wanted
 
 
 @torch.no_grad()
