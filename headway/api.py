@@ -35,7 +35,7 @@ from headway.inspection.maps import attention_maps
 from headway.inspection.selfcheck import Row, selfcheck
 from headway.model.model import Model
 from headway.presets import PRESETS, preset
-from headway.recipe import Recipe
+from headway.recipe import RUNS, Recipe
 from headway.settings import build, read_toml
 from headway.tasks.answer import answer
 from headway.tasks.answers import Answer
@@ -46,9 +46,6 @@ from headway.tasks.translate import Written, beam_for, recipe_of, translate
 from headway.tasks.vectors import Near, embed
 from headway.tasks.vectors import nearest as nearest_texts
 from headway.tasksettings import AnswerConfig
-
-RUNS = "runs"
-"""Where runs are looked for by name."""
 
 
 @dataclass(frozen=True)

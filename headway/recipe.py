@@ -9,10 +9,15 @@ from typing import Any, Literal
 
 from headway.config import Activation
 from headway.errors import ConfigError, NotFoundError, nearest
+from headway.ranges import above_zero, at_least, shares
 from headway.settings import build, merge, parse_overrides, read_toml, to_dict
 from headway.tasksettings import AnswerConfig, ClassifyConfig, EmbedConfig, MaskConfig, Seq2SeqConfig, TagConfig
 
 RECIPES = Path(__file__).parent / "recipes"
+RUNS = "runs"
+"""Where runs are kept, and where `last` is looked for."""
+LISTS = (("model", "lora_targets"), ("train", "sinks"))
+"""Settings that are lists of names."""
 WRITERS = ("lm", "seq2seq")
 """Tasks that networks older than the transformer can be trained for."""
 
@@ -58,8 +63,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.length < 1 or not 0 <= self.overlap < self.length:
             raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
-        if not 0 <= self.noise < 1:
-            raise ConfigError("C003", f"data.noise = {self.noise} should be at least 0 and less than 1")
+        shares("data", self, "noise")
+        at_least("data", self, vocab=0, workers=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +107,11 @@ class ShapeConfig:
     window: int | None = None
     tied: bool = True
     dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)
+        at_least("model", self, lora=0, freeze=0)
+        shares("model", self, "dropout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,23 +177,19 @@ class TrainConfig:
         if len(given) != 1:
             what = " and ".join(given) or "none of them"
             raise ConfigError("C004", f"train.steps, train.minutes, train.epochs: give one, not {what}")
-        for name in ("accumulate", "eval_every", "sample_every", "save_every", "keep"):
-            if getattr(self, name) < 1:
-                raise ConfigError("C003", f"train.{name} = {getattr(self, name)} should be at least 1")
+        at_least("train", self, steps=1, accumulate=1, eval_every=1, sample_every=1, save_every=1, keep=1)
+        at_least("train", self, batch=0, batch_tokens=0, lr=0, warmup=0, final_lr=0, weight_decay=0)
+        at_least("train", self, unfreeze=0, clip=0, average=0, patience=0)
+        above_zero("train", self, "minutes", "epochs")
+        shares("train", self, "ema")
         if self.batch % self.accumulate:
             raise ConfigError(
                 "C004", f"train.batch = {self.batch} is not divided by train.accumulate = {self.accumulate}"
             )
         if not 0 < self.layer_decay <= 1:
             raise ConfigError("C003", f"train.layer_decay = {self.layer_decay} should be above 0 and at most 1")
-        if self.unfreeze < 0:
-            raise ConfigError("C003", f"train.unfreeze = {self.unfreeze} should be at least 0")
-        if self.average < 0:
-            raise ConfigError("C003", f"train.average = {self.average} should be at least 0")
         if self.average and (self.ema or self.keep_best or self.patience):
             raise ConfigError("C004", "train.average does not go with train.ema, keep_best or patience: choose one")
-        if not 0 <= self.ema < 1:
-            raise ConfigError("C003", f"train.ema = {self.ema} should be at least 0 and less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +198,7 @@ class Recipe:
 
     task: Literal["lm", "chat", "mlm", "classify", "tag", "answer", "embed", "seq2seq"] = "lm"
     seed: int = 1337
-    out: str = "runs"
+    out: str = RUNS
     gpus: int = 1
     """Processes, one a GPU; more than one starts them with torchrun."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -228,7 +234,26 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
         names = sorted(p.stem for p in RECIPES.glob("*.toml"))
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
     data, text = read_toml(path)
-    return path.stem, build(Recipe, _with(data, parse_overrides(overrides)), source=text)
+    over = _listed(parse_overrides(overrides))
+    return path.stem, build(Recipe, _with(data, over), source=text if not over or _wrong(data) else "")
+
+
+def _listed(over: dict[str, Any]) -> dict[str, Any]:
+    """Names with commas between them as lists: a shell has other plans for brackets and quotes."""
+    for section, name in LISTS:
+        inside = over.get(section)
+        if isinstance(inside, dict) and isinstance(inside.get(name), str):
+            inside[name] = inside[name].split(",")
+    return over
+
+
+def _wrong(data: Mapping[str, Any]) -> bool:
+    """Whether a file needs no words on top to be wrong: only then has a mistake a line in it."""
+    try:
+        build(Recipe, data)
+    except ConfigError:
+        return True
+    return False
 
 
 def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:

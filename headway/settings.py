@@ -188,4 +188,6 @@ def short(value: Any) -> str:
 
 def _type_name(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    if typing.get_origin(hint) is tuple:
+        return "a list"
     return names.get(hint, getattr(hint, "__name__", str(hint)))

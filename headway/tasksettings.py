@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headway.errors import ConfigError
-
-
-def _share(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise ConfigError("C003", f"{name} = {value} should be at least 0 and less than 1")
+from headway.ranges import above_zero, at_least, shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +50,8 @@ class ClassifyConfig:
     """Weight of the disagreement of two passes with different dropout, for twice the time (Liang et al. 2021)."""
 
     def __post_init__(self) -> None:
-        _share("classify.dropout", self.dropout)
-        _share("classify.smoothing", self.smoothing)
-        if not self.rdrop >= 0:
-            raise ConfigError("C003", f"classify.rdrop = {self.rdrop} should be at least 0")
+        shares("classify", self, "dropout", "smoothing")
+        at_least("classify", self, rdrop=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +72,8 @@ class TagConfig:
     (Schweter & Akbik 2020). A document ends with its file, or at a -DOCSTART- line."""
 
     def __post_init__(self) -> None:
-        _share("tag.dropout", self.dropout)
-        _share("tag.smoothing", self.smoothing)
-        if self.context < 0:
-            raise ConfigError("C003", f"tag.context = {self.context} should be at least 0")
+        shares("tag", self, "dropout", "smoothing")
+        at_least("tag", self, context=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +92,7 @@ class AnswerConfig:
     """How much better no answer must score than the best span to be given."""
 
     def __post_init__(self) -> None:
-        if self.stride < 0 or min(self.longest, self.best) < 1:
-            asked = f"answer.stride = {self.stride}, longest = {self.longest}, best = {self.best}"
-            raise ConfigError("C003", f"{asked}: the first should be at least 0, the others at least 1")
+        at_least("answer", self, stride=0, longest=1, best=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +106,7 @@ class EmbedConfig:
     """Each of a pair has to find the other, not only the first the second."""
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ConfigError("C003", f"embed.temperature = {self.temperature} should be above 0")
+        above_zero("embed", self, "temperature")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +145,5 @@ class Seq2SeqConfig:
     """Whether a text is taken apart into sentences, each turned on its own: those that the model could not read."""
 
     def __post_init__(self) -> None:
-        for name in ("label_smoothing", "bpe_dropout"):
-            if not 0 <= (value := getattr(self, name)) < 1:
-                raise ConfigError("C003", f"seq2seq.{name} = {value} should be at least 0 and less than 1")
-        if not self.rdrop >= 0:
-            raise ConfigError("C003", f"seq2seq.rdrop = {self.rdrop} should be at least 0")
-        ranges = {"beam": 1, "longest": 0, "shortest": 0, "no_repeat": 0, "eval_texts": 0, "every": 1}
-        for name, least in ranges.items():
-            if getattr(self, name) < least:
-                raise ConfigError("C003", f"seq2seq.{name} = {getattr(self, name)} should be at least {least}")
+        shares("seq2seq", self, "label_smoothing", "bpe_dropout")
+        at_least("seq2seq", self, rdrop=0, beam=1, longest=0, shortest=0, no_repeat=0, eval_texts=0, every=1)

@@ -120,11 +120,11 @@ def test_a_key_of_any_length_and_any_characters_stays_on_one_line() -> None:
         ("decoder.rope", 3, "RopeConfig"),
         ("decoder", [1], "StackConfig"),
         ("family", 7, "text"),
-        ("labels", "abc", "tuple"),
+        ("labels", "abc", "a list"),
         ("labels", [1], "text"),
-        ("special.eos", "</s>", "tuple"),
+        ("special.eos", "</s>", "a list"),
         ("special.eos", [1, "x"], "a whole number"),
-        ("special.eos", {"a": 1}, "tuple"),
+        ("special.eos", {"a": 1}, "a list"),
     ],
 )
 def test_a_wrong_type_is_refused(where: str, value: Any, should: str) -> None:

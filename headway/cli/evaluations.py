@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import ConfigError, DataError, nearest
+from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, nearest
 
 if TYPE_CHECKING:
     from headway.recipe import Recipe
@@ -57,6 +57,13 @@ def examine(
 
     recipe = recipe_for(bundle, task, settings)
     spec = settings.get("file") or (settings["data"] if isinstance(settings.get("data"), str) else "")
+    if (
+        not spec
+        and (bundle.recipe is None or bundle.recipe.task != task)
+        and not (recipe.data.test or recipe.data.valid)
+    ):
+        told = "no run of headway's" if bundle.recipe is None else f"a run for {bundle.recipe.task}, not for {task}"
+        raise NotFoundError("F001", f"which data? {bundle.name} is {told}", "give some: headway eval MODEL FILE")
     kind = task_class(task)
     found = kind.examine(bundle.model, bundle.reader(), recipe, spec)
     result = {"task": task, "data": spec or recipe.data.test or recipe.data.valid, **found.as_dict()}
@@ -67,7 +74,13 @@ def examine(
         other = load(str(other_name))
         own = recipe_for(other, task, {})  # the same data, read and answered as that model is used to
         read = replace(recipe, data=replace(recipe.data, length=own.data.length), model=own.model)
-        theirs = kind.examine(other.model, other.reader(), read, spec)
+        try:
+            theirs = kind.examine(other.model, other.reader(), read, spec)
+        except HeadwayError as error:  # which of the two it is about
+            raise type(error)(error.code, f"{other.name}: {error.message}", error.hint) from None
+        if theirs.figures.keys() != found.figures.keys():
+            both = (", ".join(each.figures) for each in (found, theirs))
+            raise DataError("D001", f"{bundle.name} is measured by {next(both)}, {other.name} by {next(both)}")
         result |= {"against": other.name, "theirs": theirs.as_dict(), "gain": gain(found, theirs)}
     return result
 

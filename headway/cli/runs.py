@@ -12,6 +12,7 @@ import typer
 
 from headway.cli.app import Json, Quiet, app, examples, talker
 from headway.errors import UsageError
+from headway.recipe import RUNS
 
 if TYPE_CHECKING:
     from headway.inspection.history import History
@@ -21,7 +22,7 @@ app.add_typer(runs, name="runs")
 
 Name = Annotated[str, typer.Argument(help="a run: last, its name or the beginning of it, or a path", metavar="RUN")]
 Out = Annotated[Path, typer.Option(help="the folder that holds the runs", metavar="FOLDER")]
-HERE = Path("runs")
+HERE = Path(RUNS)
 
 
 @runs.callback(

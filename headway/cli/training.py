@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import typer
 from headway.cli.app import EXIT_FILE, Quiet, app, examples, talker
 from headway.cli.reading import OWN, TRY
 from headway.errors import UsageError
+from headway.recipe import RUNS
 
 
 @app.command(
@@ -51,7 +53,7 @@ def train(
     from headway.train.distributed import leave
 
     if named is None:
-        run = runs.resume(resolve_run(resume, Path("runs")), lambda path, why: say(f"passed over {path}: {why}"))
+        run = runs.resume(resolve_run(resume, Path(RUNS)), lambda path, why: say(f"passed over {path}: {why}"))
     else:
         run = runs.start(*named)
     try:
@@ -88,7 +90,9 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
     second = ' pair="…"' if head is not None and head.pairs else ""
     task = run.recipe.task
     first = TRY[task] if not run.recipe.data.train or task == "chat" else OWN.get(task, '"…"')
-    say(f"next: headway run last {first}{second}   headway eval last   headway check {run.folder}")
+    name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
+    first = first.replace("headway run last", f"headway run {name}")
+    say(f"next: headway run {name} {first}{second}   headway eval {name}   headway check {run.folder}")
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:

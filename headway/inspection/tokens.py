@@ -80,9 +80,10 @@ def open_tokenizer(name: str) -> Tokenizer:
     """A tokenizer by folder, tokenizer.json, GGUF file, hub id, `last` (the newest run), or `bytes`."""
     path = Path(os.path.expanduser(name))
     if name == "last":
+        from headway.recipe import RUNS
         from headway.train.run import last_folder
 
-        return load_tokenizer(last_folder(Path("runs")))
+        return load_tokenizer(last_folder(Path(RUNS)))
     if path.is_file() and path.suffix != ".gguf":
         if path.name != "tokenizer.json":
             hint = "give a folder, its tokenizer.json, or a .gguf file"

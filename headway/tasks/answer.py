@@ -167,10 +167,8 @@ class Answer(ScoredTask[Part]):
     def valid_part(self) -> Part:
         return self._part(self.valid)
 
-    @cached_property
-    def test_part(self) -> Part | None:
-        data = self.recipe.data
-        return self._part(read_questions(data.test, data, BadRows(data.bad_rows))) if data.test else None
+    def read_test(self, spec: str) -> Part:
+        return self._part(read_questions(spec, self.recipe.data, BadRows(self.recipe.data.bad_rows)))
 
     def _part(self, asked: Sequence[Question]) -> Part:
         return Part(asked, lay_out(asked, self.tokenizer, self.recipe.data.length, self.recipe.answer, None))

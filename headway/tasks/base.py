@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -45,6 +46,7 @@ class Setting:
 class Task(ABC):
     """Samples are numbered over all epochs; the order is the task's own, from the recipe's seed."""
 
+    recipe: Recipe
     tokenizer: Tokenizer
     """Saved with the model."""
     goal: ClassVar[str] = "valid"
@@ -83,9 +85,25 @@ class Task(ABC):
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
         """Figures on the validation data, `valid` (a loss) among them; the same in every process."""
 
+    @cached_property
+    def test_part(self) -> Any:
+        """What data.test holds, None without it. A run reads it before its first step: mistakes in it cost nothing."""
+        return self.read_test(spec) if (spec := self.recipe.data.test) else None
+
+    @abstractmethod
+    def read_test(self, spec: str) -> Any:
+        """Examples of a file that is not learned from, as `measure` takes them."""
+
+    @abstractmethod
+    def measure(self, model: Model, part: Any, world: Sharing) -> dict[str, float]:
+        """Figures on such examples, `valid` among them, as in `evaluate`."""
+
     def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
         """The same on the test data, with `test` for `valid`; None without them."""
-        return None
+        if self.test_part is None:
+            return None
+        result = self.measure(model, self.test_part, world)
+        return {"test": result.pop("valid"), **result}
 
     def details(self, model: Model) -> dict[str, Any] | None:
         """What else a finished run has to show of its test data, or else its validation data: an Evaluation's."""
@@ -104,17 +122,10 @@ class Task(ABC):
 class ScoredTask(Task, Generic[Part]):
     """A task whose validation and test data are judged alike: in few figures as it trains, in full when it is done."""
 
-    recipe: Recipe
-
     @property
     @abstractmethod
     def valid_part(self) -> Part:
         """The validation examples as a model reads them."""
-
-    @property
-    @abstractmethod
-    def test_part(self) -> Part | None:
-        """The examples of data.test; None without them."""
 
     @abstractmethod
     def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
@@ -125,14 +136,11 @@ class ScoredTask(Task, Generic[Part]):
         """All that there is to say of them."""
 
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        loss, figures = self.score(model, self.valid_part, world)
-        return {"valid": loss, **figures}
+        return self.measure(model, self.valid_part, world)
 
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        if self.test_part is None:
-            return None
-        loss, figures = self.score(model, self.test_part, world)
-        return {"test": loss, **figures}
+    def measure(self, model: Model, part: Part, world: Sharing) -> dict[str, float]:
+        loss, figures = self.score(model, part, world)
+        return {"valid": loss, **figures}
 
     def details(self, model: Model) -> dict[str, Any] | None:
         tested = self.test_part

@@ -135,17 +135,15 @@ class Chat(Task):
         return total
 
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return _figures(measure(model, self.valid, world), world)
+        return self.measure(model, self.valid, world)
 
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        data = self.recipe.data
-        if not data.test:
-            return None
+    def read_test(self, spec: str) -> Chats:
         tokenizer, template = with_template(self.tokenizer)
-        found = read_conversations(data.test, bad := BadRows(data.bad_rows))
-        chats = _encoded(data.test, found, tokenizer, template, bad, data.length)
-        result = _figures(measure(model, chats, world), world)
-        return {"test": result.pop("valid"), **result}
+        found = read_conversations(spec, bad := BadRows(self.recipe.data.bad_rows))
+        return _encoded(spec, found, tokenizer, template, bad, self.recipe.data.length)
+
+    def measure(self, model: Model, part: Chats, world: Sharing) -> dict[str, float]:
+        return _figures(measure(model, part, world), world)
 
     def sample(self, model: Model) -> str:
         """The likeliest answers to the first held-out questions, each under its question."""

@@ -190,12 +190,9 @@ class Classify(ScoredTask[Part]):
     def valid_part(self) -> Part:
         return self.valid
 
-    @cached_property
-    def test_part(self) -> Part | None:
+    def read_test(self, spec: str) -> Part:
         data = self.recipe.data
-        if not data.test:
-            return None
-        rows = _read(data.test, data, self.kind, self.labels, BadRows(data.bad_rows))
+        rows = _read(spec, data, self.kind, self.labels, BadRows(data.bad_rows))
         pairs_in([self.train.rows[0], *rows])
         return make_part(rows, self.tokenizer, self.kind, self.labels, data.length, self.recipe)
 
@@ -230,7 +227,7 @@ class Classify(ScoredTask[Part]):
             rows = _read(spec, data, kind, labels, bad)
         else:
             every = read_labelled(data.train, data, bad) if data.train else make_reviews(GENERATED)
-            rows = hold_out(clean(every, kind, bad, data.label))[1]
+            rows = known_only(hold_out(clean(every, kind, bad, data.label))[1], labels, kind, bad)
         check_pairs(model.config, pairs_in(rows))
         part = make_part(rows, tokenizer, kind, labels, limit_of(model, data.length), recipe)
         return judge(model, kind, labels, part, bad.count)

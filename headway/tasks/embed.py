@@ -128,25 +128,22 @@ class Embed(Task):
     def loss(self) -> Callable[..., Tensor]:
         return pair_loss(self.recipe.embed)
 
-    @torch.no_grad()
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        """Every process reads all: a pair's rank is among all pairs."""
-        was_training = model.training
-        model.eval()
-        read, loss = self._valid, self.loss
-        parts = np.array_split(np.arange(len(self.valid)), -(-len(self.valid) // EVAL_PAIRS))
-        total = sum(float(loss(model, *pair_batch(read, part).to(world.device))) for part in parts)
-        u, v = (vectors(model, side, self.recipe.embed.pool) for side in (read.first, read.second))
-        model.train(was_training)
-        return {"valid": total / len(self.valid), **{n: f[0] for n, f in measure(u, v, read, draws=1).items()}}
+        return self.measure(model, self._valid, world)
 
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        data = self.recipe.data
-        if not data.test:
-            return None
-        task = Embed(self.recipe, self.tokenizer, self.train, read_pairs(data.test, data, BadRows(data.bad_rows)))
-        result = task.evaluate(model, world)
-        return {"test": result.pop("valid"), **result}
+    def read_test(self, spec: str) -> Read:
+        return self._read(read_pairs(spec, self.recipe.data, BadRows(self.recipe.data.bad_rows)))
+
+    @torch.no_grad()
+    def measure(self, model: Model, part: Read, world: Sharing) -> dict[str, float]:
+        """Every process reads all: a pair's rank is among all pairs."""
+        was_training, loss, count = model.training, self.loss, len(part.names)
+        model.eval()
+        parts = np.array_split(np.arange(count), -(-count // EVAL_PAIRS))
+        total = sum(float(loss(model, *pair_batch(part, rows).to(world.device))) for rows in parts)
+        u, v = (vectors(model, side, self.recipe.embed.pool) for side in (part.first, part.second))
+        model.train(was_training)
+        return {"valid": total / count, **{name: f[0] for name, f in measure(u, v, part, draws=1).items()}}
 
     def sample(self, model: Model) -> str:
         """A held-out text and those it finds."""

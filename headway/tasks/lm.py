@@ -108,14 +108,13 @@ class LanguageModelling(Task):
         return total
 
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return evaluate(model, self.valid, self.data, world)
+        return self.measure(model, self.valid, world)
 
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        if not self.data.test:
-            return None
-        store = tokens(read_texts(self.data.test, self.data), self.tokenizer)
-        result = evaluate(model, store, self.data, world)
-        return {"test": result.pop("valid"), **result}
+    def read_test(self, spec: str) -> TokenStore:
+        return tokens(read_texts(spec, self.data), self.tokenizer)
+
+    def measure(self, model: Model, part: TokenStore, world: Sharing) -> dict[str, float]:
+        return evaluate(model, part, self.data, world)
 
     def sample(self, model: Model) -> str:
         """A continuation of the validation text's first words, the same draw each time."""

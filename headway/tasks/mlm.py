@@ -127,15 +127,13 @@ class MaskedWords(Task):
         return total + (wrong * (targets != IGNORE).sum(1)).sum()
 
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return evaluate(model, self.valid, self.masking, world)
+        return self.measure(model, self.valid, world)
 
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        data = self.recipe.data
-        if not data.test:
-            return None
-        rows = held_rows(read_texts(data.test, data), self.tokenizer, self.recipe)
-        result = evaluate(model, rows, self.masking, world)
-        return {"test": result.pop("valid"), **result}
+    def read_test(self, spec: str) -> HeldRows | NextSentences:
+        return held_rows(read_texts(spec, self.recipe.data), self.tokenizer, self.recipe)
+
+    def measure(self, model: Model, part: HeldRows | NextSentences, world: Sharing) -> dict[str, float]:
+        return evaluate(model, part, self.masking, world)
 
     def sample(self, model: Model) -> str:
         """The first words of the validation text, two of them hidden, and what the model puts there."""

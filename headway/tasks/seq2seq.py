@@ -201,7 +201,7 @@ class Seq2Seq(Task):
     def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
         """The loss without smoothing, and now and then what the texts are worth that the model writes."""
         config = self.recipe.seq2seq
-        result = self._loss(model, self.valid, world, "valid")
+        result = self._loss(model, self.valid, world)
         due = next(self._evaluations) % config.every == config.every - 1
         if not (due and config.eval_texts and world.size == 1):
             return result
@@ -213,7 +213,7 @@ class Seq2Seq(Task):
         return [best[0].text for best in translate(model, self.tokenizer, [p.source for p in pairs], self.recipe)]
 
     @torch.no_grad()
-    def _loss(self, model: Model, part: Part, world: Sharing, name: str) -> dict[str, float]:
+    def _loss(self, model: Model, part: Part, world: Sharing) -> dict[str, float]:
         was_training, loss = model.training, pair_loss(0.0)
         model.eval()
         batches = list(Examples(part.source.ids, part.source.segments).batches(room(world.device) // 2))
@@ -226,32 +226,26 @@ class Seq2Seq(Task):
                 total, count = total + found, count + batch.count
         model.train(was_training)
         total, count = world.sum(total, count)
-        return {name: total / count, "perplexity": math.exp(min(total / count, 700.0))}
+        return {"valid": total / count, "perplexity": math.exp(min(total / count, 700.0))}
 
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
-        if self._test is None:
-            return None
-        result = self._loss(model, self._test, world, "test")
+    def read_test(self, spec: str) -> Part:
+        data = self.recipe.data
+        return make_part(read_pairs(spec, data, BadRows(data.bad_rows)), self.tokenizer, data.length, self.recipe)
+
+    def measure(self, model: Model, part: Part, world: Sharing) -> dict[str, float]:
+        """All of the texts, and all that there is to measure of them."""
+        result = self._loss(model, part, world)
         if world.size > 1 or not self.recipe.seq2seq.eval_texts:
             return result
-        pairs = self._test.pairs
-        found = measures(self.metric, self._written(model, pairs), [pair.targets for pair in pairs])
+        found = measures(self.metric, self._written(model, part.pairs), [pair.targets for pair in part.pairs])
         return {**result, **{each.name: each.value for each in found}}
 
     def details(self, model: Model) -> dict[str, Any] | None:
         if not self.recipe.seq2seq.eval_texts:
             return None
-        part, name = (self.valid, "valid") if self._test is None else (self._test, "test")
+        part, name = (self.valid, "valid") if self.test_part is None else (self.test_part, "test")
         found = judge(model, self.tokenizer, self.recipe, part.pairs, self.metric)
         return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
-
-    @cached_property
-    def _test(self) -> Part | None:
-        data = self.recipe.data
-        if not data.test:
-            return None
-        pairs = read_pairs(data.test, data, BadRows(data.bad_rows))
-        return make_part(pairs, self.tokenizer, data.length, self.recipe)
 
     def sample(self, model: Model) -> str:
         """The first held-out texts, what the model makes of them, and what it should."""

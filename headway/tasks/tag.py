@@ -149,12 +149,9 @@ class Tag(ScoredTask[Part]):
     def valid_part(self) -> Part:
         return self._part(self.valid)
 
-    @cached_property
-    def test_part(self) -> Part | None:
+    def read_test(self, spec: str) -> Part:
         data, bad = self.recipe.data, BadRows(self.recipe.data.bad_rows)
-        if not data.test:
-            return None
-        read = read_tagged(data.test, data, entities.scheme_of(self.labels), bad)
+        read = read_tagged(spec, data, entities.scheme_of(self.labels), bad)
         return self._part(known_only(read.sentences, self.labels, bad))
 
     def _part(self, rows: Sequence[Sentence]) -> Part:

@@ -69,12 +69,14 @@ def _adopted(recipe: Recipe, task: Task) -> Model:
 
 def _choose_weights(model: Model, shape: ShapeConfig) -> None:
     if shape.lora:
-        if not add_adapters(model, shape.lora, shape.lora_targets):
-            raise ConfigError("C003", f"model.lora_targets = {list(shape.lora_targets)}: the model has none of these")
+        have = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+        if missing := [name for name in shape.lora_targets if name not in have]:
+            listed = ", ".join(sorted(have - set(NEW_HEADS)))
+            raise ConfigError("C003", f"model.lora_targets: the model has no {missing[0]!r}", f"it has {listed}")
+        add_adapters(model, shape.lora, shape.lora_targets)
         for head in NEW_HEADS:
             if (module := getattr(model, head, None)) is not None:
                 module.requires_grad_(True)
-        return
     if shape.freeze:
         if isinstance(model.config, BaselineConfig):
             raise ConfigError("C004", f"model.freeze = {shape.freeze} counts the blocks of a transformer")

@@ -129,6 +129,7 @@ def rewind(run: Run, skipped: Callable[[Path, str], None]) -> bool:
 def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
     settings = recipe.train
     task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
+    world.in_turn(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
     if getattr(model.config, "network", "") in CELLS:
@@ -235,26 +236,33 @@ def _with_rewinds(run: Run, tell: Report, keep: Callable[[], None]) -> None:
 
 
 def _finish(run: Run, tell: Report) -> None:
-    """The folder that anyone can open, and the score on the test data."""
-    loop, shape, tokenizer = run.loop, run.recipe.model, run.task.tokenizer
+    """The folder that anyone can open, and then the score on the test data: what goes wrong there loses nothing."""
+    loop = run.loop
     loop.finish()
     if run.recipe.train.average:
         loop.world.wait()  # until the first process has written the last of them
         put_weights(loop, mean_of(last_weights(run.checkpoints, run.recipe.train.average)))
+    model = whole_model(run)
+    if loop.world.first:
+        _write_model(run, model)
     with loop.compute.precision():
         result = run.task.test(run.model, loop.world)
     if result is not None:
         tell("test", step=loop.progress.step, **result)
-    model = whole_model(run)
     if loop.world.first:
         _write_details(run, model)
-        if all(name.endswith(ADAPTER) for name in trained(run.model)):
-            write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
-            tokenizer.save(run.folder)
-        else:  # a new head has no place in an adapter of the base: one model, whole
-            merge_adapters(model)
-            write_model_files(model, run.folder, tokenizer, resolve(shape.from_) if shape.from_ else None)
     loop.world.wait()
+
+
+def _write_model(run: Run, model: Model) -> None:
+    """The adapters alone, where nothing else was trained; else one model, whole, which has a place for a new head."""
+    shape, tokenizer = run.recipe.model, run.task.tokenizer
+    if all(name.endswith(ADAPTER) for name in trained(run.model)):
+        write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
+        tokenizer.save(run.folder)
+    else:
+        merge_adapters(model)
+        write_model_files(model, run.folder, tokenizer, resolve(shape.from_) if shape.from_ else None)
 
 
 def _write_details(run: Run, model: Model) -> None:

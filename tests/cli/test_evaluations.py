@@ -91,6 +91,26 @@ def test_which_is_better(folders: tuple[Path, Path], reviews: Path, run: Run) ->
     assert "+0.0000   [+0.0000, +0.0000]: not told apart" in out
 
 
+def test_the_other_one_has_other_labels(folders: tuple[Path, Path], reviews: Path, tmp_path: Path, run: Run) -> None:
+    other = save_encoder(tmp_path / "m", TEXTS, classify=ClassifyHeadConfig(labels=2, pool="mean"), labels=("a", "b"))
+    code, _, err = run(folders[0], reviews, "--against", other)
+    assert code == 4 and f"{other}: {reviews} line 2: label 'yes' is unknown: training had a, b" in err
+    bare = save_encoder(tmp_path / "bare", TEXTS)
+    code, _, err = run(folders[0], reviews, "--against", bare)
+    assert code == 4 and f"{bare}: this model has no labels to give a text" in err
+    several = ClassifyHeadConfig(labels=2, pool="mean", several=True)
+    many = save_encoder(tmp_path / "many", TEXTS, classify=several, labels=("no", "yes"))
+    code, _, err = run(folders[0], reviews, "--against", many)
+    assert code == 4 and f"{folders[0]} is measured by accuracy, " in err and f"{many} by " in err
+
+
+def test_what_is_no_run_needs_data(folders: tuple[Path, Path], tmp_path: Path, run: Run) -> None:
+    for folder in (folders[0], save_encoder(tmp_path / "bare", TEXTS)):
+        code, _, err = run(folder)
+        assert code == 5 and f"which data? {folder} is no run of headway's" in err
+        assert "give some: headway eval MODEL FILE" in err
+
+
 def test_answers_to_other_questions_are_not_compared() -> None:
     one = Evaluation(2, {}, {}, [{"score": 1.0}, {"score": 0.0}])
     assert gain(one, Evaluation(2, {}, {}, [{"score": 0.0}, {"score": 0.0}]))[0] == 0.5

@@ -329,9 +329,9 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     said: list[str] = []
     loop = SimpleNamespace(stop_signal=0)
 
-    def said_after(train: str, pairs: bool | None) -> str:
+    def said_after(train: str, pairs: bool | None, out: str = "runs") -> str:
         model = SimpleNamespace(config=SimpleNamespace(classify=SimpleNamespace(pairs=pairs)))
-        recipe = SimpleNamespace(task=task, data=SimpleNamespace(train=train))
+        recipe = SimpleNamespace(task=task, data=SimpleNamespace(train=train), out=out)
         _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=recipe, model=model), said.append)
         return said[-1]
 
@@ -340,6 +340,10 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert said_after("", pairs).startswith(f"next: headway run last {TRY[task]}{second}   headway eval last")
         own = TRY[task] if task == "chat" else OWN.get(task, '"…"')
         assert said_after("mine.csv", pairs).startswith(f"next: headway run last {own}{second}   headway eval last")
+    elsewhere = said_after("", None, "other")
+    assert (
+        "last" not in elsewhere and f"headway run {tmp_path} " in elsewhere and f"headway eval {tmp_path}" in elsewhere
+    )
 
 
 def test_what_data_lost_is_told(capfd: pytest.CaptureFixture[str]) -> None:

@@ -312,6 +312,15 @@ def test_a_run_learns_and_is_examined(finished: Path) -> None:
     assert any("in truth" in event["text"] for event in log if event["event"] == "sample")
 
 
+def test_what_another_run_held_out_may_have_labels_unknown_here(tmp_path: Path) -> None:
+    task = of_file(tmp_path, LONE)
+    model = model_of(task)
+    other = replace(model.config, labels=tuple(f"other {name}" for name in model.config.labels))
+    model.config = other
+    with pytest.raises(DataError, match=r"train\.jsonl line \d+: label .* is unknown: training had other "):
+        Classify.examine(model, task.tokenizer, task.recipe, "")
+
+
 def test_several_labels_are_remembered_by_the_folder(tmp_path: Path) -> None:
     import transformers
 

@@ -92,6 +92,12 @@ def test_adapters_alone_are_trained_saved_and_merged(place: Path, base: Path, tm
     assert after == {n for n in after if n.endswith((".qkv.weight", ".down.weight"))} and len(after) == 6
 
 
+def test_frozen_blocks_have_no_adapters_that_learn(place: Path, base: Path) -> None:
+    run = train(make(place, f"model.from={base}", "model.lora=2", "model.freeze=2"), quiet)
+    after = changed(weights(base), weights(run.folder))
+    assert after == {f"decoder.blocks.2.{m}.weight" for m in ("attention.qkv", "attention.out", "ffn.up", "ffn.down")}
+
+
 def test_an_adapted_run_is_resumed_with_its_base(place: Path, base: Path) -> None:
     words = [f"model.from={base}", "model.lora=2", "train.save_every=4"]
     straight = train(make(place, *words), quiet)
@@ -142,8 +148,8 @@ def test_mistakes_are_named(place: Path, base: Path) -> None:
         make(place, "model.lora=4")
     with pytest.raises(ConfigError, match=r"model\.freeze = 9, but the model has 3 blocks"):
         make(place, f"model.from={base}", "model.freeze=9")
-    with pytest.raises(ConfigError, match=r"the model has none of these"):
-        make(place, f"model.from={base}", "model.lora=4", 'model.lora_targets=["nothing"]')
+    with pytest.raises(ConfigError, match=r"the model has no 'nothing'"):
+        make(place, f"model.from={base}", "model.lora=4", "model.lora_targets=qkv,nothing")
     with pytest.raises(ConfigError, match=r"data\.length = 32, but .* reads 16 tokens at most"):
         make(place, f"model.from={base}", "data.length=32")
     with pytest.raises(NotFoundError, match="no such model"):

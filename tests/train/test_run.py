@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headway.errors import ConfigError, NotFoundError
+from headway.errors import ConfigError, DataError, NotFoundError
 from headway.recipe import load_recipe
 from headway.train.log import read_log
 from headway.train.run import Run, last_folder, resume, start, train
@@ -126,3 +126,58 @@ def test_mistakes_are_named(tmp_path: Path, text: Path) -> None:
     with pytest.raises(NotFoundError, match="no runs"):
         last_folder(tmp_path / "none")
     assert load_recipe("tiny", ["train.minutes=2"])[1].train.steps is None
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("train.steps=0", "train.steps=-5", "train.minutes=0", "train.epochs=-1", "train.batch=-1", "train.lr=-0.1"),
+        *("train.warmup=-1", "train.unfreeze=-1", "train.ema=1", "model.freeze=-1", "model.lora=-2", "model.depth=0"),
+        *("model.dropout=1", "data.vocab=-1", "data.noise=1", "classify.rdrop=-1", "answer.best=0", "seq2seq.beam=0"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{word.replace('=', ' = ')}(\.0)? should be (at least|above) "):
+        load_recipe("tiny", [word])
+
+
+def test_a_word_is_not_blamed_on_a_line_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^error\[C002\]: train\.batch = 'x' should be a whole number"):
+        load_recipe("tiny", ["train.batch=x"])
+    with pytest.raises(ConfigError, match=r"^error\[C014\]: unknown setting 'train\.batsh' —"):
+        load_recipe("tiny", ["train.batsh=1"])
+    path = tmp_path / "own.toml"
+    path.write_text("[train]\nsteps = 1\nbatch = 'x'\n")
+    with pytest.raises(ConfigError, match=r"train\.batch = 'x' \(line 3\)"):
+        load_recipe(str(path), ["train.lr=1"])
+
+
+def test_lists_need_no_brackets() -> None:
+    recipe = load_recipe("tiny", ["model.lora_targets=qkv,up", "train.sinks=tensorboard"])[1]
+    assert (recipe.model.lora_targets, recipe.train.sinks) == (("qkv", "up"), ("tensorboard",))
+
+
+@pytest.mark.parametrize("task", ["lm", "chat", "mlm", "classify", "tag", "answer", "embed", "translate"])
+def test_a_test_file_that_is_not_there_costs_no_training(task: str, tmp_path: Path) -> None:
+    name, recipe = load_recipe(task, [f"data.test={tmp_path / 'none.jsonl'}", f"out={tmp_path}", "train.steps=1"])
+    with pytest.raises(NotFoundError, match=r"none\.jsonl"):
+        start(name, recipe)
+    assert not list(tmp_path.iterdir())
+
+
+def test_neither_does_one_that_cannot_be_used(tmp_path: Path) -> None:
+    for part, labels in (("train", "ab"), ("test", "ac")):
+        rows = "".join(f"some text {i},{labels[i % 2]}\n" for i in range(40))
+        (tmp_path / f"{part}.csv").write_text("text,label\n" + rows)
+    words = [f"data.{part}={tmp_path}/{part}.csv" for part in ("train", "test")]
+    name, recipe = load_recipe("classify", [*words, f"out={tmp_path / 'runs'}", "train.steps=1", "model.depth=1"])
+    with pytest.raises(DataError, match=r"test\.csv line 3: label 'c' is unknown"):
+        start(name, recipe)
+
+
+def test_a_model_is_saved_before_it_is_tested(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small(tmp_path, text, f"data.test={text}")
+    monkeypatch.setattr(type(run.task), "test", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(run, nothing)
+    assert (run.folder / "model.safetensors").exists()

@@ -1,0 +1,27 @@
+"""Settings that are numbers, held to what they can mean. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headway.errors import ConfigError
+
+
+def at_least(section: str, config: Any, **least: float) -> None:
+    """Names and the smallest value of each; None is left to others."""
+    for name, low in least.items():
+        if (value := getattr(config, name)) is not None and not value >= low:
+            raise ConfigError("C003", f"{section}.{name} = {value} should be at least {low}")
+
+
+def above_zero(section: str, config: Any, *names: str) -> None:
+    for name in names:
+        if (value := getattr(config, name)) is not None and not value > 0:
+            raise ConfigError("C003", f"{section}.{name} = {value} should be above 0")
+
+
+def shares(section: str, config: Any, *names: str) -> None:
+    """Parts of a whole, and never all of it."""
+    for name in names:
+        if not 0 <= (value := getattr(config, name)) < 1:
+            raise ConfigError("C003", f"{section}.{name} = {value} should be at least 0 and less than 1")
