@@ -36,7 +36,8 @@ class ClassifyConfig:
     """One label, several, or a number for a text or a pair of texts, section `classify`."""
 
     kind: Literal["auto", "single", "multi", "regression"] = "auto"
-    """auto goes by the label column: a list is several, a number with a fraction is a number, the rest is one."""
+    """auto goes by the label column: a list is several (in the cell of a table: a|b, or ["a", "b"]), a number with a
+    fraction is a number, the rest is one."""
     weights: Literal["none", "balanced"] = "none"
     """balanced: a class counts in inverse proportion to its share of the examples."""
     pool: Literal["first", "mean", "max"] = "mean"

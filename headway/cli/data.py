@@ -76,12 +76,19 @@ def data(
 
 def _next(found: Survey) -> str:
     """What a person does now: train, or look at what stands in the way."""
-    if not found.texts:
+    from headway.tasks.guess import label_settings, likely_task
+
+    labels = [column.name for column in found.columns if column.labels]
+    task = likely_task(found.spec)
+    if not found.texts and not task:
         return shlex.join(["headway", "data", found.spec]) + (" --bad" if found.bad else " --column NAME")
-    words = ["headway", "train", "lm", f"data.train={found.spec}"]
+    task = task or ("classify" if labels and found.column else "lm")
+    words = ["headway", "train", task, f"data.train={found.spec}"]
     if found.overlap:
         words.append(f"data.valid={found.overlap.valid}")
-    if found.column and not found.sure:
+    if task == "classify":
+        words += label_settings(found.spec, found.column, labels)
+    if task == "lm" and found.column and not found.sure:
         words.append(f"data.text={found.column}")
     if found.bad:
         words.append("data.bad_rows=skip")

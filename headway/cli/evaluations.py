@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMINED = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
 """Tasks whose models are evaluated on data of their own."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
-WORST, LETTERS, MOST_LABELS = 5, 100, 12
+WORST, LETTERS, MOST_LABELS, NAME = 5, 100, 12, 14
 
 
 def task_for(bundle: Any) -> str:
@@ -127,7 +127,7 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 def _confusion(found: Mapping[str, Any]) -> None:
-    names = [str(name)[:14] for name in found["labels"]]
+    names = [_cut(str(name)) for name in found["labels"]]
     if len(names) > MOST_LABELS:
         return
     wide = max(6, *(len(name) for name in names))
@@ -147,7 +147,11 @@ def _labels(found: list[Mapping[str, Any]]) -> None:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return str(row["label"])[:14]
+    return _cut(str(row["label"]))
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME else name[: NAME - 1] + "…"
 
 
 def _kinds(found: list[Mapping[str, Any]]) -> None:
@@ -185,4 +189,6 @@ def _worst(found: list[Mapping[str, Any]]) -> None:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)

@@ -14,6 +14,7 @@ from headway.cli.streaming import Say, finish, piped, put, source_windows, tell_
 from headway.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
+    from headway.data.records import BadRows
     from headway.recipe import Recipe
     from headway.tasks.items import Columns, Item
 
@@ -127,7 +128,8 @@ def split_data(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 def read(bundle: Any, task: str, asked: Asked, writing: Mapping[str, Any], say: Say) -> None:
     """Answer texts from the command line, from a file, or from a pipe; none of the options of `writing` is for that."""
     if wrong := [name for name, value in writing.items() if value]:
-        raise UsageError("U001", f"--{wrong[0]} is for models that write, and this one is for {task}")
+        hint = "seq2seq.longest=N is what it may write" if (wrong[0], task) == ("tokens", "seq2seq") else ""
+        raise UsageError("U001", f"--{wrong[0]} is for models that write on, and this one is for {task}", hint)
     front = bundle.config.source or bundle.config.target
     if front is None or front.kind != "tokens":
         raise DataError("D001", f"{bundle.name} does not read text")
@@ -158,7 +160,7 @@ def _check(use: _Use) -> None:
         if value and not fits:
             other = "a text" if name == "--file" else "--file" if name == "pair=…" and task == "classify" else task
             raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
-    if asked.near and (asked.source or not asked.texts):
+    if asked.near and not (asked.source or asked.texts):
         raise UsageError("U001", '--nearest wants a text to look for: headway run M --nearest FILE "…"')
     if not asked.texts and not asked.source:
         raise UsageError("U001", f"which text? this model is for {task}", f"headway run M {TRY[task].split('   ')[0]}")
@@ -233,7 +235,8 @@ class _Use:
         self.tell_cut(*count_cut(self.task, self.bundle.model, self.bundle.reader(), items, self.recipe))
         if self.asked.json:
             for item, result in zip(items, found, strict=True):
-                print(json.dumps({"text": item.text, **result}, ensure_ascii=False))
+                second = {"pair": item.pair} if self.asked.pairs else {}
+                print(json.dumps({"text": item.text, **second, **result}, ensure_ascii=False))
         else:
             SHOW["score" if self.asked.score else self.task](list(zip(items, found, strict=True)))
 
@@ -251,10 +254,10 @@ class _Use:
         context = self.context() if self.task == "answer" and self.asked.context else None
         for window, files in source_windows(self.asked.source, self.columns(), bad):
             window = [item if context is None else replace(item, pair=context) for item in window]
-            good, found = predict_good(predict, window, bad)
-            put(good, found, files=files)
-            more, limit = count_cut(self.task, model, reader, good, self.recipe) if good else (0, limit)
-            done, cut = done + len(good), cut + more
+            for good, found in predict_good(predict, window, bad):
+                put(good, found, files=files, pairs=self.task == "classify")
+                more, limit = count_cut(self.task, model, reader, good, self.recipe)
+                done, cut = done + len(good), cut + more
         self.tell_cut(cut, limit)
         finish(done, bad, self.asked.source, self.say)
 
@@ -262,12 +265,23 @@ class _Use:
         from headway.tasks.items import Columns
 
         named, data = self.asked.settings.get("data"), self.recipe.data
-        wants = {"classify": "pairs", "answer": "question" if self.asked.context else "answer"}.get(self.task, "")
+        answer = "question" if self.asked.context else "answer"
+        wants = {"classify": "pairs", "answer": answer, "tag": "words"}.get(self.task, "")
         names = (
             (data.pair, "" if self.asked.context else data.text) if self.task == "answer" else (data.text, data.pair)
         )
         firm = isinstance(named, dict) and bool({"text", "pair"} & named.keys())
         return Columns(names[0], names[1] if self.task in ("classify", "answer") else "", firm, wants)
+
+    def queries(self, bad: BadRows) -> list[str]:
+        """What is looked for: texts of the command line, or of a file."""
+        if not self.asked.source:
+            return [item.text for item in replace(self, task="embed").items()]
+        windows = source_windows(self.asked.source, replace(self, task="embed").columns(), bad)
+        found = [item.text for window, _ in windows for item in window]
+        if not found:
+            raise bad.nothing(self.asked.source, "texts")
+        return found
 
     def search(self) -> None:
         """The texts of a file that mean most nearly the same."""
@@ -277,10 +291,10 @@ class _Use:
         from headway.tasks.vectors import nearest_of
 
         bad = BadRows(self.recipe.data.bad_rows)
-        items = list(read_items(self.asked.near, self.columns(), bad))
+        items = list(read_items(self.asked.near, replace(self, task="embed").columns(), bad))
         if not items:
             raise bad.nothing(self.asked.near, "texts")
-        queries, texts = [item.text for item in replace(self, task="embed").items()], [item.text for item in items]
+        queries, texts = self.queries(bad), [item.text for item in items]
         pool = self.recipe.embed.pool
         asked, known = self.bundle.embed(queries, pool), self.bundle.embed(texts, pool)
         found = [

@@ -53,10 +53,10 @@ def piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def put(good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:
+def put(good: Sequence[Item], found: Sequence[Any], *, files: bool, pairs: bool = False) -> None:
     from headway.tasks.items import located
 
-    for row in located(good, found, files=files):
+    for row in located(good, found, files=files, pairs=pairs):
         print(json.dumps(row, ensure_ascii=False))
     sys.stdout.flush()
 
@@ -93,7 +93,7 @@ def write_file(bundle: Any, source: str, data: DataConfig, values: Any, say: Say
 
     bad, done = BadRows(data.bad_rows), 0
     for window, files in source_windows(source, Columns(text=data.text), bad, WRITTEN):
-        good, found = predict_good(predict, window, bad)
-        put(good, found, files=files)
-        done += len(good)
+        for good, found in predict_good(predict, window, bad):
+            put(good, found, files=files)
+            done += len(good)
     finish(done, bad, source, say)

@@ -22,6 +22,7 @@ from headway.cli.streaming import write_file
 from headway.cli.words import check, given_text, settings_of, split_text
 from headway.errors import ConfigError, MemoryOrDiskError, UsageError
 
+TOKENS = 200
 COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an empty line or Ctrl-D ends it"
 
 
@@ -50,7 +51,9 @@ def run(
         list[str] | None,
         typer.Argument(help="a text to go on from, or several to read (- is stdin), and settings", metavar="TEXT"),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="how many tokens to write")] = 200,
+    most: Annotated[
+        int | None, typer.Option("--tokens", help=f"how many tokens to write; {TOKENS} if not said")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="the same text each time")] = None,
     beam: Annotated[int, typer.Option(help="beams to search with, instead of drawing")] = 0,
     score: Annotated[bool, typer.Option("--score", help="how likely each TEXT is")] = False,
@@ -76,6 +79,7 @@ def run(
     It writes on from a text, with settings such as temperature=0.7 top_k=40; gives it a label (pair=… is a second
     text); marks its entities; answers a question; fills its blanks; makes it a vector; translates it.
     """
+    tokens = TOKENS if most is None else most
     given = {"beam": beam, "chat": chat, "draft": draft, "regex": regex, "schema": schema, "colour": colour}
     given |= {"trace": trace or trace_file}
     _check("score" if score else "beam" if beam and not file else "", given)
@@ -93,7 +97,8 @@ def run(
     if near or task not in reading.WRITERS:
         searched = beam if task == "seq2seq" else 0  # a search is how these write, not another way of doing it
         asked = reading.Asked(*reading.split_words(words), file, context, near, score, json_, align, searched)
-        reading.read(bundle, task, asked, given | ({"beam": 0} if searched else {}), say)
+        given |= {"tokens": most, "seed": seed is not None} | ({"beam": 0} if searched else {})
+        reading.read(bundle, task, asked, given, say)
         return
     if file:
         _check("file", given)

@@ -6,6 +6,7 @@ begins a document. jsonl, json and parquet have a list of words and a list of ta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +22,8 @@ from headway.jsonfile import show
 
 DOCUMENT = "-DOCSTART-"
 WORDS = ("tokens", "words", "text")
+PEEK, LEAST, MOST = 1 << 14, 6, 0.8
+"""Bytes that tell what a text is, the lines with words that it takes, and the share of them that must look alike."""
 TAGS = ("ner_tags", "tags", "labels", "ner", "label")
 """What the two lists are usually called, the likeliest first."""
 
@@ -43,13 +46,26 @@ def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = 
     A sentence with a flaw anywhere is left out whole, or ends the reading, as `bad` has it.
     """
     bad = bad or BadRows()
-    files = (_sentences(path, words, tags) for path in find_files(spec))
+    files = (sentences_of(path, words, tags) for path in find_files(spec))
     yield from bad.without(chain.from_iterable(files), spec, "sentences")
 
 
-def _sentences(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
+def sentences_of(path: Path, words: str = "", tags: str = "") -> Iterator[Sentence | Flaw]:
     columns = file_format(path)[0] in ("text", "tsv")
     return _columns(path, _number(words, 0), _number(tags, -1)) if columns else _lists(path, words, tags)
+
+
+def is_columns(path: Path) -> bool:
+    """Whether a text has a word a line with its tag: as many cells in most, blank lines between, few tags."""
+    if file_format(path)[0] != "text":
+        return False
+    with open_text(path) as file:
+        lines = [line.split() for line in file.peek(PEEK)[:PEEK].split(b"\n")[:-1]]
+    found = [cells for cells in lines if cells and cells[0] != DOCUMENT.encode()]
+    if len(found) < LEAST or len(found) == len(lines):
+        return False
+    width, alike = Counter(map(len, found)).most_common(1)[0]
+    return width > 1 and alike >= MOST * len(found) and len({cells[-1] for cells in found}) <= len(found) / 2
 
 
 def _number(name: str, usual: int) -> int:

@@ -4,7 +4,7 @@
     csv       cells parted by commas, or by semicolons where the first line has no comma; strict about quotes
     tsv       a line is a row and tabs part its cells; quotes are characters like others
     jsonl     an object a line
-    json      a list of objects
+    json      a list of objects, or an object with such a list in it, SQuAD's above all (see `nested`)
     parquet   rows by row group, numbered instead of lines
 
 Memory is bounded by one row, for parquet by one row group.
@@ -20,15 +20,16 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from headway.data import stream
+from headway.data.nested import rows_inside
 from headway.data.sources import file_format
 from headway.data.stream import BadLine, JsonText, Lines, damaged, decode, open_bytes, open_text
 from headway.errors import MemoryOrDiskError
-from headway.jsonfile import JSON_VALUES, parse_object, show, unreadable
+from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
 
 NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?(?:[ T]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\s*")
@@ -61,6 +62,8 @@ class Flaw:
     reason: str
     column: str = ""
     code: str = "D007"
+    seen: bool = False
+    """Whether anybody who reads the file finds it; else it is one only for a certain use of it."""
 
 
 Found = Iterator[Row | Flaw]
@@ -69,7 +72,8 @@ Found = Iterator[Row | Flaw]
 def read_file(path: Path) -> Found:
     """The rows of one file, in order, and its flaws where they are."""
     try:
-        yield from READERS[file_format(path)[0]](path)
+        for item in READERS[file_format(path)[0]](path):
+            yield item if isinstance(item, Row) else replace(item, seen=True)
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -97,7 +101,7 @@ def _first_flaw(path: Path, lines: Lines) -> Flaw:
             return Flaw(str(path), lines.number, bad.reason, code=bad.code)
 
 
-def _empty(path: Path) -> Flaw:
+def _empty(path: Path | str) -> Flaw:
     return Flaw(str(path), 1, "the file is empty")
 
 
@@ -106,12 +110,12 @@ def _csv(path: Path) -> Found:
     csv.field_size_limit(max(csv.field_size_limit(), stream.ROW_LIMIT))
     with open_text(path) as file:
         first = file.peek(1 << 16).partition(b"\n")[0]
-        yield from _table(path, _csv_records(Lines(file), ";" if b";" in first and b"," not in first else ","))
+        yield from table(str(path), Lines(file), ";" if b";" in first and b"," not in first else ",")
 
 
 def _tsv(path: Path) -> Found:
     with open_text(path) as file:
-        yield from _table(path, _tsv_records(Lines(file)))
+        yield from table(str(path), Lines(file), "\t")
 
 
 Record = tuple[int, list[str] | BadLine]
@@ -182,15 +186,16 @@ def _tsv_cell(cell: str) -> str:
     return inner.replace('""', '"') if written else cell
 
 
-def _table(path: Path, records: Iterator[Record]) -> Found:
+def table(file: str, lines: Lines, delimiter: str) -> Found:
     """Cells under the names of the first line, or under column1, column2, … where that line is data itself."""
     # A csv without names is rare, and forms ask whole questions in theirs; for tsv both are usual.
-    sentences = file_format(path)[0] == "csv"
+    sentences = delimiter != "\t"
+    records = _csv_records(lines, delimiter) if sentences else _tsv_records(lines)
     names: list[str] = []
     for line, cells in records:
         if isinstance(cells, BadLine):
             lost = "" if names else ", so none of the file is read"  # nobody knows the columns then
-            yield Flaw(str(path), line, cells.reason + lost, code=cells.code)
+            yield Flaw(file, line, cells.reason + lost, code=cells.code)
             if lost:
                 return
             continue
@@ -200,16 +205,16 @@ def _table(path: Path, records: Iterator[Record]) -> Found:
             header = _are_names(cells, sentences)
             names = [(header and cell.strip()) or f"column{i}" for i, cell in enumerate(cells, start=1)]
             if wrong := _unusable(names):
-                yield Flaw(str(path), line, f"{wrong}, so none of the file is read")
+                yield Flaw(file, line, f"{wrong}, so none of the file is read")
                 return
             if header:
                 continue
         if len(cells) != len(names):
-            yield Flaw(str(path), line, f"{len(cells)} cells where the first line has {len(names)}")
+            yield Flaw(file, line, f"{len(cells)} cells where the first line has {len(names)}")
         else:
-            yield Row(dict(zip(names, cells, strict=True)), str(path), line)
+            yield Row(dict(zip(names, cells, strict=True)), file, line)
     if not names:
-        yield _empty(path)
+        yield _empty(file)
 
 
 def _unusable(names: Sequence[str]) -> str:
@@ -258,8 +263,10 @@ def _json(path: Path) -> Found:
         text = JsonText(file)
         try:
             if (first := text.char()) != "[":
-                found = "an object" if first == "{" else "something else"
-                yield Flaw(str(path), text.line, f"{found}, not a list of objects") if first else _empty(path)
+                if first == "{":
+                    yield from _nested(path, text.line)
+                else:
+                    yield Flaw(str(path), text.line, "not a list of objects") if first else _empty(path)
                 return
             text.at += 1
             mark = text.char()
@@ -275,6 +282,15 @@ def _json(path: Path) -> Found:
                 raise BadLine("not valid JSON: something follows the end of the list")
         except BadLine as bad:  # nothing says where the next object starts
             yield Flaw(str(path), text.line, f"{bad.reason}; the file is read no further", code=bad.code)
+
+
+def _nested(path: Path, line: int) -> Found:
+    with open_text(path) as file:
+        try:
+            for line, row in rows_inside(file.read(JSON_LIMIT + 1)):
+                yield Flaw(str(path), line, row) if isinstance(row, str) else Row(row, str(path), line)
+        except ValueError as error:
+            yield Flaw(str(path), line, str(error))
 
 
 def _parquet(path: Path) -> Found:

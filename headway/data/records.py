@@ -54,7 +54,10 @@ class BadRows:
         where, reason = show(flaw.file), column + flaw.reason
         if self.policy == "stop":
             unit = "row" if file_format(flaw.file)[0] == "parquet" else "line"
-            hint = f"{self.setting}=skip goes on without them; headway data {shlex.quote(where)} shows them"
+            hint = f"{self.setting}=skip goes on without them"
+            if flaw.seen:
+                words = ["headway", "data", where, *(["--column", flaw.column] if flaw.column else [])]
+                hint += f"; {shlex.join(words)} shows them"
             if flaw.code == "D003":
                 hint = f"{recode()}\n  {hint}"
             raise DataError(flaw.code, f"{where} {unit} {flaw.line}{', ' if column else ': '}{reason}", hint)
@@ -162,7 +165,7 @@ def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:
         reason = "a NUL character, which no text has"
     else:
         return None
-    return Flaw(row.file, row.line, reason, column)
+    return Flaw(row.file, row.line, reason, column, seen=True)
 
 
 def brief(value: Any) -> str:

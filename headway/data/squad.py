@@ -1,8 +1,8 @@
 """Questions on a context, with the spans of it that answer them: SQuAD's JSON, and rows of other files.
 
-SQuAD's files (1.1 and 2.0) are one object: articles, their paragraphs, questions with answers. Rows have `question`,
-`context` and `answers` in any of three forms: {"text": […], "answer_start": […]}, a list of {"text", "answer_start"},
-or plain texts, which are looked for in the context. No answer at all is an answer too.
+Rows have `question`, `context` and `answers`, as those in SQuAD's files (1.1 and 2.0); answers in any of three forms:
+{"text": […], "answer_start": […]}, a list of {"text", "answer_start"}, or plain texts, which are looked for in the
+context. No answer at all is an answer too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 
 from headway.data.formats import Flaw, Row, read_file
 from headway.data.records import BadRows, brief
-from headway.data.sources import file_format, find_files
-from headway.data.stream import open_text
-from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
+from headway.data.sources import find_files
+from headway.jsonfile import show
 
 ANSWERS = ("answers", "answer")
 
@@ -43,57 +42,8 @@ class Columns:
 def questions(spec: str, columns: Columns | None = None, bad: BadRows | None = None) -> Iterator[Question]:
     """All questions of the files a spec stands for, in order; one that cannot be used goes to `bad`."""
     bad = bad or BadRows()
-    files = (_squad(path) if _is_squad(path) else _rows(path, columns or Columns()) for path in find_files(spec))
+    files = (_rows(path, columns or Columns()) for path in find_files(spec))
     yield from bad.without(chain.from_iterable(files), spec, "questions")
-
-
-def _is_squad(path: Path) -> bool:
-    """A .json file that is an object; a list of objects is rows."""
-    if file_format(path)[0] != "json":
-        return False
-    with open_text(path) as file:
-        return file.peek(1 << 12).lstrip()[:1] == b"{"
-
-
-def _squad(path: Path) -> Iterator[Question | Flaw]:
-    try:
-        with open_text(path) as file:
-            raw = file.read(JSON_LIMIT + 1)
-        if len(raw) > JSON_LIMIT:
-            raise ValueError(f"larger than {JSON_LIMIT:,} bytes")
-        articles = parse_object(raw, JSON_VALUES).get("data")
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except ValueError as error:
-        yield Flaw(str(path), 1, str(error))
-        return
-    for where, context, entry in _entries(articles):
-        item = _question(entry, context, where)
-        if isinstance(item, Question):
-            yield item
-        else:
-            place = raw.find(f'"{where}"'.encode())
-            yield Flaw(str(path), 1 + raw.count(b"\n", 0, max(place, 0)), f"question {show(where)[:60]}: {item}")
-
-
-def _entries(articles: Any) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """(id, context, question) of whatever has the form of SQuAD; what has not gets a number for an id."""
-    number = 0
-    for article in articles if isinstance(articles, list) else [None]:
-        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
-        for paragraph in paragraphs if isinstance(paragraphs, list) else [None]:
-            found = paragraph.get("qas") if isinstance(paragraph, dict) else None
-            for entry in found if isinstance(found, list) else [None]:
-                number += 1
-                entry = entry if isinstance(entry, dict) else {}
-                yield str(entry.get("id", f"#{number}")), paragraph and paragraph.get("context"), entry
-
-
-def _question(entry: Mapping[str, Any], context: Any, where: str) -> Question | str:
-    """A question of SQuAD, or what is wrong with it."""
-    if entry.get("is_impossible") is True:
-        return _checked(where, entry.get("question"), context, [])
-    return _checked(where, entry.get("question"), context, entry.get("answers", []))
 
 
 def _rows(path: Path, columns: Columns) -> Iterator[Question | Flaw]:
@@ -105,13 +55,15 @@ def _row(row: Row, columns: Columns) -> Question | Flaw:
     values = row.values
     name = columns.answers or next((name for name in ANSWERS if name in values), "")
     where = str(values.get("id", row.line))
-    asked, context = values.get(columns.question or "question"), values.get(columns.context or "context")
-    item = _checked(where, asked, context, values.get(name))
-    for wanted, setting in ((columns.question or "question", "pair"), (columns.context or "context", "text")):
-        if wanted not in values:
+    texts = []
+    for given, usual, setting in ((columns.question, "question", "pair"), (columns.context, "context", "text")):
+        found = given if given in values else usual  # other files of a run may have the usual names
+        if found not in values:
             listed = ", ".join(f'"{show(column)[:40]}"' for column in list(values)[:12])
-            reason = f'no column "{show(wanted)[:40]}", data.{setting} names it; there are {listed}'
+            reason = f'no column "{show(given or usual)[:40]}", data.{setting} names it; there are {listed}'
             return Flaw(row.file, row.line, reason)
+        texts.append(values[found])
+    item = _checked(where, texts[0], texts[1], values.get(name))
     if isinstance(item, Question):
         return item
     return Flaw(row.file, row.line, item if where == str(row.line) else f"question {show(where)[:60]}: {item}")

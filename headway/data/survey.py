@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway.data.conll import is_columns, sentences_of
 from headway.data.duplicates import STRETCH, Seen, Stretches
 from headway.data.formats import Flaw, Row
 from headway.data.lengths import Lengths, Tally
@@ -131,7 +132,8 @@ class Survey:
         names = [column.name for column in self.columns]
         numbered = names == [f"column{i}" for i in range(1, len(names) + 1)]
         unnamed = "; the first line is data, not names" if numbered else ""
-        return f"{self.rows:,} rows, {_count(len(names), 'columns')}: {chosen}{unnamed}"
+        unit = "sentences" if self.unit == "sentences" else "rows"
+        return f"{self.rows:,} {unit}, {_count(len(names), 'columns')}: {chosen}{unnamed}"
 
     def _column_lines(self) -> Iterator[str]:
         shown = self.columns[:SHOWN_COLUMNS]
@@ -242,6 +244,9 @@ class _View:
             yield batch
 
     def _texts(self, path: Path) -> Iterator[Document]:
+        if is_columns(path):
+            yield from self._sentences(path)
+            return
         items, first = peek(path)
         plain = file_format(path)[0] == "text"
         name = "text" if plain else self._column(path, first)
@@ -259,6 +264,22 @@ class _View:
             if name and not flaw:
                 yield Document(item.values[name], item.file, item.line)
 
+    def _sentences(self, path: Path) -> Iterator[Document]:
+        """Of a file with a word and its tag a line."""
+        words, tags = (self.columns.setdefault(name, _ColumnTally()) for name in ("words", "tags"))
+        self.column = "words"
+        self.units.add("sentences")
+        for item in sentences_of(path):
+            if isinstance(item, Flaw):
+                self.bad.found(item)
+                continue
+            self.rows, self.table_rows = self.rows + 1, self.table_rows + 1
+            document = Document(" ".join(item.words), item.file, item.line)
+            words.add(document.text)
+            for tag in item.tags:
+                tags.add(tag)
+            yield document
+
     def _parts(self, row: Row) -> Iterator[Document]:
         unit, parts = split_text(row.values["text"])
         self.units.add(unit)
@@ -272,7 +293,9 @@ class _View:
             self.sure = self.sure and found == [self.column]
             return self.column
         self.sure = self.sure and len(found) == 1
+        asked = {"question", "context"} <= set(found)  # contexts come again with every question on them
         found.sort(key=lambda name: -sum(len(str(row.values.get(name, ""))) for row in rows))
+        found = ["question", *found] if asked else found
         self.column = found[0] if found else self.column
         return found[0] if found else ""
 
@@ -330,7 +353,7 @@ class _ColumnTally:
         return Column(
             name=name,
             kind=kind(self.kinds),
-            missing=rows - self.present,
+            missing=max(0, rows - self.present),  # a sentence has many tags
             example=self.example,
             labels=dict(likely.most_common()) if likely else {},
         )

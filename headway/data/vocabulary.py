@@ -76,7 +76,9 @@ def _check(kind: str, size: int, special: tuple[str, ...]) -> None:
         if not SPECIAL.fullmatch(token):
             raise ConfigError("C003", f"special token {token!r} is not two or more visible ASCII characters")
     if size and kind in ("bytes", "chars"):
-        raise ConfigError("C003", f"size is {size}, but what there is decides the size of {kind}: use 0")
+        raise ConfigError(
+            "C003", f"data.vocab = {size}, but a vocabulary of {kind} is as large as it is: leave it at 0"
+        )
     least = len(special) + (256 if kind in ("bpe", "unigram") else 1)
     if size < least and (size or kind in ("bpe", "wordpiece", "unigram")):
         message = f"size is {size}, but {kind} with {len(special)} special tokens needs {least} or more"

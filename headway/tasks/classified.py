@@ -194,6 +194,13 @@ def shortened(row: Labelled) -> str:
     return text if len(text) <= LETTERS else text[:LETTERS] + "…"
 
 
+def said_of(label: Any) -> str:
+    """A label, several or a number, for a person to read."""
+    if isinstance(label, float):
+        return f"{label:.3f}"
+    return (", ".join(label) or "none") if isinstance(label, list | tuple) else str(label)
+
+
 def _plain(label: Any) -> Any:
     return list(label) if isinstance(label, tuple) else label
 

@@ -27,7 +27,7 @@ from headway.shapes import encoder_config
 from headway.tasks.base import ScoredTask, Setting
 from headway.tasks.batch import Batch, Sharing
 from headway.tasks.body import limit_of
-from headway.tasks.classified import FIGURES, Outcome, evaluation, probabilities, shortened
+from headway.tasks.classified import FIGURES, Outcome, evaluation, probabilities, said_of, shortened
 from headway.tasks.examples import Examples, cut, room
 from headway.tasks.figures import Evaluation
 from headway.tasks.labelled import (
@@ -214,8 +214,8 @@ class Classify(ScoredTask[Part]):
         guesses = classify(model, self.tokenizer, [r.text for r in rows], pairs, length=self.recipe.data.length)
         lines = []
         for row, (label, sure, _) in zip(rows, guesses, strict=True):
-            said = f"{label:.3f}" if isinstance(label, float) else f"{label} ({sure:.2f})"
-            lines.append(f"{shortened(row)[:100]}\n  → {said}, in truth {row.label}")
+            said = said_of(label) if sure is None else f"{said_of(label)} ({sure:.2f})"
+            lines.append(f"{shortened(row)[:100]}\n  → {said}, in truth {said_of(row.label)}")
         return "\n".join(lines)
 
     @classmethod

@@ -1,10 +1,12 @@
 """Texts to use a model on, from a file of any kind or a pipe, in windows: no more of them is kept at one time.
 
-A line of a plain text file is a text; other files have rows; a pipe has lines or, if the first is one, JSON objects.
+A line of a plain text file is a text; other files have rows; a pipe has lines or, as the first of them shows, JSON
+objects or a table. For a tagger, sentences may come with their words apart.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,13 +15,14 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any, BinaryIO
 
-from headway.data.formats import Flaw, Row
+from headway.data.conll import WORDS, is_columns, sentences_of
+from headway.data.formats import Flaw, Row, table
 from headway.data.records import BadRows, peek, text_flaw
 from headway.data.sources import file_format, find_files
 from headway.data.stream import BadLine, Lines, open_text
 from headway.errors import DataError, HeadwayError, nearest
 from headway.jsonfile import JSON_VALUES, parse_object, show
-from headway.tasks.labelled import guess_text, is_text
+from headway.tasks.labelled import PAIR_NAMES, TEXT_NAMES, guess_text, is_text
 
 WINDOW = 256
 """Texts that are sorted by length together."""
@@ -27,6 +30,9 @@ WAIT = 0.05
 """Seconds without a new line in which what a pipe has brought is worth computing."""
 STDIN = "stdin"
 QUESTION, CONTEXT = "question", "context"
+FIRST_NAMES = tuple(first for first, _ in PAIR_NAMES)
+NAME = re.compile(r"\w[\w.-]{0,40}")
+"""The name of a column, where nothing but the line itself says that it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,10 @@ class Item:
     """A second text that is read with it: the other of a pair, or the context of a question."""
     file: str = ""
     line: int = 0
+    words: tuple[str, ...] = ()
+    """Of the text, where the file has them apart."""
+    id: str = ""
+    """What a question is known by."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +59,16 @@ class Columns:
     firm: bool = True
     """Whether a column that is not there is a mistake; else it is guessed, too."""
     wants: str = ""
-    """answer: a question and its context; question: that alone; pairs: a second text where there is one."""
+    """answer: a question and its context; question: that alone; pairs: a second text where there is one; words: those
+    of the text, where they are apart."""
 
 
 def read_items(spec: str, columns: Columns, bad: BadRows) -> Iterator[Item]:
     """The texts of a file, glob, folder or hub dataset, in order; what is none goes to `bad`."""
     for path in find_files(spec):
-        if file_format(path)[0] == "text":
+        if columns.wants == "words" and is_columns(path):
+            yield from _sentences(path, bad)
+        elif file_format(path)[0] == "text":
             _no_context(str(path), columns)
             yield from _texts(_lines_of(path), "text", "", bad)
         else:
@@ -64,20 +77,45 @@ def read_items(spec: str, columns: Columns, bad: BadRows) -> Iterator[Item]:
 
 
 def read_pipe(file: BinaryIO, columns: Columns, bad: BadRows) -> Iterator[Item]:
-    """The texts of a stream of lines; of objects, where the first line is one."""
-    rows = _lines(file, STDIN)
+    """The texts of a stream of lines; of objects or a table, where the first line is one or names its columns."""
+    lines = Lines(file)
+    rows = _lines(lines, STDIN)
     first = next(rows, None)
+    if isinstance(first, Row):
+        first = Row({"text": first.values["text"].removeprefix("\ufeff")}, first.file, first.line)
     if first is None:
         return
-    rows = chain([first], rows)
-    if isinstance(first, Row) and first.values["text"].lstrip().startswith("{"):
-        rows = (_object(row) if isinstance(row, Row) else row for row in rows)
-        first = next(rows)
-        names = _columns(STDIN, [first] if isinstance(first, Row) else [], columns)
-        yield from _texts(chain([first], rows), *names, bad)
+    text = first.values["text"] if isinstance(first, Row) else ""
+    if text.lstrip().startswith("{"):
+        rows = (_object(row) if isinstance(row, Row) else row for row in chain([first], rows))
+        yield from _rows_of(rows, columns, bad)
+    elif delimiter := _delimiter(text, columns):
+        lines.give_back([text + "\n"])
+        yield from _rows_of(table(STDIN, lines, delimiter), columns, bad)
+    elif columns.text and columns.firm:
+        raise DataError("D004", f"{STDIN} has no column {columns.text!r} (data.text): its first line names none")
     else:
         _no_context(STDIN, columns)
-        yield from _texts(rows, "text", "", bad)
+        yield from _texts(chain([first], rows), "text", "", bad)
+
+
+def _rows_of(rows: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[Item]:
+    """Texts of a pipe's rows, where the first one tells what there is."""
+    first = next(rows, None)
+    if first is not None:
+        names = _columns(STDIN, [first] if isinstance(first, Row) else [], columns)
+        yield from _texts(chain([first], rows), *names, bad)
+
+
+def _delimiter(line: str, columns: Columns) -> str:
+    """What parts the names of a table, if a line is that: short words, and one of them is what texts are called."""
+    usual = {columns.text} if columns.text and columns.firm else {columns.text, QUESTION, *TEXT_NAMES, *FIRST_NAMES}
+    for delimiter in ("\t", ",", ";"):
+        cells = [cell.strip('"') for cell in line.split(delimiter)]
+        named = usual & {*cells, *(cell.lower() for cell in cells)}
+        if len(cells) > 1 and named and all(NAME.fullmatch(cell) for cell in cells):
+            return delimiter
+    return ""
 
 
 def _no_context(file: str, columns: Columns) -> None:
@@ -88,12 +126,20 @@ def _no_context(file: str, columns: Columns) -> None:
 
 def _lines_of(path: Path) -> Iterator[Row | Flaw]:
     with open_text(path) as file:
-        yield from _lines(file, str(path))
+        yield from _lines(Lines(file), str(path))
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[Row | Flaw]:
+def _sentences(path: Path, bad: BadRows) -> Iterator[Item]:
+    """Those of a column file; its tags are left alone."""
+    for found in sentences_of(path):
+        if isinstance(found, Flaw):
+            reject(found, bad)
+        else:
+            yield Item(" ".join(found.words), None, found.file, found.line, found.words)
+
+
+def _lines(lines: Lines, name: str) -> Iterator[Row | Flaw]:
     """Lines that have something on them."""
-    lines = Lines(file)
     while True:
         try:
             line = next(lines)
@@ -115,11 +161,22 @@ def _object(row: Row) -> Row | Flaw:
 
 def _texts(rows: Iterator[Row | Flaw], text: str, pair: str, bad: BadRows) -> Iterator[Item]:
     for row in rows:
+        if isinstance(row, Row) and (words := _words(row.values.get(text))):
+            yield Item(" ".join(words), None, row.file, row.line, words)
+            continue
         flaw = text_flaw(row, text) or (text_flaw(row, pair) if pair else None)
         if flaw is not None:
             reject(flaw, bad)
         elif isinstance(row, Row):
-            yield Item(row.values[text], row.values[pair] if pair else None, row.file, row.line)
+            name = str(row.values["id"]) if text == QUESTION and "id" in row.values else ""
+            yield Item(row.values[text], row.values[pair] if pair else None, row.file, row.line, id=name)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """A list of words, if it is one."""
+    if not isinstance(value, list) or not all(isinstance(word, str) and word.strip() for word in value):
+        return ()
+    return tuple(value)
 
 
 def reject(flaw: Flaw, bad: BadRows) -> None:
@@ -152,6 +209,10 @@ def _columns(file: str, rows: Sequence[Row], columns: Columns) -> tuple[str, str
         )
     if text:
         return text, pair
+    if columns.wants == "words":
+        apart = [name for name in WORDS if any(_words(row.values.get(name)) for row in rows)]
+        if apart:
+            return apart[0], ""
     found, other = guess_text(Path(file), [name for name in names if is_text(rows, name)], pair)
     return found, pair or (other if columns.wants == "pairs" else "")
 
@@ -214,7 +275,12 @@ def at_once(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
         raise end
 
 
-def located(items: Sequence[Item], results: Sequence[Mapping[str, Any]], *, files: bool) -> Iterator[dict[str, Any]]:
-    """Results with where their texts stand, and the texts."""
+def located(
+    items: Sequence[Item], results: Sequence[Mapping[str, Any]], *, files: bool = False, pairs: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Results with where their texts stand, and the texts; with the second ones, where they are as short."""
     for item, result in zip(items, results, strict=True):
-        yield {**({"file": item.file} if files else {}), "line": item.line, "text": item.text, **result}
+        where = {"file": item.file} if files else {}
+        what = {"id": item.id} if item.id else {}
+        second = {"pair": item.pair} if pairs and item.pair is not None else {}
+        yield {**where, "line": item.line, **what, "text": item.text, **second, **result}

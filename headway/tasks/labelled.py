@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -85,7 +86,19 @@ def _rows(items: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterat
         elif isinstance(item, Row):
             values = item.values
             pair = values[columns.pair] if columns.pair else None
-            yield Labelled(values[columns.text], pair, values[columns.label], item.file, item.line)
+            yield Labelled(values[columns.text], pair, _listed(values[columns.label]), item.file, item.line)
+
+
+def _listed(value: Any) -> Any:
+    """A label as it stands, but for lists that a table has in its cells: ["a", "b"], or as Python writes them."""
+    if not (isinstance(value, str) and value.startswith("[") and value.endswith("]")):
+        return value
+    for text in (value, value.replace("'", '"')):
+        try:
+            return json.loads(text)
+        except ValueError:
+            continue
+    return value
 
 
 def columns_of(path: Path, rows: Sequence[Row], data: DataConfig) -> Columns:
@@ -139,7 +152,7 @@ def _only(path: Path, names: Sequence[str], what: str) -> str:
     listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
     problem = f"any of {len(names)} columns may be the {what}: {listed}"
     unnamed = all(UNNAMED.fullmatch(name) for name in names)
-    hint = f"name it: data.{what}={'column1, the first of a file without names' if unnamed else 'NAME'}"
+    hint = f"name it: data.{what}={f'{names[0]}, or another; columns without names are counted' if unnamed else 'NAME'}"
     raise DataError("D004", f"{show(path)}: {problem}"[:280], hint)
 
 
@@ -155,17 +168,35 @@ def pairs_in(rows: Sequence[Labelled]) -> bool:
 
 
 def kind_of_labels(rows: Sequence[Labelled], asked: str) -> Kind:
-    """As asked, or by the labels: a list is several, a number with a fraction is a number, the rest is one.
+    """As asked, or by the labels: a list is several, so is a|b; a number with a fraction is one; the rest is a name.
 
     Where most labels are numbers and some have a fraction, those that are none are slips, and not classes.
     """
+    several = any(isinstance(row.label, list | tuple) or _parted(row.label) for row in rows)
+    if asked == "multi" and not several:
+        _look_for_others(rows)
     if asked != "auto":
         return asked  # type: ignore[return-value]
-    if any(isinstance(row.label, list | tuple) for row in rows):
+    if several:
         return "multi"
     numbers = [number for row in rows if (number := number_in(row.label)) is not None]
     fraction = any(number != int(number) for number in numbers)
     return "regression" if fraction and len(numbers) > len(rows) / 2 else "single"
+
+
+def _parted(label: Any) -> bool:
+    return isinstance(label, str) and len([part for part in label.split(BETWEEN) if part.strip()]) > 1
+
+
+def _look_for_others(rows: Sequence[Labelled]) -> None:
+    """Refuse labels that seem to be parted by something else."""
+    for row in rows:
+        if isinstance(row.label, str) and (mark := next((mark for mark in ",;" if mark in row.label), "")):
+            message = (
+                f"{show(row.file)} line {row.line}: is {brief(row.label)} one label, or several with {mark} between?"
+            )
+            hint = f"headway parts labels at {BETWEEN}, or reads a list of them; classify.kind=single if it is one"
+            raise DataError("D004", message, hint)
 
 
 def number_in(value: Any) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headway.data.formats import Flaw
@@ -82,7 +82,7 @@ def _classify(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe:
 
 
 def _tag(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
-    found = tag(model, tokenizer, [item.text for item in items], how=recipe.tag.decode)
+    found = tag(model, tokenizer, [item.words or item.text for item in items], how=recipe.tag.decode)
     return [{"entities": [{**e._asdict(), "score": round(e.score, DIGITS)} for e in row]} for row in found]
 
 
@@ -143,20 +143,19 @@ PREDICTIONS: Mapping[str, Callable[[Model, Tokenizer, Sequence[Item], Recipe, in
 """By task; `score` is how likely a model of masked words finds a text."""
 
 
-def predict_good(predict: Predict, items: Sequence[Item], bad: BadRows) -> tuple[list[Item], list[Json]]:
+def predict_good(predict: Predict, items: Sequence[Item], bad: BadRows) -> Iterator[tuple[list[Item], list[Json]]]:
     """Items that the model can use, and what it says of them; where one cannot be used, they are tried one by one."""
     try:
-        return list(items), predict(items)
+        found = predict(items)
     except DataError as error:
         if len(items) == 1:
             reject(Flaw(items[0].file, items[0].line, error.message, code=error.code), bad)
-            return [], []
-    good, found = [], []
+            return
+    else:
+        yield list(items), found
+        return
     for item in items:
-        one, result = predict_good(predict, [item], bad)
-        good += one
-        found += result
-    return good, found
+        yield from predict_good(predict, [item], bad)
 
 
 def count_cut(task: str, model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe) -> tuple[int, int]:

@@ -29,6 +29,16 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     (tmp_path / "my pairs.tsv").write_text("Why?\tBecause it is so\nHow?\tLike this one\n")
     (tmp_path / "series.csv").write_text("when,n\n2020-01-01,5\n")
     (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "word.conll").write_text("Anna B-PER\nslept O\n\nin O\nOslo B-LOC\n\nit O\nrained O\n")
+    (tmp_path / "words.jsonl").write_text('{"tokens": ["Anna", "slept"], "ner_tags": ["B-PER", "O"]}\n')
+    asked = {"id": "1", "question": "Who?", "answers": [{"text": "Anna", "answer_start": 0}]}
+    articles = {"data": [{"paragraphs": [{"context": "Anna slept.", "qas": [asked]}]}]}
+    (tmp_path / "asked.json").write_text(json.dumps(articles))
+    (tmp_path / "talk.jsonl").write_text('{"instruction": "Say yes.", "output": "Yes."}\n')
+    (tmp_path / "two.csv").write_text("en,de\nThe dog,Der Hund\n")
+    (tmp_path / "alike.csv").write_text("anchor,positive\nA dog,That dog\n")
+    kinds = [f"{'AB'[i % 2]}\t{'pqr'[i % 3]}\tWhat is the number {i} ?\n" for i in range(30)]
+    (tmp_path / "kinds.tsv").write_text("".join(kinds))
 
     return partial(run, "data")
 
@@ -50,18 +60,25 @@ def test_facts_on_stdout_and_the_next_command_on_stderr(run: Run) -> None:
     assert "bad lines   0" in lines
     assert len(lines) <= 30
     assert not set("\x1b\r") & set(done.out + done.err)
-    assert done.err == "next: headway train lm data.train=train.jsonl\n"
+    assert done.err == "next: headway train classify data.train=train.jsonl\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        (["train.jsonl", "valid.jsonl"], "headway train lm data.train=train.jsonl data.valid=valid.jsonl"),
-        (["*.jsonl"], "headway train lm 'data.train=*.jsonl' data.bad_rows=skip"),
-        (["bad.jsonl"], "headway train lm data.train=bad.jsonl data.bad_rows=skip"),
+        (["train.jsonl", "valid.jsonl"], "headway train classify data.train=train.jsonl data.valid=valid.jsonl"),
+        (["*.jsonl"], "headway train classify 'data.train=*.jsonl' data.bad_rows=skip"),
+        (["bad.jsonl"], "headway train classify data.train=bad.jsonl data.bad_rows=skip"),
         (["my pairs.tsv"], "headway train lm 'data.train=my pairs.tsv' data.text=column2"),
         (["my pairs.tsv", "--column", "column1"], "headway train lm 'data.train=my pairs.tsv' data.text=column1"),
-        (["train.jsonl", "--column", "text"], "headway train lm data.train=train.jsonl"),
+        (["train.jsonl", "--column", "text"], "headway train classify data.train=train.jsonl"),
+        (["word.conll"], "headway train tag data.train=word.conll"),
+        (["words.jsonl"], "headway train tag data.train=words.jsonl"),
+        (["asked.json"], "headway train answer data.train=asked.json"),
+        (["talk.jsonl"], "headway train chat data.train=talk.jsonl"),
+        (["two.csv"], "headway train translate data.train=two.csv"),
+        (["alike.csv"], "headway train embed data.train=alike.csv"),
+        (["kinds.tsv"], "headway train classify data.train=kinds.tsv data.text=column3 data.label=column1"),
         (["series.csv"], "headway data series.csv --column NAME"),
         (["empty.txt"], "headway data empty.txt --bad"),
     ],

@@ -165,6 +165,10 @@ def test_vectors_and_the_nearest(models: dict[str, Path], run: Run) -> None:
     assert row["nearest"][0]["line"] == 4 and row["nearest"][0]["cosine"] == pytest.approx(1, abs=1e-5)
     done = run(models["classify"], "--nearest", "known.txt", "bad", "rain", "-q")  # any encoder has vectors
     assert done.out.splitlines()[1] == " 1.0000  line 4  bad" and done.out.splitlines()[5].endswith("line 1  rain")
+    assert run(models["answer"], "--nearest", "known.txt", "bad", "-q").code == 0
+    Path("asked.txt").write_text("bad\nrain\n")
+    found = rows(run(models["embed"], "--nearest", "known.txt", "--file", "asked.txt", "--json", "-q", "top=1"))
+    assert [(row["text"], row["nearest"][0]["text"]) for row in found] == [("bad", "bad"), ("rain", "rain")]
 
 
 # --- files and pipes
@@ -309,6 +313,8 @@ def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
         ("answer", ["--file", "story.txt"], 4, "no contexts"),
         ("mlm", ["no blank"], 4, "write [MASK]"),
         ("embed", ["--nearest", "story.txt"], 2, "--nearest wants a text"),
+        ("classify", ["a", "--seed", "1"], 2, "--seed is for models that write on, and this one is for classify"),
+        ("tag", ["a", "--tokens", "9"], 2, "--tokens is for models that write on"),
         ("embed", ["a", "--nearest", "empty.txt"], 4, "empty.txt: no texts"),
         ("lm", ["a", "--nearest", "story.txt"], 4, "no text encoder"),
         ("lm", ["a", "--json"], 2, "--json is for models that read"),
@@ -317,6 +323,76 @@ def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
         done = run(models[task], *words)
         assert done.code == code and what in done.err and "Traceback" not in done.err, (words, done)
     assert run("vit-tiny", "a").code != 0 and "does not read text" in run("vit-tiny", "a").err
+
+
+# --- files of a task's own
+
+
+def test_a_tagger_reads_what_taggers_are_trained_on(models: dict[str, Path], run: Run) -> None:
+    sentences = [("anna", "lives", "in", "oslo"), ("boris", "met", "anna"), ("a", "bad-day", "rain")]
+    Path("a.conll").write_text("\n\n".join("\n".join(f"{w} X O" for w in words) for words in sentences) + "\n")
+    tagged = [{"tokens": words, "ner_tags": ["O"] * len(words)} for words in sentences]
+    Path("a.jsonl").write_text("\n".join(map(json.dumps, tagged)))
+    bundle = load(models["tag"])
+    for name, lines in (("a.conll", [1, 6, 10]), ("a.jsonl", [1, 2, 3])):
+        found = rows(run(models["tag"], "--file", name, "-q"))
+        assert [(row["line"], row["text"]) for row in found] == list(zip(lines, map(" ".join, sentences), strict=True))
+        for row, words in zip(found, sentences, strict=True):
+            assert [e["text"] for e in row["entities"]] == [e.text for e in bundle.tag([words])[0]]
+    one = rows(run(models["tag"], "--file", "story.txt", "-q"))
+    assert [row["text"] for row in one] == Path("story.txt").read_text().splitlines()
+
+
+def test_questions_of_a_squad_file_keep_their_ids(models: dict[str, Path], run: Run) -> None:
+    asked = [{"id": f"q{i}", "question": "who met boris", "answers": []} for i in range(3)]
+    data = {"data": [{"paragraphs": [{"context": "boris met anna on a bad day", "qas": asked}]}]}
+    Path("a.json").write_text(json.dumps(data, indent=1))
+    found = rows(run(models["answer"], "--file", "a.json", "-q"))
+    assert [row["id"] for row in found] == ["q0", "q1", "q2"] and "pair" not in found[0]
+    (alone,) = rows(run(models["answer"], "who met boris", "--context", "story.txt", "--json", "-q"))
+    assert alone.keys() == found[0].keys() - {"id", "line"}
+
+
+def test_pairs_of_a_file_are_in_the_answers(models: dict[str, Path], run: Run) -> None:
+    Path("a.csv").write_text("sentence1,sentence2\nbad,film\n")
+    (found,) = rows(run(models["classify"], "--file", "a.csv", "-q"))
+    (alone,) = rows(run(models["classify"], "bad", "pair=film", "--json", "-q"))
+    assert found.pop("line") == 2 and close(found, alone) and found["pair"] == "film"
+
+
+@pytest.mark.parametrize(
+    ("piped_in", "words", "texts"),
+    [
+        ("\ufeff" + '{"text": "bad"}\n{"text": "rain"}\n', [], ["bad", "rain"]),
+        ("\ufeffbad\nrain\n", [], ["bad", "rain"]),
+        ('id,text\n1,bad\n2,"a, film"\n', [], ["bad", "a, film"]),
+        ("\ufefftext\tn\nbad\t1\n", [], ["bad"]),
+        ("n;body\n1;bad\n", ["data.text=body"], ["bad"]),
+        ('"n","review"\n1,bad\n', [], ["bad"]),
+        ("good, text\nbad\n", [], ["good, text", "bad"]),
+        ("good,bad\nrain\n", [], ["good,bad", "rain"]),
+    ],
+)
+def test_what_a_pipe_holds(
+    piped_in: str, words: list[str], texts: list[str], models: dict[str, Path], run: Run, monkeypatch: Any
+) -> None:
+    piped(monkeypatch, piped_in)
+    assert [row["text"] for row in rows(run(models["classify"], "-", "-q", *words))] == texts
+
+
+def test_a_column_that_a_pipe_has_not(models: dict[str, Path], run: Run, monkeypatch: Any) -> None:
+    piped(monkeypatch, "bad\nrain\n")
+    done = run(models["classify"], "-", "data.text=body")
+    assert done.code == 4 and "stdin has no column 'body' (data.text)" in done.err
+
+
+def test_what_comes_before_a_bad_line_is_answered(models: dict[str, Path], run: Run, monkeypatch: Any) -> None:
+    piped(monkeypatch, "a [MASK] film\nno blank\nrain [MASK]\n")
+    done = run(models["mlm"], "-", "-q")
+    assert done.code == 4 and "stdin line 2" in done.err
+    assert [json.loads(line)["line"] for line in done.out.splitlines()] == [1]
+    piped(monkeypatch, "a [MASK] film\nno blank\nrain [MASK]\n")
+    assert [row["line"] for row in rows(run(models["mlm"], "-", "-q", "data.bad_rows=skip"))] == [1, 3]
 
 
 # --- after a training

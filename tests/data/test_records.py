@@ -257,8 +257,8 @@ BAD = {
     "an empty gz": ("x.txt.gz", b"", "x.txt.gz:1: the file is empty", 0),
     "NUL in text": ("x.md", b"one\ntwo\0\n", "x.md:2: a NUL byte", 0),
     "Latin-1 text": ("x", b"one\ntwo\ncaf\xe9\n", "x:3: not UTF-8: byte 4 of the line is 0xe9", 0),
-    "an object": ("x.json", b'\n{"a": 1}', "x.json:2: an object, not a list of objects", 0),
-    "a number": ("x.json", b"12", "x.json:1: something else, not a list of objects", 0),
+    "an object": ("x.json", b'\n{"a": 1}', "x.json:2: an object without a list of rows called \"data\"", 0),
+    "a number": ("x.json", b"12", "x.json:1: not a list of objects", 0),
     "a list of numbers": ("x.json", b'[{"a": 1},\n12,\n{"a": 3}]', "x.json:2: not a JSON object", 2),
     "json cut short": ("x.json", b'[{"a": 1},\n{"a": 2', "x.json:2: not valid JSON: Expecting", 1),
     "json never ends": ("x.json", b'[{"a": 1},\n{"a": 2}\n', "x.json:3: not valid JSON: a comma or the end", 2),
@@ -665,7 +665,7 @@ def test_a_row_that_is_no_document(tmp_path: Path, third: str, reason: str) -> N
     assert caught.value.message == f'{tmp_path}/x.jsonl line 3, column "text": {reason}'
     assert (caught.value.code, caught.value.hint) == (
         "D007",
-        f"data.bad_rows=skip goes on without them; headway data {tmp_path}/x.jsonl shows them",
+        f"data.bad_rows=skip goes on without them; headway data {tmp_path}/x.jsonl --column text shows them",
     )
     bad = BadRows("skip")
     assert texts(tmp_path, "x.jsonl", content, bad=bad) == ["one", "two", "four"]

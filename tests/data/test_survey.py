@@ -439,3 +439,37 @@ def test_a_terminal_is_safe_from_the_data(tmp_path: Path) -> None:
 )
 def test_one_line(value: Any, expected: str) -> None:
     assert one_line(value) == expected
+
+
+def test_a_word_a_line_is_sentences(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(
+        "Anna NNP B-PER\nslept VBD O\n\nin IN O\nOslo NNP B-LOC\n\nshe PRP O\nsaw VBD O\nit PRP\n\nso RB O\nit PRP O\n"
+    )
+    found = survey(str(path))
+    assert (found.rows, found.unit, found.texts, found.column, found.bad) == (3, "sentences", 3, "words", 1)
+    assert found.columns[1].labels == {"O": 4, "B-PER": 1, "B-LOC": 1} and found.columns[1].missing == 0
+    assert next(iter(found.bad_lines)) == f"{path}:9: 2 columns where the first line has 3"
+    assert list(found.lines())[1] == "3 sentences, 2 columns: the text is words"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one word\ntwo words\nmore words\nand words\nhas words\nthe words\n",
+        "a b\n\nc d\n\ne f\n\ng h\n\ni j\n\nk l\n\n",
+        "x O\n\ny O\n",
+    ],
+)
+def test_other_texts_are_not(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    assert survey(str(tmp_path / "a.txt")).unit != "sentences"
+
+
+def test_questions_are_the_text_of_a_squad_file(tmp_path: Path) -> None:
+    asked = [{"id": f"q{i}", "question": f"Why {i}?", "answers": []} for i in range(3)]
+    data = {"version": "2", "data": [{"paragraphs": [{"context": "It rained all day in Oslo.", "qas": asked}]}]}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(data, indent=1))
+    found = survey(str(path))
+    assert (found.rows, found.column, found.duplicates, found.bad) == (3, "question", 0, 0)

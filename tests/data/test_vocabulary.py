@@ -394,8 +394,8 @@ def test_half_a_surrogate_pair_names_its_text(kind: str) -> None:
     ("kind", "size", "special", "message"),
     [
         ("bpee", 300, (), 'did you mean "bpe"'),
-        ("bytes", 300, (), "size is 300"),
-        ("chars", 300, (), "size is 300"),
+        ("bytes", 300, (), "data.vocab = 300"),
+        ("chars", 300, (), "data.vocab = 300"),
         ("words", -1, (), "size is -1"),
         ("words", 1, (), "1 special tokens needs 2"),
         ("bpe", 0, (), "size is 0"),

@@ -110,6 +110,8 @@ def rows(*labels: Any) -> list[Labelled]:
         (["0.5", "2"], "regression"),
         (["0.5", "two"], "single"),
         ([["a"], []], "multi"),
+        (["a|b", "a"], "multi"),
+        (["a|", "b"], "single"),
         ([True, False], "single"),
         ([0.5, 1.5, "bad"], "regression"),  # a slip among numbers, not a class
         ([0.5, "bad", "good"], "single"),
@@ -119,6 +121,21 @@ def rows(*labels: Any) -> list[Labelled]:
 def test_the_kind_of_labels(labels: list[Any], kind: str) -> None:
     assert kind_of_labels(rows(*labels), "auto") == kind
     assert kind_of_labels(rows(*labels), "multi") == "multi"
+
+
+def test_lists_in_the_cells_of_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("""text,labels\none,"[""a"", ""b""]"\ntwo,"['b', 'c']"\nthree,[]\nfour,[x\nfive,[y]\n""")
+    found = read_labelled(str(path), DataConfig(), BadRows())
+    assert [row.label for row in found] == [["a", "b"], ["b", "c"], [], "[x", "[y]"]
+    assert kind_of_labels(found, "auto") == "multi"
+
+
+def test_other_marks_between_labels_are_asked_about() -> None:
+    with pytest.raises(DataError, match=r"f\.csv line 3: is 'b,c' one label, or several with , between\?"):
+        kind_of_labels(rows("a", "b,c"), "multi")
+    assert kind_of_labels(rows("a", "b,c"), "auto") == "single"
+    assert kind_of_labels(rows("a|b", "b,c"), "multi") == "multi"
 
 
 def test_labels_in_order() -> None:
