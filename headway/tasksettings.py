@@ -143,8 +143,13 @@ class Seq2SeqConfig:
     every: int = 1
     """Evaluations from one writing to the next; where it is not each, the loss tells the best model."""
     split: Literal["long", "always", "never"] = "long"
-    """Whether a text is taken apart into sentences, each turned on its own: those that the model could not read."""
+    """Whether a text is taken apart into sentences, each turned on its own: those that the model could not read, and
+    those with more sentences than it has learned from."""
+    sentences: int = 0
+    """So many have the sources that were learned from, all but a hundredth of them: a run finds it in its data and
+    keeps it here. 0: nobody knows."""
 
     def __post_init__(self) -> None:
         shares("seq2seq", self, "label_smoothing", "bpe_dropout")
-        at_least("seq2seq", self, rdrop=0, beam=1, longest=0, shortest=0, no_repeat=0, eval_texts=0, every=1)
+        at_least("seq2seq", self, rdrop=0, beam=1, longest=0, shortest=0, no_repeat=0)
+        at_least("seq2seq", self, eval_texts=0, every=1, sentences=0)

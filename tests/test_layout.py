@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
     ("errors",),
-    ("config", "settings", "presets", "recipe", "shapes", "tasksettings", "baselinesettings", "jsonfile", "version"),
+    (
+        *("config", "settings", "ranges", "presets", "recipe", "shapes", "tasksettings", "baselinesettings"),
+        *("jsonfile", "version"),
+    ),
     ("data",),
     ("matrices",),
     ("model", "baselines"),

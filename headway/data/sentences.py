@@ -6,7 +6,7 @@ Both read as `Drawn`: [CLS] text [SEP], and [CLS] A [SEP] B [SEP] with segments 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -46,6 +46,12 @@ class Drawn(NamedTuple):
 def sentences(text: str) -> Iterator[str]:
     """Split after full stops and at empty lines, the rest of the white space made single spaces."""
     return (" ".join(part.split()) for part in SENTENCE_END.split(text) if part.strip())
+
+
+def usual_count(texts: Iterable[str]) -> int:
+    """Sentences that all but a hundredth of some texts have at most."""
+    counts = [sum(1 for _ in sentences(text)) for text in texts]
+    return max(1, int(np.quantile(counts, 0.99, method="lower")))
 
 
 @dataclass(frozen=True)

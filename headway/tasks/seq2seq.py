@@ -22,6 +22,7 @@ from headway.data.order import Index, in_epoch_order
 from headway.data.parallel import Pair, fingerprint_pairs, read_parallel
 from headway.data.phrasebook import phrasebook
 from headway.data.records import BadRows
+from headway.data.sentences import usual_count
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError
@@ -90,6 +91,8 @@ class Seq2Seq(Task):
         recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
         train = read_pairs(data.train, data, bad)
         train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else _hold_out(train)
+        known = recipe.seq2seq.sentences or usual_count(pair.source for pair in train)
+        recipe = replace(recipe, seq2seq=replace(recipe.seq2seq, sentences=known))
         tokenizer = setting.base or setting.in_turn(lambda: pair_tokenizer(setting.folder, recipe, train))
         about = {
             "train": data.train or "a made-up language",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headway.config import ModelConfig
-from headway.data.sentences import SENTENCE_END
+from headway.data.sentences import SENTENCE_END, sentences
 from headway.data.tokenizer import TARGET, Encoded, Tokenizer
 from headway.errors import DataError
 from headway.generate.beam import Beam, Hypothesis, beam_search
@@ -95,7 +95,7 @@ def translate(
     check_model(model, tokenizer)
     beam, config = beam or beam_for(recipe), recipe.seq2seq
     limit = source_limit(model, recipe.data.length)
-    split = [_pieces(text, tokenizer, limit, config.split, config.prefix) for text in texts]
+    split = [_pieces(text, tokenizer, limit, config) for text in texts]
     flat = [piece for pieces, _ in split for piece in pieces]
     rows = iter(_search(model, tokenizer, [config.prefix + piece for piece in flat], limit, beam))
     return [_joined(tokenizer, pieces, gaps, [next(rows) for _ in pieces]) for pieces, gaps in split]
@@ -157,12 +157,11 @@ def _search(
     return found
 
 
-def _pieces(text: str, tokenizer: Tokenizer, limit: int | None, split: str, prefix: str) -> tuple[list[str], list[str]]:
+def _pieces(text: str, tokenizer: Tokenizer, limit: int | None, config: Seq2SeqConfig) -> tuple[list[str], list[str]]:
     """A text, or its sentences, and what stood after each of them."""
     if not text.strip():
         raise DataError("D001", "a text is empty")
-    whole = split == "never" or (split == "long" and (limit is None or _fits(tokenizer, prefix + text, limit)))
-    if whole:
+    if config.split == "never" or (config.split == "long" and not _too_long(text, tokenizer, limit, config)):
         return [text], [""]
     pieces, gaps, at = [], [], 0
     for end in SENTENCE_END.finditer(text):
@@ -172,6 +171,13 @@ def _pieces(text: str, tokenizer: Tokenizer, limit: int | None, split: str, pref
     pieces.append(text[at:])
     kept = [(piece, gap) for piece, gap in zip_longest(pieces, gaps, fillvalue="") if piece.strip()]
     return [piece for piece, _ in kept], [gap for _, gap in kept]
+
+
+def _too_long(text: str, tokenizer: Tokenizer, limit: int | None, config: Seq2SeqConfig) -> bool:
+    """For the model to read, or for one that never saw so many sentences at one time."""
+    if config.sentences and sum(1 for _ in sentences(text)) > config.sentences:
+        return True
+    return limit is not None and not _fits(tokenizer, config.prefix + text, limit)
 
 
 def _fits(tokenizer: Tokenizer, text: str, limit: int) -> bool:

@@ -83,9 +83,10 @@ def start(name: str, recipe: Recipe) -> Run:
     recipe = anchored(recipe)
     folder = Path(world.tell(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
+        run = _assemble(folder, recipe, world)
         if world.first:
-            (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(recipe)), encoding="utf-8")
-        return _assemble(folder, recipe, world)
+            (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(run.recipe)), encoding="utf-8")
+        return run
     except BaseException:
         if world.first:
             shutil.rmtree(folder, ignore_errors=True)
@@ -141,7 +142,7 @@ def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
         raise ConfigError("C004", "train.optimizer = muon needs whole matrices: it works in one process only")
     optimizer = make_optimizer(model, settings, model.config.output_stack.d_model)
     loop = Loop(model, task, optimizer, settings, task.plan(batch_size(recipe)), world, recipe.data.workers)
-    return Run(folder, recipe, task, loop)
+    return Run(folder, task.recipe, task, loop)  # some things only the data can say
 
 
 def train(run: Run, report: Report) -> Run:

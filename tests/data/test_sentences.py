@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.data.sentences import HeldRows, Marks, NextSentences, TextRows, sentences
+from headway.data.sentences import HeldRows, Marks, NextSentences, TextRows, sentences, usual_count
 from headway.errors import DataError
 
 MARKS = Marks(2, 3, 0)
+
+
+def test_what_is_usual_leaves_out_a_hundredth() -> None:
+    assert usual_count(["One."] * 199 + ["One. Two."]) == 1
+    assert usual_count(["One."] * 90 + ["One. Two."] * 9 + ["One. Two. Three."]) == 2
+    assert usual_count([" "]) == 1
 
 
 def test_sentences_end_after_stops_and_at_empty_lines() -> None:

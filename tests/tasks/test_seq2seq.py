@@ -260,6 +260,8 @@ def test_a_run_of_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert details["data"] == "test" and details["examples"] == 40 and "bleu" in details["details"]["slices"][0]
     bundle = load(run.folder)
     assert bundle.recipe is not None and len(bundle.translate(["A dog sees the king."])) == 1
+    assert bundle.recipe.seq2seq.sentences == 1
+    assert len(bundle.hypotheses(["A dog. A king."])[0][0].parts) == 2  # nothing like it was learned
     found = Seq2Seq.examine(bundle.model, bundle.reader(), bundle.recipe, "train.en,train.de")
     assert found.figures["bleu"][0] == pytest.approx(test["bleu"]) and len(found.each) == 40
     assert found.each[0].keys() == {"line", "source", "new", "targets", "score"}

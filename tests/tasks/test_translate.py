@@ -89,6 +89,9 @@ def test_a_long_text_is_split_and_joined(made: tuple[Model, Tokenizer]) -> None:
         assert len(translate(*made, [text], recipe(split=how))[0][0].parts) == count
     assert len(translate(*made, [f"{third} {third}"], settings)[0][0].parts) == 1  # it fits
     assert len(translate(*made, [f"{third} {third}"], recipe(split="always"))[0][0].parts) == 2
+    for known, count in ((1, 2), (2, 1)):  # sentences at one time that it has learned from
+        assert len(translate(*made, [f"{third} {third}"], recipe(sentences=known))[0][0].parts) == count
+        assert len(translate(*made, [f"{third} {third}"], recipe(sentences=known, split="never"))[0][0].parts) == 1
     for empty in ("", " \n"):
         with pytest.raises(DataError, match="empty"):
             translate(*made, [empty], settings)
