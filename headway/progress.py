@@ -28,9 +28,10 @@ class Display:
         if not self.quiet and (show := getattr(self, f"_{kind}", None)):
             show(**facts)
 
-    def _start(self, parameters: int, folder: str, world: int, **_: Any) -> None:
+    def _start(self, parameters: int, trained: int, folder: str, world: int, **_: Any) -> None:
         where = f" in {world} processes" if world > 1 else ""
-        self._say(f"{folder}: {parameters / 1e6:.2f}M parameters{where}")
+        some = f", {trained / 1e6:.2f}M of them trained" if trained < parameters else ""
+        self._say(f"{folder}: {parameters / 1e6:.2f}M parameters{some}{where}")
 
     def _restart(self, step: int, folder: str, **_: Any) -> None:
         self._say(f"{folder}: on from step {step:,}")

@@ -204,6 +204,7 @@ def _facts(run: History) -> dict[str, Any]:
             "seconds": facts.wall_seconds,
             "bytes": facts.size,
             "parameters": facts.parameters,
+            "trained": facts.trained,
             "started": facts.started,
         }
     )
@@ -229,7 +230,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
     return [
         ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
         ("started", w.moment(facts["started"])),
-        ("parameters", w.brief(facts["parameters"])),
+        ("parameters", w.of_all(facts["trained"], facts["parameters"])),
         ("steps", w.count(facts["steps"])),
         ("tokens", w.brief(facts["tokens"])),
         ("training loss", w.fixed(facts["loss"])),

@@ -88,6 +88,7 @@ def _numbers(facts: Mapping[str, Any]) -> str:
         ("training loss, at the end", w.fixed(numbers["train_loss"])),
         ("loss of guessing evenly", w.fixed(numbers["uniform_guess"])),
         ("parameters", w.count(numbers["parameters"])),
+        ("of them trained", "" if numbers["trained"] in (None, numbers["parameters"]) else w.count(numbers["trained"])),
     )
     return _table("Numbers", rows)
 

@@ -175,6 +175,7 @@ def _variant(words: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
         "settings": list(words),
         "figures": {n: {**spread(v), "values": v} for n in shared if (v := [each[n] for each in figures])},
         "parameters": _mean(run.facts.parameters for run in done),
+        "trained": _mean(run.facts.trained for run in done),
         "seconds": _mean(run.facts.train_seconds for run in done),
         "tokens_per_second": _mean(run.facts.tokens_per_second for run in done),
         "runs": [{"name": run.name, "seed": run.recipe.get("seed"), "status": run.status} for run in runs],

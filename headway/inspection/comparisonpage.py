@@ -39,7 +39,7 @@ def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[
             [
                 variant["name"],
                 *(_value(variant["figures"].get(name)) for name in names),
-                w.brief(variant["parameters"]),
+                w.of_all(variant.get("trained"), variant["parameters"]),
                 w.duration(variant["seconds"]),
                 w.brief(variant["tokens_per_second"]),
                 count,

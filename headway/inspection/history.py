@@ -45,6 +45,8 @@ class Facts:
     """From the start to the last event of each session, added up."""
     started: float | None
     parameters: float | None
+    trained: float | None
+    """Of the parameters, those that were not frozen."""
     size: int
     """Bytes of the whole folder."""
     bad_lines: int
@@ -193,7 +195,11 @@ def disk_size(path: Path) -> int:
 def _facts(folder: Path, tape: Tape, columns: dict[str, Series]) -> Facts:
     step, tokens, seconds = (_last(columns[name]) for name in ("step", "tokens", "seconds"))
     goal, best = _best(tape)
-    sizes = [size for e in tape.events if e["event"] in BEGINNINGS and (size := real(e.get("parameters"))) is not None]
+    begun = [event for event in tape.events if event["event"] in BEGINNINGS]
+    sizes = {
+        name: next((size for e in reversed(begun) if (size := real(e.get(name))) is not None), None)
+        for name in ("parameters", "trained")
+    }
     return Facts(
         steps=int(step or 0),
         tokens=tokens,
@@ -206,7 +212,7 @@ def _facts(folder: Path, tape: Tape, columns: dict[str, Series]) -> Facts:
         train_seconds=seconds,
         wall_seconds=tape.wall if tape.first_time is not None else None,
         started=tape.first_time,
-        parameters=sizes[-1] if sizes else None,
+        **sizes,
         size=disk_size(folder),
         bad_lines=tape.bad_lines,
     )

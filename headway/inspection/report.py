@@ -94,6 +94,7 @@ def _numbers(run: History) -> dict[str, Any]:
         "train_loss": facts.loss,
         "uniform_guess": baseline(run),
         "parameters": facts.parameters,
+        "trained": facts.trained,
         "steps": facts.steps,
         "evaluations": len(run.evals),
         "bytes_on_disk": facts.size,

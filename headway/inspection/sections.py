@@ -38,7 +38,7 @@ def _tiles(numbers: Facts, cost: Facts) -> str:
         (f"Test {goal}", w.fixed(numbers["test_best"]), ""),
         ("Test loss", w.fixed(numbers["test_loss"]), _bits(numbers["test_bits_per_byte"])),
         ("Training loss", w.fixed(numbers["train_loss"]), "smoothed, at the end"),
-        ("Parameters", w.brief(numbers["parameters"]), ""),
+        ("Parameters", w.brief(numbers["parameters"]), _trained(numbers)),
         ("Steps", w.count(numbers["steps"]), ""),
         ("Tokens", w.brief(cost["tokens"]), ""),
         ("Time", w.duration(cost["wall_seconds"]), ""),
@@ -52,6 +52,11 @@ def _tiles(numbers: Facts, cost: Facts) -> str:
         if value != w.ABSENT
     )
     return f'<dl class="tiles">{cells}</dl>'
+
+
+def _trained(numbers: Mapping[str, Any]) -> str:
+    part, whole = numbers.get("trained"), numbers["parameters"]
+    return f"{w.brief(part)} of them trained" if part is not None and whole is not None and part < whole else ""
 
 
 def _bits(value: float | None) -> str:

@@ -28,6 +28,13 @@ def brief(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def of_all(part: float | None, whole: float | None) -> str:
+    """22.7M, and 300k of 22.7M where it is only a part."""
+    if not _finite(part) or not _finite(whole) or part >= whole:
+        return brief(whole)
+    return f"{brief(part)} of {brief(whole)}"
+
+
 def number(value: float | None) -> str:
     """A measured value: four digits, plain where it can be."""
     if value is None:

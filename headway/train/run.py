@@ -186,6 +186,7 @@ def _train(run: Run, tell: Report) -> None:
         "restart" if now.step else "start",
         step=now.step,
         parameters=run.model.parameter_count(),
+        trained=_trained_count(run.model),
         folder=str(run.folder),
         device=torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else platform.machine(),
         world=world.size,
@@ -220,6 +221,12 @@ def _train(run: Run, tell: Report) -> None:
         flops=flops,
         mfu=utilisation(flops / world.size, now.seconds, world.device),
     )
+
+
+def _trained_count(model: Model) -> int:
+    """Weights that change: all of them, or those that are not frozen."""
+    learning = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
+    return model.parameter_count() if len(learning) == len(list(model.parameters())) else sum(learning)
 
 
 def _with_rewinds(run: Run, tell: Report, keep: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,8 @@ def test_a_chart_for_the_terminal() -> None:
         (wording.count, 1234567.4, "1,234,567"), (wording.count, None, "–"), (wording.count, math.nan, "–"),
         (wording.brief, 834304, "834k"), (wording.brief, 999_950, "1M"), (wording.brief, 7e9, "7B"),
         (wording.brief, 2e12, "2T"), (wording.brief, 12, "12"), (wording.brief, 3e20, "3.0e+20"),
-        (wording.brief, None, "–"),
+        (wording.brief, None, "–"), (partial(wording.of_all, 3e5), 22_700_000, "300k of 22.7M"),
+        (partial(wording.of_all, 5), 5, "5"), (partial(wording.of_all, None), 7e9, "7B"),
         (wording.number, 2.10946, "2.109"), (wording.number, 0.00012, "0.00012"), (wording.number, 0, "0"),
         (wording.number, 123456, "123,456"), (wording.number, 1e9, "1e+09"), (wording.number, 2000, "2,000"),
         (wording.number, math.inf, "inf"), (wording.number, None, "–"),

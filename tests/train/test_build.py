@@ -17,6 +17,7 @@ from headway.presets import gpt2
 from headway.recipe import ShapeConfig, load_recipe
 from headway.shapes import decoder_config
 from headway.train.build import recompute_blocks
+from headway.train.log import read_log
 from headway.train.run import Run, resume, start, train
 
 SMALL = ["data.length=16", "train.batch=4", "train.steps=8", "train.eval_every=8", "train.sample_every=8"]
@@ -68,6 +69,8 @@ def test_frozen_blocks_stay(place: Path, base: Path) -> None:
 
 def test_adapters_alone_are_trained_saved_and_merged(place: Path, base: Path, tmp_path: Path) -> None:
     run = train(make(place, f"model.from={base}", "model.lora=2", 'model.lora_targets=["qkv", "down"]'), quiet)
+    (begun,) = [event for event in read_log(run.folder / "run" / "log.jsonl") if event["event"] == "start"]
+    assert begun["trained"] == sum(p.numel() for p in run.model.parameters() if p.requires_grad) < begun["parameters"]
     names = {n for n, p in run.model.named_parameters() if p.requires_grad}
     assert names == {
         f"decoder.blocks.{i}.{m}.{part}"
