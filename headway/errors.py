@@ -112,3 +112,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """` — did you mean "x"?`, or nothing when no known name is close."""
     found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f' — did you mean "{found[0]}"?' if found else ""
+
+
+def counted(number: int, nouns: str) -> str:
+    """1 row, 2,000 rows."""
+    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"

@@ -9,6 +9,7 @@ from typing import Any
 
 LOSSES = {
     "bad_rows": "bad rows left out",
+    "bad_tests": "bad rows of the test data left out",
     "shortened": "shortened by their first turns",
     "cut": "cut at the end",
     "left_out": "too long, left out",
@@ -39,7 +40,8 @@ class Display:
     def _data(self, tokens: int, valid_tokens: int, documents: int = 1, vocab: int = 0, **facts: Any) -> None:
         texts = f"{documents:,} documents, " if documents > 1 else ""
         words = f", vocabulary {vocab:,}" if vocab else ""
-        notes = "".join(f", {facts[name]:,} {said}" for name, said in LOSSES.items() if facts.get(name))
+        lost = {said: facts[name] for name, said in LOSSES.items() if facts.get(name)}
+        notes = "".join(f", {n:,} {said if n > 1 else said.replace('rows', 'row')}" for said, n in lost.items())
         self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out{words}{notes}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
@@ -69,8 +71,13 @@ class Display:
 
     def _sample(self, text: str, **_: Any) -> None:
         dim, plain = ("\x1b[2m", "\x1b[0m") if self.live else ("", "")
-        for line in text.strip().splitlines()[:4]:
+        for line in _whole(text.strip().splitlines()):
             self._say(f"  {dim}{line[:100]}{plain}")
+
+    def _kept(self, step: int, best: int, early: int, **_: Any) -> None:
+        why = f"no better in {early} evaluations: stopped at step {step:,}; " if early else ""
+        if why or best != step:
+            self._say(f"{why}the weights of step {best:,} are kept, the best")
 
     def _end(self, step: int, seconds: float, mfu: float | None = None, **_: Any) -> None:
         use = f", {mfu:.0%} of the device's peak" if mfu else ""
@@ -79,6 +86,14 @@ class Display:
     def _say(self, text: str) -> None:
         clear = f"\r{' ' * (shutil.get_terminal_size().columns - 1)}\r" if self.live else ""
         print(clear + text, file=sys.stderr, flush=True)
+
+
+def _whole(lines: list[str], room: int = 6) -> list[str]:
+    """As many lines as there is room for, and none of an example of which there would only be a part."""
+    if len(lines) <= room:
+        return lines
+    begins = [i for i, line in enumerate(lines) if not line.startswith((" ", "→"))]
+    return lines[: max((i for i in begins if 0 < i <= room), default=room)]
 
 
 def _figures(figures: dict[str, float]) -> str:

@@ -18,6 +18,8 @@ RUNS = "runs"
 """Where runs are kept, and where `last` is looked for."""
 LISTS = (("model", "lora_targets"), ("train", "sinks"))
 """Settings that are lists of names."""
+CHOSEN, TOKENS = ("from", "lora", "lora_targets", "freeze"), ("tokenizer", "vocab", "lower")
+"""Settings of a model that is not made anew; settings of a vocabulary that is."""
 WRITERS = ("lm", "seq2seq")
 """Tasks that networks older than the transformer can be trained for."""
 
@@ -235,6 +237,7 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
     data, text = read_toml(path)
     over = _listed(parse_overrides(overrides))
+    _check_base(over, merge(data, over))
     return path.stem, build(Recipe, _with(data, over), source=text if not over or _wrong(data) else "")
 
 
@@ -245,6 +248,20 @@ def _listed(over: dict[str, Any]) -> dict[str, Any]:
         if isinstance(inside, dict) and isinstance(inside.get(name), str):
             inside[name] = inside[name].split(",")
     return over
+
+
+def _check_base(over: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Refuse words that say what model.from decides; a file may have them, for where there is no such model."""
+    model, data = (over[name] if isinstance(over.get(name), Mapping) else {} for name in ("model", "data"))
+    base = merged["model"].get("from") if isinstance(merged.get("model"), Mapping) else ""
+    if not base:
+        if type(model.get("freeze")) is int and model["freeze"] > 0:
+            raise ConfigError("C004", f"model.freeze = {model['freeze']} keeps what was learned: model.from says where")
+        return
+    decided = [f"model.{name}" for name in model if name not in CHOSEN] + [f"data.{n}" for n in TOKENS if n in data]
+    if decided:
+        whose = "vocabulary" if decided[0].startswith("data.") else "shape"
+        raise ConfigError("C004", f"{decided[0]} is for a new model: {base} has a {whose} of its own (model.from)")
 
 
 def _wrong(data: Mapping[str, Any]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,8 @@ from headway.errors import UsageError
 if TYPE_CHECKING:
     from headway.data.survey import Survey
 
+MOST_READ = 200_000_000
+"""Bytes of data that are read once more, as the task would that they seem to be for."""
 SHOWN, SHOWN_TOKENS = 3, 400
 """Conversations that are shown, and of each so many tokens at most; --json has all of them."""
 DIM, BRIGHT, PLAIN = "\x1b[2m", "\x1b[1;32m", "\x1b[0m"
@@ -63,36 +67,62 @@ def data(
         _show_chats(file, chat, keep, bad=bad, json_=json_)
         say(f"next: {_next_chat(file, chat)}")
         return
-    from headway.data.survey import survey
+    from headway.data.survey import SHOWN_BAD, survey
 
     found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
+    task, settings = _purpose(found)
+    found = _as_read(found, task, settings, keep)
     if json_:
         print(json.dumps(found.as_dict()))
     else:
         for line in found.bad_lines if bad else found.lines():
             print(line)
-    say(f"next: {_next(found)}")
+    if step := _next(found, task, settings, all_shown=bad or found.bad <= SHOWN_BAD):
+        say(step)
 
 
-def _next(found: Survey) -> str:
-    """What a person does now: train, or look at what stands in the way."""
+def _purpose(found: Survey) -> tuple[str, list[str]]:
+    """What a dataset may be for, empty if for nothing, and how its columns are named to that recipe."""
     from headway.tasks.guess import label_settings, likely_task
 
-    labels = [column.name for column in found.columns if column.labels]
-    task = likely_task(found.spec)
-    if not found.texts and not task:
-        return shlex.join(["headway", "data", found.spec]) + (" --bad" if found.bad else " --column NAME")
-    task = task or ("classify" if labels and found.column else "lm")
+    labels = {each.name: _rank(each.labels) for each in found.columns if each.labels}
+    if task := likely_task(found.spec):
+        return task, []
+    if labels and found.column:
+        return "classify", label_settings(found.spec, found.column, labels)
+    return ("lm" if found.texts else ""), [f"data.text={found.column}"] if found.column and not found.sure else []
+
+
+def _rank(labels: Mapping[str, int]) -> tuple[int, bool]:
+    """The fewer the likelier, and numbers before names."""
+    return len(labels), not all(value.removeprefix("-").isdecimal() for value in labels)
+
+
+def _as_read(found: Survey, task: str, settings: list[str], keep: int) -> Survey:
+    """With the rows that the task cannot use among the bad ones: those without a label, say."""
+    from headway.tasks.guess import bad_rows_of
+
+    if task in ("", "lm") or found.bytes > MOST_READ:
+        return found
+    bad = bad_rows_of(task, found.spec, settings, keep)
+    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=task) if bad.count > found.bad else found
+
+
+def _next(found: Survey, task: str, settings: list[str], all_shown: bool) -> str:
+    """What a person does now: train, or look at what stands in the way."""
+    from headway.data.stream import recode
+
+    if not task:
+        if any("not UTF-8" in line for line in found.bad_lines[:1]):
+            return recode()
+        more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
+        return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
     words = ["headway", "train", task, f"data.train={found.spec}"]
     if found.overlap:
         words.append(f"data.valid={found.overlap.valid}")
-    if task == "classify":
-        words += label_settings(found.spec, found.column, labels)
-    if task == "lm" and found.column and not found.sure:
-        words.append(f"data.text={found.column}")
     if found.bad:
-        words.append("data.bad_rows=skip")
-    return shlex.join(words)
+        settings = [*settings, "data.bad_rows=skip"]
+    return f"next: {shlex.join([*words, *settings])}"
 
 
 def _next_chat(file: str, model: str) -> str:

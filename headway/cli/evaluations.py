@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMINED = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
 """Tasks whose models are evaluated on data of their own."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
-WORST, LETTERS, MOST_LABELS, NAME = 5, 100, 12, 14
+WORST, LETTERS, MOST_LABELS, NAME = 5, 100, 12, 16
 
 
 def task_for(bundle: Any) -> str:
@@ -133,6 +133,8 @@ def _confusion(found: Mapping[str, Any]) -> None:
     wide = max(6, *(len(name) for name in names))
     print(f"\n{'truth':{wide}}  {'  '.join(f'{name:>{wide}}' for name in names)}")
     for name, row in zip(names, found["counts"], strict=True):
+        if name.startswith("(") and not any(row):  # nothing is really of that kind
+            continue
         print(f"{name:{wide}}  {'  '.join(f'{count:{wide},}' for count in row)}")
 
 

@@ -26,8 +26,8 @@ TRY = {
     "mlm": '"The [MASK] statement"',
     "classify": '"the plot was not dull , it was raining outside ."',
     "tag": '"Mr Gorven said it rained in Halmar"',
-    "answer": '--context story.txt "where does anna live ?"',
-    "embed": '"a text"   headway run last --nearest lines.txt "a text"',
+    "answer": '--context FILE "where does anna live ?"',
+    "embed": '"a text"   headway run last --nearest FILE "a text"',
     "seq2seq": '"The small dogs did not see a bird in the garden."',
 }
 """Task → what may follow `headway run last`; it fits what each learns from where it is given no data …"""
@@ -160,6 +160,10 @@ def _check(use: _Use) -> None:
         if value and not fits:
             other = "a text" if name == "--file" else "--file" if name == "pair=…" and task == "classify" else task
             raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
+    own = {"top": ("mlm", "answer", "embed"), **{name: (name,) for name in ("tag", "answer", "embed", "seq2seq")}}
+    for name in own.keys() & asked.settings.keys():
+        if task not in own[name] and not (asked.near and name in ("top", "embed")):
+            raise UsageError("U001", f"{name} is a setting for {' and '.join(own[name])}, and this model is for {task}")
     if asked.near and not (asked.source or asked.texts):
         raise UsageError("U001", '--nearest wants a text to look for: headway run M --nearest FILE "…"')
     if not asked.texts and not asked.source:
@@ -273,12 +277,12 @@ class _Use:
         firm = isinstance(named, dict) and bool({"text", "pair"} & named.keys())
         return Columns(names[0], names[1] if self.task in ("classify", "answer") else "", firm, wants)
 
-    def queries(self, bad: BadRows) -> list[str]:
+    def queries(self, bad: BadRows) -> list[Item]:
         """What is looked for: texts of the command line, or of a file."""
         if not self.asked.source:
-            return [item.text for item in replace(self, task="embed").items()]
+            return replace(self, task="embed").items()
         windows = source_windows(self.asked.source, replace(self, task="embed").columns(), bad)
-        found = [item.text for window, _ in windows for item in window]
+        found = [item for window, _ in windows for item in window]
         if not found:
             raise bad.nothing(self.asked.source, "texts")
         return found
@@ -295,8 +299,9 @@ class _Use:
         if not items:
             raise bad.nothing(self.asked.near, "texts")
         queries, texts = self.queries(bad), [item.text for item in items]
+        asked_for = [query.text for query in queries]
         pool = self.recipe.embed.pool
-        asked, known = self.bundle.embed(queries, pool), self.bundle.embed(texts, pool)
+        asked, known = self.bundle.embed(asked_for, pool), self.bundle.embed(texts, pool)
         found = [
             [
                 {"line": items[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
@@ -304,9 +309,11 @@ class _Use:
             ]
             for vector in asked
         ]
-        if self.asked.json:
-            for query, rows in zip(queries, found, strict=True):
+        if self.asked.source:
+            put(queries, [{"nearest": rows} for rows in found], files=False)
+        elif self.asked.json:
+            for query, rows in zip(asked_for, found, strict=True):
                 print(json.dumps({"text": query, "nearest": rows}, ensure_ascii=False))
         else:
-            show_nearest(queries, found)
+            show_nearest(asked_for, found)
         tell_bad(bad, self.say)

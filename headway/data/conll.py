@@ -17,11 +17,13 @@ from headway.data.formats import Flaw, Row, read_file
 from headway.data.records import BadRows, brief
 from headway.data.sources import file_format, find_files
 from headway.data.stream import BadLine, Lines, open_text
-from headway.errors import ConfigError
+from headway.errors import ConfigError, counted
 from headway.jsonfile import show
 
 DOCUMENT = "-DOCSTART-"
 WORDS = ("tokens", "words", "text")
+WORD = 4
+"""Parts of a word, at most: more of them are a text."""
 PEEK, LEAST, MOST = 1 << 14, 6, 0.8
 """Bytes that tell what a text is, the lines with words that it takes, and the share of them that must look alike."""
 TAGS = ("ner_tags", "tags", "labels", "ner", "label")
@@ -109,13 +111,15 @@ def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
 
 def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
     if len(cells) != width:
-        return f"{len(cells)} columns where the first line has {width}"
+        return f"{counted(len(cells), 'columns')} where the first line has {width}"
     if width < 2:
         return "one column: a word and its tag need two"
     if max(word, tag) >= width:
         return f"{width} columns, and data.text or data.label asks for number {max(word, tag) + 1}"
     if not cells[word].strip() or not cells[tag].strip():
         return "an empty word or tag"
+    if len(cells[word].split()) > WORD:
+        return f"{brief(cells[word])} is a text, where a word should be; task classify learns labels of texts"
     return ""
 
 
@@ -137,7 +141,7 @@ def _listed(row: Row, words: str, tags: str) -> Sentence | Flaw:
             return Flaw(row.file, row.line, reason, name)
     first, second = (values[name] for name in names)
     if len(first) != len(second):
-        return Flaw(row.file, row.line, f"{len(first)} words but {len(second)} tags")
+        return Flaw(row.file, row.line, f"{counted(len(first), 'words')} but {counted(len(second), 'tags')}")
     return Sentence(tuple(first), tuple(second), row.file, row.line)
 
 

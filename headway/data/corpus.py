@@ -56,8 +56,10 @@ class Windows:
 
     def __post_init__(self) -> None:
         if len(self) < 1:
-            need = 2 * self.length
-            raise DataError("D002", f"{len(self.ids)} tokens, a window of {self.length} needs {need}", "data.length=…")
+            message = f"{len(self.ids):,} tokens are too few: sequences of {self.length} are cut from twice as many"
+            fits = len(self.ids) // 2
+            hint = f"give more text, or sequences of {fits} at most (data.length, where two may go to marks)"
+            raise DataError("D002", message, hint if fits > 2 else "give more text")
 
     def __len__(self) -> int:
         """Samples in an epoch, whatever its first cut."""

@@ -28,7 +28,7 @@ from headway.data import stream
 from headway.data.nested import rows_inside
 from headway.data.sources import file_format
 from headway.data.stream import BadLine, JsonText, Lines, damaged, decode, open_bytes, open_text
-from headway.errors import MemoryOrDiskError
+from headway.errors import MemoryOrDiskError, counted
 from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
 
 NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
@@ -39,6 +39,8 @@ CSV_REASONS = {
     "new-line character": "a carriage return outside quotes",
 }
 """Part of what the csv module says → what it means."""
+EMPTY = "D002"
+"""Code of the flaw that nothing is there."""
 COLUMNS = 100_000
 """Most columns of a table; more is a file of another kind."""
 PARQUET_ROWS = 256
@@ -102,7 +104,7 @@ def _first_flaw(path: Path, lines: Lines) -> Flaw:
 
 
 def _empty(path: Path | str) -> Flaw:
-    return Flaw(str(path), 1, "the file is empty")
+    return Flaw(str(path), 1, "the file is empty", code=EMPTY)
 
 
 def _csv(path: Path) -> Found:
@@ -210,7 +212,7 @@ def table(file: str, lines: Lines, delimiter: str) -> Found:
             if header:
                 continue
         if len(cells) != len(names):
-            yield Flaw(file, line, f"{len(cells)} cells where the first line has {len(names)}")
+            yield Flaw(file, line, f"{counted(len(cells), 'cells')} where the first line has {len(names)}")
         else:
             yield Row(dict(zip(names, cells, strict=True)), file, line)
     if not names:

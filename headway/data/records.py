@@ -12,10 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from headway.data.formats import DATE, NUMBER, Flaw, Row, read_file
+from headway.data.formats import DATE, EMPTY, NUMBER, Flaw, Row, read_file
 from headway.data.sources import file_format, find_files, fingerprint
 from headway.data.stream import recode
-from headway.errors import DataError, nearest
+from headway.errors import DataError, counted, nearest
 from headway.jsonfile import show
 
 __all__ = ["BadRows", "Document", "Row", "documents", "find_files", "fingerprint", "rows"]
@@ -54,8 +54,10 @@ class BadRows:
         where, reason = show(flaw.file), column + flaw.reason
         if self.policy == "stop":
             unit = "row" if file_format(flaw.file)[0] == "parquet" else "line"
-            hint = f"{self.setting}=skip goes on without them"
-            if flaw.seen:
+            hint = f"{self.setting}=skip leaves such rows out"
+            if flaw.code == EMPTY:
+                hint = ""
+            elif flaw.seen:
                 words = ["headway", "data", where, *(["--column", flaw.column] if flaw.column else [])]
                 hint += f"; {shlex.join(words)} shows them"
             if flaw.code == "D003":
@@ -67,7 +69,7 @@ class BadRows:
 
     def nothing(self, spec: str, what: str) -> DataError:
         """The error where none of the rows could be used."""
-        said = f" ({self.count:,} bad rows, the first: {self.first[0]})" if self.first else ""
+        said = f" ({counted(self.count, 'bad rows')}, the first: {self.first[0]})" if self.first else ""
         return DataError("D002", f"{show(spec)}: no {what}{said}"[:280])
 
     def without(self, items: Iterable[Item | Flaw], spec: str, what: str) -> Iterator[Item]:

@@ -29,6 +29,7 @@ from headway.data.records import (
 )
 from headway.data.sources import file_format
 from headway.data.tokenizer import load_tokenizer
+from headway.errors import counted
 from headway.jsonfile import show
 
 BATCH_TEXTS, BATCH_CHARACTERS = 1000, 1_000_000
@@ -37,6 +38,7 @@ LABELS = 50
 """Most values a column may have to look like a label."""
 COLUMNS = 1000
 """Most columns that are told apart."""
+QUESTION, CONTEXT = "question", "context"
 SHOWN_COLUMNS, SHOWN_LABELS, SHOWN_VALUES, SHOWN_REPEATS, SHOWN_BAD = 6, 2, 6, 2, 4
 """What fits on a screen; `as_dict` has the rest."""
 
@@ -98,13 +100,16 @@ class Survey:
     bad: int
     bad_lines: tuple[str, ...]
     overlap: Overlap | None
+    task: str = ""
+    """Whose rules the bad lines go by; empty: those of any reader."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
         """All of it on one screen."""
-        yield f"{show(self.spec)}: {_count(self.files, 'files')}, {self.bytes / 1e6:,.2f} MB, {', '.join(self.formats)}"
+        formats = ", ".join(self.formats)
+        yield f"{show(self.spec)}: {counted(self.files, 'files')}, {self.bytes / 1e6:,.2f} MB, {formats}"
         yield self._summary()
         if self.columns:
             yield ""
@@ -117,8 +122,10 @@ class Survey:
             yield f"{'labels':11} {_balance(column)}"
         if self.texts:
             yield f"{'duplicates':11} {_share(self.duplicates, self.texts, self.unit)}"
-            yield from (f"{'':11} {_repeat(*places)}" for places in self.repeats[:SHOWN_REPEATS])
-        yield f"{'bad lines':11} {self.bad:,}" + (" (--bad lists them all)" if self.bad > SHOWN_BAD else "")
+            apart = [places for places in self.repeats if places[0] != places[1]]  # a line may hold all of a file
+            yield from (f"{'':11} {_repeat(*places)}" for places in apart[:SHOWN_REPEATS])
+        whose = f" for {self.task}" if self.task else ""
+        yield f"{'bad lines':11} {self.bad:,}{whose}" + (" (--bad lists them all)" if self.bad > SHOWN_BAD else "")
         yield from (f"{'':11} {line}" for line in self.bad_lines[:SHOWN_BAD])
         if self.overlap:
             yield from self.overlap.lines(self.unit)
@@ -127,13 +134,15 @@ class Survey:
         if not self.columns:
             return f"{self.texts:,} {self.unit}"
         chosen = f"the text is {one_line(self.column)}" if self.column else "no column holds text"
-        if self.column and not self.sure and not self.asked:
+        if self.column == QUESTION and CONTEXT in {column.name for column in self.columns}:
+            chosen += f", and {CONTEXT} has what answers it"
+        elif self.column and not self.sure and not self.asked:
             chosen += ", the longest of those it might be; --column names another"
         names = [column.name for column in self.columns]
         numbered = names == [f"column{i}" for i in range(1, len(names) + 1)]
         unnamed = "; the first line is data, not names" if numbered else ""
         unit = "sentences" if self.unit == "sentences" else "rows"
-        return f"{self.rows:,} {unit}, {_count(len(names), 'columns')}: {chosen}{unnamed}"
+        return f"{self.rows:,} {unit}, {counted(len(names), 'columns')}: {chosen}{unnamed}"
 
     def _column_lines(self) -> Iterator[str]:
         shown = self.columns[:SHOWN_COLUMNS]
@@ -158,10 +167,6 @@ def _aligned(rows: Sequence[Sequence[str]], sides: str) -> Iterator[str]:
     for row in rows:
         cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
         yield "  ".join(cells).rstrip()
-
-
-def _count(number: int, nouns: str) -> str:
-    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
 
 
 def _share(part: int, whole: int, nouns: str) -> str:
@@ -293,9 +298,9 @@ class _View:
             self.sure = self.sure and found == [self.column]
             return self.column
         self.sure = self.sure and len(found) == 1
-        asked = {"question", "context"} <= set(found)  # contexts come again with every question on them
+        asked = {QUESTION, CONTEXT} <= set(found)  # contexts come again with every question on them
         found.sort(key=lambda name: -sum(len(str(row.values.get(name, ""))) for row in rows))
-        found = ["question", *found] if asked else found
+        found = [QUESTION, *found] if asked else found
         self.column = found[0] if found else self.column
         return found[0] if found else ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,6 +54,9 @@ def open_folder(folder: Path) -> Opened:
     if (path := gguf_in(folder)) is not None:
         return Opened(*open_gguf(path))
     if not (folder / "config.json").exists():
+        if (folder / "run" / "recipe.toml").exists():
+            hint = f"go on with it: headway train --resume {shlex.quote(str(folder))}"
+            raise NotFoundError("F002", f"{folder} is a run that has not come to its end: it has no model yet", hint)
         raise NotFoundError("F002", f"{folder} has no config.json", "a model folder has config.json and weights")
     theirs = read_json(folder / "config.json", limit=CONFIG_LIMIT)
     refuse_code(theirs)

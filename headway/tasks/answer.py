@@ -168,7 +168,7 @@ class Answer(ScoredTask[Part]):
         return self._part(self.valid)
 
     def read_test(self, spec: str) -> Part:
-        return self._part(read_questions(spec, self.recipe.data, BadRows(self.recipe.data.bad_rows)))
+        return self._part(read_questions(spec, self.recipe.data, self.bad_tests))
 
     def _part(self, asked: Sequence[Question]) -> Part:
         return Part(asked, lay_out(asked, self.tokenizer, self.recipe.data.length, self.recipe.answer, None))
@@ -226,12 +226,13 @@ def read_questions(spec: str, data: DataConfig, bad: BadRows) -> list[Question]:
 
 
 def hold_out(asked: list[Question]) -> tuple[list[Question], list[Question]]:
-    """The last tenth apart, and no context on both sides."""
-    cut = max(1, round(len(asked) * (1 - HELD_OUT)))
-    while cut < len(asked) and asked[cut].context == asked[cut - 1].context:
-        cut += 1
-    if cut == len(asked):
-        raise ConfigError("C004", f"the last of {len(asked):,} questions cannot be held out: data.valid names others")
+    """The last tenth apart, and no context on both sides: where that is within one, the whole of it."""
+    begins = [i for i in range(1, len(asked)) if asked[i].context != asked[i - 1].context]
+    if not begins:
+        message = f"{len(asked):,} questions on one context: none of them can be held out"
+        raise ConfigError("C004", message, "data.valid=FILE names others")
+    wanted = round(len(asked) * (1 - HELD_OUT))
+    cut = next((begin for begin in begins if begin >= wanted), begins[-1])
     return asked[:cut], asked[cut:]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from headway.config import ModelConfig
 from headway.data.batches import Plan
 from headway.data.order import Index
+from headway.data.records import BadRows
 from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model
@@ -90,9 +91,14 @@ class Task(ABC):
         """What data.test holds, None without it. A run reads it before its first step: mistakes in it cost nothing."""
         return self.read_test(spec) if (spec := self.recipe.data.test) else None
 
+    @cached_property
+    def bad_tests(self) -> BadRows:
+        """Rows of data.test that cannot be used."""
+        return BadRows(self.recipe.data.bad_rows)
+
     @abstractmethod
     def read_test(self, spec: str) -> Any:
-        """Examples of a file that is not learned from, as `measure` takes them."""
+        """Examples of a file that is not learned from, as `measure` takes them; `bad_tests` counts the others."""
 
     @abstractmethod
     def measure(self, model: Model, part: Any, world: Sharing) -> dict[str, float]:

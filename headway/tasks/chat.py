@@ -139,8 +139,8 @@ class Chat(Task):
 
     def read_test(self, spec: str) -> Chats:
         tokenizer, template = with_template(self.tokenizer)
-        found = read_conversations(spec, bad := BadRows(self.recipe.data.bad_rows))
-        return _encoded(spec, found, tokenizer, template, bad, self.recipe.data.length)
+        found = read_conversations(spec, self.bad_tests)
+        return _encoded(spec, found, tokenizer, template, self.bad_tests, self.recipe.data.length)
 
     def measure(self, model: Model, part: Chats, world: Sharing) -> dict[str, float]:
         return _figures(measure(model, part, world), world)

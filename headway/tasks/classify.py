@@ -19,7 +19,7 @@ from headway.data.batches import Plan
 from headway.data.order import Index
 from headway.data.records import BadRows, fingerprint
 from headway.data.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, counted
 from headway.hub.tables import FAMILIES
 from headway.model.model import Model
 from headway.recipe import DataConfig, Recipe
@@ -192,7 +192,7 @@ class Classify(ScoredTask[Part]):
 
     def read_test(self, spec: str) -> Part:
         data = self.recipe.data
-        rows = _read(spec, data, self.kind, self.labels, BadRows(data.bad_rows))
+        rows = _read(spec, data, self.kind, self.labels, self.bad_tests)
         pairs_in([self.train.rows[0], *rows])
         return make_part(rows, self.tokenizer, self.kind, self.labels, data.length, self.recipe)
 
@@ -246,7 +246,10 @@ def _check_settings(settings: ClassifyConfig, kind: Kind) -> None:
 def _check_labels(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind) -> None:
     """Whether there is anything to tell apart, and anything in common."""
     if kind != "regression" and len(labels) < 2:
-        raise DataError("D002", f"all {len(rows):,} texts have the label {labels[0] if labels else 'none'!r}")
+        message = (
+            f"nothing to tell apart: the label is {labels[0] if labels else 'none'!r} in {counted(len(rows), 'rows')}"
+        )
+        raise DataError("D002", message, "data.label names another column")
     if kind == "single" and len(labels) == len(rows) >= MOST_APART:
         message = f"each of the {len(rows):,} texts has a label of its own, such as {labels[0]!r}: nothing is in common"
         raise DataError("D002", message, "data.label names another column; classify.kind=regression is for numbers")

@@ -132,7 +132,7 @@ class Embed(Task):
         return self.measure(model, self._valid, world)
 
     def read_test(self, spec: str) -> Read:
-        return self._read(read_pairs(spec, self.recipe.data, BadRows(self.recipe.data.bad_rows)))
+        return self._read(read_pairs(spec, self.recipe.data, self.bad_tests))
 
     @torch.no_grad()
     def measure(self, model: Model, part: Read, world: Sharing) -> dict[str, float]:

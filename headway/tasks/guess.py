@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from headway.data import parallel
 from headway.data.conll import TAGS, WORDS, is_columns
+from headway.data.conversations import read_conversations
 from headway.data.formats import Row
-from headway.data.records import find_files, peek
+from headway.data.records import BadRows, find_files, peek
 from headway.data.sources import file_format
-from headway.data.squad import ANSWERS
+from headway.data.squad import ANSWERS, questions
 from headway.errors import DataError
 from headway.recipe import DataConfig
-from headway.tasks.labelled import LABEL_NAMES, columns_of
-from headway.tasks.pairs import PAIR_NAMES
+from headway.tasks.labelled import LABEL_NAMES, clean, columns_of, kind_of_labels, read_labelled
+from headway.tasks.pairs import PAIR_NAMES, read_pairs
+from headway.tasks.tagged import read_tagged
 
 TALK = ({"messages"}, {"conversations"}, {"instruction", "output"})
 """Columns of conversations, in some of their forms."""
@@ -45,12 +49,40 @@ def _task_of(rows: Sequence[Row]) -> str:
     return "embed" if pairs(PAIR_NAMES) and not names & set(LABEL_NAMES) else ""
 
 
-def label_settings(spec: str, text: str, labels: Sequence[str]) -> list[str]:
-    """What a classifier has to be told to read texts and one of some columns that may be labels; often nothing."""
+def bad_rows_of(task: str, spec: str, settings: Sequence[str], keep: int) -> BadRows:
+    """Rows that a task cannot use, `keep` of them remembered."""
+    given: dict[str, Any] = {
+        name: value for name, _, value in (word.removeprefix("data.").partition("=") for word in settings)
+    }
+    data, bad = DataConfig(**given), BadRows("skip", keep)
+    with suppress(DataError):  # nothing at all can be used: they are all counted by then
+        if task == "classify":
+            rows = read_labelled(spec, data, bad)
+            clean(rows, kind_of_labels(rows, "auto"), bad)
+        elif task == "translate":
+            parallel.read_parallel(spec, data.text, data.pair, bad)
+        else:
+            READERS[task](spec, data, bad)
+    return bad
+
+
+READERS: dict[str, Callable[[str, DataConfig, BadRows], Any]] = {
+    "answer": lambda spec, data, bad: list(questions(spec, bad=bad)),
+    "chat": lambda spec, data, bad: read_conversations(spec, bad),
+    "embed": read_pairs,
+    "tag": lambda spec, data, bad: read_tagged(spec, data, "auto", bad),
+}
+
+
+def label_settings(spec: str, text: str, labels: Mapping[str, tuple[int, bool]]) -> list[str]:
+    """What a classifier has to be told to read texts and their labels, often nothing; `labels` are the columns that
+    may be these, with their ranks: the lowest is taken where none has a usual name."""
     path = find_files(spec)[0]
-    label = next((name for name in labels if name.lower() in LABEL_NAMES), labels[0])
+    usual = [name for name in labels if name.lower() in LABEL_NAMES]
+    label = next(iter(usual), min(labels, key=lambda name: labels[name]))
     try:
-        if columns_of(path, peek(path)[1], DataConfig()).label == label:
+        guess = columns_of(path, peek(path)[1], DataConfig())
+        if guess.label == label and text in (guess.text, guess.pair):
             return []
     except DataError:
         pass

@@ -184,7 +184,7 @@ def reject(flaw: Flaw, bad: BadRows) -> None:
     try:
         bad.found(flaw)
     except DataError as error:
-        hint = f"{bad.setting}=skip goes on without them" if flaw.file == STDIN else error.hint
+        hint = f"{bad.setting}=skip leaves such rows out" if flaw.file == STDIN else error.hint
         raise DataError(error.code, error.message, hint) from None
 
 

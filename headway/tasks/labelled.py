@@ -17,7 +17,7 @@ from headway.data.formats import NUMBER, Flaw, Row
 from headway.data.order import shuffled
 from headway.data.records import BadRows, brief, find_files, peek, text_flaw
 from headway.data.sources import file_format
-from headway.errors import DataError, nearest
+from headway.errors import DataError, counted, nearest
 from headway.jsonfile import show
 from headway.recipe import DataConfig
 
@@ -222,7 +222,7 @@ def clean(rows: Sequence[Labelled], kind: Kind, bad: BadRows, column: str = "") 
         else:
             found.append(replace(row, label=label))
     if not found:
-        raise DataError("D002", f"no row has {wanted} ({bad.count:,} bad rows)")
+        raise DataError("D002", f"no row has {wanted} ({counted(bad.count, 'bad rows')})")
     return found
 
 
@@ -267,7 +267,7 @@ def known_only(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind, bad:
         else:
             found.append(row)
     if not found:
-        raise DataError("D002", f"no row has a label that the model knows ({bad.count:,} bad rows)")
+        raise DataError("D002", f"no row has a label that the model knows ({counted(bad.count, 'bad rows')})")
     return found
 
 

@@ -111,7 +111,7 @@ class LanguageModelling(Task):
         return self.measure(model, self.valid, world)
 
     def read_test(self, spec: str) -> TokenStore:
-        return tokens(read_texts(spec, self.data), self.tokenizer)
+        return tokens(read_texts(spec, self.data, self.bad_tests), self.tokenizer)
 
     def measure(self, model: Model, part: TokenStore, world: Sharing) -> dict[str, float]:
         return evaluate(model, part, self.data, world)

@@ -130,7 +130,7 @@ class MaskedWords(Task):
         return self.measure(model, self.valid, world)
 
     def read_test(self, spec: str) -> HeldRows | NextSentences:
-        return held_rows(read_texts(spec, self.recipe.data), self.tokenizer, self.recipe)
+        return held_rows(read_texts(spec, self.recipe.data, self.bad_tests), self.tokenizer, self.recipe)
 
     def measure(self, model: Model, part: HeldRows | NextSentences, world: Sharing) -> dict[str, float]:
         return evaluate(model, part, self.masking, world)

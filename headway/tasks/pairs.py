@@ -91,7 +91,7 @@ def pair_columns(path: Path, rows: Sequence[Row], data: DataConfig) -> tuple[str
     elif len(found) + len(rest) == 2:
         found = [data.text or rest.pop(0), data.pair or rest.pop(0)]
     if len(found) != 2:
-        problem = f"{len(texts)} columns hold text" if texts else "no column holds text"
+        problem = f"columns that hold text: {len(texts)}" if texts else "no column holds text"
         remedy = "name the two that belong together: data.text=NAME data.pair=NAME"
         raise DataError("D004", f"{show(path)}: {problem}: {_list(texts or names)}"[:280], remedy)
     scores = (name for name in SCORE_NAMES if name in names and _kinds(rows, name) & {"int", "float"})

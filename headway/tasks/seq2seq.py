@@ -233,7 +233,7 @@ class Seq2Seq(Task):
 
     def read_test(self, spec: str) -> Part:
         data = self.recipe.data
-        return make_part(read_pairs(spec, data, BadRows(data.bad_rows)), self.tokenizer, data.length, self.recipe)
+        return make_part(read_pairs(spec, data, self.bad_tests), self.tokenizer, data.length, self.recipe)
 
     def measure(self, model: Model, part: Part, world: Sharing) -> dict[str, float]:
         """All of the texts, and all that there is to measure of them."""

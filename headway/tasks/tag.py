@@ -150,8 +150,8 @@ class Tag(ScoredTask[Part]):
         return self._part(self.valid)
 
     def read_test(self, spec: str) -> Part:
-        data, bad = self.recipe.data, BadRows(self.recipe.data.bad_rows)
-        read = read_tagged(spec, data, entities.scheme_of(self.labels), bad)
+        bad = self.bad_tests
+        read = read_tagged(spec, self.recipe.data, entities.scheme_of(self.labels), bad)
         return self._part(known_only(read.sentences, self.labels, bad))
 
     def _part(self, rows: Sequence[Sentence]) -> Part:

@@ -13,7 +13,7 @@ from headway.data.formats import Flaw
 from headway.data.order import Index
 from headway.data.records import BadRows
 from headway.data.sources import file_format
-from headway.errors import ConfigError, DataError, nearest
+from headway.errors import ConfigError, DataError, counted, nearest
 from headway.recipe import DataConfig
 from headway.tasks import entities
 from headway.tasks.entities import MOVED, NOTHING, OUTSIDE, Reading, Scheme, Scores, Span, prefixed, spans, to_tags
@@ -78,7 +78,9 @@ def _without(rows: Iterable[Sentence], good: Any, reason: Any, bad: BadRows) -> 
 
 def _some(rows: list[Sentence], bad: BadRows) -> list[Sentence]:
     if not rows:
-        raise DataError("D002", f"no sentence can be used ({bad.count:,} bad rows, the first: {bad.first[0]})"[:280])
+        raise DataError(
+            "D002", f"no sentence can be used ({counted(bad.count, 'bad rows')}, the first: {bad.first[0]})"[:280]
+        )
     return rows
 
 

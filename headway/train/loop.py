@@ -27,7 +27,7 @@ from headway.train.health import Usual, diverged, non_finite
 from headway.train.optim import Optimizer, lr_factor, open_depth
 
 Report = Callable[..., None]
-"""Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`) and its facts."""
+"""Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`, `kept`) and its facts."""
 
 MOST_SKIPS = 10
 """Steps in a row that may be left out before the run counts as diverged."""
@@ -46,6 +46,9 @@ class Progress:
     """Steps left out in a row."""
     usual: list[float] = field(default_factory=lambda: list(Usual()))
     best: float | None = None
+    best_loss: float | None = None
+    """At the same evaluation: of two that are as good the one with the smaller loss is better."""
+    best_step: int = 0
     stale: int = 0
     """Evaluations since the best one."""
 
@@ -156,6 +159,8 @@ class Loop:
                 if now.step % config.save_every == 0 or last or self.stop_signal or self.settled:
                     save()
                     report("save", step=now.step)
+        if self.best is not None and not self.stop_signal:
+            report("kept", step=now.step, best=now.best_step, early=config.patience if self.settled else 0)
 
     @property
     def settled(self) -> bool:
@@ -178,14 +183,20 @@ class Loop:
                 result = self.task.evaluate(self.model, self.world)
             share_again(self.model)
             report("eval", step=now.step, **result)
-            goal, sign = result[self.task.goal], -1 if self.task.rising else 1
-            if now.best is not None and sign * goal >= sign * now.best:
+            goal, loss = result[self.task.goal], result["valid"]
+            if not self._better(goal, loss):
                 now.stale += 1
                 return
-            now.best, now.stale = goal, 0
+            now.best, now.best_loss, now.best_step, now.stale = goal, loss, now.step, 0
             if self.best is not None:
                 self.best.take()
                 report("best", step=now.step, **{self.task.goal: goal})
+
+    def _better(self, goal: float, loss: float) -> bool:
+        now, sign = self.progress, -1 if self.task.rising else 1
+        if now.best is None or sign * goal < sign * now.best:
+            return True
+        return goal == now.best and now.best_loss is not None and loss < now.best_loss
 
     def finish(self) -> None:
         """The weights that are the result of the run."""

@@ -196,7 +196,7 @@ def _train(run: Run, tell: Report) -> None:
         goal=run.task.goal,
         rising=run.task.rising,
     )
-    tell("data", **run.task.facts)
+    tell("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
 
     def keep() -> None:
         tensors, counters = collect(loop)

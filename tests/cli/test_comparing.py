@@ -49,6 +49,16 @@ def test_finished_runs_are_not_trained_again(run: Run, text: str) -> None:
     assert other.code == 0 and len(folders()) == 6 and not other.err
 
 
+def test_what_a_run_finds_in_its_data_makes_it_no_other(run: Run, text: str) -> None:
+    pairs = "".join(f"the dog {i}.\tder Hund {i}.\n" for i in range(30))
+    Path("pairs.tsv").write_text("source\ttarget\n" + pairs, encoding="utf-8")
+    more = ("data.vocab=60", "seq2seq.eval_texts=0", "model.width=16", "model.heads=2")
+    words = ("compare", "translate", "seeds=1,2", "data.train=pairs.tsv", *SMALL, *more)
+    assert run(*words).code == 0
+    again = run(*words)
+    assert again.err.count(", finished") == 2 and len(folders()) == 2
+
+
 def test_a_stopped_run_goes_on(run: Run, text: str) -> None:
     words = ("compare", "tiny", "seeds=1,2", text, *TINY)
     assert run(*words).code == 0

@@ -80,7 +80,6 @@ def test_facts_on_stdout_and_the_next_command_on_stderr(run: Run) -> None:
         (["alike.csv"], "headway train embed data.train=alike.csv"),
         (["kinds.tsv"], "headway train classify data.train=kinds.tsv data.text=column3 data.label=column1"),
         (["series.csv"], "headway data series.csv --column NAME"),
-        (["empty.txt"], "headway data empty.txt --bad"),
     ],
 )
 def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], command: str) -> None:
@@ -88,6 +87,25 @@ def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], com
     assert done.code == 0
     assert done.err.splitlines()[-1] == f"next: {command}"
     assert shlex.split(command)[0] == "headway"
+
+
+def test_nothing_comes_next_where_nothing_is_there(run: Run) -> None:
+    assert run("empty.txt").err == ""
+    Path("latin.csv").write_bytes(b"text,label\ncaf\xe9,1\n")
+    assert run("latin.csv").err.startswith("convert it to UTF-8 from what it is: iconv")
+    many = "\n".join(["text,label", *["a"] * 9])
+    Path("many.csv").write_text(many)
+    assert run("many.csv").err == "next: headway data many.csv --bad\n" and run("many.csv", "--bad").err == ""
+
+
+def test_rows_that_the_task_cannot_use_are_bad(run: Run) -> None:
+    lines = [f"text {i},{'ab'[i % 2]}" for i in range(20)]
+    Path("some.csv").write_text("\n".join(["text,label", *lines, "more,", ",b"]))
+    out = run("some.csv").out
+    assert (
+        "bad lines   2 for classify\n            some.csv:23: column" in out and "some.csv:22: the label: empty" in out
+    )
+    assert run("some.csv", "--bad").out.count("\n") == 2
 
 
 def test_overlap_is_shown(run: Run) -> None:

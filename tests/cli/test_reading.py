@@ -169,6 +169,8 @@ def test_vectors_and_the_nearest(models: dict[str, Path], run: Run) -> None:
     Path("asked.txt").write_text("bad\nrain\n")
     found = rows(run(models["embed"], "--nearest", "known.txt", "--file", "asked.txt", "--json", "-q", "top=1"))
     assert [(row["text"], row["nearest"][0]["text"]) for row in found] == [("bad", "bad"), ("rain", "rain")]
+    assert rows(run(models["embed"], "--nearest", "known.txt", "--file", "asked.txt", "-q", "top=1")) == found
+    assert [row["line"] for row in found] == [1, 2]
 
 
 # --- files and pipes
@@ -315,6 +317,13 @@ def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
         ("embed", ["--nearest", "story.txt"], 2, "--nearest wants a text"),
         ("classify", ["a", "--seed", "1"], 2, "--seed is for models that write on, and this one is for classify"),
         ("tag", ["a", "--tokens", "9"], 2, "--tokens is for models that write on"),
+        ("classify", ["a", "answer.none=no"], 2, "answer is a setting for answer, and this model is for classify"),
+        (
+            "classify",
+            ["a", "top=1"],
+            2,
+            "top is a setting for mlm and answer and embed, and this model is for classify",
+        ),
         ("embed", ["a", "--nearest", "empty.txt"], 4, "empty.txt: no texts"),
         ("lm", ["a", "--nearest", "story.txt"], 4, "no text encoder"),
         ("lm", ["a", "--json"], 2, "--json is for models that read"),
@@ -422,6 +431,29 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
 
+def test_examples_are_shown_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    show = Display(False).report
+    three = [line for i in range(3) for line in (f"text {i}", "  → nothing", f"  in truth {i}")]
+    show("sample", text="\n".join(three))
+    assert capfd.readouterr().err.splitlines() == [f"  {line}" for line in three[:6]]
+    show("sample", text="\n".join([f"line {i}" for i in range(9)]))
+    assert len(capfd.readouterr().err.splitlines()) == 6
+    show("sample", text="\n".join(["a", *["  more"] * 9]))
+    assert len(capfd.readouterr().err.splitlines()) == 6
+
+
+def test_which_weights_are_kept_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    show = Display(False).report
+    show("kept", step=9, best=9, early=0)
+    assert capfd.readouterr().err == ""
+    show("kept", step=30, best=20, early=2)
+    show("kept", step=30, best=20, early=0)
+    assert capfd.readouterr().err.splitlines() == [
+        "no better in 2 evaluations: stopped at step 30; the weights of step 20 are kept, the best",
+        "the weights of step 20 are kept, the best",
+    ]
+
+
 def test_what_data_lost_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     show = Display(False).report
     show("data", tokens=1000, valid_tokens=10, bad_rows=0, shortened=0, cut=0, left_out=0)
@@ -429,5 +461,5 @@ def test_what_data_lost_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     show("data", tokens=1000, valid_tokens=10, vocab=9, bad_rows=1, shortened=2000, cut=3, left_out=4)
     said = capfd.readouterr().err
     assert (
-        "vocabulary 9, 1 bad rows left out, 2,000 shortened by their first turns, 3 cut at the end, 4 too long" in said
+        "vocabulary 9, 1 bad row left out, 2,000 shortened by their first turns, 3 cut at the end, 4 too long" in said
     )

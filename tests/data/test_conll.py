@@ -57,7 +57,7 @@ def test_blank_lines_of_any_number_and_white_space(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [("alone", "1 columns where the first line has 2"), ("a b c", "3 columns"), ("word\t ", "an empty word or tag")],
+    [("alone", "1 column where the first line has 2"), ("a b c", "3 columns"), ("word\t ", "an empty word or tag")],
 )
 def test_a_flawed_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason: str) -> None:
     path = write(tmp_path / "a.conll", f"A O\n\nB O\n{line}\nC O\n\nD O\n")
@@ -66,6 +66,15 @@ def test_a_flawed_line_takes_its_sentence_with_it(tmp_path: Path, line: str, rea
     bad = BadRows("skip")
     assert [row.words for row in sentences(path, bad=bad)] == [("A",), ("D",)]
     assert bad.count == 1 and "a.conll:4: " in bad.first[0]
+
+
+def test_texts_are_no_words(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.tsv"
+    path.write_text("a film that is far too long\t0\nNew York City Hall\t1\n")
+    with pytest.raises(
+        DataError, match=r"reviews\.tsv line 1: 'a film .* is a text, where a word should be; task classify"
+    ):
+        list(sentences(str(path)))
 
 
 def test_one_column_is_no_tagged_file(tmp_path: Path) -> None:
@@ -96,7 +105,7 @@ def test_lists_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"tokens": ["a", "b"], "tags": ["O"]}, "2 words but 1 tags"),
+        ({"tokens": ["a", "b"], "tags": ["O"]}, "2 words but 1 tag"),
         ({"tokens": ["a"], "tags": [3]}, r"3 \(int\) in a list"),
         ({"tokens": ["a"]}, r'no list called ner_tags or .*data\.label names it; there are "tokens"'),
         ({"tags": ["O"]}, r"no list called tokens or .*data\.text"),

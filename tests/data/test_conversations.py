@@ -84,7 +84,7 @@ def test_a_row_without_an_answer_is_named(tmp_path: Path, row: dict[str, Any], c
     assert caught.value.code == code
     bad = BadRows("skip")
     assert len(read_conversations(spec, bad)) == bad.count == 1
-    with pytest.raises(DataError, match=r"no conversations \(1 bad rows, the first: .*a\.jsonl:1"):
+    with pytest.raises(DataError, match=r"no conversations \(1 bad row, the first: .*a\.jsonl:1"):
         read_conversations(write(tmp_path / "a.jsonl", row), BadRows("skip"))
 
 

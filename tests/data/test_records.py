@@ -237,9 +237,9 @@ BAD = {
     "a huge int": ("x.jsonl", lines(b'{"a": ' + b"9" * 5000 + b"}"), "x.jsonl:7: not valid JSON: Exceeds", 12),
     "NUL in json": ("x.jsonl", lines(b'{"text": "a\0b"}'), "x.jsonl:7: a NUL byte", 12),
     "Latin-1 json": ("x.jsonl", lines(b'{"text": "caf\xe9"}'), "x.jsonl:7: not UTF-8: byte 14 of the line is 0xe9", 12),
-    "too few cells": ("x.csv", lines(b"one", b"a,1", HEAD), "x.csv:8: 1 cells where the first line has 2", 12),
+    "too few cells": ("x.csv", lines(b"one", b"a,1", HEAD), "x.csv:8: 1 cell where the first line has 2", 12),
     "too many cells": ("x.csv", lines(b"a,b,c", b"a,1", HEAD), "x.csv:8: 3 cells where the first line has 2", 12),
-    "ragged tsv": ("x.tsv", lines(b"a", b"a\t1", b"text\tn\n"), "x.tsv:8: 1 cells", 12),
+    "ragged tsv": ("x.tsv", lines(b"a", b"a\t1", b"text\tn\n"), "x.tsv:8: 1 cell", 12),
     "a quote within": ("x.csv", lines(b'"a"b,1', b"a,1", HEAD), "x.csv:8: something follows a closing quote", 12),
     "a quote left open": ("x.csv", lines(b'"a,1', b"a,1", HEAD), "x.csv:8: a quote opens here and is never closed", 12),
     "a bare return": ("x.csv", lines(b"a\rb,1", b"a,1", HEAD), "x.csv:8: a carriage return outside quotes", 12),
@@ -285,9 +285,11 @@ def test_a_bad_row_stops_or_is_counted(case: str) -> None:
     name, content, said, good = BAD[case]
     place, _, reason = said.partition(": ")
     error = refused(name, content)
-    assert error.code == ("D003" if "not UTF-8: " in reason and "byte" in reason else "D007")
+    empty = "the file is empty" in reason
+    assert error.code == ("D002" if empty else "D003" if "not UTF-8: " in reason and "byte" in reason else "D007")
     assert f"{name} {'row' if 'parquet' in name else 'line'} {place.rpartition(':')[2]}: {reason}" in error.message
-    assert "data.bad_rows=skip goes on without them; headway data /" in error.hint
+    assert empty == (error.hint == "")  # nothing would be left
+    assert empty or "data.bad_rows=skip leaves such rows out; headway data /" in error.hint
     assert (error.code == "D003") == ("iconv" in error.hint)
     assert max(map(len, str(error).splitlines())) <= 300
     values, _, bad = read(name, content, "skip")
@@ -594,7 +596,7 @@ def test_rows_before_the_first_bad_one_come_out() -> None:
 
 
 def test_a_name_with_spaces_or_worse_is_quoted() -> None:
-    assert "headway data '/" in refused("my file.csv", b"").hint
+    assert "headway data '/" in refused("my file.csv", b"a,b\n1\n").hint
     assert "\n" not in refused("my\nfile.csv", b"").message
 
 
@@ -665,7 +667,7 @@ def test_a_row_that_is_no_document(tmp_path: Path, third: str, reason: str) -> N
     assert caught.value.message == f'{tmp_path}/x.jsonl line 3, column "text": {reason}'
     assert (caught.value.code, caught.value.hint) == (
         "D007",
-        f"data.bad_rows=skip goes on without them; headway data {tmp_path}/x.jsonl --column text shows them",
+        f"data.bad_rows=skip leaves such rows out; headway data {tmp_path}/x.jsonl --column text shows them",
     )
     bad = BadRows("skip")
     assert texts(tmp_path, "x.jsonl", content, bad=bad) == ["one", "two", "four"]
@@ -701,7 +703,7 @@ def test_a_column_that_comes_late_is_still_checked(tmp_path: Path) -> None:
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"D002.*no documents"):
         texts(tmp_path, "x.csv", "text,n\n")
-    with pytest.raises(DataError, match=r"D002.*no documents \(1 bad rows, the first: .*x.jsonl:1: not valid JSON"):
+    with pytest.raises(DataError, match=r"D002.*no documents \(1 bad row, the first: .*x.jsonl:1: not valid JSON"):
         texts(tmp_path, "x.jsonl", "nope\n", bad=BadRows("skip"))
 
 

@@ -213,7 +213,7 @@ def test_a_survey_of_a_table(reviews: str) -> None:
     assert (found.duplicates, found.bad) == (4, 3)
     assert found.repeats[0] == (f"{reviews}:45", f"{reviews}:2")
     assert [line.removeprefix(f"{reviews}:") for line in found.bad_lines] == [
-        "11: 1 cells where the first line has 4",
+        "11: 1 cell where the first line has 4",
         '12: column "review": empty',
         "13: something follows a closing quote: quotes inside a quoted cell are written twice",
     ]
@@ -377,7 +377,7 @@ def test_the_lines_of_a_survey(reviews: str) -> None:
         "            reviews.csv:45 repeats line 2",
         "            reviews.csv:46 repeats line 3",
         "bad lines   3",
-        "            reviews.csv:11: 1 cells where the first line has 4",
+        "            reviews.csv:11: 1 cell where the first line has 4",
         '            reviews.csv:12: column "review": empty',
         "            reviews.csv:13: something follows a closing quote: quotes inside a quoted cell are written twice",
     ]

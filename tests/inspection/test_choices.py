@@ -193,7 +193,7 @@ def test_bad_rows_are_named_by_file_and_line(
     with pytest.raises(DataError) as error:
         measure_choices(model, tokenizer, ChoicesConfig(data=data), BadRows(setting="bad_rows"))
     assert error.value.code == "D007" and reason in error.value.message and "q.jsonl line 2" in error.value.message
-    assert error.value.hint.startswith("bad_rows=skip goes on")
+    assert error.value.hint.startswith("bad_rows=skip leaves such rows out")
     bad = BadRows("skip")
     found = measure_choices(model, tokenizer, ChoicesConfig(data=data, bad_rows="skip"), bad)
     assert (found.n, bad.count) == (2, 1) and "q.jsonl:2" in bad.first[0]

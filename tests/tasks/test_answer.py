@@ -232,7 +232,9 @@ def test_no_context_is_on_both_sides() -> None:
     same = [Question(str(i), "?", str(i // 15), ()) for i in range(31)]
     first, second = hold_out(same)
     assert (len(first), len(second)) == (30, 1)
-    with pytest.raises(ConfigError, match="cannot be held out"):
+    few = [Question(str(i), "?", str(i // 10), ()) for i in range(20)]
+    assert [len(part) for part in hold_out(few)] == [10, 10]  # a tenth would be within the last context
+    with pytest.raises(ConfigError, match="9 questions on one context: none of them can be held out"):
         hold_out([Question(str(i), "?", "same", ()) for i in range(9)])
 
 

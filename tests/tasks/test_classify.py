@@ -180,7 +180,7 @@ def test_unknown_labels_in_other_files(tmp_path: Path) -> None:
         make(tmp_path, SINGLE, data={"valid": other})
     task = make(tmp_path, SINGLE, data={"valid": other, "bad_rows": "skip"})
     assert len(task.valid.rows) == 1 and task.facts["bad_rows"] == 1
-    with pytest.raises(DataError, match="have the label"):
+    with pytest.raises(DataError, match="nothing to tell apart"):
         make(tmp_path, [("a good film", "x"), ("a bad film", "x"), ("a film", "x")])
 
 

@@ -272,9 +272,9 @@ def test_bad_rows_are_named_or_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b,c\nx x,y y,z z\n", "3 columns hold text"),
+        ("a,b,c\nx x,y y,z z\n", "columns that hold text: 3"),
         ("a,b\n1,2\n", "no column holds text"),
-        ("a\nx x\n", "1 columns hold text"),
+        ("a\nx x\n", "columns that hold text: 1"),
         ("text,pair\n", "no pairs of texts"),
     ],
 )

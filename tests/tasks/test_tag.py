@@ -40,7 +40,9 @@ SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "data.vocab=150", "
 
 
 def recipe(*more: str) -> Recipe:
-    return load_recipe("tag", [*SMALL, *more])[1]
+    based = any(word.startswith("model.from=") for word in more)  # such a model has a shape, and tokens
+    made_new = ("model.", "data.vocab", "data.tokenizer")
+    return load_recipe("tag", [*(word for word in SMALL if not (based and word.startswith(made_new))), *more])[1]
 
 
 def task(*more: str, rows: list[Sentence] = ROWS) -> Tag:

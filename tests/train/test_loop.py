@@ -238,6 +238,23 @@ def test_the_mean_of_the_weights() -> None:
     assert torch.equal(parameter, last)
 
 
+def test_of_two_that_are_as_good_the_surer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = make(replace(CONFIG, steps=8, patience=2, eval_every=1))
+    found = iter([(0.5, 3.0), (0.9, 2.0), (0.9, 1.0), (0.9, 1.0), (0.9, 1.5), (1.0, 0.0)])
+
+    def evaluate(*_: Any) -> dict[str, float]:
+        goal, loss = next(found)
+        return {"valid": loss, "goal": goal}
+
+    monkeypatch.setattr(type(loop.task), "goal", "goal")
+    monkeypatch.setattr(type(loop.task), "rising", True)
+    monkeypatch.setattr(type(loop.task), "evaluate", evaluate)
+    events: list[tuple[str, dict[str, Any]]] = []
+    loop.run(lambda kind, **facts: events.append((kind, facts)), lambda: None, lambda: "")
+    assert [facts["step"] for kind, facts in events if kind == "best"] == [1, 2, 3]
+    assert [facts for kind, facts in events if kind == "kept"] == [{"step": 5, "best": 3, "early": 2}]
+
+
 def test_patience_ends_a_run_and_keeps_the_best() -> None:
     loop = make(replace(CONFIG, steps=400, patience=2, eval_every=2))
     scores = iter([3.0, 3.5, 2.0, 2.5, 2.6, 1.0])

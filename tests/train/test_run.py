@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headway.errors import ConfigError, DataError, NotFoundError
+from headway.hub.folder import load_model
 from headway.recipe import load_recipe
 from headway.train.log import read_log
 from headway.train.run import Run, last_folder, resume, start, train
@@ -106,6 +107,13 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, text: Path) -> Non
     assert list((log.parent / "checkpoints").glob("step-*"))
 
 
+def test_a_run_without_a_model_says_how_to_get_one(tmp_path: Path, text: Path) -> None:
+    run = small(tmp_path, text)
+    with pytest.raises(NotFoundError, match=r"has not come to its end: it has no model yet") as error:
+        load_model(run.folder)
+    assert error.value.hint == f"go on with it: headway train --resume {run.folder}"
+
+
 def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path, text: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no such file"):
         small(tmp_path, tmp_path / "missing.txt")
@@ -141,6 +149,22 @@ def test_numbers_that_mean_nothing_are_refused(word: str) -> None:
         load_recipe("tiny", [word])
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["model.depth=2", "model.width=8", "model.dropout=0.1", "model.norm=dyt", "data.tokenizer=bpe", "data.vocab=9"],
+)
+def test_what_a_trained_model_decides_is_not_to_be_said(word: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{word.split('=')[0]} is for a new model: ./m has a (shape|vocabulary)"):
+        load_recipe("classify", ["model.from=./m", word])
+    assert load_recipe("classify", [word])
+    assert load_recipe("classify", ["model.from=./m", "model.freeze=2", "model.lora=4", "data.length=9"])
+
+
+def test_what_is_frozen_has_learned_something() -> None:
+    with pytest.raises(ConfigError, match=r"model\.freeze = 1 keeps what was learned: model\.from says where"):
+        load_recipe("classify", ["model.freeze=1"])
+
+
 def test_a_word_is_not_blamed_on_a_line_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^error\[C002\]: train\.batch = 'x' should be a whole number"):
         load_recipe("tiny", ["train.batch=x"])
@@ -173,6 +197,18 @@ def test_neither_does_one_that_cannot_be_used(tmp_path: Path) -> None:
     name, recipe = load_recipe("classify", [*words, f"out={tmp_path / 'runs'}", "train.steps=1", "model.depth=1"])
     with pytest.raises(DataError, match=r"test\.csv line 3: label 'c' is unknown"):
         start(name, recipe)
+
+
+def test_bad_rows_of_the_test_are_counted(tmp_path: Path) -> None:
+    for part, labels in (("train", "ab"), ("test", "abab")):
+        rows = "".join(f"some text {i},{label}\n" for i, label in enumerate(labels * 10))
+        (tmp_path / f"{part}.csv").write_text("text,label\n" + rows + ("other,c\n,a\n" if part == "test" else ""))
+    words = [f"data.{part}={tmp_path}/{part}.csv" for part in ("train", "test")]
+    more = ["train.steps=1", "model.depth=1", "data.bad_rows=skip", f"out={tmp_path}"]
+    events: list[tuple[str, dict[str, Any]]] = []
+    train(start(*load_recipe("classify", [*words, *more])), lambda kind, **facts: events.append((kind, facts)))
+    (data,) = [facts for kind, facts in events if kind == "data"]
+    assert (data["bad_rows"], data["bad_tests"]) == (0, 2)
 
 
 def test_a_model_is_saved_before_it_is_tested(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
