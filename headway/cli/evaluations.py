@@ -185,7 +185,7 @@ def _worst(found: list[Mapping[str, Any]]) -> None:
     print("\nsurest mistakes")
     for row in found[:WORST]:
         sure = "" if row.get("probability") is None else f" ({row['probability']:.2f})"
-        where = f"line {row['line']}: " if row.get("line") else ""
+        where = f"line {row['line']}: " if row.get("line") and row.get("file") != "" else ""  # some are of no file
         print(f"  {where}{_plain(row['label'])} taken for {_plain(row['predicted'])}{sure}")
         print(f"    {str(row['text'])[:LETTERS]}")
 

@@ -73,7 +73,7 @@ def _answer(found: Found) -> None:
             if each["answer"] is not None:
                 said = line(each["answer"])
                 before, after = item.pair[: each["start"]][-AROUND:], item.pair[each["end"] :][:AROUND]
-                where = f"  … {line(f'{before}⟦{said}⟧{after}')} …"
+                where = f"  … {line(f'{before}⟦{said}⟧{after}', LETTERS + 2 * AROUND + 2)} …"
             print(f"{each['score']:6.1%}  {said}{where}")
 
 

@@ -53,7 +53,9 @@ def train(
     from headway.train.distributed import leave
 
     if named is None:
-        run = runs.resume(resolve_run(resume, Path(RUNS)), lambda path, why: say(f"passed over {path}: {why}"))
+        folder = resolve_run(resume, Path(RUNS))
+        _leave_finished(folder, say)
+        run = runs.resume(folder, lambda path, why: say(f"passed over {path}: {why}"))
     else:
         run = runs.start(*named)
     try:
@@ -63,6 +65,16 @@ def train(
     if not run.loop.world.first:
         raise typer.Exit(128 + run.loop.stop_signal if run.loop.stop_signal else 0)
     _afterwards(run, say)
+
+
+def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
+    """A run that has come to its end, and whose model is there, is not to be touched."""
+    from headway.inspection.history import read_run
+
+    told = read_run(folder)
+    if told.status == "finished" and not told.problem:
+        say(f"{folder} is finished: all of its {told.facts.steps:,} steps are done")
+        raise typer.Exit
 
 
 def _processes(words: list[str]) -> int:

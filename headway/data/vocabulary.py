@@ -81,7 +81,7 @@ def _check(kind: str, size: int, special: tuple[str, ...]) -> None:
         )
     least = len(special) + (256 if kind in ("bpe", "unigram") else 1)
     if size < least and (size or kind in ("bpe", "wordpiece", "unigram")):
-        message = f"size is {size}, but {kind} with {len(special)} special tokens needs {least} or more"
+        message = f"data.vocab = {size}, but {kind} with {len(special)} special tokens needs {least} or more"
         raise ConfigError("C003", message, "8000 to 32000 is usual")
 
 
@@ -191,7 +191,7 @@ def _word_piece(texts: Iterable[str], size: int, special: tuple[str, ...], norma
     inner = sorted({f"##{char}" for word in words for char in word[1:]})
     least = len(special) + len(inner) + len({char for word in words for char in word})
     if size < least:
-        raise ConfigError("C003", f"size is {size}, but the characters of {len(words)} words need {least}")
+        raise ConfigError("C003", f"data.vocab = {size}, but the characters of {len(words)} words need {least}")
     counter = tk.Tokenizer(tk.models.WordPiece(unk_token="[UNK]"))
     counter.pre_tokenizer = tk.pre_tokenizers.WhitespaceSplit()
     trainer = tk.trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*special, *inner], show_progress=False)

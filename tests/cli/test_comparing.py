@@ -52,7 +52,7 @@ def test_finished_runs_are_not_trained_again(run: Run, text: str) -> None:
 def test_what_a_run_finds_in_its_data_makes_it_no_other(run: Run, text: str) -> None:
     pairs = "".join(f"the dog {i}.\tder Hund {i}.\n" for i in range(30))
     Path("pairs.tsv").write_text("source\ttarget\n" + pairs, encoding="utf-8")
-    more = ("data.vocab=60", "seq2seq.eval_texts=0", "model.width=16", "model.heads=2")
+    more = ("data.vocab=300", "seq2seq.eval_texts=0", "model.width=16", "model.heads=2")
     words = ("compare", "translate", "seeds=1,2", "data.train=pairs.tsv", *SMALL, *more)
     assert run(*words).code == 0
     again = run(*words)
@@ -94,3 +94,15 @@ def test_mistakes_are_found_before_anything_is_trained(
 ) -> None:
     done = run("compare", "tiny", text, *words)
     assert done.code == code and said in done.err and not Path("runs").exists()
+
+
+def test_a_finished_run_is_left_alone(run: Run, text: str) -> None:
+    assert run("train", "tiny", text, *TINY).code == 0
+    folder = Path("runs/tiny-0001")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    done = run("train", "--resume", "last")
+    assert (done.code, done.out) == (0, "") and "tiny-0001 is finished: all of its 4 steps are done" in done.err
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    assert run("train", "--resume", "last").code == 0 and (folder / "model.safetensors").exists()
