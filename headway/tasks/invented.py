@@ -32,6 +32,8 @@ FACTS = {
     "{} met {} .": ("who did {} meet ?", ("the king", "the mayor", "a famous singer", "her uncle", "two friends")),
 }
 """What a story says of somebody → the question it answers, and the answers there are."""
+TOLD = 4
+"""Facts of a story."""
 UNANSWERED = 0.25
 """Share of questions on what the story does not tell."""
 
@@ -77,15 +79,14 @@ def make_stories(count: int, seed: int = 0) -> list[Question]:
 
 
 def _story(dice: random.Random, number: int) -> Question:
-    known = [(person, fact) for person in dice.sample(PEOPLE, 3) for fact in dice.sample(list(FACTS), 2)]
-    dice.shuffle(known)
-    told = {pair: dice.choice(FACTS[pair[1]][1]) for pair in known}
-    context = " ".join(fact.format(person, value) for (person, fact), value in told.items())
+    """A kind of fact is told of one person only: to tell people apart by it takes a small model many more stories."""
+    people, facts = dice.sample(PEOPLE, 3), dice.sample(list(FACTS), TOLD)
+    told = {fact: (dice.choice(people), dice.choice(FACTS[fact][1])) for fact in facts}
+    context = " ".join(fact.format(*said) for fact, said in told.items())
     if dice.random() < UNANSWERED:
-        missing = [(person, fact) for person, _ in known for fact in FACTS if (person, fact) not in told]
-        person, fact = dice.choice(missing)
-        return Question(f"story {number}", FACTS[fact][0].format(person), context, ())
-    person, fact = dice.choice(known)
-    value = told[person, fact]
+        fact = dice.choice([fact for fact in FACTS if fact not in told])
+        return Question(f"story {number}", FACTS[fact][0].format(dice.choice(people)), context, ())
+    fact = dice.choice(facts)
+    person, value = told[fact]
     start = context.index(fact.format(person, value)) + fact.format(person, "{}").index("{}")
     return Question(f"story {number}", FACTS[fact][0].format(person), context, ((value, start),))
