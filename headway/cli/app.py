@@ -89,6 +89,10 @@ def talker(quiet: bool) -> Callable[..., None]:
     return say
 
 
+class Told(int):
+    """An exit code of which a person knows the reason already."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every error ends as one screen and its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -96,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [a for a in arguments if a != "--debug"] or ["--help"]
     try:
         code = app(arguments, standalone_mode=False)
-        if code == 130:  # the parser's answer to an interrupt
+        if code == 130 and not isinstance(code, Told):  # the parser's answer to an interrupt
             raise KeyboardInterrupt
     except HeadwayError as error:
         code = _report(str(error), error.exit_code, debug)

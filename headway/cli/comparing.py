@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, examples, talker
+from headway.cli.app import Json, Quiet, Told, app, examples, talker
 from headway.errors import ConfigError, DivergedError, HeadwayError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _train(run: Any, say: Say, quiet: bool) -> History:
         _clear()
     if run.loop.stop_signal:
         say("stopped and saved: the same command goes on")
-        raise typer.Exit(128 + run.loop.stop_signal)
+        raise typer.Exit(Told(128 + run.loop.stop_signal))
     write_card(run.folder)
     write_report(run.folder)
     return read_run(run.folder)

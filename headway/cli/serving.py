@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Dtype, app, examples, load_bundle, talker
+from headway.cli.app import Device, Dtype, Told, app, examples, load_bundle, talker
 from headway.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -83,9 +82,8 @@ def serve(
             ready=lambda: say("\n".join(_greeting(service, url(sock), auth, hint))),
             say=say,
         )
-    if number != signal.SIGINT:  # of an interrupt, `main` tells
-        say("stopped")
-    raise typer.Exit(128 + number)
+    say("stopped")
+    raise typer.Exit(Told(128 + number))
 
 
 SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {

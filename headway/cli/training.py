@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import EXIT_FILE, Quiet, app, examples, talker
+from headway.cli.app import EXIT_FILE, Quiet, Told, app, examples, talker
 from headway.cli.reading import OWN, TRY
 from headway.errors import UsageError
 from headway.recipe import RUNS
@@ -90,7 +90,7 @@ def _processes(words: list[str]) -> int:
 def _afterwards(run: Any, say: Callable[..., None]) -> None:
     if run.loop.stop_signal:
         say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
-        raise typer.Exit(128 + run.loop.stop_signal)
+        raise typer.Exit(Told(128 + run.loop.stop_signal))
     from headway.inspection.card import write_card
     from headway.inspection.report import write_report
 

@@ -91,7 +91,8 @@ def test_accumulation_is_part_of_the_promise(tmp_path: Path, text: Path) -> None
     assert a == pytest.approx(b, rel=1e-4)
 
 
-def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, text: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, text: Path, number: int, code: int) -> None:
     arguments = [sys.executable, "-m", "headway", "train", "tiny", *SMALL, f"data.train={text}", "train.steps=100000"]
     child = subprocess.Popen(
         arguments, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
@@ -100,10 +101,10 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, text: Path) -> Non
     end = time.time() + 60
     while time.time() < end and not (log.exists() and '"step": 3' in log.read_text()):
         time.sleep(0.05)
-    child.send_signal(signal.SIGTERM)
+    child.send_signal(number)
     _, talk = child.communicate(timeout=60)
-    assert child.returncode == 143, talk
-    assert "headway train --resume" in talk
+    assert child.returncode == code, talk
+    assert "headway train --resume" in talk.splitlines()[-1]
     assert list((log.parent / "checkpoints").glob("step-*"))
 
 
