@@ -71,10 +71,25 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
         name, recipe = load_recipe(what, [*plan.common, *words])
         if recipe.gpus > 1:
             raise ConfigError("C004", f"compare trains in one process, not gpus = {recipe.gpus}")
+        if recipe.model.from_ and recipe.model.freeze:
+            _check_base(recipe)
         label = "-".join([name, *(key.rpartition(".")[2] for key in plan.keys)])
         out = str(Path(recipe.out) / f"compare-{label}")
         found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
     return name, found
+
+
+def _check_base(recipe: Recipe) -> None:
+    """Whether the model that a recipe starts from can be frozen as it says."""
+    from headway.hub.adapter import is_adapter
+    from headway.hub.download import resolve
+    from headway.hub.folder import open_folder
+    from headway.train.build import check_freeze
+    from headway.train.run import anchored
+
+    folder = resolve(anchored(recipe).model.from_)
+    if not is_adapter(folder):  # of these, the run itself will tell
+        check_freeze(open_folder(folder).config, recipe.model.freeze)
 
 
 def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> History:

@@ -77,17 +77,25 @@ def _choose_weights(model: Model, shape: ShapeConfig) -> None:
         for head in NEW_HEADS:
             if (module := getattr(model, head, None)) is not None:
                 module.requires_grad_(True)
+    check_freeze(model.config, shape.freeze)
     if shape.freeze:
-        if isinstance(model.config, BaselineConfig):
-            raise ConfigError("C004", f"model.freeze = {shape.freeze} counts the blocks of a transformer")
         first = model.config.encoder is not None
         front, stack = (model.source, model.encoder) if first else (model.target, model.decoder)
-        blocks = stack.blocks
-        if shape.freeze > len(blocks):
-            raise ConfigError("C003", f"model.freeze = {shape.freeze}, but the model has {len(blocks)} blocks")
         front.requires_grad_(False)
-        for block in list(blocks)[: shape.freeze]:
+        for block in list(stack.blocks)[: shape.freeze]:
             block.requires_grad_(False)
+
+
+def check_freeze(config: ModelConfig, freeze: int) -> None:
+    """Whether there are as many blocks."""
+    if not freeze:
+        return
+    if isinstance(config, BaselineConfig):
+        raise ConfigError("C004", f"model.freeze = {freeze} counts the blocks of a transformer")
+    stack = config.encoder or config.decoder
+    if stack is None or freeze > stack.n_layers:
+        blocks = 0 if stack is None else stack.n_layers
+        raise ConfigError("C003", f"model.freeze = {freeze}, but the model has {blocks} blocks")
 
 
 def recompute_blocks(model: Model) -> None:
