@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -287,6 +287,13 @@ def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         for name in budget - asked.keys():
             merged["train"].pop(name, None)
     return merged
+
+
+def same(kept: Recipe, asked: Recipe) -> bool:
+    """Whether a run's recipe is the one asked for; what the run found in its data was not asked for."""
+    if not asked.seq2seq.sentences:
+        kept = replace(kept, seq2seq=replace(kept.seq2seq, sentences=0))
+    return kept == asked
 
 
 def batch_size(recipe: Recipe) -> int:

@@ -112,18 +112,14 @@ def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> Histor
 
 def _same(recipe: Recipe) -> Iterator[History]:
     """Runs in the recipe's folder that have all of its settings, the newest first."""
-    from dataclasses import replace
-
     from headway.inspection.history import find_runs
     from headway.recipe import Recipe as Read
+    from headway.recipe import same
     from headway.settings import build
 
     for run in find_runs(Path(recipe.out)):
         with suppress(HeadwayError):  # of another version of headway: it cannot be the same
-            found = build(Read, run.recipe)
-            if not recipe.seq2seq.sentences:  # a run finds it in its data
-                found = replace(found, seq2seq=replace(found.seq2seq, sentences=0))
-            if found == recipe:
+            if same(build(Read, run.recipe), recipe):
                 yield run
 
 

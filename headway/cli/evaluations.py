@@ -57,11 +57,8 @@ def examine(
 
     recipe = recipe_for(bundle, task, settings)
     spec = settings.get("file") or (settings["data"] if isinstance(settings.get("data"), str) else "")
-    if (
-        not spec
-        and (bundle.recipe is None or bundle.recipe.task != task)
-        and not (recipe.data.test or recipe.data.valid)
-    ):
+    knows = bundle.recipe is not None and bundle.recipe.task == task  # what it held out
+    if not (spec or knows or recipe.data.test or recipe.data.valid):
         told = "no run of headway's" if bundle.recipe is None else f"a run for {bundle.recipe.task}, not for {task}"
         raise NotFoundError("F001", f"which data? {bundle.name} is {told}", "give some: headway eval MODEL FILE")
     kind = task_class(task)

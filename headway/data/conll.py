@@ -22,12 +22,12 @@ from headway.jsonfile import show
 
 DOCUMENT = "-DOCSTART-"
 WORDS = ("tokens", "words", "text")
+TAGS = ("ner_tags", "tags", "labels", "ner", "label")
+"""What the two lists are usually called, the likeliest first."""
 WORD = 4
 """Parts of a word, at most: more of them are a text."""
 PEEK, LEAST, MOST = 1 << 14, 6, 0.8
 """Bytes that tell what a text is, the lines with words that it takes, and the share of them that must look alike."""
-TAGS = ("ner_tags", "tags", "labels", "ner", "label")
-"""What the two lists are usually called, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@
     json      a list of objects, or an object with such a list in it, SQuAD's above all (see `nested`)
     parquet   rows by row group, numbered instead of lines
 
-Memory is bounded by one row, for parquet by one row group.
+Memory is bounded by one row, for parquet by one row group, for JSON that is an object by what such a file may hold.
 """
 
 from __future__ import annotations
@@ -108,8 +108,6 @@ def _empty(path: Path | str) -> Flaw:
 
 
 def _csv(path: Path) -> Found:
-    # The default refuses cells that any longer document fills. The setting is the whole process's: never lower it.
-    csv.field_size_limit(max(csv.field_size_limit(), stream.ROW_LIMIT))
     with open_text(path) as file:
         first = file.peek(1 << 16).partition(b"\n")[0]
         yield from table(str(path), Lines(file), ";" if b";" in first and b"," not in first else ",")
@@ -148,6 +146,8 @@ class _Record:
 
 
 def _csv_records(lines: Lines, delimiter: str) -> Iterator[Record]:
+    # The default refuses cells that any longer document fills. The setting is the whole process's: never lower it.
+    csv.field_size_limit(max(csv.field_size_limit(), stream.ROW_LIMIT))
     record = _Record(lines)
     reader = csv.reader(record, delimiter=delimiter, strict=True)
     while True:

@@ -83,14 +83,20 @@ def start(name: str, recipe: Recipe) -> Run:
     recipe = anchored(recipe)
     folder = Path(world.tell(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
-        run = _assemble(folder, recipe, world)
         if world.first:
-            (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(run.recipe)), encoding="utf-8")
+            _write_recipe(folder, recipe)
+        run = _assemble(folder, recipe, world)
+        if world.first and run.recipe != recipe:
+            _write_recipe(folder, run.recipe)
         return run
     except BaseException:
         if world.first:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _write_recipe(folder: Path, recipe: Recipe) -> None:
+    (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(recipe)), encoding="utf-8")
 
 
 def anchored(recipe: Recipe) -> Recipe:

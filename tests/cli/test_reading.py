@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -387,6 +388,12 @@ def test_what_a_pipe_holds(
 ) -> None:
     piped(monkeypatch, piped_in)
     assert [row["text"] for row in rows(run(models["classify"], "-", "-q", *words))] == texts
+
+
+def test_long_cells_come_through_a_pipe(models: dict[str, Path], run: Run, monkeypatch: Any) -> None:
+    csv.field_size_limit(1 << 17)  # as Python has it
+    piped(monkeypatch, f'id,text\n1,"{"a " * (1 << 17)}"\n2,bad\n')
+    assert [row["line"] for row in rows(run(models["classify"], "-", "-q"))] == [2, 3]
 
 
 def test_a_column_that_a_pipe_has_not(models: dict[str, Path], run: Run, monkeypatch: Any) -> None:
