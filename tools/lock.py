@@ -3,8 +3,8 @@
     make lock        # after a change of pyproject.toml or constraints.txt
 
 `make setup LOCKED=1` installs exactly these files, and .ci/run does so. pip resolves the versions and names the files;
-nothing is downloaded that pip does not need for that. Torch is the CPU build, so the lock holds on Linux machines with the
-Python that wrote it; elsewhere `make setup` takes the versions of constraints.txt.
+nothing is downloaded that pip does not need for that. Torch is the CPU build, so the lock holds on Linux machines with
+the Python that wrote it; elsewhere `make setup` takes the versions of constraints.txt.
 """
 
 from __future__ import annotations

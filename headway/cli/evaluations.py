@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, nearest
+from headway.inspection.details import Block, Calibration, Mistakes, blocks
+from headway.inspection.wording import count
 
 if TYPE_CHECKING:
     from headway.recipe import Recipe
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 EXAMINED = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
 """Tasks whose models are evaluated on data of their own."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
-WORST, LETTERS, MOST_LABELS, NAME = 5, 100, 12, 16
+WORST, LETTERS, MOST_LABELS, MOST_COLUMNS, NAME = 5, 100, 12, 14, 16
 
 
 def task_for(bundle: Any) -> str:
@@ -115,79 +116,28 @@ def show(result: Mapping[str, Any]) -> None:
         print(f"{'gain':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {sure}")
     for signature in dict.fromkeys(details.get("signatures", {}).values()):
         print(f"  {signature}")
-    for key, part in (
-        ("confusion", _confusion), ("labels", _labels), ("calibration", _calibration), ("by_answer", _kinds),
-        ("by_question", _kinds), ("slices", partial(_slices, unit=details.get("unit", "tokens"))), ("worst", _worst),
-    ):  # fmt: skip
-        if details.get(key):
-            part(details[key])
+    for block in blocks(details):
+        _show_block(block)
 
 
-def _confusion(found: Mapping[str, Any]) -> None:
-    names = [_cut(str(name)) for name in found["labels"]]
-    if len(names) > MOST_LABELS:
-        return
-    wide = max(6, *(len(name) for name in names))
-    print(f"\n{'truth':{wide}}  {'  '.join(f'{name:>{wide}}' for name in names)}")
-    for name, row in zip(names, found["counts"], strict=True):
-        if name.startswith("(") and not any(row):  # nothing is really of that kind
-            continue
-        print(f"{name:{wide}}  {'  '.join(f'{count:{wide},}' for count in row)}")
-
-
-def _labels(found: list[Mapping[str, Any]]) -> None:
-    if len(found) > MOST_LABELS:
-        return
-    wide = max(5, *(len(_name(row)) for row in found))
-    print(f"\n{'label':{wide}}  examples  precision  recall      f1")
-    for row in found:
-        numbers = f"{row['examples']:8,}  {row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}"
-        print(f"{_name(row):{wide}}  {numbers}")
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return _cut(str(row["label"]))
+def _show_block(block: Block) -> None:
+    """A part of an evaluation in a terminal; the report shows the same blocks."""
+    if isinstance(block, Mistakes):
+        print("\nsurest mistakes")
+        for text, said in block.rows[:WORST]:
+            print(f"  {said}\n    {text[:LETTERS]}")
+    elif isinstance(block, Calibration):
+        print("\ncalibration" + ("" if block.error is None else f": {block.error:.4f} expected gap"))
+        for sure, right, examples in block.bins:
+            print(f"  sure {sure:.2f}   right {right:.2f}   {count(examples)} times")
+    elif len(block.head) <= MOST_COLUMNS and len(block.rows) <= MOST_LABELS:
+        lines = [[_cut(cell) for cell in line] for line in (block.head, *block.rows)]
+        wide = [max(len(line[i]) for line in lines) for i in range(len(block.head))]
+        print(f"\n{block.title}")
+        for first, *rest in lines:
+            cells = (f"{cell:>{max(6, size)}}" for cell, size in zip(rest, wide[1:], strict=True))
+            print(f"  {first:{wide[0]}}  {'  '.join(cells)}".rstrip())
 
 
 def _cut(name: str) -> str:
     return name if len(name) <= NAME else name[: NAME - 1] + "…"
-
-
-def _kinds(found: list[Mapping[str, Any]]) -> None:
-    print()
-    for row in found:
-        print(f"  {row['kind']:14} {row['examples']:>6,} examples   {_said(row, 'kind')}")
-
-
-def _said(row: Mapping[str, Any], *others: str) -> str:
-    """The first two figures of a part of the examples."""
-    figures = [(name, value) for name, value in row.items() if name not in ("examples", *others)][:2]
-    return "   ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures)
-
-
-def _calibration(found: Mapping[str, Any]) -> None:
-    print(f"\ncalibration: {found['error']:.4f} expected gap")
-    for row in found["bins"]:
-        print(f"  sure {row['confidence']:.2f}   right {row['right']:.2f}   {row['examples']:,} times")
-
-
-def _slices(found: list[Mapping[str, Any]], unit: str) -> None:
-    print("\nby length")
-    for row in found:
-        said = _said(row, "from", "to")
-        print(f"  {row['from']:>4} … {row['to']:<4} {unit}   {row['examples']:>6,} examples   {said}")
-
-
-def _worst(found: list[Mapping[str, Any]]) -> None:
-    print("\nsurest mistakes")
-    for row in found[:WORST]:
-        sure = "" if row.get("probability") is None else f" ({row['probability']:.2f})"
-        where = f"line {row['line']}: " if row.get("line") and row.get("file") != "" else ""  # some are of no file
-        print(f"  {where}{_plain(row['label'])} taken for {_plain(row['predicted'])}{sure}")
-        print(f"    {str(row['text'])[:LETTERS]}")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
+from headway.inspection.page import render_macro
 from headway.inspection.tape import Series
-from headway.inspection.wording import brief, number
+from headway.inspection.wording import ABSENT, brief, number
 
 WIDTH, HEIGHT = 1000, 100
 """Of the drawing, in its own units."""
@@ -136,85 +138,64 @@ def path_of(x: Series, y: Series, across: Scale, up: Scale) -> str:
     return "".join(parts)
 
 
-def draw(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> str:
-    """A panel as HTML: title, legend, the curves on each of its scales, and their numbers as a table."""
+def view(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> dict[str, Any] | None:
+    """A panel as the values that templates/charts.html draws; None where it has nothing to show."""
     kinds = ("linear", "log") if panel.log else ("linear",)
     drawn = [(kind, scale) for kind in kinds if (scale := scale_for(panel.lines, kind == "log")) is not None]
-    if not drawn:
-        return ""
-    key, rules = escape(panel.key), _rules(across, marks)
-    plots = []
-    for kind, scale in drawn:
-        fixed = " only" if len(drawn) == 1 else ""  # nothing to switch to
-        labels = "".join(
-            f'<span class="y" style="bottom:{100 * float(scale(np.array(t))):.2f}%">{escape(tick_name(t))}</span>'
-            for t in scale.ticks()
-        )
-        ident = f"{key}-{kind}"
-        plots.append(
-            f'<div class="plot {kind}{fixed}">{labels}<div class="area">'
-            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
-            f'aria-labelledby="{ident}-t {ident}-d"><title id="{ident}-t">{escape(panel.title)}</title>'
-            f'<desc id="{ident}-d">{escape(panel.describe)}</desc>'
-            f"{_grid(scale)}{rules}{''.join(_curve(line, across, scale) for line in panel.lines)}</svg></div></div>"
-        )
-    legend = "".join(
-        f'<span class="key"><svg class="swatch" viewBox="0 0 24 8" aria-hidden="true">'
-        f'<path class="line {escape(line.look)}" d="M0 4H24"/>{_swatch_dot(line)}</svg>{escape(line.name)}</span>'
-        for line in panel.lines
-    )
-    return (
-        f'<figure class="panel{" tall" if panel.tall else ""}" data-key="{key}">'
-        f'<figcaption><b>{escape(panel.title)}</b><span class="legend">{legend}</span><output class="value"></output>'
-        f"</figcaption>{''.join(plots)}</figure>"
-    )
+    plots = [
+        {
+            "kind": kind,
+            "ticks": [(100 * float(scale(np.array(t))), tick_name(t)) for t in scale.ticks()],
+            "grid": "".join(f"M0 {(1 - float(scale(np.array(t)))) * HEIGHT:.1f}H{WIDTH}" for t in scale.ticks()),
+            "curves": [_curve(line, across, scale) for line in panel.lines],
+        }
+        for kind, scale in drawn
+    ]
+    rules = [(look, float(across(np.array(at))) * WIDTH) for look, at in marks]
+    size = {"width": WIDTH, "height": HEIGHT, "tall": panel.tall}
+    words = {"key": panel.key, "title": panel.title, "describe": panel.describe}
+    return {**words, **size, "legend": panel.lines, "plots": plots, "rules": rules} if plots else None
 
 
-def _swatch_dot(line: Line) -> str:
-    return f'<path class="dot {escape(line.look)}" d="M12 4h0"/>' if line.dotted else ""
+def draw(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> Markup:
+    """A panel as HTML: title, legend, the curves on each of its scales."""
+    found = view(panel, across, marks)
+    return Markup("") if found is None else render_macro("charts.html", "panel", found)
 
 
-def _curve(line: Line, across: Scale, up: Scale) -> str:
+def axis_ticks(across: Scale) -> list[tuple[float, str]]:
+    """Places in per cent, and what stands there."""
+    return [(100 * float(across(np.array(t))), tick_name(t)) for t in nice_ticks(across.low, across.high)]
+
+
+def draw_axis(across: Scale, name: str) -> Markup:
+    return render_macro("charts.html", "axis", axis_ticks(across), name)
+
+
+def _curve(line: Line, across: Scale, up: Scale) -> dict[str, str]:
     x, y = downsample(line.x, line.y)
-    path = path_of(x, y, across, up)
-    drawn = f'<path class="line {escape(line.look)}" d="{path}"/>'
-    if not line.dotted or not 0 < len(x) <= MOST_DOTS or not path:
-        return drawn
-    dots = path.replace("L", "M").replace("M", "h0M").removeprefix("h0") + "h0"  # a line of no length is a round dot
-    return drawn + f'<path class="dot {escape(line.look)}" d="{dots}"/>'
-
-
-def _grid(scale: Scale) -> str:
-    heights = [(1 - float(scale(np.array(t)))) * HEIGHT for t in scale.ticks()]
-    return '<path class="grid" d="' + "".join(f"M0 {h:.1f}H{WIDTH}" for h in heights) + '"/>'
-
-
-def _rules(across: Scale, marks: Sequence[tuple[str, float]]) -> str:
-    """Upright lines through all panels where something happened."""
-    places = ((look, float(across(np.array(at))) * WIDTH) for look, at in marks)
-    return "".join(f'<path class="rule {escape(look)}" d="M{x:.1f} 0V{HEIGHT}"/>' for look, x in places)
+    path, dots = path_of(x, y, across, up), ""
+    if line.dotted and 0 < len(x) <= MOST_DOTS and path:  # a line of no length is a round dot
+        dots = path.replace("L", "M").replace("M", "h0M").removeprefix("h0") + "h0"
+    return {"look": line.look, "path": path, "dots": dots}
 
 
 def tick_name(value: float) -> str:
     return brief(value) if abs(value) >= 1e4 else number(value)
 
 
-def table(lines: Sequence[Line], write: Callable[[float], str]) -> str:
+def table(lines: Sequence[Line], write: Callable[[float], str]) -> Markup:
     """The numbers of some curves: at most so many rows, the first and the last among them."""
     steps = np.unique(np.concatenate([line.x for line in lines if len(line.x)] or [np.empty(0)]))
     chosen = steps[np.unique(np.linspace(0, len(steps) - 1, min(TABLE_ROWS, len(steps))).round().astype(int))]
-    head = "".join(f'<th scope="col">{escape(line.name)}</th>' for line in lines)
-    rows = []
-    for step in chosen:
-        cells = []
-        for line in lines:
-            near = line.y[line.x <= step][-1:]  # the last value known by then
-            cells.append(f"<td>{escape(write(float(near[0]))) if len(near) and np.isfinite(near[0]) else '–'}</td>")
-        rows.append(f'<tr><th scope="row">{step:,.0f}</th>{"".join(cells)}</tr>')
-    return (
-        '<div class="wide"><table class="numbers"><thead><tr><th scope="col">step</th>'
-        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    rows = [[f"{step:,.0f}", *(_value_at(line, step, write) for line in lines)] for step in chosen]
+    return render_macro("tables.html", "table", ["step", *(line.name for line in lines)], rows, "", "numbers")
+
+
+def _value_at(line: Line, step: float, write: Callable[[float], str]) -> str:
+    """The last value known by a step."""
+    near = line.y[line.x <= step][-1:]
+    return write(float(near[0])) if len(near) and np.isfinite(near[0]) else ABSENT
 
 
 def text_chart(y: Series, width: int = 60, height: int = 8) -> list[str]:

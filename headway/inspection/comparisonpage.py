@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from headway.inspection import wording as w
-from headway.inspection.charts import Line, Panel, Scale, draw, nice_ticks, tick_name
-from headway.inspection.page import page
+from headway.inspection.charts import Line, Panel, Scale, axis_ticks, view
+from headway.inspection.page import render_page
 
 LOOKS = ("train", "valid", "lr", "norm", "rate")
 """Styles of the page's curves, one a variant; where there are more variants, the same colours follow in dashes."""
@@ -78,47 +77,21 @@ def _figure(found: Mapping[str, Any]) -> str:
 
 def render(found: Mapping[str, Any]) -> str:
     """The page."""
-    seeds = ", ".join(str(seed) for seed in found["seeds"])
-    settings = " ".join(found["common"])
-    about = f"seeds {seeds}" + (f"; {settings}" if settings else "")
-    title = f"{found['recipe']}: {', '.join(found['keys']) or 'runs'} compared"
-    note = "Mean ± standard deviation over the seeds, and in brackets the interval that holds the mean 95 times in 100."
-    note = f'<p class="meta">{note}</p>' if len(found["seeds"]) > 1 else ""
-    body = (
-        f'<h1>{escape(title)}</h1><p class="meta">{escape(about)}</p>'
-        f"<section><h2>Results</h2>{_table(*rows(found, most=9))}{note}</section>"
-        f"{_section('Validation loss', _curves(found))}"
-        f"{_section(f'{_figure(found)} by length', _lengths(found))}"
-        f"<footer>Written by headway; the same as data is in <code>compare.json</code>.</footer>"
-    )
-    return page(title, body)
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
-
-
-def _curves(found: Mapping[str, Any]) -> str:
-    points = [variant["curve"] for variant in found["variants"]]
-    return _plot(found, "loss", "step", points, [0.0, *(x for each in points for x, _ in each)])
-
-
-def _lengths(found: Mapping[str, Any]) -> str:
-    """A point in the middle of each range of lengths, and the ranges with their numbers below."""
+    seeds, settings = ", ".join(map(str, found["seeds"])), " ".join(found["common"])
     slices = [variant["slices"] for variant in found["variants"]]
-    points = [[[(s["from"] + s["to"]) / 2, s["mean"]] for s in each] for each in slices]
+    middles = [[[(s["from"] + s["to"]) / 2, s["mean"]] for s in each] for each in slices]
     ends = [end for each in slices for s in each for end in (s["from"], s["to"])]
-    plot = _plot(found, _figure(found), "tokens of the text that is read", points, ends)
-    return plot + (_table(*length_rows(found)) if ends else "")
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
-        for first, *rest in lines
-    )
-    return f'<div class="wide"><table class="names"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    loss = [variant["curve"] for variant in found["variants"]]
+    values = {
+        "title": f"{found['recipe']}: {', '.join(found['keys']) or 'runs'} compared",
+        "about": f"seeds {seeds}" + (f"; {settings}" if settings else ""),
+        "several": len(found["seeds"]) > 1,
+        "results": rows(found, most=9),
+        "curves": _plot(found, "loss", "step", loss, [0.0, *(x for each in loss for x, _ in each)]),
+        "lengths": length_rows(found),
+        "by_length": _plot(found, _figure(found), "tokens of the text that is read", middles, ends),
+    }
+    return render_page("compare.html", values)
 
 
 def _plot(
@@ -127,7 +100,7 @@ def _plot(
     across: str,
     points: Sequence[Sequence[Sequence[float]]],
     ends: Sequence[float],
-) -> str:
+) -> dict[str, Any] | None:
     """A curve for each variant that has two points or more; `up` and `across` name the axes, `ends` must be on them."""
     lines = []
     for i, (variant, each) in enumerate(zip(found["variants"], points, strict=True)):
@@ -135,16 +108,9 @@ def _plot(
         x, y = np.array(each, dtype=np.float64).reshape(-1, 2).T
         lines += [Line(name=variant["name"], look=look, x=x, y=y, dots=True)] if len(x) > 1 else []
     if not lines:
-        return ""
+        return None
     margin = (max(ends) - min(ends)) * 0.02  # so that no dot is cut in half
     scale = Scale(min(ends), max(ends) + margin)
     describe = f"{up}, a curve for each of {len(lines)} variants, over: {across}."
-    panel = Panel(key=up, title=up, describe=describe, lines=lines, tall=True)
-    axis = "".join(
-        f'<span style="left:{100 * float(scale(np.array(t))):.2f}%">{escape(tick_name(t))}</span>'
-        for t in nice_ticks(scale.low, scale.high)
-    )
-    return (
-        f'<div class="charts">{draw(panel, scale, [])}'
-        f'<div class="axis">{axis}</div><p class="axis-name">{escape(across)}</p></div>'
-    )
+    panel = view(Panel(key=up, title=up, describe=describe, lines=lines, tall=True), scale, [])
+    return None if panel is None else {"panel": panel, "ticks": axis_ticks(scale), "across": across}

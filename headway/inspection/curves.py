@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 import numpy as np
+from markupsafe import Markup
 
 from headway.inspection import wording as w
-from headway.inspection.charts import Line, Panel, Scale, downsample, draw, nice_ticks, table, tick_name
+from headway.inspection.charts import Line, Panel, Scale, axis_ticks, downsample, table, view
 from headway.inspection.findings import scored_steps, throughput
 from headway.inspection.history import History
+from headway.inspection.page import render_macro
 from headway.inspection.tape import Series, smooth, smoothing, whole
 
 MARKS = 30
@@ -28,36 +29,24 @@ RULED = ("best", "restart", "spike", "nan")
 """Kinds that are also drawn through the curves."""
 
 
-def curves(run: History) -> str:
+def curves(run: History) -> Markup:
     """All panels on one axis of steps, the events above them, and each panel's numbers."""
     steps = run.steps["step"]
     if not len(steps):
-        return ""
+        return Markup("")
     across = Scale(0.0, 1.01 * max(1.0, float(steps[-1])))  # a little room for the last point
-    shown = panels(run)
     marks = marks_of(run, across)
     rules = [(kind, at) for kind, places in marks.items() if kind in RULED for at in places]
-    drawn = [(panel, html) for panel in shown if (html := draw(panel, across, rules))]
-    axis = "".join(
-        f'<span style="left:{100 * float(across(np.array(t))):.2f}%">{escape(tick_name(t))}</span>'
-        for t in nice_ticks(across.low, across.high)
-    )
-    tables = "".join(
-        f"<details><summary>{escape(panel.title)} as a table</summary>"
-        f"{table([line for line in panel.lines if 'raw' not in line.look], w.number)}</details>"
-        for panel, _ in drawn
-    )
-    return (
-        '<section class="curves"><h2>Curves</h2><fieldset class="controls"><span>Scale of loss and gradient</span>'
-        '<label><input type="radio" name="scale" id="scale-linear" checked> linear</label>'
-        '<label><input type="radio" name="scale" id="scale-log"> logarithmic</label>'
-        '<span class="scripted" hidden>Drag across a curve to zoom.</span>'
-        '<button type="button" id="reset" hidden>Show all</button></fieldset>'
-        f'<div class="charts" role="group" aria-label="Curves over the steps of training">{_rail(marks, across)}'
-        f'{"".join(html for _, html in drawn)}<div class="axis">{axis}</div><p class="axis-name">step</p></div>'
-        f'<div class="tables">{tables}</div>'
-        f'<script type="application/json" id="series">{hover_data([p for p, _ in drawn], across)}</script></section>'
-    )
+    drawn = [(panel, found) for panel in panels(run) if (found := view(panel, across, rules)) is not None]
+    smoothed = [(p.title, [line for line in p.lines if "raw" not in line.look]) for p, _ in drawn]
+    values = {
+        "rail": _rail(marks, across),
+        "panels": [found for _, found in drawn],
+        "ticks": axis_ticks(across),
+        "tables": [(title, table(lines, w.number)) for title, lines in smoothed],
+        "series": Markup(hover_data([panel for panel, _ in drawn], across)),
+    }
+    return render_macro("curves.html", "curves", values)
 
 
 def panels(run: History) -> list[Panel]:
@@ -121,17 +110,13 @@ def marks_of(run: History, across: Scale) -> dict[str, list[float]]:
     return found
 
 
-def _rail(marks: Mapping[str, Sequence[float]], across: Scale) -> str:
-    rows = []
-    for kind, name, sign in MARK_KINDS:
-        signs = "".join(
-            f'<span class="mark {kind}" data-at="{at:.0f}" style="left:{100 * float(across(np.array(at))):.2f}%" '
-            f'title="{name}, step {at:,.0f}">{sign}</span>'
-            for at in marks.get(kind, ())
-        )
-        if signs:
-            rows.append(f'<div class="rail"><span class="y">{name}</span><div class="area">{signs}</div></div>')
-    return "".join(rows)
+def _rail(marks: Mapping[str, Sequence[float]], across: Scale) -> list[tuple[str, str, str, list[tuple[int, float]]]]:
+    """Kind, name and sign of the events that happened, with their steps and places in per cent."""
+    return [
+        (kind, name, sign, [(round(at), 100 * float(across(np.array(at)))) for at in marks[kind]])
+        for kind, name, sign in MARK_KINDS
+        if marks.get(kind)
+    ]
 
 
 def hover_data(shown: Iterable[Panel], across: Scale) -> str:

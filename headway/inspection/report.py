@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from headway.hub.weights import writing
-from headway.inspection import details, sections
+from headway.inspection import sections
 from headway.inspection.curves import curves
+from headway.inspection.details import read_details
 from headway.inspection.findings import baseline, data_name, describe_data, epochs_seen, health, suggestions, verdict
 from headway.inspection.history import History, read_run
-from headway.inspection.page import page
+from headway.inspection.page import render_page
 from headway.inspection.tape import Event, real, whole
 from headway.inspection.wording import many
 from headway.settings import to_toml
@@ -27,6 +28,7 @@ HELD_BACK = "a part of the same data, held back"
 COMMAND = "headway train run/recipe.toml"
 TEXT_LETTERS = 1500
 """Of any one text of the log: a sample, a name."""
+VERDICT_LETTERS, RECIPE_LETTERS = 1000, 50_000
 EVAL_ROWS = 60
 CPUS = ("cpu", "x86_64", "amd64", "aarch64", "arm64")
 """Devices that compute the same sums in the same order each time."""
@@ -44,16 +46,28 @@ def write_report(folder: Path) -> Path:
 
 def render(run: History, facts: Mapping[str, Any]) -> str:
     """The page."""
-    parts = (
-        sections.head(facts), curves(run), sections.samples(facts), sections.evaluations(facts),
-        details.section(facts["details"]), sections.data(facts),
-        sections.health_and_cost(facts), sections.advice(facts),
-        sections.reproduce(facts, to_toml(run.recipe) if run.recipe else ""),
-    )  # fmt: skip
     bad = run.facts.bad_lines
-    note = f" {many(bad, 'line')} of the log could not be read." if bad else ""
-    foot = f"Written by headway from run/log.jsonl; the same facts as data are in <code>run/report.json</code>.{note}"
-    return page(f"{run.name}: training report", "\n".join(part for part in parts if part) + f"<footer>{foot}</footer>")
+    values = {
+        "name": run.name,
+        "heading": sections.cut(facts["name"]),
+        "status": facts["status"],
+        "about": sections.about(facts),
+        "verdict": [sections.cut(sentence, VERDICT_LETTERS) for sentence in facts["verdict"]],
+        "tiles": sections.tiles(facts["numbers"], facts["cost"]),
+        "curves": curves(run),
+        "samples": sections.samples(facts),
+        "evaluations": sections.evaluations(facts),
+        "details": sections.details(facts["details"]),
+        "data": sections.data(facts),
+        "health": sections.health(facts["health"]),
+        "cost": sections.cost(facts["cost"], facts["numbers"]["bytes_on_disk"]),
+        "suggestions": facts["suggestions"],
+        "command": facts["reproduce"]["command"],
+        "reproduce": sections.reproduce(facts["reproduce"]),
+        "recipe": sections.cut(to_toml(run.recipe), RECIPE_LETTERS) if run.recipe else "",
+        "note": f" {many(bad, 'line')} of the log could not be read." if bad else "",
+    }
+    return render_page("report.html", values)
 
 
 def gather(run: History) -> dict[str, Any]:
@@ -69,7 +83,7 @@ def gather(run: History) -> dict[str, Any]:
         "numbers": _numbers(run),
         "evaluations": [{k: v for k, v in e.items() if real(v) is not None and k != "time"} for e in shown_evals(run)],
         "samples": [{"step": whole(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
-        "details": details.read_details(run.folder),
+        "details": read_details(run.folder),
         "data": _data(run),
         "health": asdict(health(run)),
         "cost": _cost(run),

@@ -1,37 +1,36 @@
-"""The sections of a report as HTML, each from the facts `report.gather` found. Everything a log says is escaped."""
+"""The values of a report's sections, each from the facts `report.gather` found; templates/report.html shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
+import numpy as np
+
 from headway.inspection import wording as w
+from headway.inspection.charts import Line, Panel, Scale, axis_ticks, view
+from headway.inspection.details import Calibration, blocks, metrics_table
 from headway.inspection.tape import real
 
 Facts = Mapping[str, Any]
 
-TEXT_LETTERS, RECIPE_LETTERS = 300, 50_000
-"""Of a text of the log, and of the recipe, that the page shows."""
+TEXT_LETTERS = 300
+"""Of a text of the log that the page shows."""
 EVAL_COLUMNS = 8
+ON = {"test": "the test data", "valid": "the validation data"}
 
 
-def head(facts: Facts) -> str:
-    """Name, status, the verdict, and the numbers that people look for first."""
+def about(facts: Facts) -> list[str]:
+    """Task, time and device."""
     device = facts["reproduce"]["device"]
-    meta = [f"task {facts['task']}", w.moment(facts["started"]), f"on {device}" if device else ""]
-    words = " · ".join(escape(cut(m)) for m in meta if m and m != w.ABSENT)
-    sentences = " ".join(escape(cut(sentence, 1000)) for sentence in facts["verdict"])
-    return (
-        f"<header><h1>{escape(cut(facts['name']))}</h1>"
-        f'<p class="meta"><span class="status {facts["status"]}">{facts["status"]}</span>{words}</p>'
-        f'<p class="verdict">{sentences}</p>{_tiles(facts["numbers"], facts["cost"])}</header>'
-    )
+    words = [f"task {facts['task']}", w.moment(facts["started"]), f"on {device}" if device else ""]
+    return [cut(word) for word in words if word and word != w.ABSENT]
 
 
-def _tiles(numbers: Facts, cost: Facts) -> str:
+def tiles(numbers: Facts, cost: Facts) -> list[tuple[str, str, str]]:
+    """The numbers that people look for first: name, value, note."""
     step, goal, by_loss = numbers["best_step"], w.goal_name(numbers["goal"]), numbers["goal"] == "valid"
-    tiles = (
+    found = (
         (f"Best {goal}", w.fixed(numbers["best"]), "" if step is None else f"at step {w.count(step)}"),
         ("Validation loss", w.ABSENT if by_loss else w.fixed(numbers["best_valid"]), "at the same step"),
         ("Bits per byte", w.fixed(numbers["bits_per_byte"]), "at the same step"),
@@ -46,15 +45,10 @@ def _tiles(numbers: Facts, cost: Facts) -> str:
         ("Peak memory", w.size(cost["peak_memory"]), ""),
         ("Model FLOPs used", w.percent(cost["mfu"]), "of what the device can do"),
     )
-    cells = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}{f'<small>{escape(note)}</small>' if note else ''}</dd></div>"
-        for name, value, note in tiles
-        if value != w.ABSENT
-    )
-    return f'<dl class="tiles">{cells}</dl>'
+    return [tile for tile in found if tile[1] != w.ABSENT]
 
 
-def _trained(numbers: Mapping[str, Any]) -> str:
+def _trained(numbers: Facts) -> str:
     part, whole = numbers.get("trained"), numbers["parameters"]
     return f"{w.brief(part)} of them trained" if part is not None and whole is not None and part < whole else ""
 
@@ -63,45 +57,75 @@ def _bits(value: float | None) -> str:
     return "" if value is None else f"{w.fixed(value)} bits per byte"
 
 
-def samples(facts: Facts) -> str:
-    """What the model wrote on its way."""
-    figures, end = [], max(facts["numbers"]["steps"], 1)
+def samples(facts: Facts) -> list[tuple[str, str]]:
+    """What the model wrote on its way, and when."""
+    found, end = [], max(facts["numbers"]["steps"], 1)
     for sample in facts["samples"]:
         step = sample["step"]
         when = "Sample" if step is None else f"Step {w.count(step)} ({w.percent(step / end)})"
-        text = sample["text"].strip("\n").rstrip() or "(nothing)"
-        figures.append(f"<figure><figcaption>{when}</figcaption><pre>{escape(text)}</pre></figure>")
-    inside = "".join(figures)
-    return f'<section><h2>Samples over time</h2><div class="samples">{inside}</div></section>' if figures else ""
+        found.append((when, sample["text"].strip("\n").rstrip() or "(nothing)"))
+    return found
 
 
-def evaluations(facts: Facts) -> str:
+def evaluations(facts: Facts) -> dict[str, Any]:
     """Every number of every evaluation, or of as many as fit."""
     rows: Sequence[Facts] = facts["evaluations"]
-    if not rows:
-        return ""
     first = [k for k in ("valid", "bits_per_byte", "perplexity", "accuracy") if any(k in row for row in rows)]
     others = [k for k in dict.fromkeys(k for row in rows for k in row) if k not in (*first, "step")]
     names = [*first, *others][:EVAL_COLUMNS]
     titles = {"valid": "validation loss", "bits_per_byte": "bits per byte"}
-    top = "".join(f'<th scope="col">{escape(cut(titles.get(k, k.replace("_", " "))))}</th>' for k in names)
-    best, body = facts["numbers"]["best_step"], []
-    for row in rows:
-        is_best = best is not None and row.get("step") == best
-        cells = "".join(f"<td>{escape(w.fixed(real(row.get(k))))}</td>" for k in names)
-        body.append(
-            f'<tr class="{"best" if is_best else ""}"><th scope="row">{w.count(real(row.get("step")))}</th>{cells}'
-            f'<td class="note">{"★ best" if is_best else ""}</td></tr>'
+    best, whole = facts["numbers"]["best_step"], facts["numbers"]["evaluations"]
+    body = [
+        (
+            w.count(real(row.get("step"))),
+            [w.fixed(real(row.get(name))) for name in names],
+            best is not None and row.get("step") == best,
         )
-    left_out, of = facts["numbers"]["evaluations"] - len(rows), facts["numbers"]["evaluations"]
-    note = f'<p class="meta">{w.count(left_out)} of {w.count(of)} rows are left out.</p>' if left_out > 0 else ""
-    return (
-        f'<section><h2>Evaluation</h2><div class="wide"><table><thead><tr><th scope="col">step</th>{top}<td></td></tr>'
-        f"</thead><tbody>{''.join(body)}</tbody></table></div>{note}</section>"
+        for row in rows
+    ]
+    left_out = whole - len(rows)
+    note = f"{w.count(left_out)} of {w.count(whole)} rows are left out." if left_out > 0 else ""
+    return {"head": [cut(titles.get(k, k.replace("_", " "))) for k in names], "rows": body, "note": note}
+
+
+def details(found: Any) -> dict[str, Any] | None:
+    """The last evaluation in full; None where nothing of it can be shown."""
+    if not isinstance(found, Mapping):
+        return None
+    metrics, parts = metrics_table(found.get("figures")), blocks(found.get("details"))
+    if metrics is None and not parts:
+        return None
+    on = ON.get(str(found.get("data")), "the data")
+    values: dict[str, Any] = {
+        "title": f"On {on}: {w.count(real(found.get('examples')))} examples",
+        "metrics": metrics,
+        "blocks": [(type(part).__name__, part) for part in parts],
+    }
+    for part in parts:
+        if isinstance(part, Calibration):
+            values |= _calibration(part)
+    return values
+
+
+def _calibration(found: Calibration) -> dict[str, Any]:
+    """On the dotted line, confidence is what it says."""
+    sure, right = (np.array([row[i] for row in found.bins], dtype=np.float64) for i in (0, 1))
+    ends, across = np.array([0.0, 1.0]), Scale(0.0, 1.0)
+    panel = Panel(
+        key="calibration",
+        title="Is it as right as it is sure?",
+        describe="Share of right answers by confidence; the dotted line is where both agree.",
+        lines=[
+            Line(name="share that is right", look="valid", x=sure, y=right),
+            Line(name="confidence", look="limit", x=ends, y=ends),
+        ],
+        tall=True,
     )
+    error = "" if found.error is None else w.fixed(found.error)
+    return {"calibration": view(panel, across, []), "axis": axis_ticks(across), "error": error}
 
 
-def data(facts: Facts) -> str:
+def data(facts: Facts) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What was read, for training and for validation."""
     known = facts["data"]
     left = (
@@ -120,70 +144,56 @@ def data(facts: Facts) -> str:
         ("samples an epoch", w.count(known["samples"])),
         ("fingerprint", known["fingerprint"]),
     )
-    return f'<section><h2>Data</h2><div class="columns">{_list(left)}{_list(right)}</div></section>'
+    return _known(left), _known(right)
 
 
-def health_and_cost(facts: Facts) -> str:
-    """What went wrong, and what it took."""
-    found, cost = facts["health"], facts["cost"]
+def health(found: Facts) -> list[tuple[str, str]]:
+    """What went wrong."""
     nans = f"{found['nans']} ({found['skipped']} skipped, {found['rewinds']} rewound)" if found["nans"] else "0"
-    well = (
-        ("spikes", w.count(found["spikes"])),
-        ("NaN", nans),
-        ("clipped steps", w.percent(found["clipped"])),
-        ("restarts", w.count(found["restarts"])),
-        ("sinks dropped", ", ".join(found["sinks"])),
-    )
-    spent = (
-        ("time in steps", w.duration(cost["train_seconds"])),
-        ("time in all", w.duration(cost["wall_seconds"])),
-        ("tokens", w.count(cost["tokens"])),
-        ("training FLOPs", w.number(cost["flops"])),
-        ("model FLOPs used", w.percent(cost["mfu"])),
-        ("peak memory", w.size(cost["peak_memory"])),
-        ("on disk", w.size(facts["numbers"]["bytes_on_disk"])),
-    )
-    return (
-        f'<div class="columns"><section><h2>Health</h2>{_list(well)}</section>'
-        f"<section><h2>Cost</h2>{_list(spent)}</section></div>"
+    return _known(
+        (
+            ("spikes", w.count(found["spikes"])),
+            ("NaN", nans),
+            ("clipped steps", w.percent(found["clipped"])),
+            ("restarts", w.count(found["restarts"])),
+            ("sinks dropped", ", ".join(found["sinks"])),
+        )
     )
 
 
-def advice(facts: Facts) -> str:
-    """What to try next, and why."""
-    items = [f"<li>{escape(s['advice'])}<p>{escape(s['reason'])}</p></li>" for s in facts["suggestions"]]
-    inside = "".join(items) or "<li>Nothing in the numbers asks for a change.</li>"
-    return f'<section><h2>What to try next</h2><ol class="advice">{inside}</ol></section>'
+def cost(spent: Facts, on_disk: float | None) -> list[tuple[str, str]]:
+    """What it took."""
+    return _known(
+        (
+            ("time in steps", w.duration(spent["train_seconds"])),
+            ("time in all", w.duration(spent["wall_seconds"])),
+            ("tokens", w.count(spent["tokens"])),
+            ("training FLOPs", w.number(spent["flops"])),
+            ("model FLOPs used", w.percent(spent["mfu"])),
+            ("peak memory", w.size(spent["peak_memory"])),
+            ("on disk", w.size(on_disk)),
+        )
+    )
 
 
-def reproduce(facts: Facts, recipe: str) -> str:
-    """The command, what it ran on, and the recipe it was given."""
-    known = facts["reproduce"]
+def reproduce(known: Facts) -> list[tuple[str, str]]:
+    """What it ran on."""
     names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
     versions = ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
-    rows = (
-        ("seed", known["seed"]),
-        ("versions", versions or "not recorded"),
-        ("device", known["device"] or "not recorded"),
-        ("processes", known["world"]),
-        ("determinism", known["determinism"]),
-    )
-    inside = escape(cut(recipe, RECIPE_LETTERS))
-    text = f'<details open><summary>run/recipe.toml</summary><div class="box"><pre>{inside}</pre></div></details>'
-    return (
-        f"<section><h2>Reproduce</h2><p>In the folder of this run: <code>{escape(known['command'])}</code></p>"
-        f"{_list(rows)}{text if recipe else ''}</section>"
+    return _known(
+        (
+            ("seed", known["seed"]),
+            ("versions", versions or "not recorded"),
+            ("device", known["device"] or "not recorded"),
+            ("processes", known["world"]),
+            ("determinism", known["determinism"]),
+        )
     )
 
 
-def _list(pairs: Iterable[tuple[str, Any]]) -> str:
+def _known(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
     """Facts by name; those that are not known are left out."""
-    rows = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(cut(value))}</dd>"
-        for name, value in pairs
-        if value is not None and value not in ("", w.ABSENT)
-    )
-    return f'<dl class="facts">{rows}</dl>'
+    return [(name, cut(value)) for name, value in pairs if value is not None and value not in ("", w.ABSENT)]
 
 
 def cut(text: Any, letters: int = TEXT_LETTERS) -> str:

@@ -66,7 +66,9 @@ def test_what_is_printed(folders: tuple[Path, Path], reviews: Path, run: Run) ->
     code, out, err = run(folders[0], reviews, "data.text=body")
     assert code == 0, err
     assert out.startswith(f"6 examples of {reviews}\naccuracy       0.8333   [")
-    assert "truth       no     yes" in out and "no           2       0" in out and "yes          1       3" in out
+    assert all(
+        line in out for line in ("  truth      no     yes\n", "  no          2       0\n", "  yes         1       3\n")
+    )
     assert "surest mistakes\n  line 7: yes taken for no (" in out
     assert "calibration" in out and "by length" in out
 
@@ -143,9 +145,9 @@ def test_a_tagger_is_taken_apart(tmp_path: Path, run: Run) -> None:
     code, out, err = run(folder, data, "--against", folder)
     assert code == 0, err
     assert out.startswith(f"12 examples of {data}\nf1   ") and "gain           +0.0000" in out
-    assert re.search(r"^truth +DATE +LOC +ORG +PER +\(none\)", out, re.M)
-    assert re.search(r"^label  examples  precision  recall +f1\nDATE +\d+  +0\.\d{4}", out, re.M)
-    assert re.search(r"^ +\d+ … \d+ +words +\d+ examples   f1 0\.\d{4}   precision", out, re.M)
+    assert re.search(r"^  truth +DATE +LOC +ORG +PER +\(none\)", out, re.M)
+    assert re.search(r"^  label  examples  precision  recall +f1\n  DATE +\d+ +0", out, re.M)
+    assert re.search(r"^by length\n  words +examples +f1 +precision.*\n  \d+ … \d+ +\d+ +0", out, re.M)
     code, other, err = run(folder, data, "tag.decode=argmax")
     assert code == 0 and other != out, err
     assert re.search(r"^surest mistakes\n  line \d+: \w.* = \w+ taken for (none|.* = \w+)\n    \w+ ", out, re.M)
@@ -161,10 +163,10 @@ def test_answers_are_taken_apart(tmp_path: Path, run: Run) -> None:
     code, out, err = run(folder, data, "--against", folder)
     assert code == 0, err
     assert "gain           +0.0000   [+0.0000, +0.0000]: not told apart" in out
-    assert re.search(r"^  answer +\d+ examples   f1 \d\.\d{4}   em \d\.\d{4}$", out, re.M)
-    assert re.search(r"^  (where|who|what|when) +\d+ examples   f1", out, re.M)
-    assert re.search(r"^ +\d+ … \d+ +words", out, re.M)
-    assert re.search(r"^surest mistakes\n  .+ taken for .+ \(\d\.\d\d\)\n    .+ \?$", out, re.M)
+    assert re.search(r"^ +examples +f1 +em\n  answer +\d+ +\d", out, re.M)
+    assert re.search(r"^  (where|who|what|when) +\d+ +\d", out, re.M)
+    assert re.search(r"^by length\n  words", out, re.M)
+    assert re.search(r"^surest mistakes\n  .+ taken for .+ \(\d(\.\d+)?\)\n    .+ \?$", out, re.M)
     assert "None" not in out
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from headway.inspection.details import read_details, section
+from headway.inspection.details import read_details
+from headway.inspection.page import render_macro
+from headway.inspection.sections import details
 
 FOUND: dict[str, Any] = {
     "data": "test",
@@ -30,6 +32,11 @@ FOUND: dict[str, Any] = {
 }
 
 
+def section(found: Any) -> str:
+    values = details(found)
+    return "" if values is None else render_macro("evaluation.html", "evaluation", values)
+
+
 def test_everything_is_shown() -> None:
     html = section(FOUND)
     for part in (
@@ -47,14 +54,14 @@ def test_everything_is_shown() -> None:
 
 
 def test_questions_and_words_have_sections_of_their_own() -> None:
-    details = {
+    parts = {
         "by_answer": [{"kind": "no <b>answer", "examples": 7, "f1": 0.25, "em": 0.125}],
         "by_question": [{"kind": "who", "examples": 3, "f1": 0.5, "em": 0.375}],
         "unit": "<i>words",
         "slices": [{"from": 3, "to": 9, "examples": 6, "f1": 0.75}],
         "worst": [{"text": "Who?", "label": ["Bra = PER"], "predicted": [], "probability": None}],
     }
-    html = section({"data": "valid", "details": details})
+    html = section({"data": "valid", "details": parts})
     for part in (
         "<h3>With an answer and without</h3>",
         "no &lt;b&gt;answer</th><td>7</td><td>0.250</td><td>0.125",
