@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import hypothesis
@@ -23,9 +24,17 @@ THREADS = os.environ.get("HEADWAY_TEST_THREADS")
 if THREADS:
     os.environ["OMP_NUM_THREADS"] = THREADS  # for the processes that tests start
 
+SERVER = [name for name in ("fastapi", "httpx", "openai", "uvicorn") if find_spec(name) is None]
+collect_ignore = ["serve"] if SERVER else []
+"""A machine for GPU tests may lack the packages of the server; its tests then stay out, and the header says so."""
+
 hypothesis.settings.register_profile("headway", deadline=None)
 hypothesis.settings.register_profile("headway-ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("headway-ci" if os.environ.get("CI") else "headway")
+
+
+def pytest_report_header() -> str | None:
+    return f"tests/serve is left out: no {', '.join(SERVER)} here" if SERVER else None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
