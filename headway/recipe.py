@@ -273,6 +273,11 @@ def _wrong(data: Mapping[str, Any]) -> bool:
     return False
 
 
+def with_words(recipe: Recipe, words: Sequence[str]) -> Recipe:
+    """A recipe with `key=value` words on top."""
+    return with_settings(recipe, _listed(parse_overrides(words)))
+
+
 def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:
     """A recipe with nested values on top."""
     return build(Recipe, _with(to_dict(recipe), over)) if over else recipe

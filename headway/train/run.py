@@ -6,8 +6,8 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
 from headway.matrices.lowrank import ADAPTER, merge_adapters
 from headway.model.model import Model
-from headway.recipe import Recipe, batch_size
+from headway.recipe import Recipe, batch_size, with_words
 from headway.settings import build, read_toml, to_dict, to_toml
 from headway.tasks import make_task
 from headway.tasks.base import Setting, Task
@@ -35,6 +35,18 @@ from headway.train.distributed import World, join, shard, whole
 from headway.train.log import Log
 from headway.train.loop import Loop, Report
 from headway.train.optim import make_optimizer
+from headway.train.origin import (
+    Record,
+    Resumed,
+    changed_meanwhile,
+    check_data,
+    check_recipe,
+    check_split,
+    data_record,
+    data_stamp,
+    record_place,
+    record_run,
+)  # fmt: skip
 from headway.train.state import collect, put_weights, restore
 from headway.version import __version__
 
@@ -49,6 +61,10 @@ class Run:
     recipe: Recipe
     task: Task
     loop: Loop
+    origin: Record = field(default_factory=dict)
+    """What it is made from, as checkpoints hold it; in the first process only."""
+    notes: list[str] = field(default_factory=list)
+    """What has changed since the checkpoint that it goes on from."""
 
     @property
     def model(self) -> Model:
@@ -114,15 +130,36 @@ def anchored(recipe: Recipe) -> Recipe:
     return replace(recipe, data=data, model=replace(recipe.model, from_=full(base)))
 
 
-def resume(folder: Path, skipped: Callable[[Path, str], None]) -> Run:
-    """A run as its newest good checkpoint left it."""
+def resume(
+    folder: Path, skipped: Callable[[Path, str], None], words: Sequence[str] = (), *, accept_changed_data: bool = False
+) -> Run:
+    """A run as its newest good checkpoint left it, with `key=value` words on top of its recipe.
+
+    What would make it another run is an error; what else has changed stands in its `notes`.
+    """
     path = folder / "run" / "recipe.toml"
     if not path.exists():
         raise NotFoundError("F001", f"{folder} is no run: it has no run/recipe.toml")
     data, text = read_toml(path)
-    run = _assemble(folder, build(Recipe, data, source=text), join())
-    rewind(run, skipped)
+    kept = build(Recipe, data, source=text)
+    recipe, world = anchored(with_words(kept, words)) if words else kept, join()
+    snapshot = load(folder / "run" / "checkpoints", skipped=skipped)
+    if snapshot is None:
+        if world.first:
+            _forget_tokenizer(folder)
+        run = _assemble(folder, recipe, world)
+    else:
+        run = _assemble(folder, recipe, world, Resumed(snapshot.state.get("origin"), accept_changed_data))
+        restore(run.loop, snapshot.tensors, snapshot.state["progress"])
+    if world.first and run.recipe != kept:
+        _write_recipe(folder, run.recipe)
     return run
+
+
+def _forget_tokenizer(folder: Path) -> None:
+    """Nothing was learned yet, so the run begins anew: not with a vocabulary of data that may have changed since."""
+    with RunLock(folder / "run"):
+        shutil.rmtree(folder / "run" / "tokenizer", ignore_errors=True)
 
 
 def rewind(run: Run, skipped: Callable[[Path, str], None]) -> bool:
@@ -133,7 +170,23 @@ def rewind(run: Run, skipped: Callable[[Path, str], None]) -> bool:
     return snapshot is not None
 
 
-def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
+def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | None = None) -> Run:
+    """All that a recipe stands for. The first process records what it is made from, and compares where it goes on."""
+    if not world.first:
+        return _make(folder, recipe, world)  # waits for the first, and is ended with it
+    notes = check_recipe(recipe, resumed) if resumed else []
+    stamp, data = data_stamp(recipe), data_record(recipe)
+    notes += check_data(recipe, data, resumed) if resumed else []
+    run = _make(folder, recipe, world)
+    if data_stamp(recipe) != stamp:
+        raise changed_meanwhile()
+    place = record_place(world.device, world.size, run.loop.compute.half)
+    run.origin = record_run(run.recipe, data, run.task, run.model.config, place)
+    run.notes = notes + (check_split(run.origin, recipe, resumed) if resumed else [])
+    return run
+
+
+def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     settings = recipe.train
     task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
     world.in_turn(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
@@ -203,11 +256,13 @@ def _train(run: Run, tell: Report) -> None:
         rising=run.task.rising,
     )
     tell("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
+    if run.notes:
+        tell("changes", step=now.step, notes=run.notes)
 
     def keep() -> None:
         tensors, counters = collect(loop)
         if world.first:
-            state = {"progress": counters, "torch": torch.__version__, "python": platform.python_version()}
+            state = {"progress": counters, "origin": run.origin}
             kept = max(run.recipe.train.keep, run.recipe.train.average)
             save(run.checkpoints, snapshot_copy(loop.progress.step, tensors, state), keep=kept)
 

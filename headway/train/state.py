@@ -17,6 +17,7 @@ from headway.train.average import trained
 from headway.train.distributed import World, shared_like, whole
 from headway.train.loop import Loop
 
+OTHER = "the recipe or the data have changed: put them back, or start a new run"
 Tensors = dict[str, dict[str, Tensor]]
 
 
@@ -65,6 +66,11 @@ def put_weights(loop: Loop, weights: dict[str, Tensor]) -> None:
 
 def _put(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     for name, tensor in mine.items():
+        if name not in saved:
+            raise DamagedError("X002", f"the checkpoint has no tensor {name}", OTHER)
+        if saved[name].shape != tensor.shape:  # copy_ would spread a smaller one over a larger
+            shapes = f"{list(saved[name].shape)}, the model's {list(tensor.shape)}"
+            raise DamagedError("X003", f"the checkpoint's {name} has the shape {shapes}", OTHER)
         tensor.copy_(shared_like(saved[name], tensor))
 
 
