@@ -135,7 +135,7 @@ class TrainConfig:
     """muon orthogonalises the updates of the blocks' matrices (Jordan et al. 2024); the rest stays with AdamW."""
     schedule: Literal["cosine", "linear", "constant", "wsd", "rsqrt"] = "cosine"
     warmup: int = 100
-    """Steps from zero to the peak."""
+    """Steps from zero to the peak; the schedule begins where they end."""
     final_lr: float = 0.1
     """Share of the peak left at the end."""
     weight_decay: float = 0.1

@@ -135,7 +135,8 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 def check_recipe(recipe: Recipe, resumed: Resumed) -> list[str]:
     """The settings that changed, as notes; an error where one must not."""
     if resumed.before is None:
-        return ["the checkpoint is of an older headway: whether the data or the recipe have changed is not known"]
+        unknown = "whether the data or the recipe have changed is not known, and the learning rate keeps its old rule"
+        return [f"the checkpoint is of an older headway: {unknown}"]
     return [str(change) for change in check_changes(build(Recipe, resumed.before["recipe"]), recipe)]
 
 

@@ -37,7 +37,7 @@ def collect(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
 @torch.no_grad()
 def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
     """Put a run back to where `collect` found it."""
-    counters = dict(counters)
+    counters = {"decay_from_start": True, **counters}  # true of the checkpoints that do not say
     if counters.pop("base") != frozen_digest(loop.model):
         raise DamagedError(
             "X008", "the weights of model.from are not those the run began with", "put them back, or start a new run"
