@@ -17,11 +17,12 @@ from headway.errors import DamagedError, DataError
 from headway.recipe import load_recipe
 from headway.train import checkpoint, origin
 from headway.train.log import read_log
+from headway.train.optim import lr_factor_from_start, peak_lr
 from headway.train.run import Run, resume, start, train
 
 SMALL = [
     *("model.depth=1", "model.width=16", "model.heads=2", "data.length=16", "train.batch=4", "train.steps=6"),
-    *("train.eval_every=6", "train.sample_every=6", "train.save_every=3", "train.warmup=0"),
+    *("train.eval_every=6", "train.sample_every=6", "train.save_every=3", "train.warmup=2"),
 ]
 
 
@@ -176,6 +177,11 @@ def test_a_run_of_an_older_headway_is_resumed_with_a_note(tmp_path: Path) -> Non
     forget_origin(run.folder)
     again = resume(run.folder, never)
     assert again.loop.progress.step == 3 and len(again.notes) == 1 and "older headway" in again.notes[0]
+    train(again, nothing)
+    log = read_log(run.folder / "run" / "log.jsonl")
+    rates = [event["lr"] for event in log if event["event"] == "step" and event["step"] > 3]
+    config = again.recipe.train
+    assert rates == pytest.approx([peak_lr(config, 16) * lr_factor_from_start(config, i, i / 6) for i in (3, 4, 5)])
 
 
 def forget_origin(folder: Path) -> None:
@@ -183,6 +189,8 @@ def forget_origin(folder: Path) -> None:
     for path in checkpoint._steps(folder / "run" / "checkpoints"):
         manifest = checkpoint.verify(path)
         manifest["state"].pop("origin")
+        for name in ("decay_from_start", "warm_seconds"):
+            manifest["state"]["progress"].pop(name)
         (path / "manifest.json").write_bytes(checkpoint._sealed(manifest))
 
 
