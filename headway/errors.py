@@ -97,6 +97,8 @@ CATALOGUE = {
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
     "M002": "too little disk space, or a folder that cannot be written",
+    "M010": "memory ran out",
+    "M011": "a run that needs more memory than there is",
     "T001": "a loss, gradient or weight that is not a finite number",
     "X001": "a weight, tokenizer or checkpoint file that is damaged",
     "X002": "a tensor that is missing",

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headway.baselines.recurrent import CELLS
+from headway.data.batches import Plan, split
 from headway.data.parallel import two_files
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
@@ -24,14 +26,17 @@ from headway.hub.weights import writing
 from headway.matrices.lowrank import ADAPTER, merge_adapters
 from headway.model.model import Model
 from headway.recipe import Recipe, batch_size, with_words
+from headway.resources import memory_errors
 from headway.settings import build, read_toml, to_dict, to_toml
 from headway.tasks import make_task
 from headway.tasks.base import Setting, Task
 from headway.train.average import mean_of, trained
-from headway.train.build import base_tokenizer, build_model, empty_model
+from headway.train.build import base_tokenizer, build_model, empty_model, planned_model
 from headway.train.checkpoint import RunLock, last_weights, load, save, snapshot_copy
+from headway.train.compute import computes_half
 from headway.train.cost import flops_per_token, peak_memory, utilisation
 from headway.train.distributed import World, join, shard, whole
+from headway.train.footprint import check_disk, check_memory, footprint, memory_advice
 from headway.train.log import Log
 from headway.train.loop import Loop, Report
 from headway.train.optim import make_optimizer
@@ -101,7 +106,9 @@ def start(name: str, recipe: Recipe) -> Run:
     try:
         if world.first:
             _write_recipe(folder, recipe)
-        run = _assemble(folder, recipe, world)
+        with memory_errors(lambda: memory_advice(recipe)):
+            run = _assemble(folder, recipe, world)
+        _check_disk(run)
         if world.first and run.recipe != recipe:
             _write_recipe(folder, run.recipe)
         return run
@@ -143,14 +150,16 @@ def resume(
     data, text = read_toml(path)
     kept = build(Recipe, data, source=text)
     recipe, world = anchored(with_words(kept, words)) if words else kept, join()
-    snapshot = load(folder / "run" / "checkpoints", skipped=skipped)
-    if snapshot is None:
-        if world.first:
-            _forget_tokenizer(folder)
-        run = _assemble(folder, recipe, world)
-    else:
-        run = _assemble(folder, recipe, world, Resumed(snapshot.state.get("origin"), accept_changed_data))
-        restore(run.loop, snapshot.tensors, snapshot.state["progress"])
+    with memory_errors(lambda: memory_advice(recipe, folder)):
+        snapshot = load(folder / "run" / "checkpoints", skipped=skipped)
+        if snapshot is None:
+            if world.first:
+                _forget_tokenizer(folder)
+            run = _assemble(folder, recipe, world)
+        else:
+            run = _assemble(folder, recipe, world, Resumed(snapshot.state.get("origin"), accept_changed_data))
+            restore(run.loop, snapshot.tensors, snapshot.state["progress"])
+    _check_disk(run)
     if world.first and run.recipe != kept:
         _write_recipe(folder, run.recipe)
     return run
@@ -190,6 +199,8 @@ def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     settings = recipe.train
     task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
     world.in_turn(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
+    plan = task.plan(batch_size(recipe))
+    _check_memory(recipe, task, plan, world)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
     if getattr(model.config, "network", "") in CELLS:
@@ -200,15 +211,41 @@ def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     if world.size > 1 and settings.optimizer == "muon":
         raise ConfigError("C004", "train.optimizer = muon needs whole matrices: it works in one process only")
     optimizer = make_optimizer(model, settings, model.config.output_stack.d_model)
-    loop = Loop(model, task, optimizer, settings, task.plan(batch_size(recipe)), world, recipe.data.workers)
+    loop = Loop(model, task, optimizer, settings, plan, world, recipe.data.workers)
     return Run(folder, task.recipe, task, loop)  # some things only the data can say
+
+
+def _check_memory(recipe: Recipe, task: Task, plan: Plan, world: World) -> None:
+    """Of the first step, as this process will compute it."""
+    if (model := planned_model(recipe, task)) is None:
+        return
+    samples = plan.samples(0)
+    part = split(split(samples, world.size)[world.rank], recipe.train.accumulate)[0]
+    batch = task.batch(part if len(part) else samples[:1])
+    half = computes_half(recipe.train, world.device)
+    check_memory(footprint(recipe, model, batch, half), recipe, world.device, world.size)
+
+
+def _check_disk(run: Run) -> None:
+    """Whether there is room for what the run has yet to write."""
+    if run.loop.world.first:
+        size = sum(p.numel() * p.element_size() for p in _written(run).values())
+        check_disk(footprint(run.recipe, run.model), run.recipe, run.folder, run.loop.progress.step, size)
 
 
 def train(run: Run, report: Report) -> Run:
     """Train to the end of the budget, or until a signal; the log and the checkpoints are in the run's folder."""
-    if not run.loop.world.first:
-        _train(run, lambda kind, **facts: None)
-        return run
+    with memory_errors(lambda: memory_advice(run.recipe, run.folder)):
+        return _train_first(run, report) if run.loop.world.first else _train_along(run)
+
+
+def _train_along(run: Run) -> Run:
+    """Beside the first process, which does the talking and writing."""
+    _train(run, lambda kind, **facts: None)
+    return run
+
+
+def _train_first(run: Run, report: Report) -> Run:
     with RunLock(run.folder / "run"):
         log = Log(run.folder / "run" / "log.jsonl")
         sinks = _open_sinks(run)
@@ -321,6 +358,13 @@ def _finish(run: Run, tell: Report) -> None:
     if loop.world.first:
         _write_details(run, model)
     loop.world.wait()
+
+
+def _written(run: Run) -> dict[str, Tensor]:
+    """The weights that the run's folder will hold in the end."""
+    changed = trained(run.model)
+    adapters = all(name.endswith(ADAPTER) for name in changed)
+    return changed if adapters else dict(run.model.named_parameters())
 
 
 def _write_model(run: Run, model: Model) -> None:

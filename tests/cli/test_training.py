@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,43 @@ def test_changed_data_end_with_the_code_of_data(run: Run, text: Path) -> None:
 def test_changed_data_are_accepted_only_where_there_are_some(run: Run) -> None:
     done = run("train", "tiny", "--accept-changed-data")
     assert done.code == 2 and "error[U001]" in done.err
+
+
+@pytest.mark.parametrize("words", [("eval", "runs/tiny-0001"), ("run", "runs/tiny-0001", "the"), ("check", "tiny")])
+def test_memory_that_runs_out_in_any_verb_is_no_bug(
+    run: Run, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headway import api
+
+    def hungry(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000 bytes.")
+
+    monkeypatch.setattr(api, "load", hungry)
+    done = run(*words)
+    assert done.code == 7 and "error[M010]" in done.err and "8.0 GB" in done.err
+
+
+def test_a_full_disk_under_a_file_nobody_thought_of_is_no_bug(
+    run: Run, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headway.train import run as runs
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/x/run/recipe.toml")
+
+    monkeypatch.setattr(runs, "_write_recipe", full)
+    done = run("train", "tiny", *TINY, f"data.train={text}")
+    assert done.code == 7 and "error[M002]" in done.err
+
+
+def test_the_first_process_that_fails_gives_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headway.cli.app import _leave_code
+
+    path = tmp_path / "exit"
+    monkeypatch.setenv("RANK", "1")
+    _leave_code(path, 0)
+    assert not path.exists()
+    _leave_code(path, 7)
+    monkeypatch.setenv("RANK", "0")
+    _leave_code(path, 143)
+    assert path.read_text() == "7"
