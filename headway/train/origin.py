@@ -12,6 +12,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ import torch
 from headway.data.parallel import two_files
 from headway.data.sources import file_format, find_files
 from headway.data.tokenizer import Tokenizer
-from headway.errors import DamagedError, DataError, counted
+from headway.errors import DamagedError, DataError, NotFoundError, counted
 from headway.jsonfile import show, unreadable
 from headway.recipe import Recipe
 from headway.settings import build, to_dict
 from headway.tasks.base import Task
 from headway.train.changes import Change, check_changes, value_changes
+from headway.train.checkpoint import newest_state
 from headway.version import __version__
 
 Record = dict[str, Any]
@@ -151,6 +153,22 @@ def check_data(recipe: Recipe, data: Record, resumed: Resumed) -> list[str]:
     notes = _accepted(found, recipe, resumed)
     tested = _differences(resumed.before["data"].get("test", []), data.get("test", []))
     return notes + [f"data.test: {difference}" for difference in tested]  # scored once, at the end: nothing to mix up
+
+
+def same_data(folder: Path, recipe: Recipe) -> bool:
+    """Whether the data of a run are what they were when it was trained; true as well where nothing tells."""
+    before = ((newest_state(folder / "run" / "checkpoints") or {}).get("origin") or {}).get("data")
+    with suppress(NotFoundError):  # of files that are gone, whoever reads them will tell
+        return before is None or not _files_differ(before, data_record(recipe))
+    return True
+
+
+def check_held_out(folder: Path, recipe: Recipe) -> None:
+    """Refuse to evaluate on what a run held out, where its data have changed and would be parted otherwise."""
+    if not same_data(folder, recipe):
+        what = "the data have changed since the run began: what it held out is not there any more, and a part held out "
+        hint = "put the data back, or give some that the run has not seen: headway eval MODEL FILE"
+        raise DataError("D020", f"{show(folder)}: {what}anew would hold text that it has learned from", hint)
 
 
 def check_split(record: Record, recipe: Recipe, resumed: Resumed) -> list[str]:

@@ -40,6 +40,32 @@ def test_changed_data_end_with_the_code_of_data(run: Run, text: Path) -> None:
     assert run("train", "--resume", "last", "train.steps=6", "--accept-changed-data").code == 0
 
 
+def test_what_was_held_out_of_other_data_is_not_evaluated_on(run: Run, text: Path, tmp_path: Path) -> None:
+    """Cut anew, it would hold text that the run has learned from."""
+    rows = "text,label\n" + "".join(f"a text of words {i},{'good' if i % 2 else 'bad'}\n" for i in range(40))
+    table = tmp_path / "rows.csv"
+    table.write_text(rows)
+    words = ("data.tokenizer=bytes", "data.vocab=0")
+    assert run("train", "tiny", *TINY, f"data.train={text}").code == 0
+    assert run("train", "classify", *TINY, *words, f"data.train={table}").code == 0
+    for name, path in (("tiny-0001", text), ("classify-0001", table)):
+        assert run("eval", f"runs/{name}").code == 0
+        path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
+        refused = run("eval", f"runs/{name}")
+        assert refused.code == 4 and "error[D020]" in refused.err
+        assert run("eval", f"runs/{name}", path).code == 0
+
+
+def test_runs_on_other_data_are_not_compared(run: Run, text: Path) -> None:
+    words = ("compare", "tiny", "model.norm=layernorm,rmsnorm", *TINY, f"data.train={text}")
+    assert run(*words).code == 0
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 41)
+    done = run(*words)
+    assert done.code == 0 and done.err.count("whose data have changed") == 2
+    assert len(list(Path("runs").glob("*/tiny-*"))) == 4
+    assert run(*words).err.count(", finished") == 2
+
+
 def test_changed_data_are_accepted_only_where_there_are_some(run: Run) -> None:
     done = run("train", "tiny", "--accept-changed-data")
     assert done.code == 2 and "error[U001]" in done.err
