@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,15 @@ from torch import nn
 
 from headway.baselinesettings import BaselineConfig
 from headway.config import ModelConfig
+from headway.data.batches import Plan, split
+from headway.data.order import Index
 from headway.errors import MemoryOrDiskError
 from headway.jsonfile import show
 from headway.recipe import Recipe, batch_size
 from headway.resources import gigabytes, host_available
 from headway.tasks.batch import Batch
+from headway.train.compute import computes_half
+from headway.train.distributed import World
 
 FLOAT = 4
 HALF = 2
@@ -94,8 +99,19 @@ def _activations(recipe: Recipe, model: nn.Module, batch: Batch, size: int) -> i
     return (kept + logits) * size
 
 
+def check_first_step(
+    recipe: Recipe, model: nn.Module, batch: Callable[[Index], Batch], plan: Plan, world: World
+) -> None:
+    """Refuse a run whose first step does not fit, as this process will compute it; the model has no weights yet."""
+    samples = plan.samples(0)
+    part = split(split(samples, world.size)[world.rank], recipe.train.accumulate)[0]
+    first = batch(part if len(part) else samples[:1])
+    need = footprint(recipe, model, first, computes_half(recipe.train, world.device))
+    check_memory(need, recipe, world.device, world.size)
+
+
 def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processes: int) -> None:
-    """Refuse what cannot fit, before the first weight is made."""
+    """Refuse what cannot fit into the memory of the device, or of the host that checkpoints pass through."""
     shared = (need.step - need.activations) // processes + need.activations
     wanted = {"cuda": shared} if device.type == "cuda" else {"host": shared}
     saving = need.checkpoint + (

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from headway.baselines.recurrent import CELLS
-from headway.data.batches import Plan, split
 from headway.data.parallel import two_files
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
@@ -30,28 +29,17 @@ from headway.resources import memory_errors
 from headway.settings import build, read_toml, to_dict, to_toml
 from headway.tasks import make_task
 from headway.tasks.base import Setting, Task
+from headway.train import origin
 from headway.train.average import mean_of, trained
 from headway.train.build import base_tokenizer, build_model, empty_model, planned_model
 from headway.train.checkpoint import RunLock, last_weights, load, save, snapshot_copy
-from headway.train.compute import computes_half
 from headway.train.cost import flops_per_token, peak_memory, utilisation
 from headway.train.distributed import World, join, shard, whole
-from headway.train.footprint import check_disk, check_memory, footprint, memory_advice
+from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
 from headway.train.log import Log
 from headway.train.loop import Loop, Report
 from headway.train.optim import make_optimizer
-from headway.train.origin import (
-    Record,
-    Resumed,
-    changed_meanwhile,
-    check_data,
-    check_recipe,
-    check_split,
-    data_record,
-    data_stamp,
-    record_place,
-    record_run,
-)  # fmt: skip
+from headway.train.origin import Record, Resumed
 from headway.train.state import collect, put_weights, restore
 from headway.version import __version__
 
@@ -183,15 +171,15 @@ def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | Non
     """All that a recipe stands for. The first process records what it is made from, and compares where it goes on."""
     if not world.first:
         return _make(folder, recipe, world)  # waits for the first, and is ended with it
-    notes = check_recipe(recipe, resumed) if resumed else []
-    stamp, data = data_stamp(recipe), data_record(recipe)
-    notes += check_data(recipe, data, resumed) if resumed else []
+    notes = origin.check_recipe(recipe, resumed) if resumed else []
+    stamp, data = origin.data_stamp(recipe), origin.data_record(recipe)
+    notes += origin.check_data(recipe, data, resumed) if resumed else []
     run = _make(folder, recipe, world)
-    if data_stamp(recipe) != stamp:
-        raise changed_meanwhile()
-    place = record_place(world.device, world.size, run.loop.compute.half)
-    run.origin = record_run(run.recipe, data, run.task, run.model.config, place)
-    run.notes = notes + (check_split(run.origin, recipe, resumed) if resumed else [])
+    if origin.data_stamp(recipe) != stamp:
+        raise origin.changed_meanwhile()
+    place = origin.record_place(world.device, world.size, run.loop.compute.half)
+    run.origin = origin.record_run(run.recipe, data, run.task, run.model.config, place)
+    run.notes = notes + (origin.check_split(run.origin, recipe, resumed) if resumed else [])
     return run
 
 
@@ -200,7 +188,8 @@ def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
     world.in_turn(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
     plan = task.plan(batch_size(recipe))
-    _check_memory(recipe, task, plan, world)
+    if (planned := planned_model(recipe, task)) is not None:
+        check_first_step(recipe, planned, task.batch, plan, world)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
     if getattr(model.config, "network", "") in CELLS:
@@ -213,17 +202,6 @@ def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     optimizer = make_optimizer(model, settings, model.config.output_stack.d_model)
     loop = Loop(model, task, optimizer, settings, plan, world, recipe.data.workers)
     return Run(folder, task.recipe, task, loop)  # some things only the data can say
-
-
-def _check_memory(recipe: Recipe, task: Task, plan: Plan, world: World) -> None:
-    """Of the first step, as this process will compute it."""
-    if (model := planned_model(recipe, task)) is None:
-        return
-    samples = plan.samples(0)
-    part = split(split(samples, world.size)[world.rank], recipe.train.accumulate)[0]
-    batch = task.batch(part if len(part) else samples[:1])
-    half = computes_half(recipe.train, world.device)
-    check_memory(footprint(recipe, model, batch, half), recipe, world.device, world.size)
 
 
 def _check_disk(run: Run) -> None:
