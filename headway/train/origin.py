@@ -50,7 +50,9 @@ class Resumed:
 
     before: Record | None
     """The record of the checkpoint; None where an older headway has written it."""
-    accept: bool
+    kept: Recipe
+    """The recipe in the run's folder."""
+    accept: bool = False
     """Whether changed data are accepted."""
 
 
@@ -136,10 +138,13 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 
 def check_recipe(recipe: Recipe, resumed: Resumed) -> list[str]:
     """The settings that changed, as notes; an error where one must not."""
-    if resumed.before is None:
-        unknown = "whether the data or the recipe have changed is not known, and the learning rate keeps its old rule"
-        return [f"the checkpoint is of an older headway: {unknown}"]
-    return [str(change) for change in check_changes(build(Recipe, resumed.before["recipe"]), recipe)]
+    before, notes = resumed.kept, []
+    if resumed.before is not None:
+        before = build(Recipe, resumed.before["recipe"])
+    else:
+        unknown = "whether the data or its recipe have changed is not known, and the learning rate keeps its old rule"
+        notes = [f"the checkpoint is of an older headway: {unknown}"]
+    return notes + [str(change) for change in check_changes(before, recipe)]
 
 
 def check_data(recipe: Recipe, data: Record, resumed: Resumed) -> list[str]:

@@ -145,7 +145,7 @@ def resume(
                 _forget_tokenizer(folder)
             run = _assemble(folder, recipe, world)
         else:
-            run = _assemble(folder, recipe, world, Resumed(snapshot.state.get("origin"), accept_changed_data))
+            run = _assemble(folder, recipe, world, Resumed(snapshot.state.get("origin"), kept, accept_changed_data))
             restore(run.loop, snapshot.tensors, snapshot.state["progress"])
     _check_disk(run)
     if world.first and run.recipe != kept:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headway.data.store import TokenStore
-from headway.errors import DamagedError, DataError
+from headway.errors import ConfigError, DamagedError, DataError
 from headway.recipe import load_recipe
 from headway.train import checkpoint, origin
 from headway.train.log import read_log
@@ -182,6 +182,15 @@ def test_a_run_of_an_older_headway_is_resumed_with_a_note(tmp_path: Path) -> Non
     rates = [event["lr"] for event in log if event["event"] == "step" and event["step"] > 3]
     config = again.recipe.train
     assert rates == pytest.approx([peak_lr(config, 16) * lr_factor_from_start(config, i, i / 6) for i in (3, 4, 5)])
+
+
+def test_words_on_top_of_an_older_run_are_held_to_its_recipe(tmp_path: Path) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    forget_origin(run.folder)
+    with pytest.raises(ConfigError) as caught:
+        resume(run.folder, never, ["train.batch=8"])
+    assert caught.value.code == "C040"
+    assert resume(run.folder, never, ["train.steps=7"]).notes[1:] == ["train.steps 6 → 7"]
 
 
 def forget_origin(folder: Path) -> None:
