@@ -80,6 +80,7 @@ CATALOGUE = {
     "C023": "a config.json field that names code",
     "C024": "an architecture (head) headway does not know",
     "C030": "a run folder that another process is using",
+    "C040": "a setting that cannot change in a resumed run",
     "D001": "input that does not fit the model",
     "D002": "a dataset with nothing in it",
     "D003": "text that is not UTF-8",
@@ -87,6 +88,7 @@ CATALOGUE = {
     "D006": "a data file that is damaged",
     "D007": "a row that cannot be used",
     "D008": "a chat template that cannot be used",
+    "D020": "data that have changed since the run began",
     "F001": "a model folder, file or run that is not there",
     "F002": "a folder without the files of a model",
     "F003": "a package that is not installed",
@@ -95,6 +97,8 @@ CATALOGUE = {
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
     "M002": "too little disk space, or a folder that cannot be written",
+    "M010": "memory ran out",
+    "M011": "a run that needs more memory than there is",
     "T001": "a loss, gradient or weight that is not a finite number",
     "X001": "a weight, tokenizer or checkpoint file that is damaged",
     "X002": "a tensor that is missing",
@@ -104,6 +108,7 @@ CATALOGUE = {
     "X006": "a path that leaves its folder",
     "X007": "a self-check that failed",
     "X008": "a base model that has changed since the run began",
+    "X020": "a tokenizer that has changed since the run began",
 }
 """Code → what it stands for. Codes are never reused."""
 

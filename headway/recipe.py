@@ -135,7 +135,7 @@ class TrainConfig:
     """muon orthogonalises the updates of the blocks' matrices (Jordan et al. 2024); the rest stays with AdamW."""
     schedule: Literal["cosine", "linear", "constant", "wsd", "rsqrt"] = "cosine"
     warmup: int = 100
-    """Steps from zero to the peak."""
+    """Steps from zero to the peak; the schedule begins where they end."""
     final_lr: float = 0.1
     """Share of the peak left at the end."""
     weight_decay: float = 0.1
@@ -271,6 +271,11 @@ def _wrong(data: Mapping[str, Any]) -> bool:
     except ConfigError:
         return True
     return False
+
+
+def with_words(recipe: Recipe, words: Sequence[str]) -> Recipe:
+    """A recipe with `key=value` words on top."""
+    return with_settings(recipe, _listed(parse_overrides(words)))
 
 
 def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:

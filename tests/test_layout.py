@@ -18,7 +18,7 @@ LEVELS = (
     ("errors",),
     (
         *("config", "settings", "ranges", "presets", "recipe", "shapes", "tasksettings", "baselinesettings"),
-        *("jsonfile", "version"),
+        *("jsonfile", "version", "resources"),
     ),
     ("data",),
     ("matrices",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 
 from headway import __version__
 from headway.errors import HeadwayError, UsageError, nearest
+from headway.resources import as_ours
 
 app = typer.Typer(
     name="headway",
@@ -39,7 +41,7 @@ def examples(*lines: str) -> str:
 
 
 EXIT_FILE = "HEADWAY_EXIT_FILE"
-"""Where the first of several processes leaves its exit code: torchrun has only one of its own."""
+"""Where several processes leave their exit code: torchrun has only one of its own."""
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
@@ -112,16 +114,25 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         code = _foreign(error, debug)
     code = code if isinstance(code, int) else 0
-    if (path := os.environ.get(EXIT_FILE)) and os.environ.get("RANK") == "0":
-        Path(path).write_text(str(code), encoding="utf-8")
+    if path := os.environ.get(EXIT_FILE):
+        _leave_code(Path(path), code)
     sys.exit(code)
 
 
+def _leave_code(path: Path, code: int) -> None:
+    """The first process that fails says why: those that it takes along only know that they were stopped."""
+    if code or os.environ.get("RANK") == "0":
+        with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+            file.write(str(code))
+
+
 def _foreign(error: Exception, debug: bool) -> int:
-    """Errors of the command-line parser are the user's, all others ours."""
+    """Errors of the command-line parser are the user's, those of memory and disk the machine's, all others ours."""
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         usage = UsageError("U001", error.format_message(), "see: headway --help")
         return _report(str(usage), usage.exit_code, debug)
+    if (short := as_ours(error)) is not None:
+        return _report(str(short), short.exit_code, debug)
     text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     bug = HeadwayError("B000", f"headway did not expect this: {text}", "--debug shows where; please report it")
     return _report(str(bug), bug.exit_code, debug)

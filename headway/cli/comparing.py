@@ -94,10 +94,14 @@ def _check_base(recipe: Recipe) -> None:
 
 def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> History:
     """A run of the recipe: one that is there already, gone on with where it stopped, or a new one."""
+    from headway.train.origin import same_data
     from headway.train.run import anchored, resume, start
 
     recipe = anchored(recipe)
     for old in _same(recipe):
+        if not same_data(old.folder, recipe):
+            say(f"{title}: not {old.folder}, whose data have changed since")
+            continue
         if old.status in ("finished", "diverged"):
             say(f"{title}: {old.folder}, {old.status}")
             return old

@@ -55,6 +55,7 @@ def examine(
     """A model on data of its task, and another one beside it where `against` names it."""
     from headway.cli.writing import save_text
     from headway.tasks import task_class
+    from headway.train.origin import check_held_out
 
     recipe = recipe_for(bundle, task, settings)
     spec = settings.get("file") or (settings["data"] if isinstance(settings.get("data"), str) else "")
@@ -62,6 +63,8 @@ def examine(
     if not (spec or knows or recipe.data.test or recipe.data.valid):
         told = "no run of headway's" if bundle.recipe is None else f"a run for {bundle.recipe.task}, not for {task}"
         raise NotFoundError("F001", f"which data? {bundle.name} is {told}", "give some: headway eval MODEL FILE")
+    if not (spec or recipe.data.test or recipe.data.valid) and bundle.folder is not None:
+        check_held_out(bundle.folder, recipe)
     kind = task_class(task)
     found = kind.examine(bundle.model, bundle.reader(), recipe, spec)
     result = {"task": task, "data": spec or recipe.data.test or recipe.data.valid, **found.as_dict()}

@@ -27,12 +27,16 @@ from headway.recipe import RUNS
         "headway train lm data.train=notes.jsonl model.from=org/name model.lora=8",
         "headway train tiny model.norm=dyt model.positions=rope seed=1",
         "headway train --resume last",
+        "headway train --resume last train.steps=8000",
     )
 )
 def train(
     recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")] = "",
     settings: Annotated[list[str] | None, typer.Argument(help="settings on top", metavar="KEY=VALUE…")] = None,
     resume: Annotated[str, typer.Option(help="go on with a run: its folder, its name, or last", metavar="RUN")] = "",
+    accept_changed_data: Annotated[
+        bool, typer.Option("--accept-changed-data", help="resume although the data are not those the run began with")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a model: from a recipe, or on from where a run stopped."""
@@ -41,6 +45,8 @@ def train(
     words = [recipe, *(settings or [])] if resume and recipe else settings or []
     if bool(recipe) == bool(resume) and not (resume and all("=" in word for word in words)):
         raise UsageError("U001", "give a recipe, or --resume RUN", "try: headway train tiny")
+    if accept_changed_data and not resume:
+        raise UsageError("U001", "--accept-changed-data goes with --resume")
     named = None if resume else load_recipe(recipe, words)
     processes = named[1].gpus if named else _processes(words)
     if processes > 1 and "RANK" not in os.environ:
@@ -54,8 +60,16 @@ def train(
 
     if named is None:
         folder = resolve_run(resume, Path(RUNS))
-        _leave_finished(folder, say)
-        run = runs.resume(folder, lambda path, why: say(f"passed over {path}: {why}"))
+        if not words:
+            _leave_finished(folder, say)
+        run = runs.resume(
+            folder,
+            lambda path, why: say(f"passed over {path}: {why}"),
+            words,
+            accept_changed_data=accept_changed_data,
+        )
+        for note in run.notes:
+            say(note)
     else:
         run = runs.start(*named)
     try:
@@ -73,18 +87,17 @@ def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
 
     told = read_run(folder)
     if told.status == "finished" and not told.problem:
-        say(f"{folder} is finished: all of its {told.facts.steps:,} steps are done")
+        say(f"{folder} is finished: all of its {told.facts.steps:,} steps are done; train.steps=MORE goes on")
         raise typer.Exit
 
 
 def _processes(words: list[str]) -> int:
-    """How many processes a resumed run asks for: the only setting that may change."""
-    from headway.settings import parse_overrides
+    """How many processes a resumed run asks for."""
+    from headway.recipe import Recipe
+    from headway.settings import build, parse_overrides
 
-    asked = parse_overrides(words)
-    if other := asked.keys() - {"gpus"}:
-        raise UsageError("U001", f"--resume goes on with the run's own settings: {', '.join(other)} cannot change")
-    return int(asked.get("gpus", 1))
+    asked = parse_overrides(words).get("gpus", 1)
+    return build(Recipe, {"gpus": asked}).gpus
 
 
 def _afterwards(run: Any, say: Callable[..., None]) -> None:

@@ -20,6 +20,7 @@ from headway.settings import build, read_toml
 from headway.tasks.lm import evaluation_rows
 from headway.tasks.loss import IGNORE
 from headway.tasks.text import hold_out, read_texts, tokens
+from headway.train.origin import check_held_out
 
 DRAWS = 1000
 """Resamples behind an interval."""
@@ -60,7 +61,10 @@ def text_of(folder: Path | None, data: str) -> tuple[str, DataConfig]:
             "F001", "which text? this model is no run of headway's", "give one: headway eval MODEL FILE"
         )
     settings = recipe.data
-    return data or settings.test or settings.valid, settings
+    spec = data or settings.test or settings.valid
+    if not spec and folder is not None:
+        check_held_out(folder, recipe)
+    return spec, settings
 
 
 def store_of(spec: str, data: DataConfig, tokenizer: Tokenizer) -> TokenStore:

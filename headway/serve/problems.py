@@ -12,6 +12,7 @@ from typing import Any
 
 from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError
 from headway.generate.engine import Closed, QueueFull
+from headway.resources import as_ours
 
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 RETRY = {"retry-after": "1"}
@@ -57,6 +58,8 @@ def problem_of(error: Exception, request: str) -> Problem:
     if isinstance(error, DataError | ConfigError) or (isinstance(error, NotFoundError) and error.code == "F003"):
         hint = f" ({error.hint})" if error.hint else ""
         return Problem(400, error.message + hint, error.code)
+    if (short := as_ours(error)) is not None:
+        error = short
     if isinstance(error, MemoryOrDiskError):
         return Problem(503, f"too little memory for this request ({request})", error.code, headers=RETRY)
     code = error.code if isinstance(error, HeadwayError) else "B000"

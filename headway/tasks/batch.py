@@ -14,13 +14,14 @@ class Batch:
     """Samples as tensors, on the CPU as they are made, and how many predictions of them count."""
 
     tensors: tuple[Tensor | None, ...]
-    count: int
+    count: float
+    """What their summed loss is divided by: a whole number, unless predictions have weights."""
     read: int | None = None
     """Real tokens, where not every one of them is a prediction that counts."""
 
     @property
     def tokens(self) -> int:
-        return self.count if self.read is None else self.read
+        return int(self.count) if self.read is None else self.read
 
     def to(self, device: torch.device) -> tuple[Tensor | None, ...]:
         """The tensors there; copied beside the computation where they are pinned."""

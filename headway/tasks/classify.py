@@ -41,7 +41,7 @@ from headway.tasks.labelled import (
     pairs_in,
     read_labelled,
 )  # fmt: skip
-from headway.tasks.labelloss import label_loss, label_scores, score_loss
+from headway.tasks.labelloss import label_loss, label_scores, loss_count, score_loss
 from headway.tasks.metrics import Numbers
 from headway.tasks.reviews import make_reviews
 from headway.tasks.text import Texts, own_tokenizer, short_texts
@@ -168,7 +168,7 @@ class Classify(ScoredTask[Part]):
         truth = torch.from_numpy(part.truth[list(rows)])
         targets = truth.long() if self.kind == "single" else truth.float()
         each = None if weights is None else torch.from_numpy(weights).float()
-        return Batch((ids, keep, segments, targets, each), len(rows), int(keep.sum()))
+        return Batch((ids, keep, segments, targets, each), loss_count(self.kind, targets, each), int(keep.sum()))
 
     @cached_property
     def weights(self) -> Numbers | None:

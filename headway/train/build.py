@@ -12,8 +12,9 @@ from headway.baselinesettings import BaselineConfig
 from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
+from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
-from headway.hub.folder import load_model, read_tokenizer
+from headway.hub.folder import load_model, open_folder, read_tokenizer
 from headway.matrices.lowrank import add_adapters
 from headway.model.model import Model
 from headway.recipe import Recipe, ShapeConfig
@@ -38,6 +39,21 @@ def build_model(recipe: Recipe, task: Task, device: torch.device) -> Model:
     _choose_weights(model, recipe.model)
     if recipe.train.checkpointing:
         recompute_blocks(model)
+    return model
+
+
+def planned_model(recipe: Recipe, task: Task) -> Model | None:
+    """The model that `build_model` will make, without weights; None where only loading tells, as with adapters."""
+    base = resolve(recipe.model.from_) if recipe.model.from_ else None
+    if base is not None and is_adapter(base):
+        return None
+    known = None if base is None else open_folder(base).config
+    if known is not None and known.quantization != "none":  # which is refused when it is loaded
+        return None
+    config = task.config(known)
+    with torch.device("meta"):
+        model = make_model(config)
+        _choose_weights(model, recipe.model)
     return model
 
 

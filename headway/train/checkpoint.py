@@ -133,6 +133,15 @@ def load(folder: Path, *, skipped: Callable[[Path, str], None]) -> Snapshot | No
     raise DamagedError("X001", what, "restore one from a copy, or start the run again in another folder")
 
 
+def newest_state(folder: Path) -> dict[str, Any] | None:
+    """What the newest checkpoint says of its run, its tensors not looked at; None without one that can be read."""
+    for path in _steps(folder):
+        with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
+            state: dict[str, Any] = _read_manifest(path / MANIFEST)["state"]
+            return state
+    return None
+
+
 def last_weights(folder: Path, count: int) -> list[dict[str, Tensor]]:
     """The weights of so many checkpoints, the newest first; one that is damaged is an error, or the mean is another."""
     found = []

@@ -33,6 +33,11 @@ Parts = Sequence[tuple[Batch, int]]
 """Parts of a batch, each with 1 if it counts and 0 if it only keeps this process in step with the others."""
 
 
+def computes_half(config: TrainConfig, device: torch.device) -> bool:
+    """Whether products are in half precision."""
+    return device.type != "cpu" if config.dtype == "auto" else config.dtype == "bfloat16"
+
+
 class Compute:
     """Gradients and updates of one model."""
 
@@ -45,7 +50,7 @@ class Compute:
         compiled = accelerated and even if config.compile is None else config.compile
         self.loss = torch.compile(loss) if compiled else loss
         self._kernels = step_kernels if even and world.device.type == "cuda" else nullcontext
-        self.half = accelerated if config.dtype == "auto" else config.dtype == "bfloat16"
+        self.half = computes_half(config, world.device)
         self.records = config.record and world.device.type == "cuda" and world.size == 1
         self.recordings: dict[Shapes, _Recorded] = {}
         self._seen: set[Shapes] = set()

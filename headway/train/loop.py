@@ -24,7 +24,7 @@ from headway.train.average import Copies
 from headway.train.compute import Compute
 from headway.train.distributed import World, share_again
 from headway.train.health import Usual, diverged, non_finite
-from headway.train.optim import Optimizer, lr_factor, open_depth
+from headway.train.optim import Optimizer, lr_factor, lr_factor_from_start, open_depth
 
 Report = Callable[..., None]
 """Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`, `kept`) and its facts."""
@@ -51,6 +51,10 @@ class Progress:
     best_step: int = 0
     stale: int = 0
     """Evaluations since the best one."""
+    warm_seconds: float = 0.0
+    """When the warm-up ended, where the budget is a time."""
+    decay_from_start: bool = False
+    """Whether the learning rate follows the rule of older checkpoints: see `lr_factor_from_start`."""
 
 
 class Loop:
@@ -84,8 +88,30 @@ class Loop:
         config, now = self.config, self.progress
         if config.minutes is not None:
             return now.seconds / (60 * config.minutes)
+        return now.step / self._steps
+
+    @property
+    def _steps(self) -> float:
+        """The budget, where it is no time."""
+        config = self.config
         steps = config.steps if config.steps is not None else (config.epochs or 0) * self.plan.steps_per_epoch
-        return now.step / max(1.0, float(steps))
+        return max(1.0, float(steps))
+
+    @property
+    def warm(self) -> float:
+        """How much of the budget was spent when the warm-up ended."""
+        config = self.config
+        if config.minutes is not None:
+            return self.progress.warm_seconds / (60 * config.minutes)
+        return config.warmup / self._steps
+
+    @property
+    def rate(self) -> float:
+        """Share of the peak learning rate that the next step takes."""
+        config, now = self.config, self.progress
+        if now.decay_from_start:
+            return lr_factor_from_start(config, now.step, self.share) * now.scale
+        return lr_factor(config, now.step, self.share, self.warm) * now.scale
 
     def _make(self, step: int) -> list[tuple[Batch, int]]:
         """This process's share of a step's samples, in parts, and 1 for each that counts.
@@ -107,7 +133,9 @@ class Loop:
     def step(self) -> dict[str, float]:
         """One update of the weights: the batch in parts, their gradients summed, divided by the count of all."""
         config, now, world = self.config, self.progress, self.world
-        factor = lr_factor(config, now.step, self.share) * now.scale
+        if config.minutes is not None and now.step == config.warmup:
+            now.warm_seconds = now.seconds
+        factor = self.rate
         self.optimizer.set_rate(self.peaks, factor, open_depth(config, now.step))
         parts = self._next()
         count, tokens, stopping = world.sum(

@@ -17,14 +17,23 @@ from headway.recipe import TrainConfig
 from headway.train.muon import Muon
 
 
-def lr_factor(config: TrainConfig, step: int, progress: float) -> float:
-    """Share of the peak learning rate at a step; `progress` runs from 0 to 1 over the budget."""
-    if config.schedule == "rsqrt":  # Vaswani et al. 2017, scaled to peak at 1 when the warm-up ends
-        at, warm = step + 1, max(1, config.warmup)
-        return min(at / warm, math.sqrt(warm / at))
+def lr_factor(config: TrainConfig, step: int, progress: float, warm: float) -> float:
+    """Share of the peak learning rate at a step, the first of which is 0.
+
+    `progress` runs from 0 to 1 over the budget, and is `warm` where the warm-up ends: from there the rate decays, so
+    that it has no jump. The rates are those of `transformers` for schedules of the same name.
+    """
     if step < config.warmup:
-        return (step + 1) / config.warmup
-    left, floor = 1 - min(1.0, progress), config.final_lr
+        return step / config.warmup
+    if config.schedule == "rsqrt":  # Vaswani et al. 2017, scaled to peak at 1 when the warm-up ends
+        return math.sqrt(max(1, config.warmup) / max(1, step))
+    left = (1 - min(1.0, progress)) / (1 - warm) if warm < 1 else 0.0
+    return _decayed(config, min(1.0, left))
+
+
+def _decayed(config: TrainConfig, left: float) -> float:
+    """After the warm-up; `left` runs from 1 to 0."""
+    floor = config.final_lr
     if config.schedule == "cosine":
         return floor + (1 - floor) * 0.5 * (1 - math.cos(math.pi * left))
     if config.schedule == "linear":
@@ -32,6 +41,17 @@ def lr_factor(config: TrainConfig, step: int, progress: float) -> float:
     if config.schedule == "wsd":  # warm up, stay, decay over the last fifth
         return floor + (1 - floor) * min(1.0, left / 0.2)
     return 1.0
+
+
+def lr_factor_from_start(config: TrainConfig, step: int, progress: float) -> float:
+    """The rule of runs whose checkpoints say `decay_from_start`: decay is counted from the first step, so that the rate
+    jumps where the warm-up ends. They end as they began."""
+    if config.schedule == "rsqrt":
+        at, warm = step + 1, max(1, config.warmup)
+        return min(at / warm, math.sqrt(warm / at))
+    if step < config.warmup:
+        return (step + 1) / config.warmup
+    return _decayed(config, 1 - min(1.0, progress))
 
 
 def peak_lr(config: TrainConfig, width: int) -> float:

@@ -6,12 +6,13 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headway.baselines.recurrent import CELLS
 from headway.data.parallel import two_files
@@ -23,18 +24,22 @@ from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
 from headway.matrices.lowrank import ADAPTER, merge_adapters
 from headway.model.model import Model
-from headway.recipe import Recipe, batch_size
+from headway.recipe import Recipe, batch_size, with_words
+from headway.resources import memory_errors
 from headway.settings import build, read_toml, to_dict, to_toml
 from headway.tasks import make_task
 from headway.tasks.base import Setting, Task
+from headway.train import origin
 from headway.train.average import mean_of, trained
-from headway.train.build import base_tokenizer, build_model, empty_model
+from headway.train.build import base_tokenizer, build_model, empty_model, planned_model
 from headway.train.checkpoint import RunLock, last_weights, load, save, snapshot_copy
 from headway.train.cost import flops_per_token, peak_memory, utilisation
 from headway.train.distributed import World, join, shard, whole
+from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
 from headway.train.log import Log
 from headway.train.loop import Loop, Report
 from headway.train.optim import make_optimizer
+from headway.train.origin import Record, Resumed
 from headway.train.state import collect, put_weights, restore
 from headway.version import __version__
 
@@ -49,6 +54,10 @@ class Run:
     recipe: Recipe
     task: Task
     loop: Loop
+    origin: Record = field(default_factory=dict)
+    """What it is made from, as checkpoints hold it; in the first process only."""
+    notes: list[str] = field(default_factory=list)
+    """What has changed since the checkpoint that it goes on from."""
 
     @property
     def model(self) -> Model:
@@ -85,7 +94,9 @@ def start(name: str, recipe: Recipe) -> Run:
     try:
         if world.first:
             _write_recipe(folder, recipe)
-        run = _assemble(folder, recipe, world)
+        with memory_errors(lambda: memory_advice(recipe)):
+            run = _assemble(folder, recipe, world)
+        _check_disk(run)
         if world.first and run.recipe != recipe:
             _write_recipe(folder, run.recipe)
         return run
@@ -114,15 +125,38 @@ def anchored(recipe: Recipe) -> Recipe:
     return replace(recipe, data=data, model=replace(recipe.model, from_=full(base)))
 
 
-def resume(folder: Path, skipped: Callable[[Path, str], None]) -> Run:
-    """A run as its newest good checkpoint left it."""
+def resume(
+    folder: Path, skipped: Callable[[Path, str], None], words: Sequence[str] = (), *, accept_changed_data: bool = False
+) -> Run:
+    """A run as its newest good checkpoint left it, with `key=value` words on top of its recipe.
+
+    What would make it another run is an error; what else has changed stands in its `notes`.
+    """
     path = folder / "run" / "recipe.toml"
     if not path.exists():
         raise NotFoundError("F001", f"{folder} is no run: it has no run/recipe.toml")
     data, text = read_toml(path)
-    run = _assemble(folder, build(Recipe, data, source=text), join())
-    rewind(run, skipped)
+    kept = build(Recipe, data, source=text)
+    recipe, world = anchored(with_words(kept, words)) if words else kept, join()
+    with memory_errors(lambda: memory_advice(recipe, folder)):
+        snapshot = load(folder / "run" / "checkpoints", skipped=skipped)
+        if snapshot is None:
+            if world.first:
+                _forget_tokenizer(folder)
+            run = _assemble(folder, recipe, world)
+        else:
+            run = _assemble(folder, recipe, world, Resumed(snapshot.state.get("origin"), kept, accept_changed_data))
+            restore(run.loop, snapshot.tensors, snapshot.state["progress"])
+    _check_disk(run)
+    if world.first and run.recipe != kept:
+        _write_recipe(folder, run.recipe)
     return run
+
+
+def _forget_tokenizer(folder: Path) -> None:
+    """Nothing was learned yet, so the run begins anew: not with a vocabulary of data that may have changed since."""
+    with RunLock(folder / "run"):
+        shutil.rmtree(folder / "run" / "tokenizer", ignore_errors=True)
 
 
 def rewind(run: Run, skipped: Callable[[Path, str], None]) -> bool:
@@ -133,10 +167,29 @@ def rewind(run: Run, skipped: Callable[[Path, str], None]) -> bool:
     return snapshot is not None
 
 
-def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
+def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | None = None) -> Run:
+    """All that a recipe stands for. The first process records what it is made from, and compares where it goes on."""
+    if not world.first:
+        return _make(folder, recipe, world)  # waits for the first, and is ended with it
+    notes = origin.check_recipe(recipe, resumed) if resumed else []
+    stamp, data = origin.data_stamp(recipe), origin.data_record(recipe)
+    notes += origin.check_data(recipe, data, resumed) if resumed else []
+    run = _make(folder, recipe, world)
+    if origin.data_stamp(recipe) != stamp:
+        raise origin.changed_meanwhile()
+    place = origin.record_place(world.device, world.size, run.loop.compute.half)
+    run.origin = origin.record_run(run.recipe, data, run.task, run.model.config, place)
+    run.notes = notes + (origin.check_split(run.origin, recipe, resumed) if resumed else [])
+    return run
+
+
+def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     settings = recipe.train
     task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
     world.in_turn(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
+    plan = task.plan(batch_size(recipe))
+    if (planned := planned_model(recipe, task)) is not None:
+        check_first_step(recipe, planned, task.batch, plan, world)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
     if getattr(model.config, "network", "") in CELLS:
@@ -147,15 +200,30 @@ def _assemble(folder: Path, recipe: Recipe, world: World) -> Run:
     if world.size > 1 and settings.optimizer == "muon":
         raise ConfigError("C004", "train.optimizer = muon needs whole matrices: it works in one process only")
     optimizer = make_optimizer(model, settings, model.config.output_stack.d_model)
-    loop = Loop(model, task, optimizer, settings, task.plan(batch_size(recipe)), world, recipe.data.workers)
+    loop = Loop(model, task, optimizer, settings, plan, world, recipe.data.workers)
     return Run(folder, task.recipe, task, loop)  # some things only the data can say
+
+
+def _check_disk(run: Run) -> None:
+    """Whether there is room for what the run has yet to write."""
+    if run.loop.world.first:
+        size = sum(p.numel() * p.element_size() for p in _written(run).values())
+        check_disk(footprint(run.recipe, run.model), run.recipe, run.folder, run.loop.progress.step, size)
 
 
 def train(run: Run, report: Report) -> Run:
     """Train to the end of the budget, or until a signal; the log and the checkpoints are in the run's folder."""
-    if not run.loop.world.first:
-        _train(run, lambda kind, **facts: None)
-        return run
+    with memory_errors(lambda: memory_advice(run.recipe, run.folder)):
+        return _train_first(run, report) if run.loop.world.first else _train_along(run)
+
+
+def _train_along(run: Run) -> Run:
+    """Beside the first process, which does the talking and writing."""
+    _train(run, lambda kind, **facts: None)
+    return run
+
+
+def _train_first(run: Run, report: Report) -> Run:
     with RunLock(run.folder / "run"):
         log = Log(run.folder / "run" / "log.jsonl")
         sinks = _open_sinks(run)
@@ -203,11 +271,13 @@ def _train(run: Run, tell: Report) -> None:
         rising=run.task.rising,
     )
     tell("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
+    if run.notes:
+        tell("changes", step=now.step, notes=run.notes)
 
     def keep() -> None:
         tensors, counters = collect(loop)
         if world.first:
-            state = {"progress": counters, "torch": torch.__version__, "python": platform.python_version()}
+            state = {"progress": counters, "origin": run.origin}
             kept = max(run.recipe.train.keep, run.recipe.train.average)
             save(run.checkpoints, snapshot_copy(loop.progress.step, tensors, state), keep=kept)
 
@@ -266,6 +336,13 @@ def _finish(run: Run, tell: Report) -> None:
     if loop.world.first:
         _write_details(run, model)
     loop.world.wait()
+
+
+def _written(run: Run) -> dict[str, Tensor]:
+    """The weights that the run's folder will hold in the end."""
+    changed = trained(run.model)
+    adapters = all(name.endswith(ADAPTER) for name in changed)
+    return changed if adapters else dict(run.model.named_parameters())
 
 
 def _write_model(run: Run, model: Model) -> None:

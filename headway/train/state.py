@@ -17,6 +17,7 @@ from headway.train.average import trained
 from headway.train.distributed import World, shared_like, whole
 from headway.train.loop import Loop
 
+OTHER = "the recipe or the data have changed: put them back, or start a new run"
 Tensors = dict[str, dict[str, Tensor]]
 
 
@@ -36,7 +37,7 @@ def collect(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
 @torch.no_grad()
 def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
     """Put a run back to where `collect` found it."""
-    counters = dict(counters)
+    counters = {"decay_from_start": True, **counters}  # true of the checkpoints that do not say
     if counters.pop("base") != frozen_digest(loop.model):
         raise DamagedError(
             "X008", "the weights of model.from are not those the run began with", "put them back, or start a new run"
@@ -65,6 +66,11 @@ def put_weights(loop: Loop, weights: dict[str, Tensor]) -> None:
 
 def _put(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     for name, tensor in mine.items():
+        if name not in saved:
+            raise DamagedError("X002", f"the checkpoint has no tensor {name}", OTHER)
+        if saved[name].shape != tensor.shape:  # copy_ would spread a smaller one over a larger
+            shapes = f"{list(saved[name].shape)}, the model's {list(tensor.shape)}"
+            raise DamagedError("X003", f"the checkpoint's {name} has the shape {shapes}", OTHER)
         tensor.copy_(shared_like(saved[name], tensor))
 
 

@@ -28,6 +28,7 @@ def failing(error: BaseException) -> Any:
         (ZeroDivisionError("at /home/secret/model.py:7"), 500, "B000"),
         (DamagedError("X001", "/home/secret/tokenizer.json is broken"), 500, "X001"),
         (MemoryOrDiskError("M001", "no memory for /home/secret"), 503, "M001"),
+        (RuntimeError("CUDA out of memory, says /home/secret"), 503, "M010"),
     ],
 )
 def test_an_error_nobody_foresaw(

@@ -76,6 +76,9 @@ def test_weights_of_classes(tmp_path: Path) -> None:
     plain = make(tmp_path, rows, data={"valid": put(tmp_path, "v.jsonl", rows[:4])})
     task = replace(plain, recipe=replace(plain.recipe, classify=ClassifyConfig(weights="balanced")))
     assert task.weights is not None and task.weights.tolist() == pytest.approx([1 / (2 * 0.1), 1 / (2 * 0.9)])
+    some = task.batch(np.arange(7))
+    assert some.tensors[3] is not None  # the mean over a batch is a weighted one, as torch's is
+    assert some.count == pytest.approx(task.weights[some.tensors[3].numpy()].sum())
     model, batch = model_of(task), task.batch(np.arange(30))
     each = [plain._batch(plain.train, [i]) for i in range(30)]
     losses = [float(plain.loss(model, *one.tensors)) for one in each]

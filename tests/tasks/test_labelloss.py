@@ -17,7 +17,7 @@ from headway.model.heads import pool
 from headway.model.model import Model
 from headway.recipe import ShapeConfig
 from headway.shapes import encoder_config
-from headway.tasks.labelloss import label_loss, label_scores, score_loss
+from headway.tasks.labelloss import label_loss, label_scores, loss_count, score_loss
 from headway.tasks.loss import disagreement
 from headway.tasksettings import ClassifyConfig, TagConfig
 
@@ -44,12 +44,58 @@ def test_smoothing_spreads_a_share_of_each_label_evenly() -> None:
     share[torch.arange(4), TARGETS] += 0.8
     each = -(share * scores.log_softmax(-1)).sum(1)
     assert float(score_loss("single", scores, TARGETS, None, 0.2)) == pytest.approx(float(each.sum()), rel=1e-5)
-    weighted = (each * WEIGHTS[TARGETS]).sum()
-    assert float(score_loss("single", scores, TARGETS, WEIGHTS, 0.2)) == pytest.approx(float(weighted), rel=1e-5)
     net, tensors = model(), batch()
     total = label_loss("single", ClassifyConfig(smoothing=0.2))(net, *tensors, TARGETS, WEIGHTS)
     expected = score_loss("single", label_scores(net, *tensors), TARGETS, WEIGHTS, 0.2)
     assert float(total) == pytest.approx(float(expected), rel=1e-5)
+
+
+@given(
+    st.integers(2, 6), st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.7]), st.booleans(), st.integers(1, 3), st.data()
+)
+def test_weighted_and_smoothed_is_torch_on_the_whole_batch(
+    labels: int, texts: int, smoothing: float, weighted: bool, parts: int, data: st.DataObject
+) -> None:
+    """However the batch is parted: sums and counts add up to torch's mean."""
+    scores = torch.randn(texts, labels, dtype=torch.float64)
+    targets = torch.tensor(data.draw(st.lists(st.integers(0, labels - 1), min_size=texts, max_size=texts)))
+    weights = torch.rand(labels, dtype=torch.float64) + 0.05 if weighted else None
+    expected = F.cross_entropy(scores, targets, weight=weights, label_smoothing=smoothing)
+    pieces = list(zip(scores.chunk(parts), targets.chunk(parts), strict=True))
+    total = sum(float(score_loss("single", s, t, weights, smoothing)) for s, t in pieces)
+    count = sum(loss_count("single", t, weights) for _, t in pieces)
+    assert total / count == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_several_labels_are_torch_on_the_whole_batch(weighted: bool) -> None:
+    scores, targets = torch.randn(7, 3), (torch.rand(7, 3) < 0.4).float()
+    weights = WEIGHTS if weighted else None
+    expected = F.binary_cross_entropy_with_logits(scores, targets, pos_weight=weights)
+    total = sum(
+        float(score_loss("multi", s, t, weights)) for s, t in ((scores[:3], targets[:3]), (scores[3:], targets[3:]))
+    )
+    count = loss_count("multi", targets[:3], weights) + loss_count("multi", targets[3:], weights)
+    assert total / count == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_numbers_are_torch_on_the_whole_batch() -> None:
+    scores, targets = torch.randn(7, 1), torch.randn(7)
+    total = float(score_loss("regression", scores, targets)) / loss_count("regression", targets, None)
+    assert total == pytest.approx(float(F.mse_loss(scores[:, 0], targets)), rel=1e-5)
+
+
+def test_two_passes_count_as_much_as_their_class() -> None:
+    """Equal weights change nothing, whatever they are."""
+    net, (ids, keep, segments) = model(0.3).train(), batch()
+    means = []
+    for weights in (None, torch.ones(3), torch.full((3,), 3.0)):
+        torch.manual_seed(1)
+        total = label_loss("single", ClassifyConfig(rdrop=0.7, smoothing=0.1))(
+            net, ids, keep, segments, TARGETS, weights
+        )
+        means.append(float(total) / loss_count("single", TARGETS, weights))
+    assert means == pytest.approx([means[0]] * 3, rel=1e-5)
 
 
 def test_two_passes_should_agree() -> None:

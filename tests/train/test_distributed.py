@@ -112,6 +112,19 @@ def test_a_run_goes_on_with_another_number_of_processes(order: Any, text: Path, 
     assert (out / "tiny-0001" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
+def test_several_processes_refuse_changed_data_as_one_does(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("in the beginning was the word\n" * 60)
+    alone(tmp_path / "runs", 6)
+    (tmp_path / "text.txt").write_text("in the beginning was the word\n" * 61)
+    line = [sys.executable, "-m", "headway", "train", "--resume", str(tmp_path / "runs" / "tiny-0001"), "gpus=2"]
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 4 and done.stderr.count("error[D020]") == 1, done.stderr[-2000:]
+    line.append("--accept-changed-data")
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_the_stream_is_that_of_one_process(workers: int) -> None:
     ids = np.arange(2000) % 30

@@ -300,3 +300,29 @@ def test_the_gradient_is_that_of_the_mean() -> None:
         share = min(1.0, clip / size) if clip else 1.0
         for p, g in zip(loop.model.parameters(), expected, strict=True):
             assert p.grad is not None and torch.allclose(p.grad, share * g, rtol=1e-4, atol=1e-12)
+
+
+def test_an_older_checkpoint_goes_on_with_the_rates_it_began_with() -> None:
+    config = TrainConfig(steps=40, batch=4, lr=1.0, warmup=10, schedule="linear", final_lr=0.0)
+    first = make(config)
+    tensors, counters = collect(first)
+    old = {k: v for k, v in counters.items() if k not in ("decay_from_start", "warm_seconds")} | {"step": 12}
+    loop = make(config)
+    restore(loop, tensors, old)
+    assert loop.step()["lr"] == pytest.approx(1 - 12 / 40)
+    again = make(config)
+    restore(again, *collect(loop))  # what it saves says so itself
+    assert again.step()["lr"] == pytest.approx(1 - 13 / 40)
+    restore(again, tensors, {**counters, "step": 12})
+    assert again.step()["lr"] == pytest.approx(1 - 2 / 30)
+
+
+def test_a_budget_of_time_decays_from_the_end_of_the_warm_up() -> None:
+    loop = make(TrainConfig(minutes=1, batch=4, lr=1.0, warmup=2, schedule="linear", final_lr=0.0))
+    loop.progress.seconds = 15.0
+    rates = [loop.step()["lr"] for _ in range(3)]
+    assert rates == [0.0, 0.5, 1.0] and loop.warm == 0.25
+    loop.progress.seconds = 37.5
+    assert loop.step()["lr"] == pytest.approx(0.5)
+    assert collect(loop)[1]["warm_seconds"] == 15.0
+    loop.close()

@@ -1,0 +1,167 @@
+"""What a run needs of memory and disk, by a bound from below: a run that is refused could not have been trained.
+
+Weights that train, their gradients, the optimizer's moments and copies are counted in float32, as they are kept.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from headway.baselinesettings import BaselineConfig
+from headway.config import ModelConfig
+from headway.data.batches import Plan, split
+from headway.data.order import Index
+from headway.errors import MemoryOrDiskError
+from headway.jsonfile import show
+from headway.recipe import Recipe, batch_size
+from headway.resources import gigabytes, host_available
+from headway.tasks.batch import Batch
+from headway.train.compute import computes_half
+from headway.train.distributed import World
+
+FLOAT = 4
+HALF = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """Bytes of a run, in all of its processes together but for the activations, which are of one."""
+
+    weights: int
+    gradients: int
+    moments: int
+    """Of the optimizer."""
+    copies: int
+    """A running mean, and the best weights."""
+    activations: int
+    trained: int
+    """Of the weights, those that training changes."""
+
+    @property
+    def step(self) -> int:
+        return self.weights + self.gradients + self.moments + self.copies + self.activations
+
+    @property
+    def checkpoint(self) -> int:
+        """On disk, and in memory while it is being written."""
+        return self.trained + self.moments + self.copies
+
+    def parts(self) -> str:
+        """All that is not nothing."""
+        sizes = {
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "optimizer": self.moments,
+            "copies of the weights": self.copies,
+            "activations": self.activations,
+        }
+        return ", ".join(f"{name} {gigabytes(size)}" for name, size in sizes.items() if size >= 1e6)
+
+
+def footprint(recipe: Recipe, model: nn.Module, batch: Batch | None = None, half: bool = False) -> Footprint:
+    """Of a model, which may be one without weights, and of the largest part of a step's batch."""
+    settings = recipe.train
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad) * FLOAT
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad) * HALF
+    # AdamW has two moments a weight, SGD none without momentum; of Muon's weights some have one and some have two.
+    moments = {"adamw": 2, "muon": 1, "sgd": 1 if settings.betas[0] else 0}[settings.optimizer]
+    copies = bool(settings.ema) + bool(settings.keep_best or settings.patience)
+    return Footprint(
+        weights=trained + frozen,
+        gradients=trained,
+        moments=moments * trained,
+        copies=copies * trained,
+        activations=0 if batch is None else _activations(recipe, model, batch, HALF if half else FLOAT),
+        trained=trained,
+    )
+
+
+def _activations(recipe: Recipe, model: nn.Module, batch: Batch, size: int) -> int:
+    """What the backward pass needs at least: of every block its input, or else what its matrices were multiplied with;
+    and the logits."""
+    config = getattr(model, "config", None)
+    if not isinstance(config, ModelConfig) or isinstance(config, BaselineConfig):
+        return 0
+    kept = 0
+    if not recipe.model.lora and not recipe.model.freeze:  # what is frozen keeps less
+        for stack in (config.encoder, config.decoder):
+            if stack is not None and config.kind != "encoder-decoder":  # of two stacks, who knows how the tokens part
+                inside = 0 if recipe.train.checkpointing else stack.d_model + stack.d_ff
+                kept += stack.n_layers * (stack.d_model + inside) * batch.tokens
+    logits = int(batch.count) * config.output_front.vocab if config.lm is not None else 0  # type: ignore[union-attr]
+    return (kept + logits) * size
+
+
+def check_first_step(
+    recipe: Recipe, model: nn.Module, batch: Callable[[Index], Batch], plan: Plan, world: World
+) -> None:
+    """Refuse a run whose first step does not fit, as this process will compute it; the model has no weights yet."""
+    samples = plan.samples(0)
+    part = split(split(samples, world.size)[world.rank], recipe.train.accumulate)[0]
+    first = batch(part if len(part) else samples[:1])
+    need = footprint(recipe, model, first, computes_half(recipe.train, world.device))
+    check_memory(need, recipe, world.device, world.size)
+
+
+def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processes: int) -> None:
+    """Refuse what cannot fit into the memory of the device, or of the host that checkpoints pass through."""
+    shared = (need.step - need.activations) // processes + need.activations
+    wanted = {"cuda": shared} if device.type == "cuda" else {"host": shared}
+    saving = need.checkpoint + (
+        0 if device.type == "cuda" else (need.checkpoint + need.weights - need.trained) // processes
+    )
+    wanted["host"] = max(wanted.get("host", 0), saving)
+    for place, size in wanted.items():
+        have = torch.cuda.mem_get_info(device)[0] if place == "cuda" else host_available()
+        if have is not None and size > have:
+            where = "the GPU" if place == "cuda" else "this process"
+            what = f"{where} can have {gigabytes(have)} of memory, and the run needs {gigabytes(size)} at least"
+            raise MemoryOrDiskError("M011", f"{what}: {need.parts()}", memory_advice(recipe))
+
+
+def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
+    """What to change, with numbers; settings that a run may be resumed with come first."""
+    size, parts = batch_size(recipe), recipe.train.accumulate
+    free = []
+    if finer := next((n for n in range(2 * parts, size + 1) if size % n == 0), None):
+        said = f"train.batch={size} " if not recipe.train.batch else ""
+        free.append(
+            f"{said}train.accumulate={finer} computes the batch of {size} in smaller parts, with the same result"
+        )
+    if not recipe.train.checkpointing and recipe.model.kind == "transformer":
+        free.append("train.checkpointing=true keeps fewer activations")
+    fixed = []
+    if recipe.data.length >= 32:
+        fixed.append(f"data.length={recipe.data.length // 2}")
+    if recipe.model.from_ and not recipe.model.lora:
+        fixed.append("model.lora=8, which trains few weights")
+    fixed.append("a smaller base" if recipe.model.from_ else f"model.depth={max(1, recipe.model.depth // 2)}")
+    again = f" (headway train --resume {folder} …)" if folder is not None and free else ""
+    return f"{'; '.join(free)}{again}{'; ' if free else ''}for a new run also {', '.join(fixed)}"
+
+
+def check_disk(need: Footprint, recipe: Recipe, folder: Path, done: int, model_size: int) -> None:
+    """Refuse a run whose checkpoints and model do not fit on the disk, where some steps are `done` already.
+
+    Quotas of a user are not seen here: writing beyond them ends as an error of the disk.
+    """
+    settings, size = recipe.train, need.checkpoint
+    there = len(list((folder / "run" / "checkpoints").glob("step-*")))
+    saves = 1 if settings.steps is None else max(1, math.ceil((settings.steps - done) / settings.save_every))
+    kept = max(settings.keep, settings.average)
+    at_most = min(there + saves, kept + 1)  # an old one goes when the new one is there
+    more = max(max(0, at_most - there) * size, max(0, min(at_most, kept) - there) * size + model_size)
+    free = shutil.disk_usage(folder).free
+    if more > free:
+        what = f"{show(folder)}: {gigabytes(free)} free, and the run needs {gigabytes(more)} more"
+        parts = f"a checkpoint is {gigabytes(size)}, {kept} are kept (train.keep), the model is {gigabytes(model_size)}"
+        raise MemoryOrDiskError(
+            "M002", f"{what}: {parts}", "make room, set train.keep=1, or give another folder: out=…"
+        )

@@ -1,0 +1,111 @@
+"""`headway train`: what goes on with a run, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+TINY = (
+    *("model.depth=1", "model.width=16", "model.heads=2", "data.length=16", "train.batch=4", "train.steps=4"),
+    *("train.warmup=0", "train.eval_every=4", "train.sample_every=4", "train.save_every=2"),
+)
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
+    return path
+
+
+def test_a_run_goes_on_for_longer_and_says_what_changed(run: Run, text: Path) -> None:
+    assert run("train", "tiny", *TINY, f"data.train={text}").code == 0
+    done = run("train", "--resume", "last", "train.steps=6")
+    assert done.code == 0 and "train.steps 4 → 6" in done.err
+    refused = run("train", "--resume", "last", "train.batch=8")
+    assert refused.code == 3 and "error[C040]" in refused.err and "train.batch 4 → 8" in refused.err
+    assert run("train", "--resume", "last", "train.stepz=8").code == 3
+
+
+def test_changed_data_end_with_the_code_of_data(run: Run, text: Path) -> None:
+    assert run("train", "tiny", *TINY, f"data.train={text}").code == 0
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 41)
+    refused = run("train", "--resume", "last", "train.steps=6")
+    assert refused.code == 4 and "error[D020]" in refused.err
+    assert run("train", "--resume", "last", "train.steps=6", "--accept-changed-data").code == 0
+
+
+def test_what_was_held_out_of_other_data_is_not_evaluated_on(run: Run, text: Path, tmp_path: Path) -> None:
+    """Cut anew, it would hold text that the run has learned from."""
+    rows = "text,label\n" + "".join(f"a text of words {i},{'good' if i % 2 else 'bad'}\n" for i in range(40))
+    table = tmp_path / "rows.csv"
+    table.write_text(rows)
+    words = ("data.tokenizer=bytes", "data.vocab=0")
+    assert run("train", "tiny", *TINY, f"data.train={text}").code == 0
+    assert run("train", "classify", *TINY, *words, f"data.train={table}").code == 0
+    for name, path in (("tiny-0001", text), ("classify-0001", table)):
+        assert run("eval", f"runs/{name}").code == 0
+        path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
+        refused = run("eval", f"runs/{name}")
+        assert refused.code == 4 and "error[D020]" in refused.err
+        assert run("eval", f"runs/{name}", path).code == 0
+
+
+def test_runs_on_other_data_are_not_compared(run: Run, text: Path) -> None:
+    words = ("compare", "tiny", "model.norm=layernorm,rmsnorm", *TINY, f"data.train={text}")
+    assert run(*words).code == 0
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 41)
+    done = run(*words)
+    assert done.code == 0 and done.err.count("whose data have changed") == 2
+    assert len(list(Path("runs").glob("*/tiny-*"))) == 4
+    assert run(*words).err.count(", finished") == 2
+
+
+def test_changed_data_are_accepted_only_where_there_are_some(run: Run) -> None:
+    done = run("train", "tiny", "--accept-changed-data")
+    assert done.code == 2 and "error[U001]" in done.err
+
+
+@pytest.mark.parametrize("words", [("eval", "runs/tiny-0001"), ("run", "runs/tiny-0001", "the"), ("check", "tiny")])
+def test_memory_that_runs_out_in_any_verb_is_no_bug(
+    run: Run, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headway import api
+
+    def hungry(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000 bytes.")
+
+    monkeypatch.setattr(api, "load", hungry)
+    done = run(*words)
+    assert done.code == 7 and "error[M010]" in done.err and "8.0 GB" in done.err
+
+
+def test_a_full_disk_under_a_file_nobody_thought_of_is_no_bug(
+    run: Run, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headway.train import run as runs
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/x/run/recipe.toml")
+
+    monkeypatch.setattr(runs, "_write_recipe", full)
+    done = run("train", "tiny", *TINY, f"data.train={text}")
+    assert done.code == 7 and "error[M002]" in done.err
+
+
+def test_the_first_process_that_fails_gives_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headway.cli.app import _leave_code
+
+    path = tmp_path / "exit"
+    monkeypatch.setenv("RANK", "1")
+    _leave_code(path, 0)
+    assert not path.exists()
+    _leave_code(path, 7)
+    monkeypatch.setenv("RANK", "0")
+    _leave_code(path, 143)
+    assert path.read_text() == "7"

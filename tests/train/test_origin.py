@@ -1,0 +1,299 @@
+"""A resumed run goes on with what it began with: other data, tokenizers or models do not pass unnoticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.data.store import TokenStore
+from headway.errors import ConfigError, DamagedError, DataError
+from headway.recipe import load_recipe
+from headway.train import checkpoint, origin
+from headway.train.log import read_log
+from headway.train.optim import lr_factor_from_start, peak_lr
+from headway.train.run import Run, resume, start, train
+
+SMALL = [
+    *("model.depth=1", "model.width=16", "model.heads=2", "data.length=16", "train.batch=4", "train.steps=6"),
+    *("train.eval_every=6", "train.sample_every=6", "train.save_every=3", "train.warmup=2"),
+]
+
+
+def lm_rows(n: int) -> str:
+    return "".join(f"line {i}: the quick brown fox jumps over the lazy dog\n" for i in range(n))
+
+
+def classify_rows(n: int) -> str:
+    return "text,label\n" + "".join(f"a text of words {i},{'good' if i % 2 else 'bad'}\n" for i in range(n))
+
+
+def pair_rows(n: int) -> str:
+    return "".join(json.dumps({"source": f"one two {i}", "target": f"eins zwei {i}"}) + "\n" for i in range(n))
+
+
+TASKS: dict[str, tuple[str, str, Callable[[int], str], list[str]]] = {
+    "lm": ("lm", "txt", lm_rows, ["data.tokenizer=bytes", "data.vocab=0"]),
+    "classify": ("classify", "csv", classify_rows, ["data.tokenizer=bytes", "data.vocab=0"]),
+    "seq2seq": ("translate", "jsonl", pair_rows, ["data.tokenizer=chars", "data.vocab=0", "seq2seq.eval_texts=1"]),
+}
+
+
+def nothing(kind: str, **facts: Any) -> None:
+    pass
+
+
+def never(path: Path, why: str) -> None:
+    pytest.fail(why)
+
+
+def stopped(folder: Path, task: str, valid: bool = False) -> tuple[Run, Path]:
+    """A run that was interrupted after three of six steps, and its data."""
+    recipe_name, ending, rows, more = TASKS[task]
+    path = folder / f"data.{ending}"
+    path.write_text(rows(60))
+    words = [*SMALL, *more, f"data.train={path}", f"out={folder / 'runs'}"]
+    if valid:
+        other = folder / f"valid.{ending}"
+        other.write_text(rows(12))
+        words.append(f"data.valid={other}")
+    run = start(*load_recipe(recipe_name, words))
+
+    def interrupt(kind: str, **facts: Any) -> None:
+        if kind == "step" and facts["step"] == 3:
+            run.loop.stop_signal = signal.SIGTERM
+
+    train(run, interrupt)
+    assert run.loop.progress.step == 3
+    return run, path
+
+
+CHANGES: dict[str, Callable[[Path, Callable[[int], str]], None]] = {
+    "replaced": lambda path, rows: path.write_text(rows(60).replace("o", "u")) and None,
+    "halved": lambda path, rows: path.write_text(rows(30)) and None,
+    "one line more": lambda path, rows: path.write_text(rows(61)) and None,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("valid", [False, True])
+@pytest.mark.parametrize("task", TASKS)
+def test_changed_data_are_refused(task: str, valid: bool, change: str, tmp_path: Path) -> None:
+    run, path = stopped(tmp_path, task, valid)
+    CHANGES[change](path, TASKS[task][2])
+    with pytest.raises(DataError) as caught:
+        resume(run.folder, never)
+    assert caught.value.code == "D020"
+    assert path.name in caught.value.message and "--accept-changed-data" in caught.value.hint
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_changed_validation_data_are_refused(task: str, tmp_path: Path) -> None:
+    run, path = stopped(tmp_path, task, valid=True)
+    other = path.with_name(f"valid{path.suffix}")
+    other.write_text(TASKS[task][2](13))
+    with pytest.raises(DataError) as caught:
+        resume(run.folder, never)
+    assert caught.value.code == "D020" and other.name in caught.value.message
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_changed_data_can_be_accepted_and_the_log_says_so(task: str, tmp_path: Path) -> None:
+    run, path = stopped(tmp_path, task)
+    path.write_text(TASKS[task][2](61))
+    again = train(resume(run.folder, never, accept_changed_data=True), nothing)
+    assert again.loop.progress.step == 6
+    (event,) = [e for e in read_log(run.folder / "run" / "log.jsonl") if e["event"] == "changes"]
+    assert any("accepted" in note and path.name in note for note in event["notes"])
+    # the next checkpoint knows the new data: they are accepted once
+    assert resume(run.folder, never).notes == []
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_touched_and_moved_data_are_the_same(task: str, tmp_path: Path) -> None:
+    run, path = stopped(tmp_path, task)
+    os.utime(path, (1, 1))
+    assert resume(run.folder, never).notes == []
+    (tmp_path / "elsewhere").mkdir()
+    moved = tmp_path / "elsewhere" / f"other{path.suffix}"
+    shutil.move(path, moved)
+    again = resume(run.folder, never, [f"data.train={moved}"])
+    assert again.notes == [f"data.train {path} → {moved}"]
+    train(again, nothing)
+    assert resume(run.folder, never).notes == []
+
+
+def test_a_run_that_was_not_stopped_ends_in_the_same_bits_when_its_data_moved(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    run, path = stopped(tmp_path / "a", "lm")
+    other, _ = stopped(tmp_path / "b", "lm")
+    moved = path.rename(tmp_path / "moved.txt")
+    ends = [
+        train(resume(run.folder, never, [f"data.train={moved}"]), nothing),
+        train(resume(other.folder, never), nothing),
+    ]
+    first, second = ((one.folder / "model.safetensors").read_bytes() for one in ends)
+    assert first == second
+
+
+def test_the_difference_is_named_with_both_sizes(tmp_path: Path) -> None:
+    run, path = stopped(tmp_path, "lm")
+    before = path.stat().st_size
+    path.write_text(lm_rows(30))
+    with pytest.raises(DataError) as caught:
+        resume(run.folder, never)
+    assert f"{before:,} bytes, now {path.stat().st_size:,} (60 → 30 lines)" in caught.value.message
+    assert "learned from" in caught.value.message  # the held-out part would be recut
+
+
+def test_files_of_a_folder_are_compared_one_by_one() -> None:
+    a, b, c = ({"name": n, "size": i, "sha256": n} for i, n in enumerate("abc"))
+    assert origin._differences([a, b], [a, b]) == []
+    assert origin._differences([a, b], [{**a, "name": "x"}, {**b, "name": "y"}]) == []
+    assert len(origin._differences([a, b], [b, a])) == 2  # the order of files is the order of samples
+    gone = origin._differences([a, b, c], [a, b])
+    assert gone == ["3 files before, 2 now", "c is gone"]
+    assert origin._differences([a, b], [a, {**c, "name": "b"}]) == ["b had 1 bytes, now 2"]
+    assert origin._differences([], [a]) == ["none before, now a (0 bytes)"]
+
+
+def test_test_data_may_change_and_are_noted(tmp_path: Path) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    test = tmp_path / "test.txt"
+    test.write_text(lm_rows(9))
+    again = resume(run.folder, never, [f"data.test={test}"])
+    assert len(again.notes) == 2 and any("none before, now test.txt" in note for note in again.notes)
+
+
+def test_a_run_of_an_older_headway_is_resumed_with_a_note(tmp_path: Path) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    forget_origin(run.folder)
+    again = resume(run.folder, never)
+    assert again.loop.progress.step == 3 and len(again.notes) == 1 and "older headway" in again.notes[0]
+    train(again, nothing)
+    log = read_log(run.folder / "run" / "log.jsonl")
+    rates = [event["lr"] for event in log if event["event"] == "step" and event["step"] > 3]
+    config = again.recipe.train
+    assert rates == pytest.approx([peak_lr(config, 16) * lr_factor_from_start(config, i, i / 6) for i in (3, 4, 5)])
+
+
+def test_words_on_top_of_an_older_run_are_held_to_its_recipe(tmp_path: Path) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    forget_origin(run.folder)
+    with pytest.raises(ConfigError) as caught:
+        resume(run.folder, never, ["train.batch=8"])
+    assert caught.value.code == "C040"
+    assert resume(run.folder, never, ["train.steps=7"]).notes[1:] == ["train.steps 6 → 7"]
+
+
+def forget_origin(folder: Path) -> None:
+    """The checkpoints as headway wrote them before they held a record."""
+    for path in checkpoint._steps(folder / "run" / "checkpoints"):
+        manifest = checkpoint.verify(path)
+        manifest["state"].pop("origin")
+        for name in ("decay_from_start", "warm_seconds"):
+            manifest["state"]["progress"].pop(name)
+        (path / "manifest.json").write_bytes(checkpoint._sealed(manifest))
+
+
+def test_an_older_run_with_another_shape_is_refused_by_its_tensors(tmp_path: Path) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    forget_origin(run.folder)
+    recipe = run.folder / "run" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("width = 16", "width = 32"))
+    with pytest.raises(DamagedError) as caught:
+        resume(run.folder, never)
+    assert caught.value.code == "X003"
+
+
+def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    run, _ = stopped(tmp_path, "seq2seq")
+    path = run.folder / "run" / "tokenizer" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocab = content["model"]["vocab"]
+    vocab["e"], vocab["o"] = vocab["o"], vocab["e"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedError) as caught:
+        resume(run.folder, never)
+    assert caught.value.code == "X020"
+
+
+def test_labels_that_are_others_are_refused_even_if_the_data_are_accepted(tmp_path: Path) -> None:
+    run, path = stopped(tmp_path, "classify")
+    path.write_text(classify_rows(60).replace("good", "fine"))
+    with pytest.raises(DataError) as caught:
+        resume(run.folder, never, accept_changed_data=True)
+    assert caught.value.code == "D020" and "fine" in caught.value.message
+
+
+def test_without_a_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "data.txt"
+    path.write_text("abc\n" * 200)
+    words = [*SMALL, f"data.train={path}", f"out={tmp_path / 'runs'}", "data.tokenizer=chars", "data.vocab=0"]
+    run = start(*load_recipe("lm", words))
+    path.write_text("abcdef\n" * 200)
+    again = resume(run.folder, never)
+    assert again.notes == []
+    assert again.task.tokenizer.vocab_size > run.task.tokenizer.vocab_size
+
+
+def test_data_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data.txt"
+    path.write_text(lm_rows(60))
+    from headway.tasks import lm
+
+    tokens = lm.tokens
+
+    def slow(*args: Any) -> TokenStore:
+        path.write_text(lm_rows(61))
+        return tokens(*args)
+
+    monkeypatch.setattr(lm, "tokens", slow)
+    with pytest.raises(DataError) as caught:
+        start(*load_recipe("lm", [*SMALL, *TASKS["lm"][3], f"data.train={path}", f"out={tmp_path / 'runs'}"]))
+    assert caught.value.code == "D020" and not list((tmp_path / "runs").iterdir())
+
+
+def test_built_in_data_that_are_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text that comes with Python is another one with another Python."""
+    from headway.tasks import text
+
+    monkeypatch.setattr(text, "embedded_text", lambda: lm_rows(60))
+    run = start(*load_recipe("tiny", [*SMALL, f"out={tmp_path / 'runs'}"]))
+    train(run, lambda kind, **facts: setattr(run.loop, "stop_signal", 15 if kind == "step" else run.loop.stop_signal))
+    monkeypatch.setattr(text, "embedded_text", lambda: lm_rows(60).replace("o", "u"))
+    with pytest.raises(DataError) as caught:
+        resume(run.folder, never)
+    assert caught.value.code == "D020"
+
+
+def test_another_machine_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    monkeypatch.setattr(origin.platform, "python_version", lambda: "9.9")
+    monkeypatch.setattr(origin, "__version__", "8.8")
+    (note,) = resume(run.folder, never).notes
+    assert "→ 9.9" in note and "→ 8.8" in note
+
+
+def test_many_files_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origin, "MOST_FILES", 2)
+    for i in range(3):
+        (tmp_path / f"{i}.txt").write_text(f"text {i}")
+    (one,) = origin._files(str(tmp_path))
+    assert (one["name"], one["size"]) == ("3 files", 18)
+    (tmp_path / "1.txt").write_text("TEXT 1")
+    assert origin._differences([one], origin._files(str(tmp_path))) == ["3 files has other content, 18 bytes as before"]
+
+
+def test_the_revision_of_a_hub_dataset_is_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "datasets--a--b" / "snapshots" / ("0f" * 20)
+    folder.mkdir(parents=True)
+    (folder / "train.txt").write_text("x\n")
+    assert origin._files(str(folder))[0]["revision"] == "0f" * 20
