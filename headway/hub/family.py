@@ -11,6 +11,7 @@ from typing import Any
 
 from headway.config import MAX_LENGTH, ModelConfig
 from headway.errors import ConfigError, nearest
+from headway.hub.ignored import NAMES as IGNORED
 from headway.settings import build, short
 
 Config = dict[str, Any]
@@ -88,7 +89,9 @@ class Family:
     only: Mapping[str, Any] = field(default_factory=dict)
     """Fields headway knows in one value alone."""
     unused: tuple[str, ...] = ()
-    """Fields that do not change what the model computes."""
+    """Fields that `adjust` reads, and those of this family alone that do not change what the model computes."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Second names of fields: theirs → the name of the table."""
     spare: tuple[str, ...] = ()
     """Ends of names that may be in a file and are not needed: buffers, second copies of tied weights."""
     adjust: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None
@@ -106,35 +109,14 @@ PAIRS = "text_pairs"
 CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_implementation", "kernels")
 """Fields by which a data file names code. Never followed."""
 
-# fmt: off
-GENERAL = frozenset((
-    "_attn_implementation_autoset", "_name_or_path", "add_bias_logits", "add_final_layer_norm", "architectures",
-    "bad_words_ids",
-    "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "classif_dropout", "classifier_dropout",
-    "cross_attention_hidden_size", "decoder_layerdrop", "decoder_start_token_id", "directionality",
-    "diversity_penalty", "do_sample", "dtype", "early_stopping", "encoder_layerdrop", "encoder_no_repeat_ngram_size",
-    "eos_token_id", "exponential_decay_length_penalty", "extra_pos_embeddings", "finetuning_task",
-    "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing",
-    "id2label", "init_std", "initializer_factor", "initializer_range", "is_encoder_decoder", "label2id", "layerdrop",
-    "length_penalty", "mask_token_id", "max_length", "max_window_layers", "min_length", "model_type", "n_ctx",
-    "name_or_path", "no_repeat_ngram_size", "normalize_embedding", "num_beam_groups", "num_beams",
-    "num_hidden_layers", "num_labels", "num_return_sequences", "out_features", "out_indices", "output_attentions",
-    "output_hidden_states", "output_past", "output_scores", "pad_token_id", "pooler_fc_size",
-    "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
-    "position_embedding_type", "prefix", "pretraining_tp", "problem_type", "pruned_heads", "remove_invalid_values",
-    "repetition_penalty", "return_dict", "return_dict_in_generate", "sep_token_id", "stage_names",
-    "static_position_embeddings", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-    "summary_type", "summary_use_proj", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
-    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
-    "unk_token_id", "use_bfloat16", "use_cache", PAIRS,
-))
-# fmt: on
-"""Fields of any config.json that leave the computation alone, or that every family reads the same way."""
+OLD_ARCHITECTURES = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
+"""What files from before a class was renamed say of it."""
 
 
 def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str] = ()) -> ModelConfig:
     """A config.json's content as a ModelConfig; refuses what headway cannot compute."""
     refuse_code(theirs)
+    theirs = _one_name_each(family, theirs)
     _refuse_unknown(family, theirs)
     head = family.heads[architecture_in(family, theirs)]
     flat: Config = {**_special(theirs), **family.fixed}
@@ -160,7 +142,6 @@ def write_config(family: Family, config: ModelConfig) -> Config:
     theirs: Config = {"model_type": family.name, "architectures": [architecture]}
     for entry in family.fields:
         theirs[entry.theirs] = entry.write(_get(config, entry.ours.split()[0]))
-    theirs.update(family.only)
     special = config.special
     theirs |= {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
     if special.start is not None:
@@ -227,8 +208,18 @@ def refuse_code(theirs: Mapping[str, Any]) -> None:
             )
 
 
+def _one_name_each(family: Family, theirs: Mapping[str, Any]) -> Config:
+    """The same fields without aliases; two names of one field have to agree."""
+    plain = {key: value for key, value in theirs.items() if key not in family.aliases}
+    for alias, name in family.aliases.items():
+        if alias in theirs and plain.setdefault(name, theirs[alias]) != theirs[alias]:
+            both = f"{alias} = {short(theirs[alias])} and {name} = {short(plain[name])}"
+            raise ConfigError("C004", f"config.json: {both} are two names of one field", "remove the wrong one")
+    return plain
+
+
 def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
-    known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | GENERAL
+    known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | IGNORED
     for key, value in theirs.items():
         if key in family.only and value not in (family.only[key], None):
             raise ConfigError(
@@ -247,6 +238,7 @@ def architecture_in(family: Family, theirs: Mapping[str, Any]) -> str:
     """The first of `architectures`; a family's usual one where the file does not say."""
     listed = theirs.get("architectures") or [next(iter(family.heads))]
     name = listed[0] if isinstance(listed, list) else listed
+    name = OLD_ARCHITECTURES.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in family.heads:
         known = ", ".join(family.heads)
         raise ConfigError("C024", f"config.json: architecture {short(name)}; for {family.name} headway knows {known}")

@@ -67,7 +67,12 @@ _BLOCK = _block(
     "encoder.layer.{i}",
 )
 
-_ONLY = {"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True}
+_ONLY = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "position_embedding_type": "absolute",
+}
 _SPARE = ("position_ids", "token_type_ids", "decoder.weight", "decoder.bias")
 
 _TAG = Head({"tag.labels": 2}, (Tensor("tag.output", "classifier"),), labels="tag.labels")
@@ -224,7 +229,8 @@ DISTILBERT = Family(
         "DistilBertForQuestionAnswering": _SPAN,
     },
     prefix="distilbert.",
-    only={"tie_word_embeddings": True},
+    aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    only={"tie_word_embeddings": True, "tie_weights_": True},
     unused=("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),  # sines are stored like learned ones
     spare=("position_ids", "vocab_projector.weight"),
     adjust=_distil_adjust,

@@ -88,6 +88,12 @@ GPT2 = Family(
         "GPT2ForQuestionAnswering": _SPAN,
     },
     prefix="transformer.",
+    aliases={
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
     only={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,

@@ -151,6 +151,12 @@ T5 = Family(
         "T5ForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix=""),
     },
     prefix="",
+    aliases={
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    },
     only={"is_decoder": False},
     unused=(
         "tie_word_embeddings",
@@ -202,6 +208,12 @@ def _bart_fields(length: str, vocab: str) -> tuple[Field, ...]:
     )
 
 
+_BART_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
+
 _BART_FIXED = {
     "decoder.causal": True,
     "decoder.cross": True,
@@ -223,10 +235,6 @@ def _bart_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]
         flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
     if "classify.labels" in flat:
         flat["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
-    if theirs.get("normalize_before") or theirs.get("add_final_layer_norm") or theirs.get("add_bias_logits"):
-        raise ConfigError(
-            "C022", "config.json: normalize_before, add_final_layer_norm and add_bias_logits are not BART's"
-        )
 
 
 def _bart_explain(theirs: Config, config: ModelConfig) -> None:
@@ -244,9 +252,15 @@ _UNUSED = (
     "scale_embedding",
     "is_decoder",
     "add_cross_attention",
-    "classifier_dropout",
-    "normalize_before",
+    "extra_pos_embeddings",
 )
+_NOT_OURS = {
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "normalize_before": False,
+    "do_blenderbot_90_layernorm": False,
+}
+"""Switches of the first BART code for its other models: mBART, Pegasus, Blenderbot."""
 _COPIES = ("embed_tokens.weight", "lm_head.weight", "final_logits_bias")
 
 BART = Family(
@@ -279,6 +293,8 @@ BART = Family(
         "BartForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),)),
     },
     prefix="model.",
+    aliases=_BART_ALIASES,
+    only={"static_position_embeddings": False, "normalize_embedding": True, **_NOT_OURS},
     unused=_UNUSED,
     spare=_COPIES,
     adjust=_bart_adjust,
@@ -325,7 +341,8 @@ MARIAN = Family(
         "MarianModel": Head(prefix=""),
     },
     prefix="model.",
-    only={"static_position_embeddings": True, "normalize_embedding": False},
+    aliases=_BART_ALIASES,
+    only={"static_position_embeddings": True, "normalize_embedding": False, **_NOT_OURS},
     unused=(*_UNUSED, "share_encoder_decoder_embeddings", "decoder_vocab_size"),
     spare=(*_COPIES, "embed_positions.weight"),
     adjust=_marian_adjust,
@@ -364,9 +381,11 @@ WHISPER = Family(
         "WhisperModel": Head(prefix=""),
     },
     prefix="model.",
+    aliases={**_BART_ALIASES, "num_key_value_heads": "encoder_attention_heads"},
     only={"scale_embedding": False, "use_weighted_layer_sum": False},
     unused=(
-        *(f for f in _UNUSED if f != "scale_embedding"),
+        "tie_word_embeddings",
+        "is_decoder",
         "classifier_proj_size",
         "apply_spec_augment",
         "mask_time_prob",
@@ -376,7 +395,6 @@ WHISPER = Family(
         "mask_feature_length",
         "mask_feature_min_masks",
         "median_filter_width",
-        "lang_ids",
         "use_timestamp",
         "num_frames",
         "lang_detection_threshold",

@@ -31,6 +31,9 @@ _FIELDS = (
     Field("qkv_bias", "encoder.qkv_bias", True),
 )
 
+_BACKBONE = ("out_features", "out_indices", "stage_names")
+"""Which layers a backbone hands to a detector; headway builds none."""
+
 _QKV = "|".join(f"encoder.layer.{{i}}.attention.attention.{part}" for part in ("query", "key", "value"))
 _FIXED = {"source.kind": "patches"}
 
@@ -141,7 +144,7 @@ DINOV2 = Family(
     },
     prefix="dinov2.",
     only={"apply_layernorm": True},
-    unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "drop_path_rate", "reshape_hidden_states"),
+    unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "drop_path_rate", "reshape_hidden_states", *_BACKBONE),
     adjust=_dino_adjust,
     explain=_dino_explain,
 )
