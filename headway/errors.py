@@ -104,6 +104,7 @@ CATALOGUE = {
     "X006": "a path that leaves its folder",
     "X007": "a self-check that failed",
     "X008": "a base model that has changed since the run began",
+    "X009": "two copies of one tensor that differ",
 }
 """Code → what it stands for. Codes are never reused."""
 

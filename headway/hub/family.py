@@ -6,7 +6,7 @@ The tables in `hub/tables` are read in both directions, so what is loaded can be
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headway.config import MAX_LENGTH, ModelConfig
@@ -70,6 +70,8 @@ class Head:
     """Path of the label count, where the head has labels."""
     prefix: str | None = None
     """Prefix of the bare model's tensors, where this head has its own way."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """As in a family, of the head's own tensors."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,11 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Second names of fields: theirs → the name of the table."""
     spare: tuple[str, ...] = ()
-    """Ends of names that may be in a file and are not needed: buffers, second copies of tied weights."""
+    """Ends of names that may be in a file and are not needed: buffers that can be computed."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Second names of tied tensors: the copy → what it has to equal, several alternatives separated by `|`."""
+    special: Mapping[str, int] = field(default_factory=dict)
+    """Special tokens that `transformers` assumes where config.json does not name them."""
     adjust: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None
     """Last word on reading: (settings by path, config.json, tensor names)."""
     explain: Callable[[Config, ModelConfig], None] | None = None
@@ -119,7 +125,7 @@ def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str
     theirs = _one_name_each(family, theirs)
     _refuse_unknown(family, theirs)
     head = family.heads[architecture_in(family, theirs)]
-    flat: Config = {**_special(theirs), **family.fixed}
+    flat: Config = {**_special(family, theirs), **family.fixed}
     for entry in family.fields:
         value = entry.read(theirs)
         for path in entry.ours.split():
@@ -128,7 +134,7 @@ def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str
     if family.adjust is not None:
         family.adjust(flat, theirs, names)
     if head.labels:
-        flat["labels"] = _label_names(theirs)
+        flat["labels"] = _label_names(theirs, head.settings[head.labels])
         flat[head.labels] = len(flat["labels"])
         if head.labels == "classify.labels":
             flat["classify.several"] = theirs.get("problem_type") == SEVERAL
@@ -144,7 +150,7 @@ def write_config(family: Family, config: ModelConfig) -> Config:
         theirs[entry.theirs] = entry.write(_get(config, entry.ours.split()[0]))
     special = config.special
     theirs |= {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
-    if special.start is not None:
+    if special.start is not None or "start" in family.special:
         theirs["decoder_start_token_id"] = special.start
     theirs["is_encoder_decoder"] = config.kind == "encoder-decoder"
     if config.labels:
@@ -197,6 +203,12 @@ def tensors_of(family: Family, config: ModelConfig, architecture: str, prefix: s
         yield entry.ours, entry.theirs.replace("{prefix}", prefix), entry.op
 
 
+def copies_of(family: Family, architecture: str, prefix: str) -> dict[str, list[str]]:
+    """Names that tied tensors may have a second time → what each has to equal, the first that the model asks for."""
+    both = {**family.copies, **family.heads[architecture].copies}
+    return {c.replace("{prefix}", prefix): o.replace("{prefix}", prefix).split("|") for c, o in both.items()}
+
+
 def refuse_code(theirs: Mapping[str, Any]) -> None:
     """Data never names code."""
     for key, value in theirs.items():
@@ -220,8 +232,14 @@ def _one_name_each(family: Family, theirs: Mapping[str, Any]) -> Config:
 
 def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
     known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | IGNORED
+    if theirs.get("quantization_config"):
+        raise ConfigError(
+            "C022",
+            f"config.json: quantization_config = {short(theirs['quantization_config'])}; headway reads whole weights",
+            "take the model these were made from; headway export MODEL OUT quant=int8 makes it small again",
+        )
     for key, value in theirs.items():
-        if key in family.only and value not in (family.only[key], None):
+        if key in family.only and value != family.only[key] and (value is not None or family.only[key]):
             raise ConfigError(
                 "C022",
                 f"config.json: {key} = {short(value)}; headway computes {family.name} with {family.only[key]!r}",
@@ -253,24 +271,37 @@ def size_in(flat: Config, path: str) -> int:
     return size
 
 
-def _special(theirs: Mapping[str, Any]) -> Config:
+def switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
+    """A field that is on or off; null is off."""
+    value = theirs.get(name, default)
+    if not isinstance(value, bool | None):
+        raise ConfigError("C002", f"config.json: {name} = {short(value)} should be true or false")
+    return bool(value)
+
+
+def with_defaults(fields: tuple[Field, ...], **values: Any) -> tuple[Field, ...]:
+    """The same fields, some with another value where they are absent."""
+    return tuple(replace(entry, default=values.get(entry.theirs, entry.default)) for entry in fields)
+
+
+def _special(family: Family, theirs: Mapping[str, Any]) -> Config:
     pairs = {
         "pad": "pad_token_id",
         "bos": "bos_token_id",
         "eos": "eos_token_id",
         "start": "decoder_start_token_id",
     }
-    return {f"special.{ours}": theirs.get(name) for ours, name in pairs.items()}
+    return {f"special.{ours}": theirs.get(name, family.special.get(ours)) for ours, name in pairs.items()}
 
 
-def _label_names(theirs: Mapping[str, Any]) -> list[str]:
+def _label_names(theirs: Mapping[str, Any], usual: int) -> list[str]:
     table = theirs.get("id2label")
     if isinstance(table, dict) and table:
         try:
             return [str(table[k]) for k in sorted(table, key=int)]
         except ValueError:
             raise ConfigError("C002", "config.json: the keys of id2label should be numbers") from None
-    count = theirs.get("num_labels", 2)
+    count = theirs.get("num_labels", usual)
     if type(count) is not int or not 0 <= count <= 1 << 20:
         raise ConfigError("C003", f"config.json: num_labels = {short(count)}")
     return [f"LABEL_{i}" for i in range(count)]
