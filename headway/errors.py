@@ -92,6 +92,7 @@ CATALOGUE = {
     "F003": "a package that is not installed",
     "F004": "an output folder that already exists",
     "F005": "a tokenizer that cannot be built from what the folder has",
+    "F006": "an adapter whose base model is not on this machine",
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
     "M002": "too little disk space, or a folder that cannot be written",
