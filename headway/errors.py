@@ -105,7 +105,7 @@ CATALOGUE = {
     "X006": "a path that leaves its folder",
     "X007": "a self-check that failed",
     "X008": "a base model that has changed since the run began",
-    "X009": "two copies of one tensor that differ",
+    "X009": "a tensor that differs from the one it copies",
 }
 """Code → what it stands for. Codes are never reused."""
 

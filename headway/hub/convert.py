@@ -13,6 +13,7 @@ from headway.config import ModelConfig, StackConfig
 from headway.errors import DamagedError
 from headway.hub.family import Family, copies_of, prefix_of, tensors_of
 from headway.model.model import Model
+from headway.model.positions import sinusoidal
 from headway.settings import short
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
@@ -49,6 +50,7 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
     pieces = plan(model, family, architecture, prefix)
     if family is not None:
         _check_copies(copies_of(family, architecture, prefix), pieces, source, by_name)
+        _check_sines([name.replace("{prefix}", prefix) for name in family.sines], model.config, source, by_name)
     state: dict[str, Tensor] = {}
     for piece, parameter in pieces:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
@@ -170,6 +172,23 @@ def _check_copies(
             )
 
 
+def _check_sines(names: list[str], config: ModelConfig, source: Source, by_name: Mapping[str, str]) -> None:
+    """A stored table of sinusoidal positions is not read, so it has to be the one that the model computes."""
+    front, width = config.output_front, config.output_stack.d_model
+    assert not names or front.kind == "tokens"
+    for name in names:
+        if name not in by_name:
+            continue
+        table = source.read(by_name[name]).float()
+        layout = front.positions.layout  # type: ignore[union-attr]
+        if table.shape[1:] != (width,) or not torch.allclose(
+            table, sinusoidal(torch.arange(len(table)), width, layout), atol=1e-2
+        ):  # half-precision files are off by a thousandth
+            raise DamagedError(
+                "X009", f'tensor "{name}" holds other positions than the sines that config.json asks for'
+            )
+
+
 def _same(source: Source, left: str, right: str) -> bool:
     if source.shape(left) != source.shape(right):
         return False
@@ -222,7 +241,8 @@ def _refuse_strangers(
     heads: set[str] = set()
     for head in family.heads.values() if family else ():
         heads |= {t.replace("{prefix}", prefix) for e in head.tensors for t in e.theirs.split("|")}
-        heads |= {name.replace("{prefix}", prefix) for name in (*head.copies, *family.copies)} if family else set()
+        named = (*head.copies, *family.copies, *family.sines) if family else ()
+        heads |= {name.replace("{prefix}", prefix) for name in named}
     for name in by_name:
         spare = family is not None and name.endswith(family.spare) if family and family.spare else False
         if name not in wanted and not spare and name.rpartition(".")[0] not in heads and name not in heads:

@@ -98,6 +98,8 @@ class Family:
     """Ends of names that may be in a file and are not needed: buffers that can be computed."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Second names of tied tensors: the copy → what it has to equal, several alternatives separated by `|`."""
+    sines: tuple[str, ...] = ()
+    """Tables of sinusoidal positions that a file may hold, and that the model computes."""
     special: Mapping[str, int] = field(default_factory=dict)
     """Special tokens that `transformers` assumes where config.json does not name them."""
     adjust: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None

@@ -21,12 +21,17 @@ IGNORED: dict[str, tuple[str, ...]] = {
         "transformers_version", "use_bfloat16",
     ),
     "a default of generation: hub/generation reads those it knows": (
-        "alignment_heads", "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping",
-        "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "force_bos_token_to_be_generated",
-        "forced_bos_token_id", "forced_decoder_ids", "forced_eos_token_id", "lang_ids", "length_penalty", "max_length",
-        "max_new_tokens", "min_length", "min_new_tokens", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
-        "num_return_sequences", "prefix", "remove_invalid_values", "repetition_penalty", "suppress_ids",
-        "suppress_ids_begin", "suppress_tokens", "task_specific_params", "temperature", "top_k", "top_p", "typical_p",
+        "alignment_heads", "assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids",
+        "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty",
+        "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_decoder_ids", "forced_eos_token_id",
+        "guidance_scale", "is_multilingual", "lang_ids", "lang_to_id", "length_penalty", "max_initial_timestamp_index",
+        "max_length", "max_new_tokens", "min_length", "min_new_tokens", "min_p", "no_repeat_ngram_size",
+        "no_timestamps_token_id", "num_assistant_tokens", "num_assistant_tokens_schedule", "num_beam_groups",
+        "num_beams", "num_return_sequences", "prefix", "prev_sot_token_id", "remove_invalid_values",
+        "renormalize_logits", "repetition_penalty", "return_timestamps", "suppress_ids", "suppress_ids_begin",
+        "suppress_tokens", "target_lookbehind", "task_specific_params", "task_to_id", "temperature", "top_k", "top_p",
+        "typical_p",
     ),
     "the form in which a call returns its result, or how much memory it takes on the way": (
         "chunk_size_feed_forward", "output_attentions", "output_hidden_states", "output_past", "output_scores",
@@ -40,6 +45,9 @@ IGNORED: dict[str, tuple[str, ...]] = {
     "of a head or a wrapper that headway does not build": (
         "cross_attention_hidden_size", "is_encoder_decoder", "n_special", "predict_special_tokens",
         "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    ),
+    "a setting of another library, which `transformers` keeps and does not read": (
+        "_flash_attn_2_enabled", "neftune_noise_alpha", "sentence_transformers", "unsloth_fixed", "unsloth_version",
     ),
     "special tokens of the tokenizer, which has its own files": ("mask_token_id", "sep_token_id", "unk_token_id"),
     "of the first BERT files: `transformers` never read it": (

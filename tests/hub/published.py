@@ -82,6 +82,7 @@ _BERTS: dict[str, Config] = {
     "thenlper/gte-small": dict(_BGE, hidden_size=384, intermediate_size=1536, torch_dtype="float16"),
     "cross-encoder/ms-marco-MiniLM-L-6-v2": dict(
         _MINILM, architectures=["BertForSequenceClassification"], **_labels("LABEL_0"),
+        sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"},
     ),
     "dslim/bert-base-NER": dict(
         _BERT, architectures=["BertForTokenClassification"], _num_labels=9, output_past=True, vocab_size=28996,

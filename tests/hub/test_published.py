@@ -104,3 +104,10 @@ def test_transformers_reads_no_field_that_is_ignored(kind: str) -> None:
     module = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
     named = set(re.findall(r"config\.(\w+)", inspect.getsource(module)))
     assert named & NAMES <= READ
+
+
+def test_defaults_of_generation_may_stand_in_a_config() -> None:
+    """What `transformers` takes out of a config.json before it makes a model of it."""
+    import transformers
+
+    assert set(transformers.GenerationConfig._get_default_generation_params()) <= NAMES

@@ -156,3 +156,22 @@ def test_a_copy_equals_what_it_copies_or_is_refused(kind: str, architecture: str
         store({name: tensor for name, tensor in tensors.items() if name != original} | {copy: tensors[original]})
         assert torch.equal(logits(folder, kind), expected)
         store(tensors)
+
+
+def test_stored_sines_are_those_that_are_computed(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    oracle = saved_oracle(small("marian", "MarianMTModel"), folder)
+    name = "model.encoder.embed_positions.weight"
+    sines = oracle.get_parameter(name).detach().clone()
+    opened = open_weights(folder)
+    tensors = {key: opened.read(key).clone() for key in opened.names if key != name}
+    for table, good in ((sines, True), (sines.half(), True), (sines + 0.1, False), (sines[:, :-1], False)):
+        for path in folder.glob("*.safetensors"):
+            path.unlink()
+        write_weights(folder, tensors | {name: table.contiguous()})
+        if good:
+            load_model(folder)
+        else:
+            with pytest.raises(DamagedError) as caught:
+                load_model(folder)
+            assert caught.value.code == "X009" and name in caught.value.message
