@@ -94,6 +94,7 @@ CATALOGUE = {
     "F003": "a package that is not installed",
     "F004": "an output folder that already exists",
     "F005": "a tokenizer that cannot be built from what the folder has",
+    "F006": "an adapter whose base model is not on this machine",
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
     "M002": "too little disk space, or a folder that cannot be written",
@@ -108,6 +109,7 @@ CATALOGUE = {
     "X006": "a path that leaves its folder",
     "X007": "a self-check that failed",
     "X008": "a base model that has changed since the run began",
+    "X009": "a tensor that differs from the one it copies",
     "X020": "a tokenizer that has changed since the run began",
 }
 """Code → what it stands for. Codes are never reused."""

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from headway.config import ModelConfig, StackConfig
 from headway.errors import DamagedError
-from headway.hub.family import Family, prefix_of, tensors_of
+from headway.hub.family import Family, copies_of, prefix_of, tensors_of
 from headway.model.model import Model
+from headway.model.positions import sinusoidal
 from headway.settings import short
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
@@ -47,6 +48,9 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
     by_name = {_modern(name): name for name in source.names}
     prefix = "" if family is None else _find_prefix(family, architecture, by_name)
     pieces = plan(model, family, architecture, prefix)
+    if family is not None:
+        _check_copies(copies_of(family, architecture, prefix), pieces, source, by_name)
+        _check_sines([name.replace("{prefix}", prefix) for name in family.sines], model.config, source, by_name)
     state: dict[str, Tensor] = {}
     for piece, parameter in pieces:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
@@ -149,6 +153,50 @@ def _check(
             raise DamagedError("X001", f'tensor "{name}" is of {kind}; headway reads {", ".join(kinds)}')
 
 
+def _check_copies(
+    copies: Mapping[str, list[str]], pieces: list[tuple[Piece, Tensor]], source: Source, by_name: dict[str, str]
+) -> None:
+    """A tied tensor may be there under either name; under both, the two have to be one."""
+    wanted = {name for piece, _ in pieces for name in piece.theirs}
+    for copy, originals in copies.items():
+        original = next((name for name in originals if name in wanted), None)
+        if original is None or copy in wanted or copy not in by_name:
+            continue
+        if by_name.setdefault(original, by_name[copy]) == by_name[copy]:
+            continue
+        if not _same(source, by_name[copy], by_name[original]):
+            raise DamagedError(
+                "X009",
+                f'tensors "{copy}" and "{original}" differ, and the model has one matrix for both',
+                "set tie_word_embeddings to false in config.json if it has two, else keep the right one",
+            )
+
+
+def _check_sines(names: list[str], config: ModelConfig, source: Source, by_name: Mapping[str, str]) -> None:
+    """A stored table of sinusoidal positions is not read, so it has to be the one that the model computes."""
+    front, width = config.output_front, config.output_stack.d_model
+    assert not names or front.kind == "tokens"
+    for name in names:
+        if name not in by_name:
+            continue
+        table = source.read(by_name[name]).float()
+        layout = front.positions.layout  # type: ignore[union-attr]
+        if table.shape[1:] != (width,) or not torch.allclose(
+            table, sinusoidal(torch.arange(len(table)), width, layout), atol=1e-2
+        ):  # half-precision files are off by a thousandth
+            raise DamagedError(
+                "X009", f'tensor "{name}" holds other positions than the sines that config.json asks for'
+            )
+
+
+def _same(source: Source, left: str, right: str) -> bool:
+    if source.shape(left) != source.shape(right):
+        return False
+    a, b = source.read(left), source.read(right)
+    common = torch.promote_types(a.dtype, b.dtype)
+    return torch.equal(a.to(common), b.to(common))
+
+
 def _read(piece: Piece, i: int, parameter: Tensor, source: Source, by_name: Mapping[str, str]) -> Tensor:
     shape = (piece.rows[i], *parameter.shape[1:])
     if i == piece.absent:
@@ -193,6 +241,8 @@ def _refuse_strangers(
     heads: set[str] = set()
     for head in family.heads.values() if family else ():
         heads |= {t.replace("{prefix}", prefix) for e in head.tensors for t in e.theirs.split("|")}
+        named = (*head.copies, *family.copies, *family.sines) if family else ()
+        heads |= {name.replace("{prefix}", prefix) for name in named}
     for name in by_name:
         spare = family is not None and name.endswith(family.spare) if family and family.spare else False
         if name not in wanted and not spare and name.rpartition(".")[0] not in heads and name not in heads:

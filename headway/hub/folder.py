@@ -20,9 +20,8 @@ from headway.baselinesettings import BaselineConfig
 from headway.config import ModelConfig
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
-from headway.hub.adapter import adapter_base, is_adapter, merge_adapter
+from headway.hub.adapter import adapters_over, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
-from headway.hub.download import resolve
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
 from headway.hub.generation import rules_in
 from headway.hub.gguf import GGUFWeights, gguf_in, open_gguf
@@ -86,8 +85,10 @@ def _own(theirs: Mapping[str, Any]) -> ModelConfig:
 def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
     """The model of a folder, in evaluation mode; weights keep the type of the file unless `dtype` is given."""
     if is_adapter(folder):
-        model = load_model(resolve(adapter_base(folder)), dtype, device)
-        merge_adapter(model, folder)
+        base, above = adapters_over(folder)
+        model = load_model(base, dtype, device)
+        for adapter in above:
+            merge_adapter(model, adapter)
         return model
     opened = open_folder(folder)
     check_memory(opened.weights.total_bytes * (2 if dtype == torch.float32 else 1))

@@ -3,7 +3,8 @@
 from headway.hub.family import Family
 from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA
 from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA
-from headway.hub.tables.seq2seq import BART, MARIAN, T5, WHISPER
+from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
+from headway.hub.tables.t5 import T5
 from headway.hub.tables.vision import DINOV2, VIT
 
 FAMILIES: dict[str, Family] = {

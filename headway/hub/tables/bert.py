@@ -6,16 +6,21 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from headway.config import ModelConfig
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
+from headway.errors import ConfigError
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
+from headway.settings import short
 
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
+    "tanh": "tanh",
 }
 
 _FIXED = {
@@ -67,8 +72,13 @@ _BLOCK = _block(
     "encoder.layer.{i}",
 )
 
-_ONLY = {"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True}
-_SPARE = ("position_ids", "token_type_ids", "decoder.weight", "decoder.bias")
+_ONLY = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "position_embedding_type": "absolute",
+}
+_SPARE = ("position_ids", "token_type_ids")
 
 _TAG = Head({"tag.labels": 2}, (Tensor("tag.output", "classifier"),), labels="tag.labels")
 _SPAN = Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),))
@@ -78,6 +88,12 @@ def _mlm(dense: str, norm: str, bias: str) -> tuple[Tensor, ...]:
     return Tensor("lm.dense", dense), Tensor("lm.norm", norm), Tensor("lm.output.bias", bias)
 
 
+def _tied(matrix: str, **more: str) -> dict[str, str]:
+    """The output matrix is the token table; some files hold it a second time."""
+    return {matrix: "{prefix}embeddings.word_embeddings.weight", **more}
+
+
+_BERT_COPIES = _tied("cls.predictions.decoder.weight", **{"cls.predictions.decoder.bias": "cls.predictions.bias"})
 _BERT_MLM = _mlm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
 _LM = {"lm.tied": True, "lm.bias": "trained", "lm.transform": "gelu"}
 _POOLER = Tensor("classify.dense", "{prefix}pooler.dense")
@@ -113,8 +129,8 @@ def _bert_explain(theirs: Config, config: ModelConfig) -> None:
 
 _BERT_HEADS = {
     "BertModel": Head(_pool("classify", 0), (_POOLER,), prefix=""),
-    "BertForMaskedLM": Head(_LM, _BERT_MLM),
-    "BertForPreTraining": Head({**_LM, **_pool("nsp", 2)}, (*_BERT_MLM, *_NSP)),
+    "BertForMaskedLM": Head(_LM, _BERT_MLM, copies=_BERT_COPIES),
+    "BertForPreTraining": Head({**_LM, **_pool("nsp", 2)}, (*_BERT_MLM, *_NSP), copies=_BERT_COPIES),
     "BertForNextSentencePrediction": Head(_pool("nsp", 2), _NSP),
     "BertForSequenceClassification": Head(
         _pool("classify", 2), (_POOLER, Tensor("classify.output", "classifier")), labels="classify.labels"
@@ -132,6 +148,7 @@ BERT = Family(
     prefix="bert.",
     only=_ONLY,
     spare=_SPARE,
+    special={"pad": 0},
     adjust=_bert_adjust,
     explain=_bert_explain,
 )
@@ -139,10 +156,14 @@ BERT = Family(
 
 def _roberta_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     """Positions start after the padding id, and the table is that much longer than any text (Liu et al. 2019)."""
-    pad = theirs.get("pad_token_id", 1)
-    flat["source.positions.offset"] = (pad if isinstance(pad, int) else 0) + 1
+    pad = flat["special.pad"]
+    if type(pad) is not int or pad < 0:
+        raise ConfigError("C022", f"config.json: pad_token_id = {short(pad)}; positions of RoBERTa start after it")
+    flat["source.positions.offset"] = pad + 1
     flat["source.positions.length"] = size_in(flat, "source.positions.length") - flat["source.positions.offset"]
     _bert_adjust(flat, theirs, names)
+    if "lm.tied" in flat:
+        flat["lm.transform"] = "gelu"  # whatever the blocks have: RoBERTa's output layer has no setting for it
 
 
 def _roberta_explain(theirs: Config, config: ModelConfig) -> None:
@@ -156,13 +177,15 @@ _CLASSIFIER = (Tensor("classify.dense", "classifier.dense"), Tensor("classify.ou
 
 ROBERTA = Family(
     name="roberta",
-    fields=_FIELDS,
+    fields=with_defaults(_FIELDS, vocab_size=50265),
     fixed=_FIXED,
     tensors=(*_EMBED, *_BLOCK),
     heads={
         "RobertaModel": Head(_pool("classify", 0), (_POOLER,), prefix=""),
         "RobertaForMaskedLM": Head(
-            {**_LM, "lm.transform": "gelu"}, _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+            _LM,
+            _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+            copies=_tied("lm_head.decoder.weight", **{"lm_head.decoder.bias": "lm_head.bias"}),
         ),
         "RobertaForSequenceClassification": Head(_pool("classify", 2), _CLASSIFIER, labels="classify.labels"),
         "RobertaForTokenClassification": _TAG,
@@ -171,6 +194,7 @@ ROBERTA = Family(
     prefix="roberta.",
     only=_ONLY,
     spare=(*_SPARE, "pooler.dense.weight", "pooler.dense.bias"),
+    special={"pad": 1, "bos": 0, "eos": 2},
     adjust=_roberta_adjust,
     explain=_roberta_explain,
 )
@@ -214,7 +238,11 @@ DISTILBERT = Family(
     ),
     heads={
         "DistilBertModel": Head(prefix=""),
-        "DistilBertForMaskedLM": Head(_LM, _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")),
+        "DistilBertForMaskedLM": Head(
+            _LM,
+            _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+            copies=_tied("vocab_projector.weight"),
+        ),
         "DistilBertForSequenceClassification": Head(
             {**_pool("classify", 2), "classify.dense": "relu"},
             (Tensor("classify.dense", "pre_classifier"), Tensor("classify.output", "classifier")),
@@ -224,19 +252,24 @@ DISTILBERT = Family(
         "DistilBertForQuestionAnswering": _SPAN,
     },
     prefix="distilbert.",
-    only={"tie_word_embeddings": True},
+    aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    only={"tie_word_embeddings": True, "tie_weights_": True},
     unused=("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),  # sines are stored like learned ones
-    spare=("position_ids", "vocab_projector.weight"),
+    spare=("position_ids",),
+    special={"pad": 0},
     adjust=_distil_adjust,
     explain=_distil_explain,
 )
 
 
+_ATTENTION = Field("attention_type", "", "block_sparse", {"block_sparse": True, "original_full": False})
+
+
 def _bigbird_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if theirs.get("attention_type", "block_sparse") == "block_sparse":
+    if _ATTENTION.read(theirs):
         flat["encoder.sparse.block"] = theirs.get("block_size", 64)
         flat["encoder.sparse.random"] = theirs.get("num_random_blocks", 3)
-    if theirs.get("rescale_embeddings"):
+    if switch(theirs, "rescale_embeddings", False):
         flat["source.scale"] = size_in(flat, "encoder.d_model") ** 0.5
     _bert_adjust(flat, theirs, names)
     if flat.get("classify.labels"):
@@ -253,30 +286,18 @@ def _bigbird_explain(theirs: Config, config: ModelConfig) -> None:
     _bert_explain(theirs, config)
 
 
-_BIGBIRD_FIELDS = tuple(
-    Field("hidden_act", f.ours, "gelu_new", {"gelu_new": "gelu_tanh", **ACTIVATIONS}) if f.theirs == "hidden_act" else f
-    for f in _FIELDS
-)
-
 BIGBIRD = Family(
     name="big_bird",
-    fields=tuple(
-        Field(
-            f.theirs,
-            f.ours,
-            {"vocab_size": 50358, "max_position_embeddings": 4096}.get(f.theirs, f.default),
-            f.names,
-        )
-        for f in _BIGBIRD_FIELDS
-    ),
+    fields=with_defaults(_FIELDS, vocab_size=50358, max_position_embeddings=4096, hidden_act="gelu_new"),
     fixed=_FIXED,
     tensors=(*_EMBED, *_BLOCK),
     heads={
         "BigBirdModel": Head(_pool("classify", 0), (Tensor("classify.dense", "{prefix}pooler"),), prefix=""),
-        "BigBirdForMaskedLM": Head(_LM, _BERT_MLM),
+        "BigBirdForMaskedLM": Head(_LM, _BERT_MLM, copies=_BERT_COPIES),
         "BigBirdForPreTraining": Head(
             {**_LM, **_pool("nsp", 2)},
             (*_BERT_MLM, Tensor("nsp.dense", "{prefix}pooler"), Tensor("nsp.output", "cls.seq_relationship")),
+            copies=_BERT_COPIES,
         ),
         "BigBirdForSequenceClassification": Head(_pool("classify", 2), _CLASSIFIER, labels="classify.labels"),
         "BigBirdForTokenClassification": _TAG,
@@ -294,6 +315,7 @@ BIGBIRD = Family(
     only={**_ONLY, "use_bias": True},
     unused=("attention_type", "block_size", "num_random_blocks", "rescale_embeddings"),
     spare=(*_SPARE, "pooler.weight", "pooler.bias"),
+    special={"pad": 0, "bos": 1, "eos": 2},
     adjust=_bigbird_adjust,
     explain=_bigbird_explain,
 )

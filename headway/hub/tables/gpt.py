@@ -7,11 +7,10 @@ from typing import Any
 
 from headway.config import ModelConfig
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.settings import short
 
-_LM = Head({"lm.tied": True}, (Tensor("lm.output.weight", "lm_head.weight"),))
 _BARE = Head(prefix="")
 _SCORE = Head(
     {"classify.labels": 2, "classify.pool": "last", "classify.bias": False},
@@ -19,6 +18,16 @@ _SCORE = Head(
     labels="classify.labels",
 )
 _SPAN = Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix="transformer.")
+
+
+def _lm(table: str) -> Head:
+    copies = {"lm_head.weight": f"{{prefix}}{table}.weight"}
+    return Head({"lm.tied": True}, (Tensor("lm.output.weight", "lm_head.weight"),), copies=copies)
+
+
+def _tag_dropout(theirs: Mapping[str, Any]) -> Any:
+    said = (theirs.get("classifier_dropout"), theirs.get("hidden_dropout"))
+    return next((value for value in said if value is not None), 0.1)
 
 
 def _tag(output: str) -> Head:
@@ -33,11 +42,9 @@ def _gpt2_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]
     if flat["decoder.d_ff"] is None and isinstance(flat["decoder.d_model"], int):
         flat["decoder.d_ff"] = 4 * flat["decoder.d_model"]
     if "lm.tied" in flat:
-        flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
+        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
     if "tag.labels" in flat:
-        hidden = theirs.get("hidden_dropout")
-        dropout = theirs.get("classifier_dropout")
-        flat["tag.dropout"] = dropout if dropout is not None else hidden if hidden is not None else 0.1
+        flat["tag.dropout"] = _tag_dropout(theirs)
 
 
 def _gpt2_explain(theirs: Config, config: ModelConfig) -> None:
@@ -81,13 +88,19 @@ GPT2 = Family(
         Tensor("decoder.norm", "ln_f"),
     ),
     heads={
-        "GPT2LMHeadModel": _LM,
+        "GPT2LMHeadModel": _lm("wte"),
         "GPT2Model": _BARE,
         "GPT2ForSequenceClassification": _SCORE,
         "GPT2ForTokenClassification": _tag("classifier"),
         "GPT2ForQuestionAnswering": _SPAN,
     },
     prefix="transformer.",
+    aliases={
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
     only={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -95,7 +108,8 @@ GPT2 = Family(
         "add_cross_attention": False,
     },
     unused=("tie_word_embeddings", "hidden_dropout"),
-    spare=("attn.bias", "attn.masked_bias", "lm_head.weight"),
+    spare=("attn.bias", "attn.masked_bias"),
+    special={"bos": 50256, "eos": 50256},
     adjust=_gpt2_adjust,
     explain=_gpt2_explain,
 )
@@ -126,17 +140,17 @@ _LLAMA_FIXED = {
 }
 
 
-def _llama_fields(activation: str, default: str, kv: int | None) -> tuple[Field, ...]:
-    names = {default: "silu" if default == "silu" else "gelu_tanh", **ACTIVATIONS}
+def _llama_fields(activation: str) -> tuple[Field, ...]:
+    names = {activation: ACTIVATIONS[activation], **ACTIVATIONS}
     return (
         Field("vocab_size", "target.vocab", 32000),
         Field("hidden_size", "decoder.d_model", 4096),
         Field("num_hidden_layers", "decoder.n_layers", 32),
         Field("num_attention_heads", "decoder.n_heads", 32),
-        Field("num_key_value_heads", "decoder.n_kv_heads", kv),
+        Field("num_key_value_heads", "decoder.n_kv_heads"),
         Field("head_dim", "decoder.d_head"),
         Field("intermediate_size", "decoder.d_ff", 11008),
-        Field(activation, "decoder.activation", default, names),
+        Field("hidden_act", "decoder.activation", activation, names),
         Field("rms_norm_eps", "decoder.norm_eps", 1e-6),
         Field("max_position_embeddings", "target.positions.length", 2048),
         Field("attention_bias", "decoder.qkv_bias decoder.out_bias", False),
@@ -145,38 +159,64 @@ def _llama_fields(activation: str, default: str, kv: int | None) -> tuple[Field,
     )
 
 
+_ROPE_KEYS: dict[str, dict[str, str]] = {
+    "default": {},
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_freq_factor": "low_factor",
+        "high_freq_factor": "high_factor",
+        "original_max_position_embeddings": "original_length",
+    },
+}
+"""Types of rotary positions: their key → our field."""
+
+
 def _rope(flat: Config, theirs: Mapping[str, Any]) -> None:
     """Two spellings: rope_theta with rope_scaling, and rope_parameters that holds both."""
-    new = theirs.get("rope_parameters")
-    old = theirs.get("rope_scaling")
-    rope: Mapping[str, Any] = new if isinstance(new, Mapping) else old if isinstance(old, Mapping) else {}
-    flat["decoder.rope.theta"] = rope.get("rope_theta", theirs.get("rope_theta", 10_000.0))
+    found = {
+        name: _rope_settings(name, theirs[name], flat, theirs)
+        for name in ("rope_parameters", "rope_scaling")
+        if theirs.get(name) not in (None, {})
+    }
+    if len(found) == 2 and found["rope_parameters"] != found["rope_scaling"]:
+        both = " and ".join(f"{name} = {short(theirs[name])}" for name in found)
+        raise ConfigError("C004", f"config.json: {both} do not agree", "remove the wrong one")
+    rope = next(iter(found.values()), _rope_settings("rope_parameters", {}, flat, theirs))
+    flat.update({f"decoder.rope.{name}": value for name, value in rope.items()})
+
+
+def _rope_settings(name: str, rope: Any, flat: Config, theirs: Mapping[str, Any]) -> Config:
+    """One spelling in our words; every key of it is known, and rope_theta is the same wherever it stands."""
+    if not isinstance(rope, Mapping):
+        raise ConfigError("C002", f"config.json: {name} = {short(rope)} should be a table")
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind == "default":
-        return
-    if kind not in ("linear", "llama3"):
-        raise ConfigError("C022", f"config.json: rope type {short(kind)}; headway knows default, linear, llama3")
-    flat["decoder.rope.scaling"] = kind
-    names = {"factor": "factor"}
-    if kind == "llama3":
-        names |= {
-            "low_freq_factor": "low_factor",
-            "high_freq_factor": "high_factor",
-            "original_max_position_embeddings": "original_length",
-        }
-    for their, our in names.items():
-        if their not in rope:
-            raise ConfigError("C004", f'config.json: rope type {kind} needs "{their}"')
-        flat[f"decoder.rope.{our}"] = rope[their]
+    if not isinstance(kind, str) or kind not in _ROPE_KEYS or rope.get("type", kind) != kind:
+        raise ConfigError("C022", f"config.json: rope type {short(kind)}; headway knows {', '.join(_ROPE_KEYS)}")
+    keys = _ROPE_KEYS[kind]
+    for key, value in rope.items():
+        if key not in (*keys, "rope_type", "type", "rope_theta") and value is not None:
+            what = f"unknown field {short(key)} = {short(value)} in {name} of type {kind}"
+            raise ConfigError("C021", f"config.json: {what}", "it may change what the model computes")
+    theta = theirs.get("rope_theta", 10_000.0)
+    inner = rope.get("rope_theta", theta)
+    if inner is not theta and inner != theta and "rope_theta" in theirs:
+        both = f"rope_theta = {short(theta)} and {name}.rope_theta = {short(inner)}"
+        raise ConfigError("C004", f"config.json: {both} do not agree", "remove the wrong one")
+    usual = {"original_max_position_embeddings": flat["target.positions.length"]}
+    for key in keys:
+        if key not in rope and key not in usual:
+            raise ConfigError("C004", f'config.json: rope type {kind} needs "{key}"')
+    scaling = {"scaling": kind} if keys else {}
+    return {"theta": inner, **scaling, **{ours: rope.get(key, usual.get(key)) for key, ours in keys.items()}}
 
 
 def _llama_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     _rope(flat, theirs)
     if "lm.tied" in flat:
-        flat["lm.tied"] = theirs.get("tie_word_embeddings", False) is True
+        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", False)
     if "tag.labels" in flat:
-        dropout = theirs.get("classifier_dropout", theirs.get("hidden_dropout"))
-        flat["tag.dropout"] = 0.1 if dropout is None else dropout
+        flat["tag.dropout"] = _tag_dropout(theirs)
 
 
 def _llama_explain(theirs: Config, config: ModelConfig) -> None:
@@ -205,11 +245,11 @@ _ROPE_FIELDS = ("tie_word_embeddings", "rope_theta", "rope_scaling", "rope_param
 
 LLAMA = Family(
     name="llama",
-    fields=_llama_fields("hidden_act", "silu", None),
+    fields=_llama_fields("silu"),
     fixed=_LLAMA_FIXED,
     tensors=_LLAMA_TENSORS,
     heads={
-        "LlamaForCausalLM": _LM,
+        "LlamaForCausalLM": _lm("embed_tokens"),
         "LlamaModel": _BARE,
         "LlamaForSequenceClassification": _SCORE,
         "LlamaForTokenClassification": _tag("score"),
@@ -217,7 +257,8 @@ LLAMA = Family(
     },
     prefix="model.",
     unused=_ROPE_FIELDS,
-    spare=("rotary_emb.inv_freq", "lm_head.weight"),
+    spare=("rotary_emb.inv_freq",),
+    special={"bos": 1, "eos": 2},
     adjust=_llama_adjust,
     explain=_llama_explain,
 )
@@ -226,46 +267,49 @@ LLAMA = Family(
 def _gemma_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     _rope(flat, theirs)
     flat["target.scale"] = size_in(flat, "decoder.d_model") ** 0.5
-    chosen = theirs.get("hidden_activation")
-    if chosen is not None:  # overrides hidden_act, which early files got wrong
-        flat["decoder.activation"] = Field("hidden_activation", "", chosen, ACTIVATIONS).read(theirs)
-    elif theirs.get("hidden_act", "gelu") == "gelu":
-        flat["decoder.activation"] = "gelu_tanh"
+    _gemma_activation(flat, theirs)
     if "lm.tied" in flat:
-        flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
+        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
     if "tag.labels" in flat:
-        dropout = theirs.get("classifier_dropout", theirs.get("hidden_dropout"))
-        flat["tag.dropout"] = 0.1 if dropout is None else dropout
+        flat["tag.dropout"] = _tag_dropout(theirs)
+
+
+def _gemma_activation(flat: Config, theirs: Mapping[str, Any]) -> None:
+    """The first files say gelu and mean its tanh form. hidden_activation was once to overrule hidden_act."""
+    if theirs.get("hidden_act") == "gelu":
+        flat["decoder.activation"] = "gelu_tanh"
+    second = theirs.get("hidden_activation")
+    if second is not None:
+        chosen = Field("hidden_activation", "", None, ACTIVATIONS).read(theirs)
+        if chosen != flat["decoder.activation"]:
+            first = theirs.get("hidden_act", "gelu_pytorch_tanh")
+            both = f"hidden_act = {short(first)} and hidden_activation = {short(second)}"
+            raise ConfigError("C004", f"config.json: {both} do not agree", "keep the one the model was trained with")
 
 
 def _gemma_explain(theirs: Config, config: ModelConfig) -> None:
     _llama_explain(theirs, config)
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
     theirs["hidden_activation"] = theirs["hidden_act"]
-    del theirs["mlp_bias"]
 
-
-_GEMMA_DEFAULTS = {
-    "vocab_size": 256000,
-    "hidden_size": 3072,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "head_dim": 256,
-    "intermediate_size": 24576,
-    "max_position_embeddings": 8192,
-}
 
 GEMMA = Family(
     name="gemma",
-    fields=tuple(
-        Field(f.theirs, f.ours, _GEMMA_DEFAULTS.get(f.theirs, f.default), f.names)
-        for f in _llama_fields("hidden_act", "gelu_pytorch_tanh", None)
+    fields=with_defaults(
+        tuple(f for f in _llama_fields("gelu_pytorch_tanh") if f.theirs != "mlp_bias"),
+        vocab_size=256000,
+        hidden_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        head_dim=256,
+        intermediate_size=24576,
+        max_position_embeddings=8192,
     ),
-    fixed={**_LLAMA_FIXED, "decoder.norm_offset": 1.0},
+    fixed={**_LLAMA_FIXED, "decoder.norm_offset": 1.0, "decoder.ffn_bias": False},
     tensors=_LLAMA_TENSORS,
     heads={
-        "GemmaForCausalLM": _LM,
+        "GemmaForCausalLM": _lm("embed_tokens"),
         "GemmaModel": _BARE,
         "GemmaForSequenceClassification": _SCORE,
         "GemmaForTokenClassification": _tag("score"),
@@ -273,7 +317,8 @@ GEMMA = Family(
     prefix="model.",
     only={"use_bidirectional_attention": False},
     unused=(*_ROPE_FIELDS, "hidden_activation"),
-    spare=("rotary_emb.inv_freq", "lm_head.weight"),
+    spare=("rotary_emb.inv_freq",),
+    special={"pad": 0, "bos": 2, "eos": 1},
     adjust=_gemma_adjust,
     explain=_gemma_explain,
 )

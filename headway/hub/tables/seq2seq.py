@@ -1,4 +1,4 @@
-"""Encoder–decoders: T5 (Raffel et al. 2020), BART (Lewis et al. 2020), Marian (2018), Whisper (Radford et al. 2022)."""
+"""Encoder–decoders: BART (Lewis et al. 2020), Marian (2018), Whisper (Radford et al. 2022)."""
 
 from __future__ import annotations
 
@@ -6,90 +6,15 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from headway.config import ModelConfig
-from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
 from headway.hub.tables.bert import ACTIVATIONS
-from headway.settings import short
-
-# --------------------------------------------------------------------------- T5
 
 
-def _t5_side(side: str) -> Iterator[Tensor]:
-    block = f"{side}.block.{{i}}.layer"
-    last = 2 if side == "decoder" else 1
-    ours = f"{side}.blocks.{{i}}"
-    yield Tensor(f"{ours}.residual1.norm", f"{block}.0.layer_norm")
-    yield Tensor(f"{ours}.attention.qkv", "|".join(f"{block}.0.SelfAttention.{p}" for p in "qkv"))
-    yield Tensor(f"{ours}.attention.out", f"{block}.0.SelfAttention.o")
-    if side == "decoder":
-        yield Tensor(f"{ours}.residual_cross.norm", f"{block}.1.layer_norm")
-        yield Tensor(f"{ours}.cross.q", f"{block}.1.EncDecAttention.q")
-        yield Tensor(f"{ours}.cross.kv", "|".join(f"{block}.1.EncDecAttention.{p}" for p in "kv"))
-        yield Tensor(f"{ours}.cross.out", f"{block}.1.EncDecAttention.o")
-    yield Tensor(f"{ours}.residual2.norm", f"{block}.{last}.layer_norm")
-    gated = "|".join(f"{block}.{last}.DenseReluDense.wi_{n}" for n in (0, 1))
-    yield Tensor(f"{ours}.ffn.up", gated, when=f"{side}.gated")
-    yield Tensor(f"{ours}.ffn.up", f"{block}.{last}.DenseReluDense.wi", when=f"!{side}.gated")
-    yield Tensor(f"{ours}.ffn.down", f"{block}.{last}.DenseReluDense.wo")
-    relative = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
-    yield Tensor(f"{side}.relative.table", relative)
-    yield Tensor(f"{side}.norm", f"{side}.final_layer_norm")
-
-
-def _t5_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    proj = str(theirs.get("feed_forward_proj", "relu"))
-    gate, _, act = proj.rpartition("-")
-    act = "gelu_new" if proj == "gated-gelu" else act
-    if gate not in ("", "gated") or act not in ACTIVATIONS:
-        raise ConfigError("C022", f"config.json: feed_forward_proj = {short(proj)}")
-    scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings", True) is not False)
-    for side in ("encoder", "decoder"):
-        flat[f"{side}.gated"], flat[f"{side}.activation"] = gate == "gated", ACTIVATIONS[act]
-    if flat["decoder.n_layers"] is None:
-        flat["decoder.n_layers"] = flat["encoder.n_layers"]
-    if "lm.tied" in flat:  # 1.0 ties and scales; 1.1 does neither, and its file says so
-        flat["lm.tied"] = "lm_head.weight" not in names
-        flat["lm.scale"] = size_in(flat, "decoder.d_model") ** -0.5 if scaled else 1.0
-    if "classify.labels" in flat:
-        flat["classify.dropout"] = theirs.get("classifier_dropout", 0.0)
-    if "tag.labels" in flat:
-        flat["tag.dropout"] = theirs.get("classifier_dropout", 0.0)
-
-
-def _t5_explain(theirs: Config, config: ModelConfig) -> None:
-    stack = config.encoder
-    assert stack is not None
-    act = {"relu": "relu", "gelu_tanh": "gelu_new", "gelu": "gelu", "silu": "silu", "tanh": "tanh"}[stack.activation]
-    if stack.gated:
-        theirs["feed_forward_proj"] = "gated-gelu" if act == "gelu_new" else f"gated-{act}"
-    else:
-        theirs["feed_forward_proj"] = act
-    scaled = config.lm is None or config.lm.scale != 1.0
-    theirs |= {"tie_word_embeddings": scaled, "scale_decoder_outputs": scaled}
-    if config.decoder is None:
-        theirs["num_decoder_layers"] = stack.n_layers
-    head = config.classify or config.tag
-    if head:
-        theirs["classifier_dropout"] = head.dropout
-
-
-def _t5_stack(side: str) -> Config:
-    return {
-        f"{side}.norm": "rmsnorm",
-        f"{side}.scale": 1.0,
-        f"{side}.qkv_bias": False,
-        f"{side}.out_bias": False,
-        f"{side}.ffn_bias": False,
-        f"{side}.causal": side == "decoder",
-        f"{side}.cross": side == "decoder",
-    }
-
-
-def _sides(field: str) -> str:
+def sides(field: str) -> str:
     return f"encoder.{field} decoder.{field}"
 
 
-def _by_last_token(labels: int, prefix: str | None = None) -> Head:
+def by_last_token(labels: int, prefix: str | None = None) -> Head:
     """A classifier that reads what the decoder makes of the last token."""
     return Head(
         {"classify.labels": labels, "classify.pool": "last", "classify.dense": "tanh"},
@@ -102,70 +27,8 @@ def _by_last_token(labels: int, prefix: str | None = None) -> Head:
     )
 
 
-_ENCODER_ONLY = {"decoder": None, "target": None, "shared_embedding": False}
-
-T5 = Family(
-    name="t5",
-    fields=(
-        Field("vocab_size", "source.vocab target.vocab", 32128),
-        Field("d_model", _sides("d_model"), 512),
-        Field("d_kv", _sides("d_head"), 64),
-        Field("d_ff", _sides("d_ff"), 2048),
-        Field("num_layers", "encoder.n_layers", 6),
-        Field("num_decoder_layers", "decoder.n_layers"),
-        Field("num_heads", _sides("n_heads"), 8),
-        Field("relative_attention_num_buckets", _sides("relative.buckets"), 32),
-        Field("relative_attention_max_distance", _sides("relative.max_distance"), 128),
-        Field(
-            "dropout_rate",
-            "encoder.dropout decoder.dropout "
-            + " ".join((_sides("attention_dropout"), _sides("activation_dropout"), "source.dropout target.dropout")),
-            0.1,
-        ),
-        Field("layer_norm_epsilon", _sides("norm_eps"), 1e-6),
-    ),
-    fixed={
-        **_t5_stack("encoder"),
-        **_t5_stack("decoder"),
-        "source.kind": "tokens",
-        "source.positions.kind": "none",
-        "target.kind": "tokens",
-        "target.positions.kind": "none",
-        "shared_embedding": True,
-        "init.kind": "t5",
-    },
-    tensors=(Tensor("source.table", "shared"), *_t5_side("encoder"), *_t5_side("decoder")),
-    heads={
-        "T5ForConditionalGeneration": Head(
-            {"lm.tied": True}, (Tensor("lm.output.weight", "lm_head.weight"),), prefix=""
-        ),
-        "T5EncoderModel": Head(_ENCODER_ONLY, prefix=""),
-        "T5Model": Head(prefix=""),
-        "T5ForSequenceClassification": _by_last_token(2, "transformer."),
-        "T5ForTokenClassification": Head(
-            {**_ENCODER_ONLY, "tag.labels": 2},
-            (Tensor("tag.output", "classifier"),),
-            labels="tag.labels",
-            prefix="transformer.",
-        ),
-        "T5ForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix=""),
-    },
-    prefix="",
-    only={"is_decoder": False},
-    unused=(
-        "tie_word_embeddings",
-        "scale_decoder_outputs",
-        "feed_forward_proj",
-        "dense_act_fn",
-        "is_gated_act",
-        "n_positions",
-    ),
-    spare=("embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight", "lm_head.weight"),
-    adjust=_t5_adjust,
-    explain=_t5_explain,
-)
-
-# --------------------------------------------------------------------------- BART and what follows its layout
+SHARED = {f"{{prefix}}{side}.embed_tokens.weight": "{prefix}shared.weight" for side in ("encoder", "decoder")}
+"""Both sides read one token table; many files hold it three times."""
 
 
 def _bart_side(side: str) -> Iterator[Tensor]:
@@ -184,23 +47,28 @@ def _bart_side(side: str) -> Iterator[Tensor]:
 
 
 def _bart_fields(length: str, vocab: str) -> tuple[Field, ...]:
-    sides = (("encoder", "source"), ("decoder", "target"))
     own = []
-    for stack, _ in sides:
+    for stack in ("encoder", "decoder"):
         own.append(Field(f"{stack}_layers", f"{stack}.n_layers", 12))
         own.append(Field(f"{stack}_attention_heads", f"{stack}.n_heads", 16))
         own.append(Field(f"{stack}_ffn_dim", f"{stack}.d_ff", 4096))
     return (
         Field("vocab_size", vocab, 50265),
-        Field("d_model", _sides("d_model"), 1024),
+        Field("d_model", sides("d_model"), 1024),
         *own,
-        Field("activation_function", _sides("activation"), "gelu", ACTIVATIONS),
-        Field("dropout", f"{_sides('dropout')} source.dropout target.dropout", 0.1),
-        Field("attention_dropout", _sides("attention_dropout"), 0.0),
-        Field("activation_dropout", _sides("activation_dropout"), 0.0),
+        Field("activation_function", sides("activation"), "gelu", ACTIVATIONS),
+        Field("dropout", f"{sides('dropout')} source.dropout target.dropout", 0.1),
+        Field("attention_dropout", sides("attention_dropout"), 0.0),
+        Field("activation_dropout", sides("activation_dropout"), 0.0),
         *((Field("max_position_embeddings", length, 1024),) if length else ()),
     )
 
+
+_BART_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
 
 _BART_FIXED = {
     "decoder.causal": True,
@@ -217,16 +85,12 @@ _POST_NORM = {
 
 
 def _bart_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if theirs.get("scale_embedding"):
+    if switch(theirs, "scale_embedding", False):
         flat["source.scale"] = flat["target.scale"] = size_in(flat, "encoder.d_model") ** 0.5
     if "lm.tied" in flat:
-        flat["lm.tied"] = theirs.get("tie_word_embeddings", True) is not False
+        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
     if "classify.labels" in flat:
         flat["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
-    if theirs.get("normalize_before") or theirs.get("add_final_layer_norm") or theirs.get("add_bias_logits"):
-        raise ConfigError(
-            "C022", "config.json: normalize_before, add_final_layer_norm and add_bias_logits are not BART's"
-        )
 
 
 def _bart_explain(theirs: Config, config: ModelConfig) -> None:
@@ -238,16 +102,25 @@ def _bart_explain(theirs: Config, config: ModelConfig) -> None:
 
 
 _LOGIT_BIAS = Tensor("lm.output.bias", "final_logits_bias", "lead1")
-_BART_LM = {"lm.tied": True, "lm.bias": "fixed"}
+_BART_LM = Head(
+    {"lm.tied": True, "lm.bias": "fixed"},
+    (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight")),
+    copies={"lm_head.weight": "{prefix}shared.weight|{prefix}decoder.embed_tokens.weight"},
+)
 _UNUSED = (
     "tie_word_embeddings",
     "scale_embedding",
     "is_decoder",
     "add_cross_attention",
-    "classifier_dropout",
-    "normalize_before",
+    "extra_pos_embeddings",
 )
-_COPIES = ("embed_tokens.weight", "lm_head.weight", "final_logits_bias")
+_NOT_OURS = {
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "normalize_before": False,
+    "do_blenderbot_90_layernorm": False,
+}
+"""Switches of the first BART code for its other models: mBART, Pegasus, Blenderbot."""
 
 BART = Family(
     name="bart",
@@ -273,21 +146,24 @@ BART = Family(
         *_bart_side("decoder"),
     ),
     heads={
-        "BartForConditionalGeneration": Head(_BART_LM, (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight"))),
+        "BartForConditionalGeneration": _BART_LM,
         "BartModel": Head(prefix=""),
-        "BartForSequenceClassification": _by_last_token(3),
+        "BartForSequenceClassification": by_last_token(3),
         "BartForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),)),
     },
     prefix="model.",
+    aliases=_BART_ALIASES,
+    only={"static_position_embeddings": False, "normalize_embedding": True, **_NOT_OURS},
     unused=_UNUSED,
-    spare=_COPIES,
+    copies=SHARED,
+    special={"pad": 1, "bos": 0, "eos": 2, "start": 2},
     adjust=_bart_adjust,
     explain=_bart_explain,
 )
 
 
 def _marian_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if theirs.get("share_encoder_decoder_embeddings", True) is False:
+    if not switch(theirs, "share_encoder_decoder_embeddings", True):
         flat["shared_embedding"] = False
         flat["target.vocab"] = theirs.get("decoder_vocab_size") or flat["source.vocab"]
     _bart_adjust(flat, theirs, names)
@@ -302,7 +178,9 @@ def _marian_explain(theirs: Config, config: ModelConfig) -> None:
 
 MARIAN = Family(
     name="marian",
-    fields=_bart_fields("source.positions.length target.positions.length", "source.vocab target.vocab"),
+    fields=with_defaults(
+        _bart_fields("source.positions.length target.positions.length", "source.vocab target.vocab"), vocab_size=58101
+    ),
     fixed={
         **_BART_FIXED,
         **_POST_NORM,
@@ -321,21 +199,42 @@ MARIAN = Family(
         *_bart_side("decoder"),
     ),
     heads={
-        "MarianMTModel": Head(_BART_LM, (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight"))),
+        "MarianMTModel": _BART_LM,
         "MarianModel": Head(prefix=""),
     },
     prefix="model.",
-    only={"static_position_embeddings": True, "normalize_embedding": False},
+    aliases=_BART_ALIASES,
+    only={"static_position_embeddings": True, "normalize_embedding": False, **_NOT_OURS},
     unused=(*_UNUSED, "share_encoder_decoder_embeddings", "decoder_vocab_size"),
-    spare=(*_COPIES, "embed_positions.weight"),
+    sines=("{prefix}encoder.embed_positions.weight", "{prefix}decoder.embed_positions.weight"),
+    copies=SHARED,
+    special={"pad": 58100, "eos": 0, "start": 58100},
     adjust=_marian_adjust,
     explain=_marian_explain,
 )
 
+_WHISPER_TINY = {"layers": 4, "attention_heads": 6, "ffn_dim": 1536}
+
+
+def _whisper_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    if "lm.tied" in flat:
+        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
+
+
+def _whisper_explain(theirs: Config, config: ModelConfig) -> None:
+    theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
+
+
 WHISPER = Family(
     name="whisper",
     fields=(
-        *_bart_fields("", "target.vocab"),
+        *with_defaults(
+            _bart_fields("", "target.vocab"),
+            vocab_size=51865,
+            d_model=384,
+            dropout=0.0,
+            **{f"{side}_{key}": n for side in ("encoder", "decoder") for key, n in _WHISPER_TINY.items()},
+        ),
         Field("num_mel_bins", "source.channels", 80),
         Field("max_source_positions", "source.positions.length", 1500),
         Field("max_target_positions", "target.positions.length", 448),
@@ -360,13 +259,19 @@ WHISPER = Family(
         Tensor("decoder.norm", "decoder.layer_norm"),
     ),
     heads={
-        "WhisperForConditionalGeneration": Head({"lm.tied": True}, (Tensor("lm.output.weight", "proj_out.weight"),)),
+        "WhisperForConditionalGeneration": Head(
+            {"lm.tied": True},
+            (Tensor("lm.output.weight", "proj_out.weight"),),
+            copies={"proj_out.weight": "{prefix}decoder.embed_tokens.weight"},
+        ),
         "WhisperModel": Head(prefix=""),
     },
     prefix="model.",
+    aliases={**_BART_ALIASES, "num_key_value_heads": "encoder_attention_heads"},
     only={"scale_embedding": False, "use_weighted_layer_sum": False},
     unused=(
-        *(f for f in _UNUSED if f != "scale_embedding"),
+        "tie_word_embeddings",
+        "is_decoder",
         "classifier_proj_size",
         "apply_spec_augment",
         "mask_time_prob",
@@ -376,11 +281,11 @@ WHISPER = Family(
         "mask_feature_length",
         "mask_feature_min_masks",
         "median_filter_width",
-        "lang_ids",
         "use_timestamp",
         "num_frames",
         "lang_detection_threshold",
     ),
-    spare=("proj_out.weight",),
-    adjust=None,
+    special={"pad": 50256, "bos": 50256, "eos": 50256, "start": 50257},
+    adjust=_whisper_adjust,
+    explain=_whisper_explain,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.config import ModelConfig
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.settings import short
 
@@ -31,6 +31,9 @@ _FIELDS = (
     Field("qkv_bias", "encoder.qkv_bias", True),
 )
 
+_BACKBONE = ("out_features", "out_indices", "stage_names")
+"""Which layers a backbone hands to a detector; headway builds none."""
+
 _QKV = "|".join(f"encoder.layer.{{i}}.attention.attention.{part}" for part in ("query", "key", "value"))
 _FIXED = {"source.kind": "patches"}
 
@@ -40,7 +43,21 @@ def _block(*pairs: tuple[str, str]) -> tuple[Tensor, ...]:
     return (Tensor("encoder.blocks.{i}.attention.qkv", _QKV), *named)
 
 
+def _square(flat: Config) -> None:
+    """Sizes may be written as height and width."""
+    for name, path in (("image_size", "source.image"), ("patch_size", "source.patch")):
+        if isinstance(size := flat[path], list):
+            if len(size) != 2 or size[0] != size[1]:
+                raise ConfigError("C022", f"config.json: {name} = {short(size)}; headway knows squares, [n, n] or n")
+            flat[path] = size[0]
+
+
 def _vit_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _square(flat)
+    pooled = theirs.get("pooler_output_size")
+    if pooled and pooled != flat["encoder.d_model"]:
+        both = f"pooler_output_size = {short(pooled)}, hidden_size = {short(flat['encoder.d_model'])}"
+        raise ConfigError("C022", f"config.json: {both}; headway knows a pooler of the width of the model")
     flat["source.mask_token"] = any(n.endswith("mask_token") for n in names)
     if flat.get("classify.labels") == 0 and names and not any("pooler." in n for n in names):
         for path in [p for p in flat if p.startswith("classify.")]:
@@ -85,15 +102,16 @@ VIT = Family(
 
 
 def _dino_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _square(flat)
     ratio = theirs.get("mlp_ratio", 4)
     if type(ratio) not in (int, float) or not 0 < ratio <= 64:
         raise ConfigError("C003", f"config.json: mlp_ratio = {short(ratio)} is outside 0 … 64")
     width = int(size_in(flat, "encoder.d_model") * ratio)
     flat["encoder.d_ff"] = width
-    if theirs.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to eights
+    if switch(theirs, "use_swiglu_ffn", False):  # two thirds of the width, rounded up to eights
         flat["encoder.d_ff"] = (int(width * 2 / 3) + 7) // 8 * 8
         flat["encoder.gated"], flat["encoder.activation"] = True, "silu"
-    flat["source.mask_token"] = theirs.get("use_mask_token", True) is True
+    flat["source.mask_token"] = switch(theirs, "use_mask_token", True)
 
 
 def _dino_explain(theirs: Config, config: ModelConfig) -> None:
@@ -141,7 +159,7 @@ DINOV2 = Family(
     },
     prefix="dinov2.",
     only={"apply_layernorm": True},
-    unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "drop_path_rate", "reshape_hidden_states"),
+    unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "drop_path_rate", "reshape_hidden_states", *_BACKBONE),
     adjust=_dino_adjust,
     explain=_dino_explain,
 )

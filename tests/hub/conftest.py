@@ -1,0 +1,159 @@
+"""Small models of `transformers` made from any config.json: the oracle of the tests of families and their switches."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headway.hub.folder import load_model
+from headway.hub.tables import FAMILIES
+from headway.model.model import Model
+
+VOCAB = 60
+
+
+def defaults(kind: str) -> dict[str, Any]:
+    """The config.json that `transformers` writes where nothing was said."""
+    import transformers
+
+    found: dict[str, Any] = json.loads(transformers.CONFIG_MAPPING[kind]().to_json_string(use_diff=False))
+    return found
+
+
+def oracle_of(config: Mapping[str, Any]) -> Any:
+    """The model that `transformers` makes of a config.json, weights random."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    family = FAMILIES[config["model_type"]]
+    name = config.get("architectures", list(family.heads))[0]
+    name = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}.get(name, name)
+    settings = transformers.CONFIG_MAPPING[family.name].from_dict(json.loads(json.dumps(config)))
+    return getattr(transformers, name)(settings).eval()
+
+
+SMALL: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "dim", "n_embd", "d_model", "pooler_output_size"), 32),
+    **dict.fromkeys(("num_attention_heads", "n_heads", "n_head", "num_heads"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_decoder_layers"), 2),
+    **dict.fromkeys(("intermediate_size", "hidden_dim", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim"), 48),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx"), 128),
+    **dict.fromkeys(("vocab_size", "decoder_vocab_size"), VOCAB),
+    **{"image_size": 32, "patch_size": 8, "block_size": 4, "num_mel_bins": 8, "encoder_layers": 2, "d_kv": 8},
+    **{"max_source_positions": 20, "max_target_positions": 40},
+    **{"out_features": ["stage2"], "out_indices": [2], "stage_names": ["stem", "stage1", "stage2"]},
+}
+
+
+def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same switches in a model of a few thousand weights."""
+    small = {key: SMALL.get(key, value) for key, value in config.items()}
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "sep_token_id"):
+        if isinstance(value := config.get(key), int):
+            small[key] = min(value, VOCAB - 1)
+        elif value:
+            small[key] = [VOCAB - 1]
+    if "num_key_value_heads" in config:
+        groups = config["num_attention_heads"] // config["num_key_value_heads"]
+        small["num_key_value_heads"] = {1: 4, config["num_attention_heads"]: 1}.get(groups, 2)
+    if "head_dim" in config:
+        even = config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]
+        small["head_dim"] = 8 if even else 16
+    if "decoder_layers" in config:
+        small["decoder_layers"] = 2 if config["decoder_layers"] == config["encoder_layers"] else 1
+    if isinstance(rope := config.get("rope_scaling"), dict) and "original_max_position_embeddings" in rope:
+        small["rope_scaling"] = rope | {"original_max_position_embeddings": 16}
+    if "id2label" in config:
+        small["id2label"] = dict(list(config["id2label"].items())[:5])
+        small["label2id"] = {name: int(i) for i, name in small["id2label"].items()}
+    return small
+
+
+def perturbed(oracle: Any, separate_head: bool) -> Any:
+    """Fresh weights are so small that a wrong switch would hardly show."""
+    generator = torch.Generator().manual_seed(1)
+    if separate_head:
+        oracle.lm_head.weight = nn.Parameter(torch.zeros_like(oracle.lm_head.weight))
+    still = "embed_positions" if oracle.config.model_type == "marian" else "-"
+    held = [*oracle.named_parameters(), *(b for b in oracle.named_buffers() if b[0].endswith("final_logits_bias"))]
+    for name, tensor in held:
+        if still not in name:
+            size = 0.05 if "norm" in name.lower() or "ln_" in name else 0.1
+            tensor.data += size * torch.randn(tensor.shape, generator=generator)
+    return oracle
+
+
+def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+    generator = torch.Generator().manual_seed(7)
+    kind, architecture = config["model_type"], (config.get("architectures") or [""])[0]
+    if kind in ("vit", "dinov2"):
+        return torch.randn(2, 3, 32, 32, generator=generator), None
+    tokens = torch.randint(4, VOCAB - 1, (2, 96 if kind == "big_bird" else 30), generator=generator)
+    tokens[:, -1] = config["eos_token_id"] if kind in ("bart", "t5") else tokens[:, -1]
+    targets = torch.randint(4, VOCAB - 1, (2, 20), generator=generator)
+    if kind == "whisper":
+        return torch.randn(2, 8, 40, generator=generator), targets
+    if kind in ("bart", "t5") and ("Sequence" in architecture or "Question" in architecture):  # they read it twice
+        return tokens, torch.cat([torch.full((2, 1), config["decoder_start_token_id"]), tokens[:, :-1]], 1)
+    return tokens, targets if kind in ("t5", "bart", "marian") and not re.search(
+        "Encoder|Token", architecture
+    ) else None
+
+
+def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
+    kind, name = oracle.config.model_type, type(oracle).__name__
+    field = {"vit": "pixel_values", "dinov2": "pixel_values", "whisper": "input_features"}.get(kind, "input_ids")
+    arguments: dict[str, Any] = {field: inputs}
+    if targets is not None and "Sequence" not in name and "Question" not in name:
+        arguments["decoder_input_ids"] = targets
+    if name == "BigBirdForQuestionAnswering":
+        arguments |= dict(token_type_ids=torch.zeros_like(inputs), question_lengths=torch.ones(2, 1).long())
+    out = oracle(**arguments)
+    if "start_logits" in out:
+        return [torch.stack([out.start_logits, out.end_logits], -1)]
+    if "prediction_logits" in out:
+        return [out.prediction_logits, out.seq_relationship_logits]
+    if "logits" in out:
+        return [out.logits]
+    pooled = [out.pooler_output] if out.get("pooler_output") is not None and kind != "dinov2" else []
+    return [out.last_hidden_state, *pooled]
+
+
+def ours(model: Model, inputs: Tensor, targets: Tensor | None, bare: bool) -> list[Tensor]:
+    output = model(inputs, targets)
+    return [*([output.hidden] if bare else []), *model.scores(output).values()]
+
+
+def saved_oracle(config: Mapping[str, Any], folder: Path, separate_head: bool = False) -> Any:
+    """A small model with this config.json, saved with the very same one."""
+    torch.manual_seed(0)
+    oracle = perturbed(oracle_of(config), separate_head)
+    oracle.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    return oracle
+
+
+@pytest.fixture
+def compare(tmp_path: Path) -> Callable[..., float]:
+    """The largest gap between headway and `transformers` on a small model with this config.json."""
+
+    def gap(config: Mapping[str, Any], separate_head: bool = False) -> float:
+        oracle = saved_oracle(config, tmp_path / "model", separate_head)
+        inputs, targets = inputs_for(config)
+        bare = type(oracle).__name__.endswith("Model") and not type(oracle).__name__.endswith(("HeadModel", "MTModel"))
+        with torch.no_grad():
+            a = theirs(oracle, inputs, targets)
+            b = ours(load_model(tmp_path / "model"), inputs, targets, bare)
+        assert [t.shape for t in a] == [t.shape for t in b]
+        return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
+
+    return gap

@@ -1,0 +1,113 @@
+"""Published models by their own config.json, old keys included: read, counted, and shrunk, equal to `transformers`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from headway.hub.family import read_config
+from headway.hub.ignored import NAMES
+from headway.hub.tables import FAMILIES
+from headway.model.model import Model
+from tests.hub.conftest import oracle_of, shrunk
+from tests.hub.published import BARE, MODELS, PARAMETERS, SEPARATE_HEAD
+
+QUICK = (
+    "google-bert/bert-base-uncased", "dslim/bert-base-NER", "FacebookAI/roberta-large-mnli",
+    "distilbert/distilbert-base-uncased", "google/bigbird-roberta-base", "openai-community/gpt2-medium",
+    "distilbert/distilgpt2", "huggyllama/llama-7b", "lmsys/vicuna-7b-v1.5-16k", "meta-llama/Llama-3.2-1B",
+    "HuggingFaceTB/SmolLM2-135M-Instruct", "google/gemma-2b", "google-t5/t5-3b", "google/flan-t5-small",
+    "facebook/bart-large-cnn", "facebook/bart-large-mnli", "sshleifer/distilbart-cnn-12-6",
+    "Helsinki-NLP/opus-mt-en-de", "openai/whisper-tiny", "google/vit-base-patch16-224", "facebook/dinov2-small",
+    "facebook/dinov2-giant",
+)  # fmt: skip
+"""One of each kind; the others differ from them in sizes, labels or keys and are slow tests."""
+ALL = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS]
+TOLERANCE = 1e-5
+
+
+def names_in(model: str) -> tuple[str, ...]:
+    return ("lm_head.weight",) if model in SEPARATE_HEAD else ()
+
+
+def test_there_are_enough_models_of_every_family() -> None:
+    assert len(MODELS) >= 60
+    assert {config["model_type"] for config in MODELS.values()} == set(FAMILIES)
+    assert set(QUICK) | set(PARAMETERS) | set(BARE) <= set(MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_published_config_is_read(name: str) -> None:
+    config = MODELS[name]
+    assert read_config(FAMILIES[config["model_type"]], config, names_in(name)).family == config["model_type"]
+
+
+def count(config: Mapping[str, Any], names: tuple[str, ...] = ()) -> int:
+    with torch.device("meta"):
+        return Model(read_config(FAMILIES[config["model_type"]], config, names)).parameter_count()
+
+
+@pytest.mark.parametrize("name", [n for n in PARAMETERS if PARAMETERS[n] < 2e9])
+def test_the_published_count_of_weights(name: str) -> None:
+    assert count(MODELS[name], names_in(name)) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_the_published_count_of_the_bare_model(name: str) -> None:
+    config = MODELS[name]
+    bare = next(a for a in FAMILIES[config["model_type"]].heads if a.endswith("Model"))
+    assert count(config | {"architectures": [bare]}) == BARE[name]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_count_of_weights_is_that_of_transformers(name: str) -> None:
+    """They hold BART's and Marian's logit bias as a buffer, and Marian's sines as a weight."""
+    config = MODELS[name]
+    with torch.device("meta"):
+        oracle = oracle_of(config)
+    held = [*oracle.named_parameters(), *(b for b in oracle.named_buffers() if b[0].endswith("final_logits_bias"))]
+    sines = "embed_positions" if config["model_type"] == "marian" else "-"
+    theirs = sum(tensor.numel() for key, tensor in held if sines not in key)
+    if name in SEPARATE_HEAD:  # which their own config does not tell either: it shows in the file
+        theirs += config["d_model"] * config["vocab_size"]
+    assert count(config, names_in(name)) == theirs == PARAMETERS.get(name, theirs)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_small_model_with_the_same_switches_agrees(name: str, compare: Callable[..., float]) -> None:
+    assert compare(shrunk(MODELS[name]), name in SEPARATE_HEAD) <= TOLERANCE
+
+
+# --- fields that change nothing -------------------------------------------------------------------
+
+READ = {
+    "bos_token_id", "decoder_start_token_id", "eos_token_id", "id2label", "num_labels", "pad_token_id",
+    "problem_type",  # headway reads these too
+    "classifier_dropout", "decoder_layerdrop", "encoder_layerdrop", "init_std", "initializer_factor",
+    "initializer_range", "summary_first_dropout",  # training
+    "chunk_size_feed_forward", "is_encoder_decoder", "output_attentions", "output_hidden_states", "return_dict",
+    "use_cache",  # which cache, which outputs
+    "summary_proj_to_labels", "summary_use_proj",  # GPT2DoubleHeadsModel
+    "sep_token_id",  # BigBird finds the question in its input with it; headway's task knows where the question is
+}  # fmt: skip
+"""Ignored fields that the code of `transformers` names all the same."""
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_transformers_reads_no_field_that_is_ignored(kind: str) -> None:
+    module = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
+    named = set(re.findall(r"config\.(\w+)", inspect.getsource(module)))
+    assert named & NAMES <= READ
+
+
+def test_defaults_of_generation_may_stand_in_a_config() -> None:
+    """What `transformers` takes out of a config.json before it makes a model of it."""
+    import transformers
+
+    assert set(transformers.GenerationConfig._get_default_generation_params()) <= NAMES
