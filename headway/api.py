@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from headway.config import ModelConfig
+from headway.data.prompts import PromptEncoder
 from headway.data.records import BadRows
-from headway.data.template import Message, chosen_template, special_strings
+from headway.data.template import Message
 from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError, NotFoundError, nearest
 from headway.generate.beam import Beam, beam_search
@@ -90,8 +91,10 @@ class Bundle:
             raise DataError("D001", f"{self.name} does not write text")
         return self.reader()
 
-    def _prompt(self, text: str) -> list[int]:
-        return self._writer().encode(text, special=False).ids or [self.config.special.bos or 0]
+    @cached_property
+    def prompts(self) -> PromptEncoder:
+        """What makes prompts of texts and conversations."""
+        return PromptEncoder(self._writer(), self.config.special, self.name)
 
     @cached_property
     def held(self) -> Prefix:
@@ -113,15 +116,19 @@ class Bundle:
         `by` reads in the model's place: what is `held`, or a `speculation`. The text fits `mask`, from `pattern`.
         """
         sampling = replace(sampling or Sampling(), max_tokens=tokens)
-        tokenizer, ids = self._writer(), self._prompt(prompt)
-        for piece in decode(by or self.model, [ids], sampling, tokenizer=tokenizer, mask=mask, trace=trace):
+        return self._pieces(self.prompts.text(prompt), sampling, trace, by or self.model, mask)
+
+    def _pieces(
+        self, ids: list[int], sampling: Sampling, trace: list[Choice] | None, by: Decoder[Any], mask: Mask | None
+    ) -> Iterator[str]:
+        for piece in decode(by, [ids], sampling, tokenizer=self._writer(), mask=mask, trace=trace):
             if piece.text:
                 yield piece.text
 
     def write(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
         """New text after each prompt, all of them at one time; the same as one by one where there is a seed."""
         tokenizer, found = self._writer(), [""] * len(prompts)
-        ids = [self._prompt(prompt) for prompt in prompts]
+        ids = [self.prompts.text(prompt) for prompt in prompts]
         for piece in decode(self.model, ids, sampling, tokenizer=tokenizer) if ids else ():
             found[piece.row] += piece.text
         return found
@@ -135,9 +142,7 @@ class Bundle:
 
     @cached_property
     def _patterns(self) -> Patterns:
-        eos = self.config.special.eos
-        stop = () if eos is None else (eos,) if isinstance(eos, int) else eos
-        return Patterns(self._writer(), self.model.lm.vocab, stop)
+        return Patterns(self._writer(), self.model.lm.vocab, self.config.special.ends)
 
     def pattern(self, regex: str = "", schema: Mapping[str, Any] | None = None) -> Mask:
         """What holds one new text to a regular expression, or to JSON by a schema."""
@@ -146,7 +151,7 @@ class Bundle:
     def beams(self, prompt: str, beam: Beam, trace: list[Growth] | None = None) -> list[tuple[str, float]]:
         """The best continuations of a prompt that a beam search finds, with their scores."""
         tokenizer = self._writer()
-        found = beam_search(self.model, beam, [self._prompt(prompt)], trace=trace)[0]
+        found = beam_search(self.model, beam, [self.prompts.text(prompt)], trace=trace)[0]
         return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
 
     def reply(
@@ -163,19 +168,14 @@ class Bundle:
 
         What the last turn read is held: only what is new is read.
         """
-        tokenizer = self._writer()
-        template = chosen_template(tokenizer.config.get("chat_template"))
-        if template is None:
-            raise DataError(
-                "D008", f"{self.name} has no chat template", "headway run without --chat goes on from a text"
-            )
-        text = template.render(messages, tokens=special_strings(tokenizer), add_generation_prompt=True)
-        return self.stream(text, tokens, sampling, trace, by=by or self.held, mask=mask)
+        sampling = replace(sampling or Sampling(), max_tokens=tokens)
+        return self._pieces(self.prompts.chat(messages), sampling, trace, by or self.held, mask)
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """How likely the model finds each text, its first token given where it has no beginning of its own."""
-        tokenizer, start = self._writer(), self.config.special.bos
-        rows = [[*([] if start is None else [start]), *tokenizer.encode(text, special=False).ids] for text in texts]
+        start = self.config.special.bos
+        first = [] if start is None or self._writer().before else [start]
+        rows = [[*first, *ids] for ids in self._writer().ids(texts, special=True)]
         if short := [text for text, row in zip(texts, rows, strict=True) if len(row) < 2]:
             raise DataError("D001", f"{short[0]!r} has no token to predict")
         found = score(self.model, rows, [1] * len(rows))
@@ -269,4 +269,7 @@ def load(
     model = load_model(folder, dtype, device)
     if image is not None:
         resize_images(model, image)
-    return Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
+    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
+    if bundle.tokenizer and bundle.recipe and bundle.recipe.task in ("lm", "chat") and not bundle.recipe.model.from_:
+        bundle.tokenizer.backend.post_processor = None  # it read its texts bare, whatever an older run's file says
+    return bundle

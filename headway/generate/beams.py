@@ -184,8 +184,7 @@ class Search(Rules):
         if room is not None and longest > room:
             raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {room}")
         if eos is None:
-            own = model.config.special.eos
-            eos = () if own is None else (own,) if isinstance(own, int) else own
+            eos = model.config.special.ends
         most = [beam.max_tokens if room is None else min(beam.max_tokens, room + 1 - len(p)) for p in prompts]
         ends = torch.tensor(eos, dtype=torch.long, device=device)
         super().__init__(beam, ends, torch.tensor(most, device=device)[:, None])

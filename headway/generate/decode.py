@@ -202,8 +202,7 @@ def _rows(
         raise DataError("D001", f"{len(prompts)} prompts but {len(settings)} settings for them")
     if tokenizer is None and any(s.stop_strings for s in settings):
         raise ConfigError("C004", "stop_strings are found in text, and there is no tokenizer to make it")
-    eos, room = model.config.special.eos, model.config.max_length
-    own = () if eos is None else (eos,) if isinstance(eos, int) else eos
+    own, room = model.config.special.ends, model.config.max_length
     rows = []
     for i, (prompt, setting) in enumerate(zip(prompts, settings, strict=True)):
         context = () if source is not None else tuple(prompt)  # a start token is no text

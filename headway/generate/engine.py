@@ -198,8 +198,7 @@ class Engine:
             raise DataError("D001", f"token ids {min(used)} … {max(used)}, the vocabulary has {vocab}")
         if sampling.seed is None:
             sampling = replace(sampling, seed=int(torch.randint(2**62, ())))
-        eos = self.model.config.special.eos
-        own = () if eos is None else (eos,) if isinstance(eos, int) else eos
+        own = self.model.config.special.ends
         return Job(
             ticket=Ticket(request, on_event),
             sampling=sampling,

@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.baselinesettings import BaselineConfig
 from headway.config import longest
-from headway.data.template import chosen_template
+from headway.data.prompts import PromptEncoder
 from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate.engine import Engine
 from headway.model.model import Model
@@ -52,14 +52,8 @@ class Service:
             )
         except MemoryOrDiskError as error:
             raise MemoryOrDiskError(error.code, error.message, "set fewer slots, or a shorter context") from error
-        self.prompts = Prompts(
-            self.tokenizer,
-            chosen_template(self.tokenizer.config.get("chat_template")),
-            limits,
-            vocab=self.model.lm.vocab,
-            special=self.model.config.special,
-            room=self.engine.capacity,
-        )
+        encoder = PromptEncoder(self.tokenizer, self.model.config.special)
+        self.prompts = Prompts(encoder, limits, vocab=self.model.lm.vocab, room=self.engine.capacity)
 
     def writer(self) -> Prompts:
         if self.prompts is None:
