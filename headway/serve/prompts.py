@@ -12,10 +12,12 @@ from headway.errors import DataError
 from headway.generate.engine import Request
 from headway.generate.grammar import Grammar, Patterns
 from headway.generate.sampling import Sampling
+from headway.hub.generation import GenerationSettings
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, unsupported
 from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat, WritingRequest
 
+SILENT = GenerationSettings()
 NO_TEMPLATE = "this model has no chat template, so it cannot chat; use /v1/completions"
 
 
@@ -45,8 +47,10 @@ class Prompts:
         *,
         vocab: int,
         room: int,
+        settings: GenerationSettings = SILENT,
     ) -> None:
-        """`room` is for a prompt and its answer together."""
+        """`room` is for a prompt and its answer together; `settings` are those of the model's folder."""
+        self.settings = settings
         self.encoder, self.limits, self.vocab, self.room = encoder, limits, vocab, room
         self.tokenizer, self.template = encoder.tokenizer, encoder.template
         self.ends = encoder.special.ends
@@ -82,7 +86,7 @@ class Prompts:
     def _job(self, asked: WritingRequest, prompts: list[list[int]], wanted: int | None, top: int | None) -> Job:
         requests, grammar = [], self._grammar(asked.response_format)
         for prompt in prompts:
-            sampling = self._sampling(asked, self._length(len(prompt), wanted))
+            sampling = self._sampling(asked, wanted, self._length(len(prompt), wanted))
             for i in range(asked.n or 1):
                 seed = None if asked.seed is None else asked.seed + i
                 request = Request(tuple(prompt), replace(sampling, seed=seed), top or 0, likely=top is not None)
@@ -128,23 +132,23 @@ class Prompts:
             new = f" and max_tokens = {wanted}" if wanted else ""
             message = f"the prompt has {prompt} tokens{new}; together with its answer there is room for {self.room}"
             raise Problem(400, message, "D001", "max_tokens" if wanted and prompt < self.room else None)
-        return wanted or self.room - prompt
+        return wanted or min(self.settings.sampling.get("max_tokens", self.room), self.room - prompt)
 
-    def _sampling(self, asked: WritingRequest, tokens: int) -> Sampling:
-        def given(value: float | None, default: float) -> float:
-            return default if value is None else value
-
-        return Sampling(
-            temperature=given(asked.temperature, 1.0),
-            top_p=given(asked.top_p, 1.0),
-            top_k=max(0, asked.top_k or 0),
-            min_p=given(asked.min_p, 0.0),
-            presence=given(asked.presence_penalty, 0.0),
-            frequency=given(asked.frequency_penalty, 0.0),
-            repetition=given(asked.repetition_penalty, 1.0),
-            stop_strings=asked.stops,
-            max_tokens=tokens,
-        )
+    def _sampling(self, asked: WritingRequest, wanted: int | None, tokens: int) -> Sampling:
+        """What the request says, else what the folder does, else what OpenAI's API does."""
+        said = {
+            "temperature": asked.temperature,
+            "top_p": asked.top_p,
+            "top_k": None if asked.top_k is None else max(0, asked.top_k),
+            "min_p": asked.min_p,
+            "presence": asked.presence_penalty,
+            "frequency": asked.frequency_penalty,
+            "repetition": asked.repetition_penalty,
+            "stop_strings": asked.stops or None,
+            "max_tokens": wanted,
+        }
+        given = {name: value for name, value in said.items() if value is not None}
+        return Sampling(**{"temperature": 1.0, **self.settings.fields(given), "max_tokens": tokens})
 
     def _prompts(self, asked: CompletionRequest) -> list[list[int]]:
         given = asked.prompt
