@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from headway.generate.beam import Beam
 from headway.generate.sampling import Sampling
 from headway.hub.folder import save_model
 from headway.inspection.choices import ChoicesConfig
+from headway.inspection.evaluation import measure, store_of
 from headway.model.model import Model
 from headway.presets import gpt2
 from headway.recipe import DataConfig, Recipe
@@ -35,6 +37,7 @@ from headway.serve.prompts import Prompts
 from headway.serve.schemas import ChatRequest, CompletionRequest
 from headway.tasks.base import Setting
 from headway.tasks.lm import LanguageModelling
+from headway.tasks.translate import read_sources
 
 transformers = pytest.importorskip("transformers")
 
@@ -172,6 +175,8 @@ def test_a_text_is_the_same_everywhere(
         (tmp_path / "lines.jsonl").write_text(json.dumps({"text": text}) + "\n")
         run(bundle.folder, "--file", tmp_path / "lines.jsonl")
     assert read == [expected] * (6 if text else 5)
+    if text:
+        assert read_sources(bundle.reader(), [text], None)[0].ids == [expected]  # an encoder's, too
     asked = {"model": "m", "prompt": text, "max_tokens": 3}
     assert list(served(bundle).complete(CompletionRequest.model_validate(asked)).requests[0].prompt) == expected
 
@@ -283,3 +288,43 @@ def test_own_models_read_prompts_as_their_documents(kind: str, tmp_path: Path) -
     document = task.train.ids[: task.train.starts[1]].tolist()
     assert bundle.prompts.text(CORPUS[0]) == theirs(CORPUS[0])["input_ids"] == document[:-1]
     assert bundle.prompts.text("") == [document[-1]] == [theirs.bos_token_id] == list(config.special.ends)
+
+
+def test_a_run_goes_on_from_what_it_was_trained_with(tmp_path: Path) -> None:
+    """Older runs have a tokenizer.json that puts [CLS] and [SEP] around a text; they never saw these."""
+    tokenizer = train_tokenizer("wordpiece", CORPUS, 100)
+    save_model(Model(gpt2(1, 16, 2, vocab=100, length=32)), tmp_path / "m", tokenizer)
+    around_it = tokenizer.encode("low").ids
+    assert load(tmp_path / "m").prompts.text("low") == around_it
+    (tmp_path / "m" / "run").mkdir()
+    (tmp_path / "m" / "run" / "recipe.toml").write_text('task = "lm"\n')
+    assert load(tmp_path / "m").prompts.text("low") == around_it[1:-1]
+
+
+def test_documents_of_a_base_begin_as_its_prompts(tmp_path: Path) -> None:
+    """What is trained on, and what is evaluated: with the BOS that a prompt has."""
+    tokenizer = Tokenizer(around(trained(MARKS, pieces=False), "<bos> $A"), {"eos_token": "<eos>"})
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in CORPUS))
+    recipe = Recipe(data=DataConfig(train=str(tmp_path / "text.jsonl"), length=8))
+    task = LanguageModelling.prepare(Setting(recipe, tmp_path / "run", tokenizer))
+    bos, eos = (tokenizer.backend.token_to_id(name) for name in ("<bos>", "<eos>"))
+    document = [bos, *tokenizer.ids(CORPUS)[0], eos]
+    for store in (task.train, task.valid, store_of(str(tmp_path / "text.jsonl"), recipe.data, tokenizer)):
+        assert [store.ids[a:b].tolist() for a, b in pairwise(store.starts)] == [document] * (len(store.starts) - 1)
+
+
+def test_a_text_is_evaluated_as_in_transformers(tmp_path: Path) -> None:
+    """Its first token is predicted from the BOS that the tokenizer puts before it."""
+    backend = around(trained(MARKS, pieces=False), "<bos> $A")
+    write_model(tmp_path / "m", backend)
+    Tokenizer(backend, {"bos_token": "<bos>", "eos_token": "<eos>"}).save(tmp_path / "m")
+    (tmp_path / "text.txt").write_text(CORPUS[0])
+    bundle = load(tmp_path / "m")
+    losses = measure(bundle.model, store_of(str(tmp_path / "text.txt"), DataConfig(length=64), bundle.reader()),
+                     DataConfig(length=64))  # fmt: skip
+    ids = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")(CORPUS[0], return_tensors="pt")["input_ids"]
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
+    with torch.no_grad():
+        expected = oracle(ids, labels=ids).loss.item()
+    assert losses.counts.sum() == ids.shape[1] - 1
+    assert losses.sums.sum() / losses.counts.sum() == pytest.approx(expected, abs=1e-4)
