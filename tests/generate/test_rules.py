@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError
+from headway.generate import fast
 from headway.generate.beam import Beam, beam_search
 from headway.generate.beams import Search
 from headway.generate.decode import decode
@@ -263,6 +264,19 @@ def test_no_rule_is_left_out_above() -> None:
     marks = test_every_rule_leaves_the_fast_way.pytestmark  # type: ignore[attr-defined]
     tried = {name for rule in marks[0].args[1] for name in rule}
     assert tried == {*LogitRules.__dataclass_fields__} - {"max_length"}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("kind", ["gpt2", "bart"])
+def test_kernels_follow_the_same_rules(kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or leave them to the ordinary way, where they do not know them."""
+    pytest.importorskip("numba")
+    _, model, ids = both(kind, RULES[name], 0, tmp_path)
+    plain = greedy(model, tmp_path, ids), searched(model, tmp_path, ids, width=3, n_best=3)
+    monkeypatch.setattr(fast, "SMALLEST", 0)
+    if kind == "gpt2" and not fast.fits(model, 1):
+        pytest.skip("no threads that several callers may use at once")
+    assert (greedy(model, tmp_path, ids), searched(model, tmp_path, ids, width=3, n_best=3)) == plain
 
 
 @pytest.mark.parametrize("wrong", [
