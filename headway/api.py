@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from headway.config import ModelConfig
+from headway.data.prompts import PromptEncoder
 from headway.data.records import BadRows
-from headway.data.template import Message, chosen_template, special_strings
+from headway.data.template import Message
 from headway.data.tokenizer import Tokenizer
-from headway.errors import DataError, NotFoundError, nearest
+from headway.errors import ConfigError, DataError, NotFoundError, nearest
 from headway.generate.beam import Beam, beam_search
 from headway.generate.decode import Sampling, decode
 from headway.generate.grammar import Mask, Patterns
@@ -27,7 +28,7 @@ from headway.generate.speculative import Speculation
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
-from headway.hub.generation import read_generation
+from headway.hub.generation import GenerationSettings, read_generation
 from headway.hub.resize import resize_images
 from headway.inspection.choices import Accuracy, ChoicesConfig, measure_choices
 from headway.inspection.history import resolve_run
@@ -67,7 +68,7 @@ class Bundle:
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder in the Hugging Face layout."""
-        return save_model(self.model, Path(folder), self.tokenizer)
+        return save_model(self.model, Path(folder), self.tokenizer, self.folder)
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -90,8 +91,34 @@ class Bundle:
             raise DataError("D001", f"{self.name} does not write text")
         return self.reader()
 
-    def _prompt(self, text: str) -> list[int]:
-        return self._writer().encode(text, special=False).ids or [self.config.special.bos or 0]
+    @cached_property
+    def prompts(self) -> PromptEncoder:
+        """What makes prompts of texts and conversations."""
+        return PromptEncoder(self._writer(), self.config.special, self.name)
+
+    @cached_property
+    def settings(self) -> GenerationSettings:
+        """How the model's folder says that it generates."""
+        found = read_generation(self.folder)
+        vocab = self.model.lm.vocab if self.config.lm is not None else 0
+        if vocab and (strange := [token for token in found.tokens if not 0 <= token < vocab]):
+            message = f"generation_config.json names token {strange[0]}, and the model has {vocab}"
+            raise ConfigError("C003", message, "take it out of the file")
+        return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the folder says of generation that is not followed."""
+        writes = self.config.lm is not None and self.config.kind != "encoder"
+        return self.settings.notes(encodes=self.config.kind == "encoder-decoder") if writes else ()
+
+    def sampling(self, **given: Any) -> Sampling:
+        """How the folder says that texts are drawn, with settings of the caller's own."""
+        return build(Sampling, self.settings.fields(given))
+
+    def beam(self, **given: Any) -> Beam:
+        """The same for a beam search."""
+        return build(Beam, self.settings.fields(given, beam=True))
 
     @cached_property
     def held(self) -> Prefix:
@@ -101,7 +128,7 @@ class Bundle:
     def stream(
         self,
         prompt: str,
-        tokens: int = 200,
+        tokens: int | None = None,
         sampling: Sampling | None = None,
         trace: list[Choice] | None = None,
         *,
@@ -110,19 +137,27 @@ class Bundle:
     ) -> Iterator[str]:
         """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest.
 
-        `by` reads in the model's place: what is `held`, or a `speculation`. The text fits `mask`, from `pattern`.
+        Up to `tokens` of them, drawn by `sampling`; without it, as the folder says. `by` reads in the model's place:
+        what is `held`, or a `speculation`. The text fits `mask`, from `pattern`.
         """
-        sampling = replace(sampling or Sampling(), max_tokens=tokens)
-        tokenizer, ids = self._writer(), self._prompt(prompt)
-        for piece in decode(by or self.model, [ids], sampling, tokenizer=tokenizer, mask=mask, trace=trace):
+        return self._pieces(self.prompts.text(prompt), self._drawn(sampling, tokens), trace, by or self.model, mask)
+
+    def _drawn(self, sampling: Sampling | None, tokens: int | None, usual: int = 200) -> Sampling:
+        sampling = sampling or Sampling(**{"max_tokens": usual, **self.settings.fields({})})
+        return sampling if tokens is None else replace(sampling, max_tokens=tokens, max_length=0)
+
+    def _pieces(
+        self, ids: list[int], sampling: Sampling, trace: list[Choice] | None, by: Decoder[Any], mask: Mask | None
+    ) -> Iterator[str]:
+        for piece in decode(by, [ids], sampling, tokenizer=self._writer(), mask=mask, trace=trace):
             if piece.text:
                 yield piece.text
 
-    def write(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
+    def write(self, prompts: Sequence[str], sampling: Sampling | None = None) -> list[str]:
         """New text after each prompt, all of them at one time; the same as one by one where there is a seed."""
         tokenizer, found = self._writer(), [""] * len(prompts)
-        ids = [self._prompt(prompt) for prompt in prompts]
-        for piece in decode(self.model, ids, sampling, tokenizer=tokenizer) if ids else ():
+        ids = [self.prompts.text(prompt) for prompt in prompts]
+        for piece in decode(self.model, ids, sampling or self.sampling(), tokenizer=tokenizer) if ids else ():
             found[piece.row] += piece.text
         return found
 
@@ -135,24 +170,24 @@ class Bundle:
 
     @cached_property
     def _patterns(self) -> Patterns:
-        eos = self.config.special.eos
-        stop = () if eos is None else (eos,) if isinstance(eos, int) else eos
-        return Patterns(self._writer(), self.model.lm.vocab, stop)
+        return Patterns(self._writer(), self.model.lm.vocab, self.config.special.ends)
 
     def pattern(self, regex: str = "", schema: Mapping[str, Any] | None = None) -> Mask:
         """What holds one new text to a regular expression, or to JSON by a schema."""
         return self._patterns.regular(regex) if schema is None else self._patterns.schema(schema)
 
-    def beams(self, prompt: str, beam: Beam, trace: list[Growth] | None = None) -> list[tuple[str, float]]:
+    def beams(
+        self, prompt: str, beam: Beam | None = None, trace: list[Growth] | None = None
+    ) -> list[tuple[str, float]]:
         """The best continuations of a prompt that a beam search finds, with their scores."""
         tokenizer = self._writer()
-        found = beam_search(self.model, beam, [self._prompt(prompt)], trace=trace)[0]
+        found = beam_search(self.model, beam or self.beam(), [self.prompts.text(prompt)], trace=trace)[0]
         return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
 
     def reply(
         self,
         messages: Sequence[Message],
-        tokens: int = 400,
+        tokens: int | None = None,
         sampling: Sampling | None = None,
         trace: list[Choice] | None = None,
         *,
@@ -163,19 +198,14 @@ class Bundle:
 
         What the last turn read is held: only what is new is read.
         """
-        tokenizer = self._writer()
-        template = chosen_template(tokenizer.config.get("chat_template"))
-        if template is None:
-            raise DataError(
-                "D008", f"{self.name} has no chat template", "headway run without --chat goes on from a text"
-            )
-        text = template.render(messages, tokens=special_strings(tokenizer), add_generation_prompt=True)
-        return self.stream(text, tokens, sampling, trace, by=by or self.held, mask=mask)
+        drawn = self._drawn(sampling, tokens, usual=400)
+        return self._pieces(self.prompts.chat(messages), drawn, trace, by or self.held, mask)
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """How likely the model finds each text, its first token given where it has no beginning of its own."""
-        tokenizer, start = self._writer(), self.config.special.bos
-        rows = [[*([] if start is None else [start]), *tokenizer.encode(text, special=False).ids] for text in texts]
+        start = self.config.special.bos
+        first = [] if start is None or self._writer().before else [start]
+        rows = [[*first, *ids] for ids in self._writer().ids(texts, special=True)]
         if short := [text for text, row in zip(texts, rows, strict=True) if len(row) < 2]:
             raise DataError("D001", f"{short[0]!r} has no token to predict")
         found = score(self.model, rows, [1] * len(rows))
@@ -226,7 +256,7 @@ class Bundle:
     def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Written]]:
         """The best that an encoder–decoder makes of each text, with scores; as trained where no search is given."""
         recipe = recipe_of(self.model, self.folder, self.recipe)
-        beam = beam or replace(beam_for(recipe), **read_generation(self.folder).rules)
+        beam = beam or replace(beam_for(recipe), **self.settings.rules)
         return translate(self.model, self.reader(), _several(texts), recipe, beam)
 
     def translate(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[str]:
@@ -269,4 +299,7 @@ def load(
     model = load_model(folder, dtype, device)
     if image is not None:
         resize_images(model, image)
-    return Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
+    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
+    if bundle.tokenizer and bundle.recipe and bundle.recipe.task in ("lm", "chat") and not bundle.recipe.model.from_:
+        bundle.tokenizer.backend.post_processor = None  # it read its texts bare, whatever an older run's file says
+    return bundle

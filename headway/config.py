@@ -301,6 +301,11 @@ class SpecialTokens:
     start: int | None = None
     """First token the decoder of an encoder–decoder is given."""
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Every token that ends a sequence: chat models have several."""
+        return () if self.eos is None else (self.eos,) if isinstance(self.eos, int) else tuple(self.eos)
+
 
 @dataclass(frozen=True, kw_only=True)
 class InitConfig:

@@ -202,11 +202,10 @@ class _Use:
 
     def writer(self) -> Any:
         """What translates, with the rules that the model's folder has for it."""
-        from headway.hub.generation import read_generation
         from headway.tasks.predictions import writer
         from headway.tasks.translate import beam_for, with_best
 
-        beam = with_best(replace(beam_for(self.recipe), **read_generation(self.bundle.folder).rules), self.n_best)
+        beam = with_best(replace(beam_for(self.recipe), **self.bundle.settings.rules), self.n_best)
         return writer(self.bundle.model, self.bundle.reader(), self.recipe, beam, aligned=self.asked.align)
 
     def items(self) -> list[Item]:

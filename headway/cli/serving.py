@@ -71,6 +71,8 @@ def serve(
         from headway.serve.slots import slots_for
 
         bundle = load_bundle(model, device, dtype, quiet)
+        for note in filter(None, (*bundle.notes, bundle.settings.taken({}))):
+            say(note)
         prepare(bundle.model, slots_for(limits, bundle.model), say)
         service = Service(bundle, limits, name)
         number = server.serve(

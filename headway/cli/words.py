@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from headway.cli import reading
 from headway.errors import ConfigError, UsageError, nearest
+
+TOKENS = 200
+"""Tokens that are written where nobody says."""
 
 
 def split_text(words: list[str], beam: int, *, chat: bool) -> tuple[str, list[str]]:
@@ -29,9 +32,9 @@ def given_text(word: str) -> str:
     return sys.stdin.read().removesuffix("\n") if word == "-" else word
 
 
-def settings_of(words: Sequence[str], tokens: int, seed: int | None, beam: int) -> Any:
-    """What follows a text, as settings of sampling or of a beam search."""
-    from headway.settings import build, parse_overrides
+def given_by(words: Sequence[str], tokens: int | None, seed: int | None, beam: int) -> dict[str, Any]:
+    """What options and the words after a text set of sampling or of a beam search."""
+    from headway.settings import parse_overrides
 
     plain = [word for word in words if "=" not in word]
     if plain:
@@ -39,16 +42,21 @@ def settings_of(words: Sequence[str], tokens: int, seed: int | None, beam: int) 
     values = parse_overrides(words)
     if isinstance(values.get("stop_strings"), str):
         values["stop_strings"] = [values["stop_strings"]]
-    if beam:
-        from headway.generate.beam import Beam
+    options = {"max_tokens": tokens, **({"width": beam} if beam else {"seed": seed})}
+    return {**{name: value for name, value in options.items() if value is not None}, **values}
 
-        return build(Beam, {"width": beam, "max_tokens": tokens, **values})
+
+def settings_of(given: Mapping[str, Any], beam: int) -> Any:
+    """A Sampling, or a Beam, with values of whoever asks and of the model's folder."""
+    from headway.generate.beam import Beam
     from headway.generate.sampling import Sampling
+    from headway.settings import build
 
-    return build(Sampling, {"max_tokens": tokens, **({} if seed is None else {"seed": seed}), **values})
+    made: Any = build(Beam if beam else Sampling, {"max_tokens": TOKENS, **given})
+    return made
 
 
-def check(words: Sequence[str], tokens: int, seed: int | None, beam: int) -> None:
+def check(words: Sequence[str], tokens: int | None, seed: int | None, beam: int) -> None:
     """Refuse settings that are wrong for every model."""
     from headway.settings import parse_overrides
 
@@ -65,7 +73,7 @@ def check(words: Sequence[str], tokens: int, seed: int | None, beam: int) -> Non
             hint = f"to write: {', '.join(known)}; for models that read: {', '.join(reading.SETTINGS)}"
             message = f"unknown setting {found[1]}{nearest(found[1], [*known, *reading.SETTINGS])}"
             raise ConfigError("C014", message, hint)
-    settings_of(writing, tokens, seed, beam)
+    settings_of(given_by(writing, tokens, seed, beam), beam)
     reading.check_settings(parse_overrides([word for word in others if not word.startswith("pair=")]))
 
 

@@ -19,10 +19,9 @@ from headway.cli.evaluations import recipe_for
 from headway.cli.results import show_score
 from headway.cli.screen import colours, legend, paint, show, show_steps, show_tree
 from headway.cli.streaming import write_file
-from headway.cli.words import check, given_text, settings_of, split_text
+from headway.cli.words import TOKENS, check, given_by, given_text, settings_of, split_text
 from headway.errors import ConfigError, MemoryOrDiskError, UsageError
 
-TOKENS = 200
 COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an empty line or Ctrl-D ends it"
 
 
@@ -52,7 +51,8 @@ def run(
         typer.Argument(help="a text to go on from, or several to read (- is stdin), and settings", metavar="TEXT"),
     ] = None,
     most: Annotated[
-        int | None, typer.Option("--tokens", help=f"how many tokens to write; {TOKENS} if not said")
+        int | None,
+        typer.Option("--tokens", help=f"how many tokens to write; {TOKENS} if neither you nor the folder say"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="the same text each time")] = None,
     beam: Annotated[int, typer.Option(help="beams to search with, instead of drawing")] = 0,
@@ -79,7 +79,6 @@ def run(
     It writes on from a text, with settings such as temperature=0.7 top_k=40; gives it a label (pair=… is a second
     text); marks its entities; answers a question; fills its blanks; makes it a vector; translates it.
     """
-    tokens = TOKENS if most is None else most
     given = {"beam": beam, "chat": chat, "draft": draft, "regex": regex, "schema": schema, "colour": colour}
     given |= {"trace": trace or trace_file}
     _check("score" if score else "beam" if beam and not file else "", given)
@@ -91,9 +90,12 @@ def run(
     first, settings = ("", words) if file else split_text(words, beam, chat=chat)
     task = reading.task_named(words)
     if file or not score:
-        check(settings, tokens, seed, beam)
+        check(settings, most, seed, beam)
     bundle = load_bundle(model, device, "auto", quiet)
     task = task or reading.task_for_run(bundle)
+    if task in (*reading.WRITERS, "seq2seq") and not score:
+        for note in bundle.notes:
+            say(note)
     if near or task not in reading.WRITERS:
         searched = beam if task == "seq2seq" else 0  # a search is how these write, not another way of doing it
         asked = reading.Asked(*reading.split_words(words), file, context, near, score, json_, align, searched)
@@ -106,15 +108,15 @@ def run(
     settings = [word for word in settings if not word.startswith("task=")]
     if file:
         settings, data = reading.split_data(settings)
-        values = settings_of(settings, tokens, seed, 0)
+        values = _settings(bundle, settings, most, seed, 0, say)
         write_file(bundle, file, recipe_for(bundle, "lm", data).data, values, say, score=score)
         return
     if score:
         for one in bundle.score([given_text(word) for word in words]):
             show_score(one.log_probability, one.tokens, one.perplexity, one.text)
         return
-    values = settings_of(settings, tokens, seed, beam)
-    writer = _Writer(bundle, values, tokens, say, rules, colour=colour, trace=trace, keep=bool(trace_file))
+    values = _settings(bundle, settings, most, seed, beam, say)
+    writer = _Writer(bundle, values, say, rules, colour=colour, trace=trace, keep=bool(trace_file))
     if draft:
         writer.draft = load_bundle(draft, device, "auto", quiet)
     writer.use(given_text(first), chat=chat, beam=bool(beam))
@@ -123,13 +125,22 @@ def run(
         say(f"{len(writer.steps)} steps in {trace_file}")
 
 
+def _settings(
+    bundle: Any, words: list[str], tokens: int | None, seed: int | None, beam: int, say: Callable[..., None]
+) -> Any:
+    """How to write: as the user says, else as the folder does; the folder's part is told."""
+    given = given_by(words, tokens, seed, beam)
+    if line := bundle.settings.taken(given, beam=bool(beam)):
+        say(line)
+    return settings_of(bundle.settings.fields(given, beam=bool(beam)), beam)
+
+
 @dataclass
 class _Writer:
     """A model and how it is to write."""
 
     bundle: Any
     values: Any
-    tokens: int
     say: Callable[..., None]
     rules: dict[str, Any]
     colour: bool = False
@@ -155,7 +166,7 @@ class _Writer:
             self.write(first)
 
     def write(self, prompt: str) -> str:
-        return self._show(lambda **how: self.bundle.stream(prompt, self.tokens, **how), prompt)
+        return self._show(lambda **how: self.bundle.stream(prompt, **how), prompt)
 
     def search(self, prompt: str) -> None:
         found = self.bundle.beams(prompt, self.values, self.steps if self.trace or self.keep else None)
@@ -182,7 +193,7 @@ class _Writer:
                 self.say(f"{line} is no command: {COMMANDS}")
             else:
                 messages.append({"role": "user", "content": line})
-                answer = self._show(lambda **how: self.bundle.reply(messages, self.tokens, **how))
+                answer = self._show(lambda **how: self.bundle.reply(messages, **how))
                 messages.append({"role": "assistant", "content": answer})
 
     def _show(self, pieces: Callable[..., Iterator[str]], before: str = "") -> str:

@@ -44,7 +44,10 @@ def word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
 
 
 def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Backend:
-    """GPT-2: the text alone. OPT: `</s> A`. RoBERTa, BART: `<s> A </s>`, `<s> A </s></s> B </s>`."""
+    """GPT-2: the text, and what add_bos_token and add_eos_token say. OPT: `</s> A`.
+
+    RoBERTa, BART: `<s> A </s>`, `<s> A </s></s> B </s>`.
+    """
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, pre_tokenizers, processors
 
@@ -65,13 +68,21 @@ def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Bac
         config |= {"cls_token": cls, "sep_token": sep}
         if not isinstance(config.get("mask_token"), dict):  # a mask stands for a word and the space before it
             config["mask_token"] = {"content": mask or "<mask>", "lstrip": True}
-    elif (bos := token_of(config, "bos")) and flag(config, "add_bos_token", False):
-        require(vocab_path, vocab, bos)
+    elif used := {role: token for role in ("bos", "eos") if (token := _asked_for(config, role))}:
+        require(vocab_path, vocab, *used.values())
+        before, after = ([used[role]] if role in used else [] for role in ("bos", "eos"))
+        second = [f"{token}:1" for token in (*before, "$B", *after)]
         backend.post_processor = processors.TemplateProcessing(
-            single=[bos, "$A"], pair=[bos, "$A", f"{bos}:1", "$B:1"], special_tokens=[(bos, vocab[bos])]
+            single=[*before, "$A", *after],
+            pair=[*before, "$A", *after, *second],
+            special_tokens=[(token, vocab[token]) for token in dict.fromkeys(used.values())],
         )
     mark(backend, roles_in(backend, config, whole).values(), config)
     return backend
+
+
+def _asked_for(config: Mapping[str, Any], role: str) -> str | None:
+    return token_of(config, role) if flag(config, f"add_{role}_token", False) else None
 
 
 def _byte_vocab(path: Path) -> dict[str, int]:

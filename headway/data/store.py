@@ -80,11 +80,12 @@ def open_store(
     *,
     key: str,
     end: int | None,
+    begin: tuple[int, ...] = (),
     cache: Path | None = None,
     progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] = _warn,
 ) -> TokenStore:
-    """The ids of all documents, each followed by `end` if that is given; from the cache, or else made and cached.
+    """The ids of all documents, each after `begin` and before `end`; from the cache, or else made and cached.
 
     `key` is a hash of the documents' content: with another key, or another tokenizer, it is another store.
     `progress` is told the bytes of text done so far. A cache that cannot be written is no error: the ids are then made
@@ -92,12 +93,12 @@ def open_store(
     """
     if end is not None and not 0 <= end < tokenizer.vocab_size:
         raise ValueError(f"end = {end} is no token of {tokenizer.vocab_size}")
-    recipe = json.dumps([FORMAT_VERSION, key, end, tokenizer.backend.to_str()])
+    recipe = json.dumps([FORMAT_VERSION, key, end, tokenizer.backend.to_str(), *begin])
     name = hashlib.sha256(recipe.encode()).hexdigest()[:32] + SUFFIX
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
 
     def parts() -> Iterator[_Part]:
-        return _parts(documents(), tokenizer, end, dtype, progress)
+        return _parts(documents(), tokenizer, (begin, () if end is None else (end,)), dtype, progress)
 
     try:
         with _disk():
@@ -167,16 +168,19 @@ class _Part:
 def _parts(
     documents: Iterable[str],
     tokenizer: Tokenizer,
-    end: int | None,
+    around: tuple[tuple[int, ...], tuple[int, ...]],
     dtype: np.dtype[Any],
     progress: Callable[[int], None] | None,
 ) -> Iterator[_Part]:
     """A group of texts at a time, so that memory is bounded and every core has work."""
+    (begin, end), before = around, True
     tokens = done = 0
     for texts, lasts in _groups(documents):
-        rows = tokenizer.ids(texts)
-        if end is not None:
-            rows = [[*ids, end] if last else ids for ids, last in zip(rows, lasts, strict=True)]
+        rows, firsts = tokenizer.ids(texts), [before, *lasts][:-1]
+        before = [before, *lasts][-1]
+        if begin or end:
+            marks = zip(rows, firsts, lasts, strict=True)
+            rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in marks]
         places = accumulate(map(len, rows), initial=tokens)
         next(places)
         ends = [place for place, last in zip(places, lasts, strict=True) if last]

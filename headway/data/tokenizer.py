@@ -99,11 +99,19 @@ class Tokenizer:
         with backend_errors("the tokenizer cannot encode these texts"):
             return [_encoded(e) for e in self.backend.encode_batch(inputs, add_special_tokens=special)]
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Bare ids of many texts, no tokens around them and no offsets: what a corpus is made of."""
+    def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+        """Ids of many texts without offsets; `special` puts the tokens around each that its template has."""
         _check_texts(texts)
         with backend_errors("the tokenizer cannot encode these texts"):
-            return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+            return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=special)]
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """The special tokens that the tokenizer puts before a text, such as Llama's BOS."""
+        with backend_errors("the tokenizer cannot encode a text"):
+            encoding = self.backend.encode("a")
+        first = encoding.special_tokens_mask.index(0) if 0 in encoding.special_tokens_mask else 0
+        return tuple(encoding.ids[:first])
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Ids without a token (a model's vocabulary is often rounded up) give no text."""

@@ -34,7 +34,7 @@ def beam_search(
     begin = opening(model, prompts, source)
     if not begin:
         return []
-    search = Search(model, beam, begin)
+    search = Search(model, beam, begin, source)
     alike = source is not None and len({len(row) for row in begin}) == 1
     if source is not None and alike and trace is None and records_beams(model) and gpubeam.suits(search):
         try:

@@ -10,26 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DataError
 from headway.generate.candidates import likeliest
-from headway.generate.logits import ban, ban_repeats, force, tails, top
-from headway.generate.protocol import Decoder, S, device_of
+from headway.generate.logits import tails, top
+from headway.generate.protocol import Decoder, S, Source, device_of
+from headway.generate.rules import LogitRules, Place, add_biases, repeat_less, restrict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beam:
+class Beam(LogitRules):
     """How wide, how long, and which of two texts is the better one."""
 
     width: int = 4
     """1 is greedy search: where the best token ends a text, what goes on is worse."""
     length_penalty: float = 1.0
     """A hypothesis of n tokens, its end included, is worth its log-probability / n ** length_penalty."""
-    early: bool = False
-    """Stop at `width` finished hypotheses; otherwise when no running one is better, at its present length."""
+    early: bool | Literal["never"] = False
+    """True stops at `width` finished hypotheses; False when no running one is better, at its present length; "never"
+    when none could be better at the length that gives it the most."""
     n_best: int = 1
     groups: int = 1
     """Diverse beam search (Vijayakumar et al. 2018): equal groups that avoid each other's tokens."""
@@ -40,18 +43,11 @@ class Beam:
     """Longest hypothesis, its end included; less where the model can read less."""
     eos: tuple[int, ...] | None = None
     """Tokens that end a hypothesis; None takes the model's own."""
-    first: int | None = None
-    """A token that every hypothesis begins with (BART's forced_bos_token_id)."""
-    last: int | None = None
-    """A token that ends those that reach max_tokens (BART's forced_eos_token_id)."""
-    banned: tuple[tuple[int, ...], ...] = ()
-    """Sequences of tokens that are never written."""
-    no_repeat: int = 0
-    """So many tokens in a row never come twice, those of the prompt counted; 0 lets them."""
-    min_tokens: int = 0
-    """Tokens before the end may come."""
+    renormalise: bool = False
+    """Whether the tokens that the rules leave share all of the probability."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("width", "n_best", "groups", "max_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError("C003", f"{name} = {getattr(self, name)} should be at least 1")
@@ -64,11 +60,6 @@ class Beam:
             raise ConfigError("C004", f"width = {self.width} does not go with groups = {self.groups}: must divide it")
         if self.diversity and self.groups == 1:
             raise ConfigError("C004", f"diversity = {self.diversity} does not go with groups = 1: it is between groups")
-        if not all(self.banned):
-            raise ConfigError("C003", "banned has an empty entry, which every text contains")
-        if min(self.no_repeat, self.min_tokens) < 0:
-            values = f"no_repeat = {self.no_repeat}, min_tokens = {self.min_tokens}"
-            raise ConfigError("C003", f"{values}: neither is negative")
 
 
 @dataclass(frozen=True)
@@ -157,8 +148,10 @@ class Rules:
         group.tokens = tokens.gather(1, _wide(going, tokens))
         group.scores = scores.masked_fill(over, -torch.inf).gather(1, going)
         worst = group.ended_scores.amin(1)
+        if self.beam.early == "never" and self.beam.length_penalty > 0:
+            long = (self.limits[:, 0].double() ** self.beam.length_penalty).to(scores.dtype)
         ahead = group.scores.amax(1) / long > worst
-        if self.beam.early:
+        if self.beam.early is True:
             ahead = ahead & (worst == -torch.inf)
         group.open = group.open & ahead
         return parents.gather(1, going), (parents, last, worth)
@@ -178,22 +171,25 @@ class Rules:
 class Search(Rules):
     """A search for a model: the rules, and what differs from input to input: how its prompt ends."""
 
-    def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]]) -> None:
+    def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]], source: Source | None = None) -> None:
         device, room, eos = device_of(model), model.config.max_length, beam.eos
         longest = max(len(prompt) for prompt in prompts)
         if room is not None and longest > room:
             raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {room}")
         if eos is None:
-            own = model.config.special.eos
-            eos = () if own is None else (own,) if isinstance(own, int) else own
-        most = [beam.max_tokens if room is None else min(beam.max_tokens, room + 1 - len(p)) for p in prompts]
+            eos = model.config.special.ends
+        most = [beam.limit(len(p), beam.max_tokens) for p in prompts]
+        if room is not None:
+            most = [min(n, room + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
         ends = torch.tensor(eos, dtype=torch.long, device=device)
         super().__init__(beam, ends, torch.tensor(most, device=device)[:, None])
         self.longest, self.capacity = max(most), longest + max(most)
         self.never = torch.tensor([b[0] for b in beam.banned if len(b) == 1], dtype=torch.long, device=device)
         self.banned = [b for b in beam.banned if len(b) > 1]
-        back = longest if beam.no_repeat else max((len(b) for b in beam.banned), default=1) - 1
-        self.before = tails(prompts, back).to(device)
+        self.before = tails(prompts, longest if beam.back is None else beam.back).to(device)
+        self.prompts = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        sources = (prompts if source is None else source.ids()) if beam.no_repeat_source else [[]] * len(prompts)
+        self.source = tails(sources, max(map(len, sources))).to(device)
 
     def groups(self) -> list[Group]:
         inputs, width = len(self.limits), self.beam.width // self.beam.groups
@@ -201,12 +197,13 @@ class Search(Rules):
 
     def take(self, rows: list[int]) -> None:
         self.limits, self.before = self.limits[rows], self.before[rows]
+        self.prompts, self.source = self.prompts[rows], self.source[rows]
 
     @property
     def simple(self) -> bool:
         """Whether all rules can be followed without a look at whole rows of scores."""
         beam = self.beam
-        return beam.groups == 1 and not (self.banned or beam.no_repeat or beam.min_tokens)
+        return beam.groups == 1 and not (self.banned or beam.renormalise or beam.ruled("banned", "first", "last"))
 
     def possible(self, scores: Tensor) -> Tensor:
         """Log-probabilities (B, V), of which some tokens have none in any text."""
@@ -219,18 +216,20 @@ class Search(Rules):
 
     def rules(self, logp: Tensor, tokens: Tensor, step: int) -> Tensor:
         """Log-probabilities (B, W, V) with what is banned or forced in this step; tokens (B, W, T) are the beams'."""
-        if self.banned or self.beam.no_repeat:
-            before = self.before[:, None].expand(-1, tokens.shape[1], -1)
-            history = torch.cat([before, tokens[:, :, :step]], 2).flatten(0, 1)
-            flat = ban(logp.flatten(0, 1), history, self.banned)
-            logp = (ban_repeats(flat, history, self.beam.no_repeat) if self.beam.no_repeat else flat).view_as(logp)
-        if step < self.beam.min_tokens:
-            logp = logp.index_fill(2, self.eos, -torch.inf)
-        if self.beam.first is not None and step == 0:
-            logp = force(logp, self.beam.first)
-        if self.beam.last is not None:
-            logp = torch.where(self.limits[:, :, None] == step + 1, force(logp, self.beam.last), logp)
-        return logp
+        width = tokens.shape[1]
+        before = self.before[:, None].expand(-1, width, -1)
+        place = Place(
+            history=torch.cat([before, tokens[:, :, :step]], 2).flatten(0, 1),
+            source=self.source.repeat_interleave(width, 0),
+            steps=torch.full((logp.shape[0] * width,), step, device=logp.device),
+            prompts=self.prompts.repeat_interleave(width),
+            limits=self.limits[:, 0].repeat_interleave(width),
+            ends=self.eos,
+        )
+        flat = logp.flatten(0, 1)
+        for rule in (add_biases, repeat_less, restrict):
+            flat = rule(flat, self.beam, place)
+        return (flat.log_softmax(-1) if self.beam.renormalise else flat).view_as(logp)
 
     def advance(self, groups: list[Group], scores: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
         """One step of all groups: the beams (B, W) to go on from, and for a trace what ended in each group.

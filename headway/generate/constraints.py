@@ -52,7 +52,7 @@ def search_with(
     do not drown, and as the farthest on always go on, all words come if there is room for them.
     """
     begin = opening(model, None if prompt is None else [prompt], source)
-    search, wanted = Search(model, beam, begin), _Words(words)
+    search, wanted = Search(model, beam, begin, source), _Words(words)
     _check(search, wanted)
     state, scores = read_first(model, begin, source, search.capacity)
     beams, ended, eos = [_Text([], 0.0, frozenset(), 0, 0)], list[Hypothesis](), set(search.eos.tolist())
@@ -67,7 +67,7 @@ def search_with(
         ended = sorted(ended, key=lambda h: -h.score)[: beam.width]
         beams = _deal(going, beam.width)
         best = max((text.score for text in beams), default=-math.inf) / (step + 1) ** beam.length_penalty
-        if not beams or (len(ended) == beam.width and (beam.early or best <= ended[-1].score)):
+        if not beams or (len(ended) == beam.width and (beam.early is True or best <= ended[-1].score)):
             break
         rows = torch.tensor([text.parent for text in beams], device=logp.device)
         state = model.reorder(state, rows)

@@ -61,7 +61,8 @@ def decode(
     from its last half. `trace` is given each step's alternatives.
     """
     rows = _rows(model, opening(model, prompts, source), sampling, tokenizer, source)
-    chooser = Chooser([row.sampling for row in rows], [row.text for row in rows])
+    sources = source.ids() if source is not None and any(row.sampling.no_repeat_source for row in rows) else None
+    chooser = Chooser([row.sampling for row in rows], [row.text for row in rows], [row.stop for row in rows], sources)
     batch: _Batch[Any] = _Batch(model, source)
     keeps = isinstance(model, Prefix)
     reader: object = model.model if isinstance(model, Prefix) else model
@@ -123,7 +124,7 @@ def _choose(
         everything = torch.ones(scores.shape[-1], dtype=torch.bool)
         table = torch.stack([everything if m is None else m for m in allowed])
         shaped = only(shaped, table.to(scores.device))
-    shaped = chooser.shape(shaped, rows, [row.text for row in live])
+    shaped = chooser.shape(shaped, rows, [row.text for row in live], positions)
     return shaped, chooser.pick(shaped, rows, positions)
 
 
@@ -161,7 +162,7 @@ class _Row:
 
     @property
     def left(self) -> int:
-        return self.sampling.max_tokens - self.count
+        return self.sampling.limit(len(self.text) - self.count, self.sampling.max_tokens) - self.count
 
     @property
     def seen(self) -> list[int]:
@@ -202,8 +203,7 @@ def _rows(
         raise DataError("D001", f"{len(prompts)} prompts but {len(settings)} settings for them")
     if tokenizer is None and any(s.stop_strings for s in settings):
         raise ConfigError("C004", "stop_strings are found in text, and there is no tokenizer to make it")
-    eos, room = model.config.special.eos, model.config.max_length
-    own = () if eos is None else (eos,) if isinstance(eos, int) else eos
+    own, room = model.config.special.ends, model.config.max_length
     rows = []
     for i, (prompt, setting) in enumerate(zip(prompts, settings, strict=True)):
         context = () if source is not None else tuple(prompt)  # a start token is no text

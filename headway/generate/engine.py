@@ -193,20 +193,19 @@ class Engine:
             raise DataError("D001", "the prompt is empty: there is no token to go on from")
         if len(prompt) > self.capacity:
             raise DataError("D001", f"the prompt has {len(prompt)} tokens, there is room for {self.capacity}")
-        used = {*prompt, *(token for sequence in sampling.banned for token in sequence)}
+        used = {*prompt, *sampling.tokens}
         if not 0 <= min(used) <= max(used) < vocab:  # on a GPU, an index out of range ends the whole process's work
             raise DataError("D001", f"token ids {min(used)} … {max(used)}, the vocabulary has {vocab}")
         if sampling.seed is None:
             sampling = replace(sampling, seed=int(torch.randint(2**62, ())))
-        eos = self.model.config.special.eos
-        own = () if eos is None else (eos,) if isinstance(eos, int) else eos
+        own = self.model.config.special.ends
         return Job(
             ticket=Ticket(request, on_event),
             sampling=sampling,
             stop=own if sampling.stop is None else sampling.stop,
             stream=TextStream(self.tokenizer, sampling.stop_strings, prompt),
             text=list(prompt),
-            left=min(sampling.max_tokens, self.capacity - len(prompt) + 1),  # the last token is never read
+            left=min(sampling.limit(len(prompt), sampling.max_tokens), self.capacity - len(prompt) + 1),  # last: unread
         )
 
     def _run(self) -> None:

@@ -40,7 +40,7 @@ class Job:
     def __post_init__(self) -> None:
         sampling = self.sampling
         penalties = sampling.repetition != 1 or sampling.presence or sampling.frequency
-        self.chooser = Chooser([sampling], [tuple(self.text)]) if penalties else None
+        self.chooser = Chooser([sampling], [tuple(self.text)], [self.stop]) if penalties else None
         """Of its own, where penalties need a memory."""
         self.mask = self.ticket.request.mask
 
@@ -87,7 +87,8 @@ class Choosing:
         self.groups = [(job.chooser, [i]) for i, job in enumerate(jobs) if job.chooser is not None]
         if plain:
             texts = [jobs[i].text for i in plain]
-            self.groups.append((Chooser([jobs[i].sampling for i in plain], texts), plain))
+            stops = [jobs[i].stop for i in plain]
+            self.groups.append((Chooser([jobs[i].sampling for i in plain], texts, stops), plain))
         self.masked = any(job.mask is not None for job in jobs)
         alone = self.groups[0][0] if len(self.groups) == 1 else None
         self.bare = alone is not None and alone.bare and not self.masked
@@ -107,8 +108,8 @@ class Choosing:
 
     def _choose(self, chooser: Chooser, places: list[int], scores: Tensor) -> Tensor:
         rows, jobs = [*range(len(places))], [self.jobs[i] for i in places]
-        shaped = chooser.shape(scores, rows, [job.text for job in jobs])
-        return chooser.pick(shaped, rows, [job.count for job in jobs])
+        counts = [job.count for job in jobs]
+        return chooser.pick(chooser.shape(scores, rows, [job.text for job in jobs], counts), rows, counts)
 
 
 def _held(jobs: list[Job], scores: Tensor) -> Tensor:

@@ -79,6 +79,33 @@ def keep_min_p(scores: Tensor, p: Setting) -> Tensor:
     return scores.masked_fill(scores < scores.amax(-1, keepdim=True) + share, -torch.inf)
 
 
+def keep_typical(scores: Tensor, mass: Setting) -> Tensor:
+    """Tokens whose surprise is nearest to the expected one stay, as many as have this mass (Meister et al. 2023)."""
+    logp = scores.log_softmax(-1)
+    entropy = -(logp.exp() * logp).nansum(-1, keepdim=True)
+    far, order = (-logp - entropy).abs().sort(-1)
+    summed = scores.gather(-1, order).softmax(-1).cumsum(-1)
+    last = (summed < mass).sum(-1, keepdim=True).clamp(max=scores.shape[-1] - 1)
+    beyond = far > far.gather(-1, last)
+    beyond[..., 0] = False
+    beyond = beyond & (torch.as_tensor(mass, device=scores.device) < 1)
+    return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
+
+
+def keep_above(scores: Tensor, least: Setting) -> Tensor:
+    """Tokens of at least this probability stay possible, and the best (epsilon sampling, Hewitt et al. 2022)."""
+    unlikely = scores.softmax(-1) < least
+    return scores.masked_fill(unlikely & (scores < scores.amax(-1, keepdim=True)), -torch.inf)
+
+
+def keep_eta(scores: Tensor, eta: Setting) -> Tensor:
+    """The same with a threshold that falls where the model is unsure (Hewitt et al. 2022)."""
+    logp = scores.log_softmax(-1)
+    entropy = -(logp.exp() * logp).nansum(-1, keepdim=True)
+    eta = torch.as_tensor(eta, dtype=scores.dtype, device=scores.device)
+    return keep_above(scores, torch.minimum(eta, eta.sqrt() * (-entropy).exp()))
+
+
 def penalise_repetition(scores: Tensor, seen: Tensor, penalty: Setting) -> Tensor:
     """Scores of tokens `seen` (B, V) in the text so far, divided or multiplied (Keskar et al. 2019)."""
     return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
@@ -105,17 +132,44 @@ def ban(scores: Tensor, history: Tensor, sequences: Sequence[Sequence[int]]) -> 
     return scores.masked_fill(banned > 0, -torch.inf)
 
 
-def ban_repeats(scores: Tensor, history: Tensor, size: int) -> Tensor:
+def ban_repeats(scores: Tensor, history: Tensor, size: int, source: Tensor | None = None) -> Tensor:
     """No `size` tokens of `history` (B, T) come again in the same order: what would end them becomes impossible
-    (Paulus et al. 2018). History is filled up on the left with -1."""
-    if history.shape[1] < size:
+    (Paulus et al. 2018). With a `source` (B, S), none of that one's. Both are filled up with -1."""
+    known = history if source is None else source
+    if known.shape[1] < size or history.shape[1] < size - 1:
         return scores
-    rows = history.unfold(1, size, 1)  # B N size
+    rows = known.unfold(1, size, 1)  # B N size
     ends = history[:, history.shape[1] - size + 1 :]
     again = (rows[..., :-1] == ends[:, None]).all(-1) & (rows >= 0).all(-1)  # B N
     banned = torch.zeros_like(scores, dtype=torch.int32)
     banned.scatter_add_(1, rows[..., -1].clamp(min=0), again.int())
     return scores.masked_fill(banned > 0, -torch.inf)
+
+
+def seen_in(history: Tensor, vocab: int) -> Tensor:
+    """(B, V): which tokens `history` (B, T) has, which is filled up with -1."""
+    place = torch.where(history < 0, vocab, history)
+    return torch.zeros(len(history), vocab + 1, dtype=torch.bool, device=history.device).scatter(1, place, True)[:, :-1]
+
+
+def add_bias(scores: Tensor, history: Tensor, sequence: Sequence[int], value: float) -> Tensor:
+    """The score of a sequence's last token, plus a value where `history` (B, T) ends with the tokens before it."""
+    length = len(sequence) - 1
+    if length > history.shape[1]:
+        return scores
+    before = torch.tensor(sequence[:-1], dtype=torch.long, device=scores.device)
+    hits = (history[:, history.shape[1] - length :] == before).all(-1)  # B
+    return scores.index_add(
+        1, torch.tensor([sequence[-1]], device=scores.device), value * hits.to(scores.dtype)[:, None]
+    )
+
+
+def decay_ends(scores: Tensor, steps: Tensor, ends: Tensor, decay: Sequence[float]) -> Tensor:
+    """The scores of tokens that end a text, raised by factor ** n - 1 of themselves, n steps (B,) after the start."""
+    start, factor = decay
+    share = factor ** (steps - start).clamp(min=0).to(scores.dtype) - 1  # B
+    now = scores[:, ends]
+    return scores.index_copy(1, ends, torch.where(now > -torch.inf, now + now.abs() * share[:, None], now))
 
 
 def tails(texts: Sequence[Sequence[int]], length: int) -> Tensor:
@@ -129,6 +183,11 @@ def force(scores: Tensor, token: int) -> Tensor:
     forced = torch.full_like(scores, -torch.inf)
     forced[..., token] = 0.0
     return forced
+
+
+def force_some(scores: Tensor, rows: Tensor, token: int) -> Tensor:
+    """The same in some rows (B,) of scores (B, V)."""
+    return torch.where(rows[:, None], force(scores, token), scores)
 
 
 def only(scores: Tensor, allowed: Tensor) -> Tensor:

@@ -83,6 +83,13 @@ class Source:
     inputs: Tensor
     keep: Tensor | None = None
 
+    def ids(self) -> list[list[int]]:
+        """The tokens of each text without padding; none where the encoder reads no tokens."""
+        if self.inputs.is_floating_point():
+            return [[] for _ in self.inputs]
+        real = torch.ones_like(self.inputs, dtype=torch.bool) if self.keep is None else self.keep.bool()
+        return [row[here].tolist() for row, here in zip(self.inputs.cpu(), real.cpu(), strict=True)]
+
     def take(self, rows: list[int]) -> Source:
         return Source(self.inputs[rows], None if self.keep is None else self.keep[rows])
 

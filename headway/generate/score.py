@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from headway.data.prompts import start_token
 from headway.data.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.generate.prefix import Prefix
@@ -153,10 +154,11 @@ def rank_choices(
     What they have in common is read once, and with a `prefix` not even that where the last context began alike.
     """
     texts = [context, *(context + choice for choice in choices)]
-    before, *rows = (encoded.ids for encoded in tokenizer.encode_batch(texts, special=False))
+    begin = tokenizer.before  # what is put after a text would stand between the context and a choice
+    before, *rows = ([*begin, *ids] for ids in tokenizer.ids(texts))
     shared = min((common(before, row) for row in rows), default=0)
-    if begin := _beginning(model, tokenizer, bare=shared == 0):
-        rows, shared = [[*begin, *row] for row in rows], shared + len(begin)
+    if not shared:
+        rows, shared = [[start_token(model.config.special), *row] for row in rows], 1
     for choice, row in zip(choices, rows, strict=True):
         if len(row) == shared:
             raise DataError("D001", f"the choice {choice[:40]!r} adds no token to the context")
@@ -166,16 +168,3 @@ def rank_choices(
         for i, (choice, values) in enumerate(zip(choices, found, strict=True))
     ]
     return sorted(ranked, key=lambda r: -float(getattr(r, by)))
-
-
-def _beginning(model: Decoder[S], tokenizer: Tokenizer, *, bare: bool) -> list[int]:
-    """The token that texts begin with: where the tokenizer puts it, and where a `bare` text has no other before it."""
-    special = model.config.special
-    if special.bos is not None and tokenizer.encode("").ids[:1] == [special.bos]:
-        return [special.bos]
-    if not bare:
-        return []
-    start = special.bos if special.bos is not None else special.eos
-    if not isinstance(start, int):
-        raise DataError("D001", "without a context there is nothing before the first token", "give a context")
-    return [start]

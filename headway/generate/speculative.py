@@ -19,6 +19,7 @@ from headway.errors import ConfigError
 from headway.generate.decode import generate
 from headway.generate.prefix import Prefix, Reading
 from headway.generate.protocol import Around, Decoder
+from headway.generate.rules import no_rules
 from headway.generate.sampling import Chooser, Sampling
 
 GREEDY = Sampling(temperature=0.0)
@@ -34,7 +35,7 @@ class Speculation(Around[Prefix]):
         self.draft, self.ahead = draft, ahead
         if sampling.seed is None:  # what will be drawn cannot be known
             sampling = replace(sampling, temperature=0.0)
-        plain = replace(sampling, repetition=1.0, presence=0.0, frequency=0.0, banned=())  # a guess has no memory
+        plain = replace(sampling, presence=0.0, frequency=0.0, **no_rules())  # a guess has no memory
         self.chooser = Chooser([plain], [[]])
         self.read: list[int] = []
         """The text and its guesses that `scores` (T, V) are about: after each of its last T tokens."""
@@ -91,7 +92,7 @@ class Speculation(Around[Prefix]):
         guesses: list[int] = []
         for i in range(count):
             scores = self.draft.lm(self.draft.read(seen + guesses)[:, -1]).float()
-            shaped = self.chooser.shape(scores[:, :vocab], [0], [text])
+            shaped = self.chooser.shape(scores[:, :vocab], [0], [text], [self.steps + i])
             token = int(self.chooser.pick(shaped, [0], [self.steps + i]))
             if token < 0:
                 break

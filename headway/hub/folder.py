@@ -23,7 +23,7 @@ from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoun
 from headway.hub.adapter import adapters_over, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
-from headway.hub.generation import rules_in
+from headway.hub.generation import rules_in, special_in
 from headway.hub.gguf import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf_tokens import load_gguf_tokenizer
 from headway.hub.tables import FAMILIES
@@ -62,15 +62,22 @@ def open_folder(folder: Path) -> Opened:
     kind = theirs.get("model_type")
     weights = open_weights(folder)
     if kind == "headway":
-        return Opened(_own(theirs), None, OWN, weights)
+        return Opened(_as_generated(_own(theirs), folder), None, OWN, weights)
     if not isinstance(kind, str) or kind not in FAMILIES:
         hint = nearest(str(kind), FAMILIES)
         raise ConfigError(
             "C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}"
         )
     family = FAMILIES[kind]
-    config = read_config(family, theirs, weights.names)
+    config = _as_generated(read_config(family, theirs, weights.names), folder)
     return Opened(config, family, architecture_in(family, theirs), weights)
+
+
+def _as_generated(config: ModelConfig, folder: Path) -> ModelConfig:
+    """The config of a model that writes, with the special ids of generation_config.json: chats end by several."""
+    if config.lm is None or config.decoder is None or not (ids := special_in(folder)):
+        return config
+    return replace(config, special=replace(config.special, **ids))
 
 
 def _own(theirs: Mapping[str, Any]) -> ModelConfig:
@@ -127,11 +134,14 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     return load_tokenizer(folder) if path is None else load_gguf_tokenizer(path)
 
 
-def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -> Path:
-    """Write a folder that `transformers` opens where it knows the family, complete or not at all."""
+def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None, base: Path | None = None) -> Path:
+    """Write a folder that `transformers` opens where it knows the family, complete or not at all.
+
+    How the model generates it has from its `base`.
+    """
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise NotFoundError("F004", f"{folder} already exists and is not an empty folder", "choose another folder")
-    with _partial(model, folder, tokenizer) as partial:
+    with _partial(model, folder, tokenizer, rules_in(base)) as partial:
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
@@ -141,7 +151,7 @@ def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None) -
 def write_model_files(model: Model, folder: Path, tokenizer: Tokenizer | None = None, base: Path | None = None) -> Path:
     """The same files into a folder that holds other things too, such as a run; config.json comes last.
 
-    Which tokens a model has to begin or end with, or never writes, it has from its `base`.
+    How the model generates it has from its `base`.
     """
     with _partial(model, folder, tokenizer, rules_in(base)) as partial:
         for path in sorted(partial.iterdir(), key=lambda p: p.name == "config.json"):

@@ -212,6 +212,10 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
         theirs["rope_scaling"] = {"rope_type": "linear", "factor": own.get("rope.scaling.factor")}
     for ours, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         theirs[f"{ours}_token_id"] = facts.get(f"tokenizer.ggml.{name}_token_id")
+    turn = facts.get("tokenizer.ggml.eot_token_id")
+    if turn is not None and turn != theirs["eos_token_id"]:  # what ends a turn of a chat ends a text, too
+        ends = [] if theirs["eos_token_id"] is None else [theirs["eos_token_id"]]
+        theirs["eos_token_id"] = [*ends, turn]
     return theirs
 
 

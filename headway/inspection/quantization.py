@@ -74,8 +74,9 @@ def _bytes(model: Model) -> int:
 def _rows(model: Model, tokenizer: Tokenizer) -> list[list[int]]:
     """The part of the embedded text that recipes hold back, cut to what the model can read."""
     text = split_text(embedded_text())[1][:CHARACTERS]
-    ids, length = tokenizer.encode(text, special=False).ids[:TOKENS], min(LENGTH, model.config.max_length or LENGTH)
-    return [row for row in (ids[i : i + length] for i in range(0, len(ids), length)) if len(row) > 1]
+    ids, before = tokenizer.ids([text])[0][:TOKENS], list(tokenizer.before)
+    length = min(LENGTH, model.config.max_length or LENGTH) - len(before)
+    return [row for row in (before + ids[i : i + length] for i in range(0, len(ids), length)) if len(row) > 1]
 
 
 def _perplexity(model: Model, rows: list[list[int]]) -> float | None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from headway.config import SpecialTokens
-from headway.data.template import ChatTemplate, special_strings
-from headway.data.tokenizer import Tokenizer, backend_errors
+from headway.data.prompts import PromptEncoder, start_token
 from headway.errors import DataError
 from headway.generate.engine import Request
 from headway.generate.grammar import Grammar, Patterns
 from headway.generate.sampling import Sampling
+from headway.hub.generation import GenerationSettings
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, unsupported
 from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat, WritingRequest
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Backend
-
+SILENT = GenerationSettings()
 NO_TEMPLATE = "this model has no chat template, so it cannot chat; use /v1/completions"
-MARKS = tuple(chr(code) for code in range(0x10FF00, 0x10FFFE))
-"""Characters that Unicode leaves to private use, to be put into words for a while."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +42,18 @@ class Prompts:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
-        template: ChatTemplate | None,
+        encoder: PromptEncoder,
         limits: Limits,
         *,
         vocab: int,
-        special: SpecialTokens,
         room: int,
+        settings: GenerationSettings = SILENT,
     ) -> None:
-        """`room` is for a prompt and its answer together."""
-        self.tokenizer, self.template, self.limits = tokenizer, template, limits
-        self.vocab, self.room = vocab, room
-        self.start = special.bos or 0
-        """The token that an empty prompt stands for."""
-        self.ends = () if special.eos is None else (special.eos,) if isinstance(special.eos, int) else special.eos
+        """`room` is for a prompt and its answer together; `settings` are those of the model's folder."""
+        self.settings = settings
+        self.encoder, self.limits, self.vocab, self.room = encoder, limits, vocab, room
+        self.tokenizer, self.template = encoder.tokenizer, encoder.template
+        self.ends = encoder.special.ends
         """Tokens that end a text and are no part of it."""
 
     def chat(self, asked: ChatRequest) -> Job:
@@ -95,7 +86,7 @@ class Prompts:
     def _job(self, asked: WritingRequest, prompts: list[list[int]], wanted: int | None, top: int | None) -> Job:
         requests, grammar = [], self._grammar(asked.response_format)
         for prompt in prompts:
-            sampling = self._sampling(asked, self._length(len(prompt), wanted))
+            sampling = self._sampling(asked, wanted, self._length(len(prompt), wanted))
             for i in range(asked.n or 1):
                 seed = None if asked.seed is None else asked.seed + i
                 request = Request(tuple(prompt), replace(sampling, seed=seed), top or 0, likely=top is not None)
@@ -141,112 +132,65 @@ class Prompts:
             new = f" and max_tokens = {wanted}" if wanted else ""
             message = f"the prompt has {prompt} tokens{new}; together with its answer there is room for {self.room}"
             raise Problem(400, message, "D001", "max_tokens" if wanted and prompt < self.room else None)
-        return wanted or self.room - prompt
+        return wanted or min(self.settings.sampling.get("max_tokens", self.room), self.room - prompt)
 
-    def _sampling(self, asked: WritingRequest, tokens: int) -> Sampling:
-        def given(value: float | None, default: float) -> float:
-            return default if value is None else value
-
-        return Sampling(
-            temperature=given(asked.temperature, 1.0),
-            top_p=given(asked.top_p, 1.0),
-            top_k=max(0, asked.top_k or 0),
-            min_p=given(asked.min_p, 0.0),
-            presence=given(asked.presence_penalty, 0.0),
-            frequency=given(asked.frequency_penalty, 0.0),
-            repetition=given(asked.repetition_penalty, 1.0),
-            stop_strings=asked.stops,
-            max_tokens=tokens,
-        )
+    def _sampling(self, asked: WritingRequest, wanted: int | None, tokens: int) -> Sampling:
+        """What the request says, else what the folder does, else what OpenAI's API does."""
+        said = {
+            "temperature": asked.temperature,
+            "top_p": asked.top_p,
+            "top_k": None if asked.top_k is None else max(0, asked.top_k),
+            "min_p": asked.min_p,
+            "presence": asked.presence_penalty,
+            "frequency": asked.frequency_penalty,
+            "repetition": asked.repetition_penalty,
+            "stop_strings": asked.stops or None,
+            "max_tokens": wanted,
+        }
+        given = {name: value for name, value in said.items() if value is not None}
+        return Sampling(**{"temperature": 1.0, **self.settings.fields(given), "max_tokens": tokens})
 
     def _prompts(self, asked: CompletionRequest) -> list[list[int]]:
         given = asked.prompt
         if given is None or given == []:
-            return [[self.start]]
+            return [[start_token(self.encoder.special)]]
         if isinstance(given, str):
             given = [given]
         if isinstance(given[0], int):
             given = [given]
         if len(given) > self.limits.texts:  # before they are all tokenized
             raise Problem(400, f"{len(given)} prompts; the limit is {self.limits.texts}", "D001", "prompt")
-        ids = [self._ids(p, special=True) if isinstance(p, str) else list(p) for p in given]
+        ids = [self._text(p) if isinstance(p, str) else list(p) or [start_token(self.encoder.special)] for p in given]
         for prompt in ids:
             if (largest := max(prompt, default=0)) >= self.vocab:
                 raise Problem(400, f"there is no token {largest}: the model has {self.vocab}", "D001", "prompt")
-        return [prompt or [self.start] for prompt in ids]
+        return ids
 
-    def _ids(self, text: str, *, special: bool = False) -> list[int]:
-        """Ids of a text. One that is far too long is refused before all of it is read, which could take seconds."""
+    def _check_size(self, text: str) -> None:
+        """Refuse a text that is far too long before all of it is encoded, which could take seconds."""
         count, part = 0, 1 << 16
         for start in range(0, len(text) if len(text) > max(part, 8 * self.room) else 0, part):
             count += len(self.tokenizer.ids([text[start : start + part]])[0])
             if count > 2 * self.room + 64:  # cutting a text into parts may cost some tokens, but not so many
                 message = f"the prompt has far more tokens than there is room for, which is {self.room}"
                 raise Problem(400, message, "D001")
-        with backend_errors("the tokenizer cannot encode this text"):
-            ids: list[int] = self.tokenizer.backend.encode_batch_fast([text], add_special_tokens=special)[0].ids
-        return ids
 
-    # --- conversations
+    def _text(self, text: str) -> list[int]:
+        self._check_size(text)
+        return self.encoder.text(text)
 
     def _conversation(self, messages: Sequence[Message]) -> list[int]:
-        assert self.template is not None
-        contents = [_content(message, i) for i, message in enumerate(messages)]
-        mark = ""
-        if self._special is not None and any(self._special.search(content) for content in contents):
-            taken = set().union(self.template.source, *contents)
-            mark = next(char for char in MARKS if char not in taken)
-            contents = [self._special.sub(lambda found: _marked(found[0], mark), content) for content in contents]
         rows = [
-            {"role": "system" if message.role == "developer" else message.role, "content": content}
+            {"role": "system" if message.role == "developer" else message.role, "content": _content(message, i)}
             | ({"name": message.name} if message.name is not None else {})
-            for message, content in zip(messages, contents, strict=True)
+            for i, message in enumerate(messages)
         ]
-        strings = special_strings(self.tokenizer)
-        text = self.template.render(rows, tokens=strings, add_generation_prompt=True)
-        ids = self._read(text, mark) if mark else self._ids(text)
-        if not ids:
-            raise Problem(400, "the chat template makes no text of this conversation", "D008", "messages")
-        return ids
-
-    def _read(self, text: str, mark: str) -> list[int]:
-        """Ids of a text in which some words only look like special tokens: those are marked, and read as letters."""
-        names = "|".join(re.escape(_marked(name, mark)) for name in self._names)
-        ids: list[int] = []
-        for i, piece in enumerate(re.split(f"({names})", text)):
-            if i % 2:
-                ids += self._literal.encode(piece.replace(mark, ""), add_special_tokens=False).ids
-            elif piece:
-                ids += self._ids(piece)
-        return ids
-
-    @cached_property
-    def _names(self) -> list[str]:
-        """Special tokens, longest first."""
-        added = self.tokenizer.backend.get_added_tokens_decoder().values()
-        return sorted((token.content for token in added if token.special and token.content), key=len, reverse=True)
-
-    @cached_property
-    def _special(self) -> re.Pattern[str] | None:
-        return re.compile("|".join(map(re.escape, self._names))) if self._names else None
-
-    @cached_property
-    def _literal(self) -> Backend:
-        """The tokenizer, blind to special tokens."""
-        from tokenizers import Tokenizer as Backend
-
-        backend = Backend.from_str(self.tokenizer.backend.to_str())
-        backend.encode_special_tokens = True
-        return backend
+        return self.encoder.chat(rows, self._check_size)
 
 
 def _held(request: Request, grammar: Grammar) -> Request:
     """A request whose text follows a grammar; each text has its own place in it."""
     return replace(request, mask=Grammar(grammar.first, grammar.vocab))
-
-
-def _marked(name: str, mark: str) -> str:
-    return name[0] + mark + name[1:]
 
 
 def _content(message: Message, number: int) -> str:

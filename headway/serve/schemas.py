@@ -71,14 +71,15 @@ class WritingRequest(Asked):
     stream_options: StreamOptions | None = None
     n: Count | None = 1
     stop: str | Several[str] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
-    top_p: Share | None = 1.0
-    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = 0
-    min_p: Share | None = 0.0
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """Where this and the next ones are left out, the model's generation_config.json decides, and then OpenAI's 1."""
+    top_p: Share | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    min_p: Share | None = None
     seed: Seed | None = None
-    presence_penalty: Penalty | None = 0.0
-    frequency_penalty: Penalty | None = 0.0
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = 1.0
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     response_format: ResponseFormat | None = None
 
     @property

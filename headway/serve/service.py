@@ -9,9 +9,10 @@ from typing import Any
 
 from headway.baselinesettings import BaselineConfig
 from headway.config import longest
-from headway.data.template import chosen_template
+from headway.data.prompts import PromptEncoder
 from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate.engine import Engine
+from headway.hub.generation import read_generation
 from headway.model.model import Model
 from headway.serve.answers import Spelling
 from headway.serve.limits import Limits
@@ -37,12 +38,12 @@ class Service:
             why = f"{self.id} is of kind {config.network}: the server writes with transformers"
             raise DataError("D001", why, "headway run writes with it")
         if config.kind == "decoder" and config.lm is not None:
-            self._writes(limits)
+            self._writes(limits, bundle.folder)
         self.tasks = Tasks(bundle, limits, _reads(self.model))
         if not self.can():
             raise DataError("D001", f"{self.id} has nothing to serve: it neither reads nor writes text")
 
-    def _writes(self, limits: Limits) -> None:
+    def _writes(self, limits: Limits, folder: Path | None) -> None:
         slots, most = slots_for(limits, self.model), self.model.config.max_length
         if most is not None and limits.context > most:
             raise ConfigError("C003", f"context = {limits.context}, but the model reads at most {most} tokens")
@@ -52,14 +53,9 @@ class Service:
             )
         except MemoryOrDiskError as error:
             raise MemoryOrDiskError(error.code, error.message, "set fewer slots, or a shorter context") from error
-        self.prompts = Prompts(
-            self.tokenizer,
-            chosen_template(self.tokenizer.config.get("chat_template")),
-            limits,
-            vocab=self.model.lm.vocab,
-            special=self.model.config.special,
-            room=self.engine.capacity,
-        )
+        encoder = PromptEncoder(self.tokenizer, self.model.config.special)
+        vocab, settings = self.model.lm.vocab, read_generation(folder)
+        self.prompts = Prompts(encoder, limits, vocab=vocab, room=self.engine.capacity, settings=settings)
 
     def writer(self) -> Prompts:
         if self.prompts is None:

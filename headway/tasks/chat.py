@@ -41,7 +41,7 @@ from headway.tasks.batch import Batch, Sharing
 from headway.tasks.figures import Evaluation, interval
 from headway.tasks.lm import EVAL_TOKENS, plan_rows, row_batch, writer_config
 from headway.tasks.loss import IGNORE, token_loss
-from headway.tasks.text import VOCAB
+from headway.tasks.text import VOCAB, bare
 
 SCORED = 1024
 """Tokens whose scores over the vocabulary are in memory at a time."""
@@ -103,10 +103,9 @@ class Chat(Task):
             config.special,
             int(self.train.ids[np.flatnonzero(self.train.answer[: self.train.starts[1]])[-1]]),
         )
-        ends = special.eos if isinstance(special.eos, tuple) else () if special.eos is None else (special.eos,)
-        if end in ends or end not in self.tokenizer.backend.get_added_tokens_decoder():
+        if end in special.ends or end not in self.tokenizer.backend.get_added_tokens_decoder():
             return config
-        return replace(config, special=replace(special, eos=(*ends, end) if ends else end))
+        return replace(config, special=replace(special, eos=(*special.ends, end) if special.ends else end))
 
     @cached_property
     def rows(self) -> tuple[PackedRows | PaddedRows, PackedRows | PaddedRows]:
@@ -187,7 +186,7 @@ def chat_tokenizer(folder: Path, data: DataConfig, conversations: list[Conversat
     if not (folder / "tokenizer.json").exists():
         lines = (line for text in contents(conversations) for line in text.splitlines(keepends=True))
         made = train_tokenizer(data.tokenizer, lines, data.vocab or VOCAB.get(data.tokenizer, 0), special=TURNS)
-        Tokenizer(made.backend, {"eos_token": END_OF_TURN, "chat_template": MARKED}).save(folder)
+        Tokenizer(bare(made).backend, {"eos_token": END_OF_TURN, "chat_template": MARKED}).save(folder)
     return load_tokenizer(folder)
 
 

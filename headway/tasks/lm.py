@@ -54,7 +54,7 @@ class LanguageModelling(Task):
         data, bad = setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
         train = read_texts(data.train, data, bad)
         train, valid = (train, read_texts(data.valid, data)) if data.valid else hold_out(train)
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, train))
+        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, train, writes=True))
         first, second = setting.in_turn(lambda: [tokens(texts, tokenizer) for texts in (train, valid)])
         about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
         return cls(setting.recipe, tokenizer, first, second, about)
@@ -117,16 +117,16 @@ class LanguageModelling(Task):
         return evaluate(model, part, self.data, world)
 
     def sample(self, model: Model) -> str:
-        """A continuation of the validation text's first words, the same draw each time."""
+        """A continuation of the validation text's first words across the ends of documents, the same draw each time."""
         prompt = [int(i) for i in self.valid.ids[:SAMPLE_PROMPT]]
-        return self.tokenizer.decode(list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=0))))
+        return self.tokenizer.decode(list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=0, stop=()))))
 
 
 def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
     """A model that writes text: a decoder of the recipe's shape, or the one it starts from."""
     length, what = recipe.data.length, recipe.model.from_
     if base is None:
-        special = SpecialTokens(pad=tokenizer.special.get("pad"), eos=tokenizer.special.get("eos"))
+        special = SpecialTokens(**{role: tokenizer.special.get(role) for role in ("pad", "bos", "eos")})
         return replace(decoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
     if base.kind != "decoder" or base.lm is None:
         raise ConfigError("C004", f"task {recipe.task} trains decoders, model.from = {what} is an {base.kind}")

@@ -75,19 +75,35 @@ def hold_out(texts: Texts, share: float = HELD_OUT) -> tuple[Texts, Texts]:
     )
 
 
-def own_tokenizer(folder: Path, data: DataConfig, texts: Texts) -> Tokenizer:
-    """Trained once per run and kept with it: a resumed run must not train another."""
+def own_tokenizer(folder: Path, data: DataConfig, texts: Texts, *, writes: bool = False) -> Tokenizer:
+    """Trained once per run and kept with it: a resumed run must not train another.
+
+    `writes` is for a language model, whose prompts begin as its documents do.
+    """
     if not (folder / "tokenizer.json").exists():
         lines = (line for text in texts.read() for line in text.splitlines(keepends=True))
         size = data.vocab or VOCAB.get(data.tokenizer, 0)
         special = (END,) if texts.several else ()
-        train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=special).save(folder)
+        made = train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=special)
+        (bare(made, END if texts.several else "") if writes else made).save(folder)
     return load_tokenizer(folder)
 
 
+def bare(tokenizer: Tokenizer, end: str = "") -> Tokenizer:
+    """The same tokenizer for a model that reads texts one after the other: nothing is put around a text.
+
+    What ends a document stands before the next one, so that it is BOS too.
+    """
+    tokenizer.backend.post_processor = None
+    return Tokenizer(tokenizer.backend, {"bos_token": end, "eos_token": end} if end else {})
+
+
 def tokens(texts: Texts, tokenizer: Tokenizer) -> TokenStore:
-    """The documents as ids, from the cache where they have been there before."""
+    """The documents as ids, from the cache where they have been there before.
+
+    Each begins as a prompt does, with what the tokenizer puts before a text.
+    """
     end = tokenizer.special.get("eos") if texts.several else None
     if texts.several and end is None:
         end = tokenizer.backend.token_to_id(END)
-    return open_store(texts.read, tokenizer, key=texts.key, end=end)
+    return open_store(texts.read, tokenizer, key=texts.key, end=end, begin=tokenizer.before)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headway.cli import reading
 from headway.cli.evaluations import recipe_for
-from headway.cli.words import check, settings_of, split_text
+from headway.cli.words import check, given_by, settings_of, split_text
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import HeadwayError, NotFoundError
 from headway.hub.folder import save_model
@@ -95,7 +95,7 @@ def test_what_some_model_takes(run: Run, loads: list[str], words: list[str]) -> 
 
 
 def writes(words: list[str], beam: int) -> None:
-    settings_of(split_text(words, beam, chat=False)[1], 10, None, beam)
+    settings_of(given_by(split_text(words, beam, chat=False)[1], 10, None, beam), beam)
 
 
 def reads(words: list[str], beam: int) -> None:

@@ -8,6 +8,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -400,3 +401,16 @@ def test_the_cache_is_where_the_user_s_caches_are(monkeypatch: pytest.MonkeyPatc
     ):
         monkeypatch.setenv(name, value)
         assert cache_folder() == Path(wanted)
+
+
+def test_documents_begin_as_prompts_do(tmp_path: Path) -> None:
+    """Each once, however many chunks it is read in; another beginning is another store."""
+    tokenizer, texts = train_tokenizer("bytes", [], special=("<s>",)), ["ab\n" * 3, "", "c"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "line_chunks", partial(line_chunks, chunk=4))
+        patch.setattr(module, "GROUP", 5)
+        plain = open_store(lambda: texts, tokenizer, key="k", end=256, cache=tmp_path)
+        store = open_store(lambda: texts, tokenizer, key="k", end=256, begin=(256, 7), cache=tmp_path)
+    rows = [store.ids[a:b].tolist() for a, b in pairwise(store.starts)]
+    assert rows == [[256, 7, *text.encode(), 256] for text in texts]
+    assert [plain.ids[a:b].tolist() for a, b in pairwise(plain.starts)] == [[*text.encode(), 256] for text in texts]

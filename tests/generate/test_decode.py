@@ -347,7 +347,7 @@ def test_settings_apply_in_their_order_to_rows_of_their_own() -> None:
     for step in range(6):
         rows = [row for row in range(40) if (row + step) % 3]  # others pause
         scores = 2 * torch.randn(len(rows), 20, generator=generator)
-        shaped = chooser.shape(scores, rows, [prompts[r] + new[r] for r in rows])
+        shaped = chooser.shape(scores, rows, [prompts[r] + new[r] for r in rows], [len(new[r]) for r in rows])
         slow = [slow_shape(scores[i].tolist(), how[r], prompts[r], new[r]) for i, r in enumerate(rows)]
         torch.testing.assert_close(shaped, torch.tensor(slow), atol=1e-4, rtol=1e-4)
         picked = chooser.pick(shaped, rows, [step] * len(rows)).tolist()
@@ -390,6 +390,8 @@ def test_streamed_text_is_whole_characters(model: Model) -> None:
     ids = list(generate(model, list("é".encode()), 40, Sampling(seed=3)))
     assert bundle.tokenizer is not None
     assert bundle.tokenizer.decode(ids).startswith("".join(pieces))
-    assert list(bundle.stream("", 3, Sampling(seed=0)))
+    with pytest.raises(DataError) as empty:  # there is no token that it could begin with
+        bundle.stream("", 3, Sampling(seed=0))
+    assert empty.value.code == "D001"
     with pytest.raises(DataError, match="bare has no tokenizer"):
         list(Bundle("bare", model, None, None).stream("a"))

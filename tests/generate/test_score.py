@@ -123,7 +123,7 @@ def test_without_a_context_a_start_token_takes_its_place() -> None:
         sum(slowly(model, [8, 97], 1)), abs=1e-4
     )
     model.config = Facts()
-    with pytest.raises(DataError, match="without a context"):
+    with pytest.raises(DataError, match="no BOS token"):
         rank_choices(model, tokenizer, "", ["a"])
     with pytest.raises(DataError, match="'' adds no token"):
         rank_choices(model, tokenizer, "a", ["b", ""])

@@ -894,3 +894,9 @@ class TestSmolLM2:
 
 def test_rules_are_named_once() -> None:
     assert len(set(gguf_tokens.RULES)) == len(gguf_tokens.RULES)
+
+
+@pytest.mark.parametrize(("turn", "ends"), [(7, (2, 7)), (2, (2,))])
+def test_what_ends_a_turn_ends_a_text(turn: int, ends: tuple[int, ...], tmp_path: Path) -> None:
+    path = write(tmp_path / "x.gguf", tiny(), facts=fact("tokenizer.ggml.eot_token_id", turn))
+    assert open_folder(path).config.special.ends == ends

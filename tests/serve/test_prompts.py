@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.config import SpecialTokens
-from headway.data.template import ChatTemplate
+from headway.data.prompts import PromptEncoder
 from headway.data.tokenizer import Tokenizer
 from headway.data.vocabulary import train_tokenizer
+from headway.errors import DataError
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem
 from headway.serve.prompts import Prompts
@@ -23,10 +24,9 @@ WORDS = train_tokenizer("bpe", ["user assistant system hello there " * 9], 280, 
 
 
 def prompts(tokenizer: Tokenizer = BYTES, template: str = CHATML) -> Prompts:
-    size = len(tokenizer)
-    return Prompts(
-        tokenizer, ChatTemplate(template), Limits(), vocab=size, special=SpecialTokens(bos=END, eos=END), room=5000
-    )
+    own = Tokenizer(tokenizer.backend, {"chat_template": template})
+    encoder = PromptEncoder(own, SpecialTokens(bos=END, eos=END))
+    return Prompts(encoder, Limits(), vocab=len(tokenizer), room=5000)
 
 
 def chat(*contents: str, **more: Any) -> ChatRequest:
@@ -76,7 +76,7 @@ def test_the_template_decides_what_is_a_conversation() -> None:
     with pytest.raises(Exception, match="it refuses this conversation: roles must alternate") as refused:
         prompts(template="{{ raise_exception('roles must alternate') }}").chat(chat("a"))
     assert refused.value.code == "D008"  # type: ignore[attr-defined]
-    with pytest.raises(Problem, match="makes no text"):
+    with pytest.raises(DataError, match="makes no text"):
         prompts(template="").chat(chat("a"))
 
 

@@ -109,7 +109,7 @@ def test_the_rules_of_one_model_are_not_those_of_another(case: tuple[Path, Any],
     bundle, asked = load(folder), recipe_of(load(folder).model, folder)
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps({"source": text, "target": "kova"}) + "\n" for text in TEXTS))
-    oracle.config.decoder_start_token_id = BOS
+    oracle.config.decoder_start_token_id = oracle.generation_config.decoder_start_token_id = BOS
     oracle.generation_config.update(**CNN)
     oracle.save_pretrained(tmp_path / "other")
     other = with_settings(asked, {"model": {"from": str(tmp_path / "other")}})

@@ -1,0 +1,129 @@
+"""Prompts as token ids: the one place where a text or a conversation becomes what a model goes on from.
+
+The ids are those that `transformers` has: of a text, `tokenizer(text)`; of a conversation, `apply_chat_template` with a
+generation prompt, where the template writes every special token and nothing is added. They differ in one thing: a
+special token that a message merely spells stays letters, so that no message can pass for what the template says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from headway.config import SpecialTokens
+from headway.data.template import ChatTemplate, Message, chosen_template, special_strings
+from headway.data.tokenizer import Tokenizer, backend_errors
+from headway.errors import DataError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+MARKS = tuple(chr(code) for code in range(0x10FF00, 0x10FFFE))
+"""Characters that Unicode leaves to private use. One of them marks the special tokens that a message spells."""
+
+
+def start_token(special: SpecialTokens) -> int:
+    """The token that an empty prompt stands for: BOS, or the end of the document before."""
+    start = special.bos if special.bos is not None else next(iter(special.ends), None)
+    if start is None:
+        raise DataError("D001", "the prompt is empty, and the model has no BOS token to begin with", "give a text")
+    return start
+
+
+class PromptEncoder:
+    """Encodes the prompts of one model; `special` are the ids that its config gives a meaning."""
+
+    def __init__(self, tokenizer: Tokenizer, special: SpecialTokens, name: str = "this model") -> None:
+        self.tokenizer, self.special, self.name = tokenizer, special, name
+
+    def text(self, text: str) -> list[int]:
+        """A text with the special tokens that the tokenizer puts around it."""
+        return self.tokenizer.ids([text], special=True)[0] or [start_token(self.special)]
+
+    def chat(self, messages: Sequence[Message], check: Callable[[str], None] | None = None) -> list[int]:
+        """A conversation up to where the next turn begins. `check` may refuse its text before that is encoded."""
+        if self.template is None:
+            hint = "headway run without --chat goes on from a text"
+            raise DataError("D008", f"{self.name} has no chat template, so it cannot chat", hint)
+        rows, mark = self._marked(messages, self.template)
+        text = self.template.render(rows, tokens=special_strings(self.tokenizer), add_generation_prompt=True)
+        if check is not None:
+            check(text)
+        ids = self._read(text, mark) if mark else self.tokenizer.ids([text])[0]
+        if not ids:
+            raise DataError("D008", "the chat template makes no text of this conversation")
+        return ids
+
+    @cached_property
+    def template(self) -> ChatTemplate | None:
+        return chosen_template(self.tokenizer.config.get("chat_template"))
+
+    def _marked(self, messages: Sequence[Message], template: ChatTemplate) -> tuple[list[Message], str]:
+        """The messages with a mark inside each special token that they spell; no mark where they spell none."""
+        spelled = [text for message in messages for text in _strings(message.get("content"))]
+        if self._special is None or not any(map(self._special.search, spelled)):
+            return list(messages), ""
+        pattern, taken = self._special, set().union(template.source, *spelled)
+        mark = next(char for char in MARKS if char not in taken)
+
+        def put(text: str) -> str:
+            return pattern.sub(lambda found: _with(mark, found[0]), text)
+
+        return [{**message, "content": _changed(message.get("content"), put)} for message in messages], mark
+
+    def _read(self, text: str, mark: str) -> list[int]:
+        """Ids of a text whose marked special tokens are read as letters."""
+        names = "|".join(re.escape(_with(mark, name)) for name in self._names)
+        ids: list[int] = []
+        for i, piece in enumerate(re.split(f"({names})", text)):
+            if i % 2:
+                with backend_errors("the tokenizer cannot encode this text"):
+                    ids += self._literal.encode(piece.replace(mark, ""), add_special_tokens=False).ids
+            elif piece:
+                ids += self.tokenizer.ids([piece])[0]
+        return ids
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """Special tokens, longest first."""
+        added = self.tokenizer.backend.get_added_tokens_decoder().values()
+        return sorted((token.content for token in added if token.special and token.content), key=len, reverse=True)
+
+    @cached_property
+    def _special(self) -> re.Pattern[str] | None:
+        return re.compile("|".join(map(re.escape, self._names))) if self._names else None
+
+    @cached_property
+    def _literal(self) -> Backend:
+        """The tokenizer, blind to special tokens."""
+        from tokenizers import Tokenizer as Backend
+
+        backend = Backend.from_str(self.tokenizer.backend.to_str())
+        backend.encode_special_tokens = True
+        return backend
+
+
+def _strings(content: Any) -> Iterator[str]:
+    """The strings of a message's content, which is one, or a list of parts."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list | tuple | dict):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from _strings(part)
+
+
+def _changed(content: Any, change: Callable[[str], str]) -> Any:
+    """The same content with each of its strings changed."""
+    if isinstance(content, str):
+        return change(content)
+    if isinstance(content, list | tuple):
+        return [_changed(part, change) for part in content]
+    if isinstance(content, dict):
+        return {key: _changed(value, change) for key, value in content.items()}
+    return content
+
+
+def _with(mark: str, name: str) -> str:
+    return name[0] + mark + name[1:]
