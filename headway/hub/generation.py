@@ -13,7 +13,6 @@ from typing import Any
 from headway.errors import ConfigError
 from headway.generate.rules import Bias
 from headway.hub.adapter import adapter_base, is_adapter
-from headway.hub.download import resolve
 from headway.jsonfile import read_json
 from headway.settings import short
 
@@ -186,7 +185,7 @@ def _said(folder: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the two files say of generation, the newer place before the older; and what nobody knows."""
     said: dict[str, Any] = {}
     if folder is not None and is_adapter(folder) and not (folder / FILE).is_file():
-        return _said(resolve(adapter_base(folder)))
+        return _said(adapter_base(folder))
     if folder is not None and (folder / "config.json").is_file():
         known = {*HONOURED, *NOT_HONOURED}
         said = {key: value for key, value in read_json(folder / "config.json").items() if key in known}

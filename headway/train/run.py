@@ -138,6 +138,8 @@ def resume(
     data, text = read_toml(path)
     kept = build(Recipe, data, source=text)
     recipe, world = anchored(with_words(kept, words)) if words else kept, join()
+    if recipe.model.from_ and recipe.model.from_ == kept.model.from_:
+        resolve(recipe.model.from_, local=True)  # a file names it, so nothing is fetched for it
     with memory_errors(lambda: memory_advice(recipe, folder)):
         snapshot = load(folder / "run" / "checkpoints", skipped=skipped)
         if snapshot is None:

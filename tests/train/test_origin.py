@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headway.data.store import TokenStore
-from headway.errors import ConfigError, DamagedError, DataError
+from headway.errors import ConfigError, DamagedError, DataError, NotFoundError
 from headway.recipe import load_recipe
 from headway.train import checkpoint, origin
 from headway.train.log import read_log
@@ -297,3 +297,13 @@ def test_the_revision_of_a_hub_dataset_is_recorded(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "train.txt").write_text("x\n")
     assert origin._files(str(folder))[0]["revision"] == "0f" * 20
+
+
+def test_a_base_that_the_folder_of_a_run_names_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    path = run.folder / "run" / "recipe.toml"
+    path.write_text(path.read_text().replace('from = ""', 'from = "somebody/model"'))
+    monkeypatch.setattr("headway.hub.download.fetch", lambda *_: pytest.fail("fetched"))
+    with pytest.raises(NotFoundError) as error:
+        resume(run.folder, never)
+    assert error.value.code == "F006"
