@@ -46,15 +46,18 @@ SEPARATE = "separate_vocabs"
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One text, or one pair of texts, as ids; the four lists have one entry per id."""
+    """One text, or one pair of texts, as ids; the five lists have one entry per id."""
 
     ids: list[int]
     segments: list[int]
-    """0 for the first text, 1 for the second, as the model's template has it (BERT's token type ids)."""
+    """The segment ids of the model's template (BERT's token type ids). Many templates have 0 for both texts, so these
+    do not say which text an id belongs to: `texts` does."""
     offsets: list[tuple[int, int]]
     """Characters [start, end) of its own text that an id stands for; (0, 0) for a token put around a text."""
     words: list[int | None]
     """Index of the word an id belongs to, counted anew in each text; None for a token put around a text."""
+    texts: list[int | None]
+    """0 for an id of the first text, 1 for one of the second; None for a token put around a text."""
 
 
 class Tokenizer:
@@ -211,7 +214,7 @@ def _complete(path: Path) -> Backend:
 
 
 def _encoded(encoding: Encoding) -> Encoded:
-    return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
+    return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids, encoding.sequence_ids)
 
 
 def _check_texts(texts: Sequence[str]) -> None:
