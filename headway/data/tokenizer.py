@@ -1,6 +1,6 @@
 """Text to ids and back: one class around the `tokenizers` library, and readers for a model folder's files.
 
-`tokenizer.json` is complete and taken as it stands. The older layouts and sentencepiece models leave some rules to the
+`tokenizer.json` is complete and taken as it stands, but for the spaces of Llama's class (`llama_rules`). The older layouts and sentencepiece models leave some rules to the
 class that wrote them; `layouts` and `piecefolders` state those rules, and files with other rules are refused: wrong ids
 raise no error later, they make a model bad.
 """
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.data.layouts import byte_bpe, conversion, json_object, read_text, word_piece
-from headway.data.piecefolders import MARIAN, SINGLE, family_of, marian_backend, single_backend
+from headway.data.piecefolders import MARIAN, SINGLE, family_of, llama_rules, marian_backend, single_backend
 from headway.data.specialtokens import add_tokens, added_names, flag, mark, roles_in
 from headway.errors import DamagedError, DataError, MemoryOrDiskError, NotFoundError
+from headway.jsonfile import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -156,7 +157,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise _no_layout(folder)
     with backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
         if layout == "tokenizer.json":
-            return Tokenizer(_complete(folder / layout), config, _target(folder, config))
+            return Tokenizer(_complete(folder / layout, config), config, _target(folder, config))
         if layout == " + ".join(MARIAN):
             return _marian(folder, config)
         backend = _older(folder, layout, config)
@@ -188,7 +189,7 @@ def _marian(folder: Path, config: dict[str, Any]) -> Tokenizer:
 def _target(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     """The tokenizer of what is written, where it is not that of what is read."""
     if (folder / TARGET).is_file():
-        return Tokenizer(_complete(folder / TARGET), config)
+        return Tokenizer(_complete(folder / TARGET, config), config)
     if (folder / "target_vocab.json").is_file() or flag(config, SEPARATE, False):  # ids of the other would be wrong
         message = f"{folder} says that what is written has a vocabulary of its own, and there is no {TARGET}"
         raise NotFoundError("F005", message, f"make one with the ids that the model knows, and save it as {TARGET}")
@@ -202,15 +203,12 @@ def _no_layout(folder: Path) -> NotFoundError:
     return NotFoundError("F005", f"no tokenizer in {folder}: looked for {looked}; found {found}")
 
 
-def _complete(path: Path) -> Backend:
+def _complete(path: Path, config: Mapping[str, Any]) -> Backend:
     from tokenizers import Tokenizer as Backend
 
     text = read_text(path)
-    try:
-        return Backend.from_str(text)
-    except Exception:
-        json_object(path)  # where the JSON itself is broken, say so with line and column
-        raise
+    found = read_json(path)
+    return Backend.from_str(json.dumps(found) if llama_rules(path.parent, config, found) else text)
 
 
 def _encoded(encoding: Encoding) -> Encoded:

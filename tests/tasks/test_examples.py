@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from headway.tasks.examples import cut
 from headway.tasks.windows import frame
 from headway.tasksettings import AnswerConfig
 
-WORDS = "the cat sat on a mat , and twelve unbelievable dogs in Zürich said hello to other cats".split()
+WORDS = re.findall(r"\S+", "the cat sat on a mat , and twelve unbelievable dogs in Zürich said hello to other cats")
 MARKS = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 TEMPLATES = {
     "xlm-roberta": ("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
@@ -132,7 +133,8 @@ def test_a_classifier_reads_both_texts(kind: str, tmp_path: Path) -> None:
     length = {"roberta": 34, "bert": 32}[kind]
     name = kind.capitalize()
     config = getattr(transformers, f"{name}Config")(
-        vocab_size=reader(kind).vocab_size, max_position_embeddings=length, num_labels=3, pad_token_id=reader(kind).special["pad"],
+        vocab_size=reader(kind).vocab_size, max_position_embeddings=length, num_labels=3,
+        pad_token_id=reader(kind).special["pad"],
         type_vocab_size=1 + (kind == "bert"), initializer_range=0.5, **sizes,
     )  # fmt: skip
     made = getattr(transformers, f"{name}ForSequenceClassification")(config).eval()
