@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headway.data.charsmap import charsmap_normalizers
 from headway.data.piecefile import BPE, BYTE, NORMAL, USER_DEFINED, PieceFile, unknown_rule
+from headway.data.tokenizerbounds import bounded, check_added
 from headway.errors import DamagedError
 from headway.jsonfile import AGAIN, show
 
@@ -58,6 +59,8 @@ def pieces_backend(
         backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prefix or "never", split=by_word)
     dummy = file.dummy_prefix if prefix is None else prefix != "never"
     backend.decoder = _decoder(file, dummy, hidden=spelled != list(names))
+    with bounded(file.path):
+        check_added(name for name in names if name in special or name in whole)
     backend.add_special_tokens([AddedToken(name, normalized=False) for name in names if name in special])
     backend.add_tokens([AddedToken(name, normalized=False) for name in names if name in whole])
     return backend

@@ -607,7 +607,7 @@ REFUSED = [
     (piece(0, "type", 1), "X001", "0 pieces for what is unknown"),
     (piece(5, "type", 2), "X001", "2 pieces for what is unknown"),
     (piece(5, "piece", "x" * 129, "bpe"), "X001", "129 characters"),
-    (field("normalizer_spec", "precompiled_charsmap", b"damaged"), "X001", "cannot be read"),
+    (field("normalizer_spec", "precompiled_charsmap", b"damaged"), "X001", "table of characters"),
     (field("trainer_spec", "model_type", 3), "F005", "a model of words"),
     (field("trainer_spec", "model_type", 4), "F005", "a model of characters"),
     (field("trainer_spec", "treat_whitespace_as_suffix", True), "F005", "end a word"),
