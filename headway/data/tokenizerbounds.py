@@ -23,9 +23,9 @@ from headway.jsonfile import show
 
 TOKENIZER_VALUES = 2_500_000
 """Values of a tokenizer.json: a vocabulary of 256 thousand with half a million merges has 1.9 million."""
-LONGEST_TOKEN, LONGEST_WORD, LONGEST_MARK = 1024, 256, 64
-"""Characters of a token; of a word that WordPiece cuts, which takes the cube of them; of what is put before, between
-or after pieces."""
+LONGEST_TOKEN, LONGEST_TEXT, LONGEST_WORD, LONGEST_MARK = 4096, 1024, 256, 64
+"""Characters of a token; of what is replaced and what is put there; of a word that WordPiece cuts, which takes the cube
+of them; of what is put before, between or after pieces."""
 MOST_ADDED, ADDED_TEXT = 1 << 16, 1 << 20
 """Tokens that are found in a text before it is cut, and their characters together."""
 MOST_STEPS, DEEPEST, MOST_PARTS = 64, 4, 64
@@ -180,8 +180,8 @@ def growth_of(normalizer: Any) -> float:
 def _step_growth(step: Mapping[str, Any]) -> float:
     kind = str(step.get("type"))
     for name, value in step.items():
-        if isinstance(value, str) and name != "precompiled_charsmap" and len(value) > LONGEST_TOKEN:
-            raise ValueError(f"{name[:40]!r} of a {kind[:40]} has {len(value):,} characters; limit {LONGEST_TOKEN:,}")
+        if isinstance(value, str) and name != "precompiled_charsmap" and len(value) > LONGEST_TEXT:
+            raise ValueError(f"{name[:40]!r} of a {kind[:40]} has {len(value):,} characters; limit {LONGEST_TEXT:,}")
     least = _least_match(step["pattern"]) if "pattern" in step else 1
     if kind == "Replace":
         size = len(_text(step.get("content"), "what is put in the place of a pattern").encode())
@@ -198,8 +198,8 @@ def _least_match(pattern: Any) -> int:
     if isinstance(pattern, dict) and isinstance(regex := pattern.get("Regex"), str):
         return pattern_shape(regex).least
     text = _text(pattern.get("String") if isinstance(pattern, dict) else pattern, "a pattern")
-    if len(text) > LONGEST_TOKEN:
-        raise ValueError(f"a pattern of {len(text):,} characters; the limit is {LONGEST_TOKEN:,}")
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a pattern of {len(text):,} characters; the limit is {LONGEST_TEXT:,}")
     return len(text.encode())
 
 
