@@ -28,13 +28,23 @@ def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             raw = file.read(limit + 1)
-        if len(raw) > limit:
-            raise ValueError(f"larger than {limit:,} bytes")
-        return parse_object(raw, JSON_VALUES)
     except OSError as error:
         raise unreadable(path, error) from error
+    if len(raw) > limit:
+        raise _unfit(path, f"larger than {limit:,} bytes")
+    return parse_json(path, raw)
+
+
+def parse_json(path: Path, raw: bytes | str, values: int = JSON_VALUES) -> dict[str, Any]:
+    """The same from what has been read of a file."""
+    try:
+        return parse_object(raw if isinstance(raw, bytes) else raw.encode(), values)
     except ValueError as error:
-        raise ConfigError("C001", f"{show(path)}: {error}", f"correct it, or {AGAIN}") from None
+        raise _unfit(path, str(error)) from None
+
+
+def _unfit(path: Path, why: str) -> ConfigError:
+    return ConfigError("C001", f"{show(path)}: {why}", f"correct it, or {AGAIN}")
 
 
 def parse_object(raw: bytes, values: int) -> dict[str, Any]:

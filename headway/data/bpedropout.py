@@ -20,6 +20,9 @@ from headway.errors import ConfigError
 VARIANTS = 16
 """Segmentations that a word has."""
 
+WORD_PART = 128
+"""Characters that are merged together: merging takes the square of them, and longer ones are no words but strings."""
+
 
 class BpeDropout:
     """Texts in pieces that change; from any thread, as what is computed twice is the same."""
@@ -48,7 +51,9 @@ class BpeDropout:
     def variant(self, word: str, number: int) -> tuple[int, ...]:
         """One of a word's segmentations."""
         if (word, number) not in self._known:
-            pieces = segment(word, self.ranks, self.share, random.Random(f"{self.seed} {number} {word}"))
+            dice = random.Random(f"{self.seed} {number} {word}")
+            parts = (word[at : at + WORD_PART] for at in range(0, len(word), WORD_PART))
+            pieces = [piece for part in parts for piece in segment(part, self.ranks, self.share, dice)]
             self._known[word, number] = tuple(self.vocab[piece] for piece in pieces)
         return self._known[word, number]
 

@@ -7,7 +7,8 @@
     json      a list of objects, or an object with such a list in it, SQuAD's above all (see `nested`)
     parquet   rows by row group, numbered instead of lines
 
-Memory is bounded by one row, for parquet by one row group, for JSON that is an object by what such a file may hold.
+Memory is bounded by one row of ROW_LIMIT bytes, for text by the file, whose lines are bounded likewise, for parquet by
+PARQUET_ROWS rows, for JSON that is an object by what such a file may hold.
 """
 
 from __future__ import annotations
@@ -27,7 +28,18 @@ from typing import Any, BinaryIO
 from headway.data import stream
 from headway.data.nested import rows_inside
 from headway.data.sources import file_format
-from headway.data.stream import BadLine, JsonText, Lines, damaged, decode, open_bytes, open_text
+from headway.data.stream import (
+    LINE_COST,
+    BadLine,
+    JsonText,
+    Lines,
+    LongLine,
+    damaged,
+    decode,
+    open_bytes,
+    open_text,
+    read_lines,
+)
 from headway.errors import MemoryOrDiskError, counted
 from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
 
@@ -43,8 +55,8 @@ EMPTY = "D002"
 """Code of the flaw that nothing is there."""
 COLUMNS = 100_000
 """Most columns of a table; more is a file of another kind."""
-PARQUET_ROWS = 256
-"""Rows turned into Python objects at a time."""
+PARQUET_ROWS, FEWEST_ROWS = 256, 8
+"""Rows turned into Python objects at a time; fewer where a row group is large, as one cell may be most of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,11 @@ def read_file(path: Path) -> Found:
 
 def _text(path: Path) -> Found:
     with open_text(path) as file:
-        raw = file.read()
+        try:
+            raw = read_lines(file)
+        except LongLine as long:
+            yield Flaw(str(path), long.number, long.reason, code=long.code)
+            return
     try:
         text = decode(raw)
     except BadLine:
@@ -139,7 +155,7 @@ class _Record:
     def __next__(self) -> str:
         line = next(self.lines)
         self.taken.append(line)
-        self.size += len(line)
+        self.size += len(line) + (LINE_COST if len(self.taken) > 1 else 0)
         if self.size > stream.ROW_LIMIT:
             raise csv.Error("unexpected end of data")
         return line
@@ -307,13 +323,23 @@ def _parquet(path: Path) -> Found:
             if len(set(names)) < len(names):
                 yield Flaw(str(path), 1, "two columns have the same name, so none of the file is read")
                 return
-            for batch in table.iter_batches(batch_size=PARQUET_ROWS, use_threads=False):
-                for values in _objects(batch):
-                    number += 1
-                    if isinstance(values, str):
-                        yield Flaw(str(path), number, values)
-                    else:
-                        yield Row(values, str(path), number)
+            for group in range(table.num_row_groups):
+                count, size = (
+                    getattr(table.metadata.row_group(group), name) for name in ("num_rows", "total_byte_size")
+                )
+                if size > max(1, count) * stream.ROW_LIMIT:  # unpacked; the library would hold all of it, several times
+                    why = f"{counted(count, 'rows')} of {size:,} bytes; a row may have {stream.ROW_LIMIT:,}"
+                    yield Flaw(str(path), number + 1, why)
+                    number += count
+                    continue
+                some = max(FEWEST_ROWS, min(PARQUET_ROWS, PARQUET_ROWS * stream.ROW_LIMIT // (size or 1)))
+                for batch in table.iter_batches(batch_size=some, row_groups=[group], use_threads=False):
+                    for values in _objects(batch):
+                        number += 1
+                        if isinstance(values, str):
+                            yield Flaw(str(path), number, values)
+                        else:
+                            yield Row(values, str(path), number)
         except (pyarrow.ArrowException, OSError, ValueError) as error:  # the last for names that are not UTF-8
             raise damaged(path, f"no parquet after row {number:,}: {str(error).splitlines()[0]}") from None
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.data.specialtokens import flag, mark, roles_in, token_of
+from headway.data.tokenizerbounds import bounded, check_largest, check_names
 from headway.errors import DamagedError, NotFoundError
-from headway.jsonfile import AGAIN, read_json
+from headway.jsonfile import AGAIN, JSON_LIMIT, read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -23,6 +24,9 @@ def word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
     vocab = {line.rstrip(): i for i, line in enumerate(read_text(path).removesuffix("\n").split("\n"))}
+    with bounded(path):
+        check_names(vocab, len(vocab))
+        check_largest(max(vocab.values()), len(vocab))
     unk, cls, sep = (token_of(config, role) or f"[{role.upper()}]" for role in ("unk", "cls", "sep"))
     require(path, vocab, unk, cls, sep)
     backend = Backend(models.WordPiece(vocab, unk_token=unk, continuing_subword_prefix="##"))
@@ -97,8 +101,11 @@ def vocab_ids(path: Path) -> dict[str, int]:
     """Token → id, each id once."""
     vocab = json_object(path)
     for token, i in vocab.items():
-        if type(i) is not int or not 0 <= i < 2**31:
+        if type(i) is not int or i < 0:
             raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number", AGAIN)
+    with bounded(path):
+        check_names(vocab, len(vocab))
+        check_largest(max(vocab.values(), default=0), len(vocab))
     if len(set(vocab.values())) < len(vocab):
         raise DamagedError("X001", f"{path} gives the same id to several of its {len(vocab)} tokens", AGAIN)
     return vocab
@@ -125,7 +132,11 @@ def require(path: Path, vocab: Mapping[str, int], *names: str) -> None:
 
 def read_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        with path.open("rb") as file:
+            raw = file.read(JSON_LIMIT + 1)
+        if len(raw) > JSON_LIMIT:
+            raise DamagedError("X001", f"{path} has more than {JSON_LIMIT:,} bytes", AGAIN)
+        return raw.decode("utf-8")
     except UnicodeDecodeError as cause:
         raise DamagedError("X001", f"{path} is not UTF-8 text, at byte {cause.start}") from cause
     except OSError as cause:

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headway.data.charsmap import charsmap_growth
+from headway.data.tokenizerbounds import MOST_GROWTH, check_names
 from headway.errors import DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, show, unreadable
 
-LIMIT = 100_000_000
-"""Bytes of a file: a million pieces take a third of it."""
+LIMIT, MOST_PIECES, MOST_SETTINGS = 100_000_000, 1_000_000, 10_000
+"""Bytes of a file, its pieces, and its settings: the largest published vocabularies have 900 thousand pieces."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Kinds of pieces."""
 UNIGRAM, BPE = 1, 2
@@ -75,14 +77,17 @@ def read_pieces(path: Path) -> PieceFile:
 
 
 def _model(path: Path, raw: bytes) -> PieceFile:
-    pieces: list[Piece] = []
-    specs = {2: b"", 3: b"", 5: b""}  # of the trainer, of the normalizer, and of what undoes that
-    for number, value in _fields(raw):
+    parts: list[bytes] = []
+    specs: dict[int, list[bytes]] = {2: [], 3: [], 5: []}  # of the trainer, of the normalizer, and of what undoes that
+    for number, value in _fields(raw, MOST_PIECES + MOST_SETTINGS):
         if number == 1:
-            pieces.append(_piece(_bytes(value, "a piece"), len(pieces)))
+            parts.append(_bytes(value, "a piece"))
         elif number in specs:
-            specs[number] += _bytes(value, "a list of settings")  # parts of a message count as one
-    trainer, normalizer, back = (dict(_fields(spec)) for spec in specs.values())
+            specs[number].append(_bytes(value, "a list of settings"))  # parts of a message count as one
+    if len(parts) > MOST_PIECES:
+        raise ValueError(f"it has {len(parts):,} pieces; the limit is {MOST_PIECES:,}")
+    pieces = [_piece(part, place) for place, part in enumerate(parts)]
+    trainer, normalizer, back = (dict(_fields(b"".join(spec), MOST_SETTINGS)) for spec in specs.values())
     _check_pieces(pieces)
     found = PieceFile(
         path=path,
@@ -94,6 +99,8 @@ def _model(path: Path, raw: bytes) -> PieceFile:
         dummy_prefix=_number(normalizer, 3, 1) != 0,
         single_spaces=_number(normalizer, 4, 1) != 0,
     )
+    if charsmap_growth(found.charsmap) > MOST_GROWTH:
+        raise ValueError(f"its table of characters makes more than {MOST_GROWTH} times as much of a text")
     others = {
         "spaces that end a word": _number(trainer, 24, 0) != 0,
         "spaces that stay as they are": _number(normalizer, 5, 1) == 0,
@@ -113,7 +120,7 @@ def unknown_rule(path: Path, what: str) -> NotFoundError:
 
 
 def _piece(raw: bytes, place: int) -> Piece:
-    fields = dict(_fields(raw))
+    fields = dict(_fields(raw, MOST_SETTINGS))
     text = _bytes(fields.get(1, b""), f"piece {place}").decode()
     score = fields.get(2, bytes(4))
     if not isinstance(score, bytes) or len(score) != 4 or not math.isfinite(number := struct.unpack("<f", score)[0]):
@@ -127,6 +134,7 @@ def _piece(raw: bytes, place: int) -> Piece:
 def _check_pieces(pieces: list[Piece]) -> None:
     if not pieces:
         raise ValueError("it has no pieces")
+    check_names([piece.text for piece in pieces], len(pieces))
     if len({piece.text for piece in pieces}) < len(pieces):
         raise ValueError(f"it has the same piece twice among its {len(pieces):,}")
     if (unknown := sum(piece.kind == UNKNOWN for piece in pieces)) != 1:
@@ -155,10 +163,12 @@ def _bytes(value: int | bytes, what: str) -> bytes:
     return value
 
 
-def _fields(raw: bytes) -> Iterator[Field]:
+def _fields(raw: bytes, most: int) -> Iterator[Field]:
     """The fields of a message: whole numbers as such, all else as the bytes it takes."""
-    at = 0
+    at = count = 0
     while at < len(raw):
+        if (count := count + 1) > most:
+            raise ValueError(f"it has more than {most:,} fields")
         tag, at = _varint(raw, at)
         number, wire = tag >> 3, tag & 7
         if wire == VARINT:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.data.layouts import conversion, json_object, require, vocab_ids
 from headway.data.piecefile import CONTROL, UNKNOWN, PieceFile, read_pieces
-from headway.data.sentencepiece import pieces_backend
+from headway.data.sentencepiece import SPACE, pieces_backend
 from headway.data.specialtokens import flag, token_of
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, show
@@ -25,6 +25,9 @@ SINGLE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
 """Classes that say nothing of rules."""
 MOST_SENTINELS = 10_000
+PREPEND = {"type": "Prepend", "prepend": SPACE}
+RESPELL = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+"""How older files of tokenizers spell the spaces of sentencepiece."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,8 @@ class Family:
     fairseq: bool = False
     """Whether ids are fairseq's: its own four tokens first, then the pieces, then the mask."""
     optional: bool = False
-    """Whether tokenizer_config.json says which tokens are put around, the first one if nothing is said."""
+    """Whether tokenizer_config.json says which tokens are put around, the first one if nothing is said; and where a
+    space is put before a text (see `llama_prefix`)."""
 
 
 _CLS = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -71,6 +75,32 @@ def family_of(folder: Path, hint: str) -> str:
     return family
 
 
+def llama_prefix(config: Mapping[str, Any]) -> str:
+    """Where Llama's class puts a space before a text that has none: before the first word, or ("legacy", a mistake that
+    models were trained with) also after every special token in a text."""
+    if not flag(config, "add_prefix_space", True):
+        return "never"
+    return "always" if flag(config, "legacy", False) else "first"
+
+
+def llama_rules(folder: Path, config: Mapping[str, Any], found: dict[str, Any]) -> bool:
+    """Whether a folder is of Llama's class, which goes by tokenizer_config.json even where tokenizer.json puts a space
+    elsewhere; if so, what was `found` in tokenizer.json is changed. Byte-level ones have the class by mistake only."""
+    hint = str(config.get("tokenizer_class") or "")
+    if hint not in ("LlamaTokenizer", "LlamaTokenizerFast"):
+        return False
+    if json_object(folder / "config.json").get("model_type", "llama") != "llama":  # there a class is just a name
+        return False
+    normalizer, splitter = found.get("normalizer") or {}, found.get("pre_tokenizer") or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    by_splitter = not normalizer and splitter.get("type") == "Metaspace" and splitter.get("replacement") == SPACE
+    if not by_splitter and (splitter or steps not in ([PREPEND, RESPELL], [RESPELL])):
+        return False
+    scheme = {"prepend_scheme": llama_prefix(config), "split": False}
+    found |= {"normalizer": None, "pre_tokenizer": {"type": "Metaspace", "replacement": SPACE, **scheme}}
+    return True
+
+
 def single_backend(path: Path, name: str, config: dict[str, Any]) -> Backend:
     """The tokenizer of a model file; the config is completed by the tokens it names."""
     family, file = FAMILIES[name], read_pieces(path)
@@ -83,7 +113,7 @@ def single_backend(path: Path, name: str, config: dict[str, Any]) -> Backend:
     if family.sentinels:
         sentinels = [f"<extra_id_{i}>" for i in reversed(range(_sentinels(config, family)))]
         names, special = [*names, *(s for s in sentinels if s not in names)], special | set(sentinels)
-    backend = pieces_backend(file, names, special)
+    backend = pieces_backend(file, names, special, prefix=llama_prefix(config) if family.optional else None)
     _put_around(backend, path, family, config)
     return backend
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headway.data.charsmap import charsmap_normalizers
 from headway.data.piecefile import BPE, BYTE, NORMAL, USER_DEFINED, PieceFile, unknown_rule
+from headway.data.tokenizerbounds import bounded, check_added
 from headway.errors import DamagedError
 from headway.jsonfile import AGAIN, show
 
@@ -32,9 +33,17 @@ MANY = 2**31
 
 
 def pieces_backend(
-    file: PieceFile, names: Sequence[str], special: Collection[str], whole: Collection[str] = ()
+    file: PieceFile,
+    names: Sequence[str],
+    special: Collection[str],
+    whole: Collection[str] = (),
+    prefix: str | None = None,
 ) -> Backend:
-    """Names in the order of their ids; `special` and `whole` ones are found in a text before it is cut."""
+    """Names in the order of their ids; `special` and `whole` ones are found in a text before it is cut.
+
+    `prefix` says where a space is put before a text that has none: "first" of the whole text, "always" also after every
+    token found in it, "never"; None as sentencepiece itself does, which knows no such tokens.
+    """
     from tokenizers import AddedToken, pre_tokenizers
     from tokenizers import Tokenizer as Backend
 
@@ -44,10 +53,14 @@ def pieces_backend(
     scores = {name: found[name] for name in names if name in found}
     _check_normalizer(file)
     backend = Backend(_bpe(file, spelled, scores) if file.model == BPE else _unigram(file, spelled, scores))
-    backend.normalizer = _normalizer(file)
-    if SPACE in scores and not any(SPACE in name[1:] for name in scores):  # no piece reaches into the next word
-        backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=True)
-    backend.decoder = _decoder(file, hidden=spelled != list(names))
+    backend.normalizer = _normalizer(file, prepend=file.dummy_prefix and prefix is None)
+    by_word = SPACE in scores and not any(SPACE in name[1:] for name in scores)  # no piece reaches into the next word
+    if by_word or prefix is not None:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prefix or "never", split=by_word)
+    dummy = file.dummy_prefix if prefix is None else prefix != "never"
+    backend.decoder = _decoder(file, dummy, hidden=spelled != list(names))
+    with bounded(file.path):
+        check_added(name for name in names if name in special or name in whole)
     backend.add_special_tokens([AddedToken(name, normalized=False) for name in names if name in special])
     backend.add_tokens([AddedToken(name, normalized=False) for name in names if name in whole])
     return backend
@@ -89,7 +102,7 @@ def scored_merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(first, second) for *_, first, second in sorted(pairs)]
 
 
-def _normalizer(file: PieceFile) -> Normalizer:
+def _normalizer(file: PieceFile, prepend: bool) -> Normalizer:
     from tokenizers import Regex
     from tokenizers.normalizers import Prepend, Replace, Sequence
 
@@ -97,8 +110,7 @@ def _normalizer(file: PieceFile) -> Normalizer:
     if file.single_spaces:  # at the end of a text, a ▁ that was written there goes with them
         single = [Replace(Regex(r"\A +"), ""), Replace(Regex(" {2,}"), " ")]
         spaces = [*single, *spaces, Replace(Regex(rf"{SPACE}+\z"), "")]
-    prefix = [Prepend(SPACE)] if file.dummy_prefix else []
-    return Sequence([*charsmap_normalizers(file.charsmap), *spaces, *prefix])
+    return Sequence([*charsmap_normalizers(file.charsmap), *spaces, *([Prepend(SPACE)] if prepend else [])])
 
 
 def _check_normalizer(file: PieceFile) -> None:
@@ -111,10 +123,10 @@ def _check_normalizer(file: PieceFile) -> None:
             raise unknown_rule(file.path, f"a piece {name[:40]!r} that is spared when a text is spelled anew")
 
 
-def _decoder(file: PieceFile, hidden: bool) -> Decoder:
+def _decoder(file: PieceFile, dummy: bool, hidden: bool) -> Decoder:
     from tokenizers.decoders import ByteFallback, Fuse, Replace, Sequence, Strip
 
     shown = [Replace(HIDDEN, "")] if hidden else []
     text = [*shown, Replace(SPACE, " "), *([ByteFallback()] if file.byte_fallback else []), Fuse()]
-    before = MANY if file.single_spaces else int(file.dummy_prefix)
+    before = MANY if file.single_spaces else int(dummy)
     return Sequence([*text, Strip(" ", before, 0)] if before else text)

@@ -1,6 +1,7 @@
 """Rows for models that read both ways: running text end to end, or two stretches of it that may be neighbours.
 
-Both read as `Drawn`: [CLS] text [SEP], and [CLS] A [SEP] B [SEP] with segments (Devlin et al. 2019).
+Both read as `Drawn`: [CLS] text [SEP], and [CLS] A [SEP] B [SEP] with segments (Devlin et al. 2019), or whatever the
+tokenizer puts between two texts.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ SALT = 0x70616972
 
 
 class Marks(NamedTuple):
-    """Ids of the tokens around a text."""
+    """Ids of the tokens around a text, and of those between two."""
 
     cls: int
     sep: int
     pad: int
+    between: tuple[int, ...]
 
 
 class Drawn(NamedTuple):
@@ -129,8 +131,8 @@ class NextSentences:
 
     @property
     def room(self) -> int:
-        """Tokens beside the three that are put around them."""
-        return self.length - 3
+        """Tokens beside those that are put around them."""
+        return self.length - 2 - len(self.marks.between)
 
     @cached_property
     def units(self) -> tuple[Index, Index]:
@@ -174,12 +176,12 @@ class NextSentences:
         drawn = [self._pair(int(row), int(die)) for row, die in zip(rows, dice, strict=True)]
         ids = np.full((len(rows), self.length), self.marks.pad, dtype=np.int64)
         keep, segments = np.zeros_like(ids), np.zeros_like(ids)
-        cls, sep, _ = self.marks
+        cls, sep, _, between = self.marks
         for i, (first, second, _) in enumerate(drawn):
             a, b = self.ids[slice(*first)], self.ids[slice(*second)]
-            row = np.concatenate([[cls], a, [sep], b, [sep]])
+            row = np.concatenate([[cls], a, between, b, [sep]])
             ids[i, : len(row)], keep[i, : len(row)] = row, 1
-            segments[i, len(a) + 2 : len(row)] = 1
+            segments[i, 1 + len(a) + len(between) : len(row)] = 1
         return Drawn(ids, keep, segments, np.array([stranger for *_, stranger in drawn], dtype=np.int64))
 
     def _pair(self, row: int, die: int) -> tuple[tuple[int, int], tuple[int, int], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headway.data.tokenizerbounds import bounded, check_added
 from headway.errors import ConfigError, DamagedError
 
 if TYPE_CHECKING:
@@ -32,9 +33,11 @@ def add_tokens(backend: Backend, config: Mapping[str, Any], legacy: Mapping[str,
         stated |= {int(i): dict(token) for i, token in (config.get("added_tokens_decoder") or {}).items()}
     except (AttributeError, TypeError, ValueError) as cause:
         raise ConfigError("C002", f"added tokens should be given as ids and tokens: {cause}") from cause
-    for i, token in sorted(stated.items()):
-        name = content_of(token, f"added token {i}") or ""
-        backend.add_tokens([added_token(token)])
+    names = {i: content_of(token, f"added token {i}") or "" for i, token in stated.items()}
+    with bounded("the list of added tokens"):
+        check_added(names.values())
+    backend.add_tokens([added_token(token) for _, token in sorted(stated.items())])  # at once: each call sorts them all
+    for i, name in names.items():
         if (got := backend.token_to_id(name)) != i:
             raise DamagedError("X001", f"the added token {name[:40]!r} should have id {i}, but gets {got}")
     mark(backend, [name for name in special if name and backend.token_to_id(name) is not None], config)

@@ -17,12 +17,15 @@ from typing import Any, BinaryIO
 
 from headway.data.sources import file_format
 from headway.errors import DataError
-from headway.jsonfile import show, unreadable
+from headway.jsonfile import JSON_VALUES, show, unreadable
 
 ROW_LIMIT = 64_000_000
 """Bytes of one row. One more likely means a quote that is never closed, or no line breaks at all."""
-GZIP_FREE, GZIP_RATIO = 64_000_000, 1000
-"""What a gzip file may unpack to: so many bytes, or so many times its size, whichever is more."""
+GZIP_FREE, GZIP_RATIO = 64_000_000, 200
+"""What a gzip file may unpack to: so many bytes, or so many times its size, whichever is more. Text takes a tenth when
+it is packed, the most repetitive logs a hundredth, and only bombs a thousandth, which is gzip's own limit."""
+LINE_COST = 64
+"""Bytes that Python needs for a line beside its characters: many short ones take more than a long one."""
 MAGIC = {
     b"\x1f\x8b": ("gzip", "let its name end in .gz"),
     b"PAR1\x15": ("parquet", "let its name end in .parquet"),
@@ -32,6 +35,8 @@ MAGIC = {
     b"\xfd7zXZ\0": ("xz", "unpack it first: unxz FILE"),
 }
 """First bytes, which no text has → what such a file is, and what to do with it."""
+BLOCK = 1 << 20
+"""Bytes of a text file read at a time, fewer than a row may have."""
 CHUNK = 1 << 16
 """Bytes of JSON read at a time, at least."""
 
@@ -42,6 +47,27 @@ class BadLine(Exception):
     def __init__(self, reason: str, code: str = "D007") -> None:
         super().__init__(reason)
         self.reason, self.code = reason, code
+
+
+class LongLine(BadLine):
+    """A line of a text file that is longer than a row may be."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"longer than {ROW_LIMIT:,} bytes; break it into lines, as fold -s does")
+        self.number = number
+
+
+def read_lines(file: BinaryIO) -> bytearray:
+    """All bytes of a text file, none of whose lines is longer than a row: found out before there is more in memory."""
+    whole, line, number = bytearray(), 0, 1
+    while block := file.read(BLOCK):
+        first, last = block.find(b"\n"), block.rfind(b"\n")
+        if line + (first if last >= 0 else len(block)) > ROW_LIMIT:
+            raise LongLine(number)
+        line = len(block) - last - 1 if last >= 0 else line + len(block)
+        number += block.count(b"\n")
+        whole += block
+    return whole
 
 
 class _Gunzip(io.RawIOBase):
@@ -115,7 +141,7 @@ def _utf16(head: bytes) -> str:
     return ""
 
 
-def decode(raw: bytes) -> str:
+def decode(raw: bytes | bytearray) -> str:
     """UTF-8 text without NUL, or a BadLine."""
     try:
         text = raw.decode()
@@ -197,6 +223,8 @@ class JsonText:
         """The JSON value that comes next, as text, and the line it starts at."""
         self.char()
         while True:
+            if sum(self.text.count(mark, self.at) for mark in ",[{") > 2 * JSON_VALUES:  # as much again may be read
+                raise BadLine(f"an object of more than {JSON_VALUES:,} values")
             try:
                 _, end = self.scan(self.text, self.at)
                 if not self.text[end - 1].isdecimal() or end + 2 < len(self.text) or not self.more():

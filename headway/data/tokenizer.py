@@ -1,8 +1,9 @@
 """Text to ids and back: one class around the `tokenizers` library, and readers for a model folder's files.
 
-`tokenizer.json` is complete and taken as it stands. The older layouts and sentencepiece models leave some rules to the
-class that wrote them; `layouts` and `piecefolders` state those rules, and files with other rules are refused: wrong ids
-raise no error later, they make a model bad.
+`tokenizer.json` is complete and taken as it stands, but for the spaces of Llama's class (`llama_rules`). The older
+layouts and sentencepiece models leave some rules to the class that wrote them; `layouts` and `piecefolders` state those
+rules, and files with other rules are refused: wrong ids raise no error later, they make a model bad. All files are held
+to `tokenizerbounds` first.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.data.layouts import byte_bpe, conversion, json_object, read_text, word_piece
-from headway.data.piecefolders import MARIAN, SINGLE, family_of, marian_backend, single_backend
+from headway.data.piecefolders import MARIAN, SINGLE, family_of, llama_rules, marian_backend, single_backend
 from headway.data.specialtokens import add_tokens, added_names, flag, mark, roles_in
+from headway.data.tokenizerbounds import TOKENIZER_VALUES, bounded, check_tokenizer, growth_of
 from headway.errors import DamagedError, DataError, MemoryOrDiskError, NotFoundError
+from headway.jsonfile import parse_json
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -44,17 +48,25 @@ SEPARATE = "separate_vocabs"
 """What tokenizer_config.json says then, as Marian's does."""
 
 
+LONG, MOST_TEXT, USUAL_GROWTH = 1 << 22, 1 << 30, 8
+"""Characters of texts that are worth a look at what a normalizer may make of them; characters that it may make at
+worst; times as many as it may make in truth."""
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One text, or one pair of texts, as ids; the four lists have one entry per id."""
+    """One text, or one pair of texts, as ids; the five lists have one entry per id."""
 
     ids: list[int]
     segments: list[int]
-    """0 for the first text, 1 for the second, as the model's template has it (BERT's token type ids)."""
+    """The segment ids of the model's template (BERT's token type ids). Many templates have 0 for both texts, so these
+    do not say which text an id belongs to: `texts` does."""
     offsets: list[tuple[int, int]]
     """Characters [start, end) of its own text that an id stands for; (0, 0) for a token put around a text."""
     words: list[int | None]
     """Index of the word an id belongs to, counted anew in each text; None for a token put around a text."""
+    texts: list[int | None]
+    """0 for an id of the first text, 1 for one of the second; None for a token put around a text."""
 
 
 class Tokenizer:
@@ -84,7 +96,7 @@ class Tokenizer:
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> Encoded:
         """`special=False` puts no tokens around the text; any written *in* the text count all the same."""
-        _check_texts([text] if pair is None else [text, pair])
+        self._check_texts([text] if pair is None else [text, pair])
         with backend_errors("the tokenizer cannot encode this text"):
             return _encoded(self.backend.encode(text, pair, add_special_tokens=special))
 
@@ -94,14 +106,14 @@ class Tokenizer:
         """The same as one by one, on all cores."""
         if pairs is not None and len(pairs) != len(texts):
             raise DataError("D001", f"{len(texts)} texts but {len(pairs)} second texts to go with them")
-        _check_texts([*texts, *(pairs or ())])
+        self._check_texts([*texts, *(pairs or ())])
         inputs = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         with backend_errors("the tokenizer cannot encode these texts"):
             return [_encoded(e) for e in self.backend.encode_batch(inputs, add_special_tokens=special)]
 
     def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         """Ids of many texts without offsets; `special` puts the tokens around each that its template has."""
-        _check_texts(texts)
+        self._check_texts(texts)
         with backend_errors("the tokenizer cannot encode these texts"):
             return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=special)]
 
@@ -121,6 +133,31 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The vocabulary entry of each id, as the file spells it; "" for an id without one."""
         return [self.backend.id_to_token(i) or "" for i in _ids(ids)]
+
+    @cached_property
+    def growth(self) -> float:
+        """How many times as much its normalizer makes of a text, at worst."""
+        return growth_of(self.backend.normalizer)
+
+    def _check_texts(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            try:
+                text.encode()
+            except UnicodeEncodeError as cause:
+                raise DataError("D001", f"character {cause.start} of a text is half a surrogate pair") from cause
+        if (size := sum(map(len, texts))) > LONG and size * self.growth > MOST_TEXT:
+            self._check_growth(texts, size)
+
+    def _check_growth(self, texts: Sequence[str], size: int) -> None:
+        """Spell long texts anew in parts, and count: at worst they might fill the memory, usually they hardly grow."""
+        part, grown = int(LONG / self.growth) + 1, 0
+        for text in texts:
+            for at in range(0, len(text), part):
+                with backend_errors("the tokenizer cannot spell this text anew"):
+                    grown += len(self.backend.normalizer.normalize_str(text[at : at + part]))
+        if grown > USUAL_GROWTH * size:
+            message = f"the tokenizer makes {grown:,} characters of {size:,}, and no good one makes that many"
+            raise DataError("D001", message, "give it shorter texts, or another tokenizer")
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json and tokenizer_config.json, readable by `transformers`; and the target's, if another."""
@@ -161,7 +198,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise _no_layout(folder)
     with backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
         if layout == "tokenizer.json":
-            return Tokenizer(_complete(folder / layout), config, _target(folder, config))
+            return Tokenizer(_complete(folder / layout, config), config, _target(folder, config))
         if layout == " + ".join(MARIAN):
             return _marian(folder, config)
         backend = _older(folder, layout, config)
@@ -193,7 +230,7 @@ def _marian(folder: Path, config: dict[str, Any]) -> Tokenizer:
 def _target(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     """The tokenizer of what is written, where it is not that of what is read."""
     if (folder / TARGET).is_file():
-        return Tokenizer(_complete(folder / TARGET), config)
+        return Tokenizer(_complete(folder / TARGET, config), config)
     if (folder / "target_vocab.json").is_file() or flag(config, SEPARATE, False):  # ids of the other would be wrong
         message = f"{folder} says that what is written has a vocabulary of its own, and there is no {TARGET}"
         raise NotFoundError("F005", message, f"make one with the ids that the model knows, and save it as {TARGET}")
@@ -207,27 +244,18 @@ def _no_layout(folder: Path) -> NotFoundError:
     return NotFoundError("F005", f"no tokenizer in {folder}: looked for {looked}; found {found}")
 
 
-def _complete(path: Path) -> Backend:
+def _complete(path: Path, config: Mapping[str, Any]) -> Backend:
     from tokenizers import Tokenizer as Backend
 
     text = read_text(path)
-    try:
-        return Backend.from_str(text)
-    except Exception:
-        json_object(path)  # where the JSON itself is broken, say so with line and column
-        raise
+    found = parse_json(path, text, TOKENIZER_VALUES)
+    with bounded(path):
+        check_tokenizer(found)
+    return Backend.from_str(json.dumps(found) if llama_rules(path.parent, config, found) else text)
 
 
 def _encoded(encoding: Encoding) -> Encoded:
-    return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
-
-
-def _check_texts(texts: Sequence[str]) -> None:
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as cause:
-            raise DataError("D001", f"character {cause.start} of a text is half a surrogate pair") from cause
+    return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids, encoding.sequence_ids)
 
 
 def _ids(ids: Sequence[int]) -> list[int]:

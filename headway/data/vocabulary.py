@@ -22,6 +22,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from headway.data.tokenizer import Tokenizer
+from headway.data.tokenizerbounds import LONGEST_TOKEN
 from headway.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ SPECIAL = re.compile(r"[!-~]{2,}")
 WORD = re.compile(r"[^\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 """A word as `tokenizers` splits. str.split() also splits at \\x1c to \\x1f, no white space for Unicode."""
 NO_WORDS = "there are no words to train a tokenizer on"
+WORD_LIMIT = 1000
+"""Characters of a word that pieces are learned from: the trainers take the square of them. Longer ones, a picture in
+base 64 or a line of signs, are learned from in parts; to encode them takes no longer than other text."""
+LONG_WORD = re.compile("|".join(f"{kind}{{{WORD_LIMIT}}}" for kind in (r"[^\W_]", r"(?:[^\w\s]|[_\x1c-\x1f])", r"\s")))
+"""As much of a word as there may be, of letters and digits, signs, or white space: byte-level rules split there."""
 REPORT_EVERY = 1 << 20  # characters between two reports of progress
 
 
@@ -120,6 +126,17 @@ def byte_ids() -> dict[str, int]:
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
 
 
+def _parts(texts: Iterable[str]) -> Iterator[str]:
+    """Texts, those with a word beyond the limit in parts: the end of a text ends a word."""
+    for text in texts:
+        start = 0
+        for found in LONG_WORD.finditer(text):
+            yield text[start : found.end()]
+            start = found.end()
+        if start < len(text) or not text:
+            yield text[start:]
+
+
 def _byte_bpe(texts: Iterable[str], size: int, special: tuple[str, ...], normalizer: Normalizer | None) -> Backend:
     from tokenizers import models, trainers
 
@@ -127,7 +144,7 @@ def _byte_bpe(texts: Iterable[str], size: int, special: tuple[str, ...], normali
         return _byte_level(models.BPE(vocab=byte_ids(), merges=[]), normalizer, words=False)
     backend, alphabet, first = _byte_level(models.BPE(), normalizer), list(byte_ids()), list(special)
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=first, initial_alphabet=alphabet, show_progress=False)
-    backend.train_from_iterator(texts, trainer)
+    backend.train_from_iterator(_parts(texts), trainer)
     return backend
 
 
@@ -137,7 +154,7 @@ def _unigram(texts: Iterable[str], size: int, special: tuple[str, ...], normaliz
     backend, alphabet = _byte_level(models.Unigram(), normalizer), sorted(byte_ids())
     room = size - len(special)
     trainer = trainers.UnigramTrainer(vocab_size=room, initial_alphabet=alphabet, show_progress=False)
-    backend.train_from_iterator(texts, trainer)
+    backend.train_from_iterator(_parts(texts), trainer)
     # Sums differ in the last digits from run to run, and bytes that were never seen get the scores just above
     # the lowest one, in any order. Rounded and levelled, two runs agree.
     scores = {piece: round(score, 4) for piece, score in json.loads(backend.to_str())["model"]["vocab"]}
@@ -164,7 +181,8 @@ def _words(texts: Iterable[str], size: int, special: tuple[str, ...], normalizer
 
     counts = Counter(chain.from_iterable(map(WORD.findall, _normalized(texts, normalizer))))
     common = sorted(counts, key=lambda word: (-counts[word], word))
-    words = [word for word in common if not any(token in word for token in special)]  # a text may have <unk>
+    # A text may have <unk>, and something longer than any word that a tokenizer may have.
+    words = [w for w in common if len(w) <= LONGEST_TOKEN and not any(token in w for token in special)]
     if not words:
         raise DataError("D002", NO_WORDS)
     vocab = {token: i for i, token in enumerate([*special, *words][: size or None])}
@@ -185,7 +203,8 @@ def _word_piece(texts: Iterable[str], size: int, special: tuple[str, ...], norma
     split, words = tk.pre_tokenizers.BertPreTokenizer(), Counter[str]()
     for text, count in zip(_normalized(raw, normalizer), raw.values(), strict=True):
         for word, _ in split.pre_tokenize_str(text):
-            words[word] += count
+            for at in range(0, len(word), WORD_LIMIT):
+                words[word[at : at + WORD_LIMIT]] += count
     if not words:
         raise DataError("D002", NO_WORDS)
     inner = sorted({f"##{char}" for word in words for char in word[1:]})

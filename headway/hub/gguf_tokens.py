@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.data.sentencepiece import LONGEST, scored_merges
 from headway.data.tokenizer import Tokenizer, backend_errors
+from headway.data.tokenizerbounds import bounded, check_added, check_names
 from headway.errors import DamagedError, NotFoundError
 from headway.hub.gguf import open_file
 from headway.hub.gguf_file import GGUFFile
@@ -71,6 +72,8 @@ def _tokens(file: GGUFFile) -> tuple[list[str], list[int]]:
         raise _unknown(file, "no tokenizer.ggml.tokens")
     if len(set(tokens)) < len(tokens):
         raise _damaged(file, f"tokens that are the same among the {len(tokens):,} of its vocabulary")
+    with bounded(file.path):
+        check_names(tokens, len(tokens))
     kinds = file.facts.get("tokenizer.ggml.token_type", [1] * len(tokens))
     if not isinstance(kinds, list) or len(kinds) != len(tokens):
         raise _damaged(file, f"tokenizer.ggml.token_type has not one type for each of {len(tokens):,} tokens")
@@ -143,9 +146,13 @@ def _add_tokens(backend: Backend, tokens: Sequence[str], kinds: Sequence[int]) -
     """Tokens that are found whole in a text, before it is cut into words."""
     from tokenizers import AddedToken
 
-    for token, kind in zip(tokens, kinds, strict=True):
-        if kind in (UNKNOWN, CONTROL, USER_DEFINED):
-            backend.add_tokens([AddedToken(token, special=kind != USER_DEFINED, normalized=False)])
+    added = [
+        (token, kind) for token, kind in zip(tokens, kinds, strict=True) if kind in (UNKNOWN, CONTROL, USER_DEFINED)
+    ]
+    with bounded("the list of special tokens"):
+        check_added(token for token, _ in added)
+    # All at once: each call sorts all of them.
+    backend.add_tokens([AddedToken(token, special=kind != USER_DEFINED, normalized=False) for token, kind in added])
 
 
 def _put_around(backend: Backend, file: GGUFFile, special: Mapping[str, str]) -> None:

@@ -33,8 +33,8 @@ def limit_of(model: Model, length: int | None) -> int | None:
     return longest if length is None else length if longest is None else min(length, longest)
 
 
-def read_batch(model: Model, ids: Tensor, keep: Tensor, segments: Tensor) -> Output:
-    """Hidden states of texts or pairs of texts; a model of which only one text was ever read knows no segments."""
+def read_batch(model: Model, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Output:
+    """Hidden states of texts or pairs of texts; a model without a second segment (RoBERTa) is given none."""
     front = model.config.output_front
     typed = segments if front.kind == "tokens" and front.segments > 1 else None
     output: Output = model(ids, keep=keep, segments=typed)

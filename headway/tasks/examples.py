@@ -80,12 +80,18 @@ def cut(text: Encoded, limit: int | None) -> tuple[list[int], list[int]]:
     count = len(text.ids)
     if limit is None or count <= limit:
         return list(text.ids), list(text.segments)
-    parts: list[list[int]] = [[], []]
-    for i, word in enumerate(text.words):
-        if word is not None:
-            parts[text.segments[i]].append(i)
-    gone: set[int] = set()
-    while len(gone) < count - limit and any(parts):
-        gone.add(max(parts, key=len).pop())
+    places = [[i for i, owner in enumerate(text.texts) if owner == number] for number in (0, 1)]
+    sizes = [len(part) for part in places]
+    first, second = _shares(sizes[0], sizes[1], max(0, limit - (count - sum(sizes))))
+    gone = {*places[0][first:], *places[1][second:]}
     kept = [i for i in range(count) if i not in gone][:limit]
     return [text.ids[i] for i in kept], [text.segments[i] for i in kept]
+
+
+def _shares(first: int, second: int, room: int) -> tuple[int, int]:
+    """Tokens that two texts too long for `room` keep: the shorter has all it needs, at most half; of two equal ones the
+    second has the odd token. It is the rule "longest_first" of `tokenizers`, by which most pair models were trained."""
+    if first > second:
+        return _shares(second, first, room)[::-1]
+    kept = min(first, room // 2)
+    return kept, room - kept

@@ -27,12 +27,13 @@ from headway.model.model import Model
 from headway.recipe import Recipe
 from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch, Sharing
-from headway.tasks.body import encoder_body
+from headway.tasks.body import encoder_body, read_batch
 from headway.tasks.figures import Evaluation, interval, mean_measure
 from headway.tasks.fill import fill_rows
 from headway.tasks.loss import IGNORE, token_loss
 from headway.tasks.masking import Masking
 from headway.tasks.text import Texts, hold_out, own_tokenizer, read_texts
+from headway.tasks.windows import frame
 
 EVAL_TOKENS = 1 << 13
 """Tokens that are evaluated at a time."""
@@ -119,7 +120,7 @@ class MaskedWords(Task):
         Whether B follows A counts as much as a row's masked words: the mean over a batch is then the sum of two means,
         however the batch is divided.
         """
-        output = model(ids, keep=keep, segments=segments)
+        output = read_batch(model, ids, keep, segments)
         total, _ = token_loss(model.lm, at(output.hidden, places), targets)
         if follows is None:
             return total
@@ -138,7 +139,7 @@ class MaskedWords(Task):
     def sample(self, model: Model) -> str:
         """The first words of the validation text, two of them hidden, and what the model puts there."""
         ids = [int(i) for i in self.valid.ids[: min(SAMPLE_TOKENS, self.valid.length - 2)]]
-        cls, sep, _ = marks_of(self.tokenizer)
+        cls, sep, *_ = marks_of(self.tokenizer)
         row, places = [cls, *ids, sep], sorted({1 + len(ids) // 3, 1 + 2 * len(ids) // 3})
         answers = self.tokenizer.pieces([row[place] for place in places])
         for place in places:
@@ -179,8 +180,8 @@ class MaskedWords(Task):
 
 
 def marks_of(tokenizer: Tokenizer) -> Marks:
-    special = tokenizer.special
-    return Marks(special["cls"], special["sep"], special.get("pad", special["sep"]))
+    special, between = tokenizer.special, tuple(frame(tokenizer, pair=True).between[0])
+    return Marks(special["cls"], special["sep"], special.get("pad", special["sep"]), between or (special["sep"],))
 
 
 def training_rows(texts: Texts, tokenizer: Tokenizer, recipe: Recipe) -> TextRows | NextSentences:
@@ -266,7 +267,7 @@ def _judge(model: Model, tensors: tuple[Tensor | None, ...]) -> Tensor:
     """By row (4, B): sum of the losses, words found, words to find, 1 where the second text was told right."""
     ids, keep, segments, places, targets, follows = tensors
     assert ids is not None and places is not None and targets is not None
-    output = model(ids, keep=keep, segments=segments)
+    output = read_batch(model, ids, keep, segments)
     scores = model.lm(at(output.hidden, places)).float()
     losses = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
     right, count = (scores.argmax(-1) == targets).sum(1), (targets != IGNORE).sum(1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 
 import numpy as np
 
@@ -43,20 +43,27 @@ class Frame:
 
 
 def frame(tokenizer: Tokenizer, *, pair: bool = False) -> Frame:
-    """Read off from what becomes of a letter, or of two."""
-    text = tokenizer.encode("a", "a" if pair else None)
-    own = [word is None for word in text.words]
+    """Read off from what becomes of a short text, or of two."""
+    probe = _probe(tokenizer)
+    text = tokenizer.encode(probe, probe if pair else None)
     groups: list[tuple[list[int], list[int]]] = [([], []), ([], []), ([], [])]
-    segments, texts = [0, 0], 0
-    for i, put in enumerate(own):
-        if put:
-            place = 2 if texts == (2 if pair else 1) else texts
-            groups[place][0].append(text.ids[i])
-            groups[place][1].append(text.segments[i])
-        elif i == 0 or own[i - 1]:
-            segments[min(texts, 1)] = text.segments[i]
-            texts += 1
+    segments, place, last = [0, 0], 0, int(pair)
+    for token, segment, owner in zip(text.ids, text.segments, text.texts, strict=True):
+        if owner is not None:
+            segments[owner] = segment
+            place = 2 if owner == last else 1
+        else:
+            groups[place][0].append(token)
+            groups[place][1].append(segment)
     return Frame(groups[0], groups[1], groups[2], (segments[0], segments[1]))
+
+
+def _probe(tokenizer: Tokenizer) -> str:
+    """A text that has a token: a letter, or where a vocabulary lacks that one, something it has."""
+    for text in chain("a", tokenizer.pieces(range(tokenizer.vocab_size))):
+        if text and tokenizer.encode(text, special=False).ids:
+            return text
+    raise ConfigError("C004", f"the tokenizer knows none of its own {tokenizer.vocab_size:,} tokens in a text")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -54,3 +55,12 @@ def test_every_merge_is_left_out_as_often_as_asked() -> None:
 def test_only_merges_can_be_left_out() -> None:
     with pytest.raises(ConfigError, match="bpe_dropout"):
         BpeDropout(train_tokenizer("words", ["a b"]), 0.1, 0)
+
+
+def test_a_long_word_is_merged_in_parts() -> None:
+    """Merging takes the square of a word's length: a string of 50,000 letters would take hours."""
+    made = BpeDropout(TOKENIZER, 0.1, 7)
+    text = "".join(random.Random(0).choices("abcdefgh", k=50_000))
+    start = time.process_time()
+    ids = made.ids(made.words(text), 3)
+    assert TOKENIZER.decode(ids) == text and time.process_time() - start < 20

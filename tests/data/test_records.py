@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import random
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from hypothesis import strategies as st
 
 from headway.data import formats, stream
 from headway.data.records import BadRows, Document, documents, kind, kind_of, rows
+from headway.data.stream import Lines
 from headway.errors import DataError, HeadwayError, NotFoundError
 
 Table = tuple[list[str], list[list[str]]]
@@ -457,6 +460,95 @@ def test_parquet_with_a_name_twice() -> None:
     raw = io.BytesIO()
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), raw)
     assert "same name" in refused("x.parquet", raw.getvalue()).message
+
+
+def test_a_line_of_text_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text file is one row, whose lines are bounded like those of others; where they are short it may be larger."""
+    monkeypatch.setattr(stream, "ROW_LIMIT", 1000)
+    for block in (7, 100, 999):
+        monkeypatch.setattr(stream, "BLOCK", block)
+        fine = b"a\nb b\n" + b"c" * 1000 + b"\n" + b"d\n" * 600
+        values, _, bad = read("x.txt", fine, "skip")
+        assert [row["text"] for row in values] == [fine.decode()] and not bad.count
+        for content in (b"a\nb\n" + b"c" * 3000 + b"\nd", b"a\nb\n" + b"c" * 3000, b"\n\n" + b"c" * 3000 + b"\n\n"):
+            error = refused("x.txt", content)
+            assert error.code == "D007" and "line 3" in error.message and "1,000 bytes" in error.message
+
+
+def test_a_parquet_row_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what its row group unpacks to, before any of it is."""
+    monkeypatch.setattr(stream, "ROW_LIMIT", 1000)
+    raw = io.BytesIO()
+    with pq.ParquetWriter(raw, pa.schema([("text", pa.string())]), compression="gzip") as writer:
+        for text in ("fine", "a" * 5000, "good"):
+            writer.write_table(pa.table({"text": [text]}))
+    values, places, bad = read("x.parquet", raw.getvalue(), "skip")
+    assert [row["text"] for row in values] == ["fine", "good"] and places == ["x.parquet:1", "x.parquet:3"]
+    assert bad.count == 1 and bad.first[0].startswith("x.parquet:2: 1 row of ")
+
+
+def test_an_object_of_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brackets are few bytes in a file, and many in memory: they are counted before they are read."""
+    monkeypatch.setattr(stream, "JSON_VALUES", 1000)
+    monkeypatch.setattr(stream, "CHUNK", 100)
+    values, _, bad = read("x.json", b'[{"a": 1}, {"a": [' + b"[]," * 4000 + b"1]}]", "skip")
+    assert values == [{"a": 1}] and bad.count == 1 and "more than 1,000 values" in bad.first[0]
+
+
+def test_many_short_lines_in_an_open_quote_count_for_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "ROW_LIMIT", 10_000)
+    taken: list[int] = []
+    original = Lines.give_back
+
+    def watched(self: Lines, lines: list[str]) -> None:
+        taken.append(len(lines))
+        original(self, lines)
+
+    monkeypatch.setattr(Lines, "give_back", watched)
+    read("x.csv", b'text\n"a\n' + b"b\n" * 5000, "skip")
+    assert 0 < max(taken) < 10_000 / 60
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from headway.data.formats import read_file
+import pyarrow.parquet
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) << 10
+
+before = peak()
+for item in read_file(Path(sys.argv[1])):
+    pass
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")
+@pytest.mark.parametrize(
+    "name", ["x.txt", "x.txt.gz", "x.csv", "x.tsv", "x.jsonl", "x.json", "brackets.json", "x.parquet"]
+)
+def test_one_row_of_300_mb_takes_less_than_512(name: str, tmp_path: Path) -> None:
+    size, path = 300_000_000, tmp_path / name
+    before, unit, after = {
+        "x.txt": (b"", b"a", b""), "x.txt.gz": (b"", b"a", b""), "x.csv": (b"text,n\n", b"a", b",1\n"),
+        "x.tsv": (b"text\tn\n", b"a", b"\t1\n"), "x.jsonl": (b'{"text": "', b"a", b'"}\n'),
+        "x.json": (b'[{"text": "', b"a", b'"}]'), "brackets.json": (b'[{"a": [', b"[],", b"1]}]"),
+        "x.parquet": (b"", b"", b""),
+    }[name]  # fmt: skip
+    if name == "x.parquet":
+        pq.write_table(pa.table({"text": ["a" * size, "b"]}), path, compression="zstd")
+    else:
+        with gzip.open(path, "wb", 1) if name.endswith("gz") else path.open("wb") as file:
+            file.write(before)
+            for _ in range(size // 1_000_000):
+                file.write(unit * (1_000_000 // len(unit)))
+            file.write(after)
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True)
+    path.unlink()
+    assert int(done.stdout) < 512_000_000
 
 
 def test_a_gzip_bomb(monkeypatch: pytest.MonkeyPatch) -> None:

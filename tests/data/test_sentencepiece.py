@@ -328,6 +328,77 @@ def test_what_llama_puts_around_is_said_in_its_config(
     assert ours.encode("lower").ids == [*[bos] * around[0], *bare, *[eos] * around[1]]
 
 
+SPECIAL_INSIDE = (
+    "<s>lower</s>the </s> lower<unk>miço", "lower <s> the", "<s>", "</s></s>lower", "the</s>  two  ", "lower the"
+)  # fmt: skip
+
+
+def as_published(folder: Path, spelled: str) -> None:
+    """Put a tokenizer.json beside a model, whose spaces are spelled as one or another converter did it."""
+    made = json.loads(load_tokenizer(folder).backend.to_str())
+    made |= {"normalizer": None, "pre_tokenizer": None}
+    if spelled == "prepend":
+        steps = [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+        made["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    else:
+        made["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": spelled, "split": False}
+    write(folder, {"tokenizer.json": made})
+
+
+@pytest.mark.parametrize("spelled", ["", "prepend", "first", "always"])
+@pytest.mark.parametrize("class_", ["LlamaTokenizer", "LlamaTokenizerFast"])
+@pytest.mark.parametrize("said", [{}, {"legacy": True}, {"legacy": False}, {"legacy": None},
+                                  {"add_prefix_space": False}, {"legacy": True, "add_prefix_space": False}],
+                         ids=str)  # fmt: skip
+def test_where_llama_puts_a_space_is_said_in_its_config(
+    said: dict[str, Any], class_: str, spelled: str, tmp_path: Path
+) -> None:
+    """`legacy` is whether a text goes on with a space after each special token in it, whatever file it is read from."""
+    config = {"tokenizer_class": class_, "add_bos_token": True, **said}
+    files = {"tokenizer_config.json": config, "config.json": {"model_type": "llama"}}
+    write(tmp_path, {"tokenizer.model": trained("bpe-llama"), **files})
+    if spelled:
+        as_published(tmp_path, spelled)
+    ours, oracle = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in (*SPECIAL_INSIDE, *TEXTS, *USUAL):
+        assert ours.encode(text).ids == oracle(text)["input_ids"], text
+    ours.save(tmp_path / "saved")
+    again = load_tokenizer(tmp_path / "saved")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for text in SPECIAL_INSIDE:
+        assert again.encode(text).ids == ours.encode(text).ids == theirs(text)["input_ids"]
+
+
+def test_a_tokenizer_json_of_another_model_is_taken_as_it_stands(tmp_path: Path) -> None:
+    """Llama's class is named by many others; and byte-level files have it by mistake."""
+    config = {"tokenizer_class": "LlamaTokenizer", "legacy": False}
+    write(tmp_path, {"tokenizer.model": trained("bpe-llama"), "tokenizer_config.json": config})
+    as_published(tmp_path, "always")
+    write(tmp_path, {"config.json": {"model_type": "mistral"}})
+    other = load_tokenizer(tmp_path)
+    oracle = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in SPECIAL_INSIDE:
+        assert other.encode(text, special=False).ids == oracle(text, add_special_tokens=False)["input_ids"]
+    made = json.loads((tmp_path / "tokenizer.json").read_text())
+    made["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    write(tmp_path, {"tokenizer.json": made, "config.json": {"model_type": "llama"}})
+    assert json.loads(load_tokenizer(tmp_path).backend.to_str())["pre_tokenizer"] == made["pre_tokenizer"]
+
+
+@pytest.mark.parametrize("legacy", [True, False, None])
+@pytest.mark.parametrize("name", ["t5", "xlm-r"])
+def test_special_tokens_inside_a_text_of_other_families(name: str, legacy: bool | None, tmp_path: Path) -> None:
+    file, model, config, class_ = FAMILIES[name]
+    said = config | ({} if legacy is None else {"legacy": legacy})
+    write(tmp_path, {file: trained(model), "tokenizer_config.json": said})
+    ours, oracle = load_tokenizer(tmp_path), getattr(transformers, class_).from_pretrained(tmp_path)
+    marks = [oracle.convert_ids_to_tokens(i) for i in sorted(ours.special.values())]
+    marks += ["<extra_id_0>"] if name == "t5" else []
+    for mark in marks:
+        for text in (f"{mark}lower", f"lower{mark}the", f"lower {mark} the", f"{mark} {mark}the lower"):
+            assert ours.encode(text).ids == oracle(text)["input_ids"], text
+
+
 # --- Marian --------------------------------------------------------------------------------------
 
 
@@ -536,7 +607,7 @@ REFUSED = [
     (piece(0, "type", 1), "X001", "0 pieces for what is unknown"),
     (piece(5, "type", 2), "X001", "2 pieces for what is unknown"),
     (piece(5, "piece", "x" * 129, "bpe"), "X001", "129 characters"),
-    (field("normalizer_spec", "precompiled_charsmap", b"damaged"), "X001", "cannot be read"),
+    (field("normalizer_spec", "precompiled_charsmap", b"damaged"), "X001", "table of characters"),
     (field("trainer_spec", "model_type", 3), "F005", "a model of words"),
     (field("trainer_spec", "model_type", 4), "F005", "a model of characters"),
     (field("trainer_spec", "treat_whitespace_as_suffix", True), "F005", "end a word"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headway.data.sentences import HeldRows, Marks, NextSentences, TextRows, sentences, usual_count
 from headway.errors import DataError
 
-MARKS = Marks(2, 3, 0)
+MARKS = Marks(2, 3, 0, (3,))
 
 
 def test_what_is_usual_leaves_out_a_hundredth() -> None:

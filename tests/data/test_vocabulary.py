@@ -8,6 +8,7 @@ import pydoc_data.topics
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -428,3 +429,42 @@ def test_importing_loads_neither_torch_nor_tokenizers() -> None:
     code = "import sys, headway.data.vocabulary; print({'torch', 'tokenizers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+# --- long words ----------------------------------------------------------------------------------
+
+CLASSES = ("a", "ab", "é", "数", "7", "1½", "-", "-_", "\x1c-", " ", "\n ", "a7", "e\u0301")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(CLASSES), st.integers(1, 3000)), max_size=6))
+def test_no_word_is_learned_from_beyond_the_limit(runs: list[tuple[str, int]]) -> None:
+    """All of a text is in its parts, and no word that a byte-level trainer sees in them is longer than the limit."""
+    text = "".join(run * times for run, times in runs)
+    parts = list(vocabulary._parts([text]))
+    assert "".join(parts) == text and len(parts) <= 1 + len(text) // vocabulary.WORD_LIMIT
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for part in parts:
+        for _, (start, end) in split.pre_tokenize_str(part):
+            assert end - start <= vocabulary.WORD_LIMIT + 1  # and the space before it
+
+
+def test_ordinary_texts_are_learned_from_as_they_are() -> None:
+    texts = [*pydoc_data.topics.topics.values(), "", "数字。" * 2000, "=" * 80 + "\n" + "x" * 999]
+    assert list(vocabulary._parts(texts)) == texts
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "words"])
+@pytest.mark.parametrize("letters", ["a", "abcdefghijklmnop"])
+def test_one_long_word_does_not_hold_up_training(kind: str, letters: str, tmp_path: Path) -> None:
+    """Trainers take the square of a word's length; what is learned can be saved and read again."""
+    word = "".join(random.Random(0).choices(letters, k=20_000 if kind == "unigram" else 150_000))
+    sizes = {"bpe": 600, "wordpiece": 600, "unigram": 600}
+    start = time.process_time()
+    made = train_tokenizer(kind, ["the cat sat on the mat " * 20, word, f"x {word} y"], sizes.get(kind, 0))
+    assert time.process_time() - start < 15
+    made.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert again.ids([word, "the cat"]) == made.ids([word, "the cat"])
+    if kind in ("bpe", "unigram"):
+        assert again.decode(again.ids([word])[0]) == word

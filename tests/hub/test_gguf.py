@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from headway.config import ModelConfig
 from headway.data.template import chosen_template, special_strings
 from headway.data.tokenizer import Tokenizer
-from headway.data.vocabulary import train_tokenizer
+from headway.data.vocabulary import byte_ids, train_tokenizer
 from headway.errors import HeadwayError, NotFoundError
 from headway.hub import download, gguf_tokens
 from headway.hub import gguf as module
@@ -684,6 +684,7 @@ def test_tokens_that_are_found_whole(tmp_path: Path) -> None:
         (fact("tokenizer.ggml.tokens", None), "F005", "no tokenizer.ggml.tokens"),
         (fact("tokenizer.ggml.tokens", [1, 2]), "F005", "no tokenizer.ggml.tokens"),
         (fact("tokenizer.ggml.tokens", ["a", "a"]), "X001", "the same"),
+        (fact("tokenizer.ggml.tokens", ["a", "b" * 3_000_000]), "X001", "3,000,000 characters"),
         (fact("tokenizer.ggml.token_type", [1, 1]), "X001", "one type for each"),
         (fact("tokenizer.ggml.merges", None), "X001", "pairs"),
         (fact("tokenizer.ggml.merges", ["ab"]), "X001", "pairs"),
@@ -698,6 +699,21 @@ def test_vocabularies_that_are_refused(change: Callable[[Any], None], code: str,
         load_gguf_tokenizer(path)
     assert caught.value.code == code
     assert words in str(caught.value)
+
+
+def test_special_tokens_have_a_bound_and_are_added_at_once(tmp_path: Path) -> None:
+    """Each call of the library's sorts all of them: 40,000 calls would take an hour."""
+    plain = [*byte_ids(), "ab"]
+    for count, fits in ((40_000, True), (70_000, False)):
+        names = [*plain, *(f"<{i}>" for i in range(count))]
+        kinds = [1] * len(plain) + [3] * count
+        path = with_vocabulary(tmp_path / "x.gguf", "gpt-2", tokens=names, kinds=kinds, merges=["a b"])
+        if fits:
+            assert load_gguf_tokenizer(path).encode("<39999>").ids[-1] == len(names) - 1
+            continue
+        with pytest.raises(HeadwayError) as caught:
+            load_gguf_tokenizer(path)
+        assert caught.value.code == "X001"
 
 
 def sentencepiece_model(fallback: bool = True) -> Any:

@@ -288,3 +288,32 @@ def test_a_pretrained_encoder_gets_a_head(text: Path, tmp_path: Path) -> None:
     assert config.lm is not None and config.lm.transform == "gelu" and config.classify is None
     assert config.encoder == base.config.encoder and made.tokenizer is tokenizer
     assert Masking.of(tokenizer, MaskConfig()).mask == 103
+
+
+@torch.no_grad()
+def test_pairs_for_a_model_without_segments(text: Path, tmp_path: Path) -> None:
+    """RoBERTa's: two tokens between the texts, as its template has it, and one segment for both."""
+    from tokenizers.processors import RobertaProcessing
+
+    from headway.data.tokenizer import Tokenizer
+    from headway.data.vocabulary import train_tokenizer
+
+    names = ("<s>", "<pad>", "</s>", "<mask>")
+    backend = train_tokenizer("bpe", [text.read_text()], 300, special=names).backend
+    backend.post_processor = RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    tokenizer = Tokenizer(backend, {"pad_token": "<pad>", "mask_token": "<mask>"})
+    data = DataConfig(train=str(text), length=40)
+    recipe = Recipe(task="mlm", data=data, model=SHAPE, mlm=MaskConfig(pairs=True))
+    made = MaskedWords.prepare(Setting(recipe, tmp_path, tokenizer))
+    config = made.config(None)
+    assert config.source is not None and config.source.kind == "tokens"
+    model = Model(replace(config, source=replace(config.source, segments=1))).eval()
+    batch = made.batch(np.arange(4))
+    assert torch.isfinite(made.loss(model, *batch.tensors))  # type: ignore[arg-type]
+    assert set(evaluate(model, made.valid, made.masking, ALONE)) == {"valid", "perplexity", "accuracy", "next_accuracy"}
+    drawn = made.train.read(np.arange(4))
+    assert drawn.segments is not None and drawn.keep is not None
+    for ids, segments, keep in zip(drawn.ids, drawn.segments, drawn.keep, strict=True):
+        begin, end = int(np.argmax(segments == 1)), int(keep.sum())
+        first, second = (tokenizer.decode(part) for part in (ids[1 : begin - 2], ids[begin : end - 1]))
+        assert ids[:end].tolist() == tokenizer.encode(first, second).ids
