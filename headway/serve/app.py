@@ -17,13 +17,14 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from headway.errors import HeadwayError
+from headway.generate.grammar import Grammar
 from headway.jsonfile import parse_object
 from headway.serve import schemas
 from headway.serve.answers import Form, collect, stream
 from headway.serve.gate import Receive, Scope, Send
 from headway.serve.generation import Generation
 from headway.serve.problems import Problem
-from headway.serve.prompts import Job
+from headway.serve.prompts import Job, Prompts
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.serve.service import Service
 from headway.serve.state import State, Visit
@@ -91,7 +92,10 @@ class Routes:
     async def _write(self, request: Request, schema: type[ChatRequest] | type[CompletionRequest]) -> Response:
         visit: Visit = request.scope["visit"]
         raw = await _raw(request)
-        job, form = await self.state.aside(self._prepare, schema, raw)
+        asked = await self.state.aside(self._read, schema, raw)
+        prompts, grammars = self.service.writer()
+        grammar = await grammars.compile(asked.response_format)
+        job, form = await self.state.aside(self._prepare, prompts, asked, grammar)
         assert self.service.engine is not None
         generation = Generation(self.service.engine, job.requests, self.state.metrics)
         visit.begin(generation)
@@ -102,12 +106,12 @@ class Routes:
             return EventStream(stream(form, generation, visit))
         return JSONResponse(await collect(form, generation, visit))
 
-    def _prepare(self, schema: type[ChatRequest] | type[CompletionRequest], raw: bytes) -> tuple[Job, Form]:
-        """From bytes to what the engine takes, in a thread aside."""
-        asked = self._read(schema, raw)
-        prompts = self.service.writer()
+    def _prepare(
+        self, prompts: Prompts, asked: ChatRequest | CompletionRequest, grammar: Grammar | None
+    ) -> tuple[Job, Form]:
+        """What the engine takes, made in a thread aside."""
         chat = isinstance(asked, ChatRequest)
-        job = prompts.chat(asked) if isinstance(asked, ChatRequest) else prompts.complete(asked)
+        job = prompts.chat(asked, grammar) if isinstance(asked, ChatRequest) else prompts.complete(asked, grammar)
         if job.top is not None:
             self.service.spelling.table  # noqa: B018 - takes a moment with a large vocabulary, which is better spent here
         return job, Form("chat" if chat else "text", self.service.id, job, self.service.spelling, prompts.ends)

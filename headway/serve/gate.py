@@ -58,6 +58,11 @@ class Gate:
                 self.state.open -= counted
         except Gone:
             visit.facts["gone"] = True
+        except asyncio.CancelledError:
+            if visit.problem is None:  # by somebody else
+                raise
+            visit.task.uncancel()
+            await self._refuse(visit.problem, visit, answer, None if inside else receive)
         except Exception as error:
             await self._refuse(error, visit, answer, None if inside else receive)
         finally:

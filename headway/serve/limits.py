@@ -34,6 +34,7 @@ class Limits:
     stop: int = _limit(16, "stop strings")
     stop_characters: int = _limit(256, "characters of one")
     schema_bytes: int = _limit(32_768, "bytes of a JSON schema that an answer has to follow")
+    grammars: int = _limit(16, "requests that wait for their JSON schema to be compiled; more get 429")
     top_logprobs: int = _limit(20, "alternatives shown beside a token")
     header_seconds: float = _limit(10.0, "for the headers of a request to arrive; then the connection is closed")
     body_seconds: float = _limit(30.0, "for its body; then 408")

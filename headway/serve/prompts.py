@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +13,11 @@ from headway.data.template import ChatTemplate, special_strings
 from headway.data.tokenizer import Tokenizer, backend_errors
 from headway.errors import DataError
 from headway.generate.engine import Request
-from headway.generate.grammar import Grammar, Patterns
+from headway.generate.grammar import Grammar
 from headway.generate.sampling import Sampling
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, unsupported
-from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat, WritingRequest
+from headway.serve.schemas import ChatRequest, CompletionRequest, Message, WritingRequest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -65,7 +64,7 @@ class Prompts:
         self.ends = () if special.eos is None else (special.eos,) if isinstance(special.eos, int) else special.eos
         """Tokens that end a text and are no part of it."""
 
-    def chat(self, asked: ChatRequest) -> Job:
+    def chat(self, asked: ChatRequest, grammar: Grammar | None = None) -> Job:
         if self.template is None:
             raise Problem(400, NO_TEMPLATE, "D008", "messages")
         if len(asked.messages) > self.limits.messages:
@@ -76,9 +75,9 @@ class Prompts:
         top = self._top("top_logprobs", asked.top_logprobs or 0) if asked.logprobs else None
         wanted = asked.max_completion_tokens or asked.max_tokens
         self._check(asked)
-        return self._job(asked, [self._conversation(asked.messages)], wanted, top)
+        return self._job(asked, [self._conversation(asked.messages)], wanted, top, grammar)
 
-    def complete(self, asked: CompletionRequest) -> Job:
+    def complete(self, asked: CompletionRequest, grammar: Grammar | None = None) -> Job:
         self._check(asked)
         top = None if asked.logprobs is None else self._top("logprobs", asked.logprobs)
         if asked.echo and top is not None:
@@ -87,13 +86,20 @@ class Prompts:
         if len(prompts) * (asked.n or 1) > self.limits.texts:
             many = f"{len(prompts)} prompts, {asked.n or 1} answers to each; the limit is {self.limits.texts} in all"
             raise Problem(400, many, "D001", "prompt")
-        job = self._job(asked, prompts, asked.max_tokens or 16, top)
+        job = self._job(asked, prompts, asked.max_tokens or 16, top, grammar)
         if not asked.echo:
             return job
         return replace(job, prompts=[self.tokenizer.decode(request.prompt) for request in job.requests])
 
-    def _job(self, asked: WritingRequest, prompts: list[list[int]], wanted: int | None, top: int | None) -> Job:
-        requests, grammar = [], self._grammar(asked.response_format)
+    def _job(
+        self,
+        asked: WritingRequest,
+        prompts: list[list[int]],
+        wanted: int | None,
+        top: int | None,
+        grammar: Grammar | None,
+    ) -> Job:
+        requests = []
         for prompt in prompts:
             sampling = self._sampling(asked, self._length(len(prompt), wanted))
             for i in range(asked.n or 1):
@@ -113,23 +119,6 @@ class Prompts:
             raise Problem(400, f"{len(asked.stops)} stop strings; the limit is {limits.stop}", "C003", "stop")
         if not all(0 < len(stop) <= limits.stop_characters for stop in asked.stops):
             raise Problem(400, f"a stop string has 1 to {limits.stop_characters} characters", "C003", "stop")
-
-    def _grammar(self, asked: ResponseFormat | None) -> Grammar | None:
-        if asked is None or asked.type == "text":
-            return None
-        if asked.type == "json_object":
-            return self._patterns.schema({"type": "object"})
-        if asked.json_schema is None:
-            raise Problem(400, "type json_schema needs a json_schema", "C004", "response_format.json_schema")
-        size = len(json.dumps(asked.json_schema.rules))
-        if size > self.limits.schema_bytes:
-            message = f"a JSON schema of {size:,} bytes; the limit is {self.limits.schema_bytes:,}"
-            raise Problem(400, message, "C003", "response_format.json_schema")
-        return self._patterns.schema(asked.json_schema.rules)
-
-    @cached_property
-    def _patterns(self) -> Patterns:
-        return Patterns(self.tokenizer, self.vocab, self.ends)
 
     def _top(self, name: str, value: int) -> int:
         if value > self.limits.top_logprobs:

@@ -41,6 +41,10 @@ GRACE = 1.0
 """Seconds for the last words of answers that were ended, and again for connections to close."""
 
 
+CLOSE = 2.0
+"""Seconds for threads to end, when nobody waits for what they do."""
+
+
 class Connection(H11Protocol):
     """uvicorn waits for ever for headers, and for a client that does not read its answer.
 
@@ -200,8 +204,8 @@ class Server(Uvicorn):
                 if isinstance(connection, Connection) and connection.overdue(now):
                     connection.transport.abort()
         if now > self.deadline:
-            for work in list(self.state.running):
-                work.fail(stopping())
+            for visit in list(self.state.running):
+                visit.fail(stopping())
         if self.state.stopping and (not self.state.open or now > self.deadline + GRACE):
             self.should_exit = True
         return await super().on_tick(counter)
@@ -231,6 +235,21 @@ def serve(
     try:
         server.run([sock])
     finally:
-        state.pool.shutdown(wait=False, cancel_futures=True)
-        service.close()
+        ended = _ended((lambda: state.pool.shutdown(cancel_futures=True), service.close), CLOSE)
+    if not ended:
+        say("stopped, though some work had not ended")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(128 + server.signal)  # Python would wait for these threads, perhaps for ever
     return server.signal
+
+
+def _ended(closing: Sequence[Callable[[], None]], seconds: float) -> bool:
+    """Whether all that is to be closed is closed in this time."""
+    threads = [threading.Thread(target=close, name="headway-close", daemon=True) for close in closing]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)

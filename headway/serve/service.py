@@ -14,6 +14,7 @@ from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate.engine import Engine
 from headway.model.model import Model
 from headway.serve.answers import Spelling
+from headway.serve.grammars import Grammars
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem
 from headway.serve.prompts import Prompts
@@ -33,6 +34,7 @@ class Service:
         self.spelling = Spelling(self.tokenizer)
         self.engine: Engine | None = None
         self.prompts: Prompts | None = None
+        self.grammars: Grammars | None = None
         if isinstance(config, BaselineConfig) and config.kind == "decoder":
             why = f"{self.id} is of kind {config.network}: the server writes with transformers"
             raise DataError("D001", why, "headway run writes with it")
@@ -60,11 +62,12 @@ class Service:
             special=self.model.config.special,
             room=self.engine.capacity,
         )
+        self.grammars = Grammars(self.tokenizer, limits, vocab=self.model.lm.vocab, ends=self.prompts.ends)
 
-    def writer(self) -> Prompts:
-        if self.prompts is None:
+    def writer(self) -> tuple[Prompts, Grammars]:
+        if self.prompts is None or self.grammars is None:
             raise Problem(400, NO_TEXT, "D001", "model")
-        return self.prompts
+        return self.prompts, self.grammars
 
     def can(self) -> list[str]:
         chats = self.prompts is not None and self.prompts.template is not None
@@ -98,9 +101,14 @@ class Service:
             self.engine.start()
 
     def close(self) -> None:
+        """Returns once all threads have ended."""
+        pools = [self.tasks.pool, *([self.grammars.pool] if self.grammars is not None else [])]
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
-        self.tasks.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown()
 
 
 def _name(bundle: Bundle) -> str:

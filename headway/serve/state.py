@@ -40,7 +40,8 @@ class State:
     stopping: bool = False
     open: int = 0
     """Requests being answered."""
-    running: set[Running] = field(default_factory=set)
+    running: set[Visit] = field(default_factory=set)
+    """The same, one by one, and those of addresses that are not counted."""
     pool: ThreadPoolExecutor = field(init=False)
     """For what takes long before a text can be written, so that the event loop never waits for it."""
 
@@ -54,13 +55,21 @@ class State:
 
 @dataclass(eq=False)
 class Visit:
-    """One request on its way through the server."""
+    """One request on its way through the server, in a task of its own."""
 
     id: str
     state: State
     work: list[Running] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log says of it beside method, path and status."""
+    problem: Problem | None = None
+    """Why it was ended from outside before there was any work."""
+
+    def __post_init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.state.running.add(self)
 
     def note(self, error: Exception) -> Problem:
         """How an error is told to the client; the log is told the reason where the client is not."""
@@ -73,9 +82,16 @@ class Visit:
     def begin(self, work: Running) -> None:
         """From now on it ends with the visit, however that ends."""
         self.work.append(work)
-        self.state.running.add(work)
+
+    def fail(self, problem: Problem) -> None:
+        """End it wherever it is, and let the client know why."""
+        for work in self.work:
+            work.fail(problem)
+        if not self.work and self.problem is None:
+            self.problem = problem
+            self.task.cancel()
 
     def end(self) -> None:
+        self.state.running.discard(self)
         for work in self.work:
             work.cancel()
-            self.state.running.discard(work)

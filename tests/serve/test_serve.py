@@ -302,6 +302,30 @@ def test_with_keys_the_line_takes_them_from_where_they_are(folder: Path, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_signal_while_schemas_are_compiled(folder: Path) -> None:
+    """Nothing keeps the process from ending, and nobody is left without an answer."""
+    rules = {"type": "string", "allOf": [{"pattern": f"(.*{c}.*{c}.*)"} for c in "abcdefghijklmnopqrst"]}
+    found: list[int] = []
+
+    def post(number: int) -> None:
+        held = {"type": "json_schema", "json_schema": {"name": "x", "schema": rules | {"description": str(number)}}}
+        body = ask(5, response_format=held)
+        found.append(httpx.post(f"{server.url}/v1/completions", json=body, **PLAIN).status_code)
+
+    with serving(folder, "drain_seconds=1") as server:
+        threads = [threading.Thread(target=post, args=(i,)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert server.end() == 143
+        assert time.monotonic() - began < 5
+        for thread in threads:
+            thread.join()
+    assert len(found) == 12 and set(found) <= {400, 503}
+
+
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once(folder: Path) -> None:
     with serving(folder, "drain_seconds=60") as server:
         body = ask(500, stream=True, n=8, logprobs=20)
