@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from headway.errors import HeadwayError
 from headway.generate.grammar import Grammar
@@ -190,14 +191,30 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    takes = (error.headers or {}).get("Allow", "nothing else")
-    paths = [route.path_format for route in request.app.routes if isinstance(route, APIRoute)]
+    problem = _nowhere(request.app, request.method, error.status_code, (error.headers or {}).get("Allow", ""))
+    return JSONResponse(problem.body(), problem.status, headers=problem.headers)
+
+
+def _nowhere(app: FastAPI, method: str, status: int, takes: str) -> Problem:
+    paths = [route.path_format for route in app.routes if isinstance(route, APIRoute)]
     known = {
         404: f"there is nothing at this address; there is something at {', '.join(paths)}",
-        405: f"this address takes no {request.method[:16]}, but {takes}",
+        405: f"this address takes no {method[:16]}, but {takes or 'nothing else'}",
     }
-    problem = Problem(error.status_code, known.get(error.status_code, "not possible"), "no_route")
-    return JSONResponse(problem.body(), problem.status, headers=error.headers)
+    headers = {"Allow": takes} if takes else {}
+    return Problem(status, known.get(status, "not possible"), "no_route", headers=headers)
+
+
+def check_body(app: FastAPI, scope: Scope) -> None:
+    """Refuse a body, unread, that comes with anything but a POST to an address that takes one."""
+    found = {match: route for route in app.routes for match in [route.matches(scope)[0]]}
+    if Match.FULL in found:
+        if scope["method"] != "POST":
+            raise Problem(413, f"a {scope['method'][:16]} of this address has no body", "request_too_large")
+    elif isinstance(route := found.get(Match.PARTIAL), Route):
+        raise _nowhere(app, scope["method"], 405, ", ".join(sorted(route.methods or ())))
+    else:
+        raise _nowhere(app, scope["method"], 404, "")
 
 
 def _body(schema: type[BaseModel], service: Service, parts: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The one way in: an ASGI application around the app that lets a request pass only when all is well with it.
 
-In this order: headers, Host and Origin, key, whether the server takes requests, body. Whatever happens behind it, the
+In this order: headers, Host and Origin, key, whether the server takes requests, whether the address takes a body, body.
+Nothing is kept of a body before all the rest is well. Whatever happens behind it, the
 gate answers in OpenAI's shape, ends the work of a client that has gone, and writes one line into the log.
 """
 
@@ -38,8 +39,9 @@ class Gone(Exception):
 
 
 class Gate:
-    def __init__(self, app: App, state: State) -> None:
-        self.app, self.state = app, state
+    def __init__(self, app: App, state: State, bodies: Callable[[Scope], None]) -> None:
+        """`bodies` raises a Problem where a request has a body that nobody would read."""
+        self.app, self.state, self.bodies = app, state, bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,9 +83,14 @@ class Gate:
             raise Problem(431, message, "headers_too_large")
         if state.hosts:
             _check_caller(headers, state.hosts)
-        if scope["path"] in OPEN:
-            return
-        if not state.keys.fit(headers):
+        if scope["path"] not in OPEN:
+            self._admit(scope)
+        if _declared(headers) != 0:
+            self.bodies(scope)
+
+    def _admit(self, scope: Scope) -> None:
+        state, limits = self.state, self.state.limits
+        if not state.keys.fit(scope["headers"]):
             message = "no key, or not the right one: send the header `Authorization: Bearer KEY`, once"
             raise Problem(401, message, "invalid_api_key", headers={"www-authenticate": "Bearer"})
         if state.stopping and scope["path"] != "/metrics":
@@ -94,8 +101,7 @@ class Gate:
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """The body: not more of it than may be, and not for longer than it may take."""
         limits, parts = self.state.limits, list[bytes]()
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        size, read = int(declared), 0
+        size = _declared(scope["headers"]) or 0
         more = size <= limits.body_bytes
         try:
             async with asyncio.timeout(limits.body_seconds):
@@ -104,8 +110,8 @@ class Gate:
                     if message["type"] == "http.disconnect":
                         raise Gone
                     parts.append(message.get("body", b""))
-                    read += len(parts[-1])
-                    size = max(size, read)
+                    scope["visit"].keep(len(parts[-1]))
+                    size = max(size, scope["visit"].body)
                     more = message.get("more_body", False) and size <= limits.body_bytes
         except TimeoutError:
             late = f"no complete body within {limits.body_seconds:g} s"
@@ -199,6 +205,12 @@ async def _drop(receive: Receive) -> None:
                 pass
     except TimeoutError:
         return
+
+
+def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """Bytes of the body by its headers, which have been read as HTTP; None where they will be known at its end."""
+    found = dict(headers)
+    return None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:

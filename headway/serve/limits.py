@@ -26,6 +26,7 @@ class Limits:
     headers: int = _limit(100, "header lines of a request; more get 431")
     header_bytes: int = _limit(16_384, "bytes of them; more get 431")
     body_bytes: int = _limit(2_000_000, "bytes of a body; more get 413")
+    bodies_bytes: int = _limit(64_000_000, "bytes of the bodies of all open requests; more get 429")
     json_values: int = _limit(200_000, "values in a body")
     messages: int = _limit(1000, "messages of a conversation")
     n: int = _limit(8, "answers to one prompt")

@@ -27,7 +27,7 @@ from uvicorn import Server as Uvicorn
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from headway.serve.address import Keys, is_loopback, names
-from headway.serve.app import create_app
+from headway.serve.app import check_body, create_app
 from headway.serve.gate import LINGER, Gate
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, stopping
@@ -215,7 +215,8 @@ def build(service: Service, limits: Limits, keys: Sequence[str], sock: socket.so
     hosts = names(sock) if is_loopback(sock) else frozenset[str]()
     state = State(limits, Keys(keys), Metrics(), log, hosts)
     state.metrics.watch(service.gauges() | {"requests_open": ("requests being answered", lambda: state.open)})
-    return Gate(create_app(service, state), state), state
+    app = create_app(service, state)
+    return Gate(app, state, partial(check_body, app)), state
 
 
 def serve(

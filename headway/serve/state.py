@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from headway.serve.address import Keys
 from headway.serve.limits import Limits
-from headway.serve.problems import Problem, problem_of
+from headway.serve.problems import Problem, overloaded, problem_of
 from headway.serve.telemetry import Log, Metrics
 
 T = TypeVar("T")
@@ -40,6 +40,8 @@ class State:
     stopping: bool = False
     open: int = 0
     """Requests being answered."""
+    bodies: int = 0
+    """Bytes of their bodies."""
     running: set[Visit] = field(default_factory=set)
     """The same, one by one, and those of addresses that are not counted."""
     pool: ThreadPoolExecutor = field(init=False)
@@ -62,6 +64,8 @@ class Visit:
     work: list[Running] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log says of it beside method, path and status."""
+    body: int = 0
+    """Bytes of it that have been read."""
     problem: Problem | None = None
     """Why it was ended from outside before there was any work."""
 
@@ -79,6 +83,13 @@ class Visit:
             self.facts["reason"] = "".join(traceback.format_exception(error))
         return problem
 
+    def keep(self, size: int) -> None:
+        """So many more bytes of the body are held until the visit ends."""
+        self.body += size
+        self.state.bodies += size
+        if self.state.bodies > self.state.limits.bodies_bytes:
+            raise overloaded(f"the bodies of all requests have more than {self.state.limits.bodies_bytes:,} bytes")
+
     def begin(self, work: Running) -> None:
         """From now on it ends with the visit, however that ends."""
         self.work.append(work)
@@ -93,5 +104,6 @@ class Visit:
 
     def end(self) -> None:
         self.state.running.discard(self)
+        self.state.bodies -= self.body
         for work in self.work:
             work.cancel()
