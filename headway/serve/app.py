@@ -160,8 +160,11 @@ class Routes:
 
     async def health(self) -> Response:
         """Whether requests are answered."""
-        status = "stopping" if self.state.stopping else "ok" if self.service.alive() else "failed"
-        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
+        if self.state.stopping:
+            return JSONResponse({"status": "stopping"}, 503)
+        if why := self.service.trouble():
+            return JSONResponse({"status": "failed", "reason": why}, 503)
+        return JSONResponse({"status": "ok"})
 
     async def metrics(self) -> Response:
         """For Prometheus."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from headway.serve.problems import Problem, overloaded, stopping
+from headway.serve.problems import Problem, overloaded, stopping, stuck
 from headway.serve.state import State, Visit
 
 Message = MutableMapping[str, Any]
@@ -95,6 +95,8 @@ class Gate:
             raise Problem(401, message, "invalid_api_key", headers={"www-authenticate": "Bearer"})
         if state.stopping and scope["path"] != "/metrics":
             raise stopping()
+        if (why := state.stuck()) and scope["path"] != "/metrics":
+            raise stuck(why)
         if state.open >= limits.requests:
             raise overloaded(f"{limits.requests} requests are open")
 

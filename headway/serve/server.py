@@ -30,7 +30,7 @@ from headway.serve.address import Keys, is_loopback, names
 from headway.serve.app import check_body, create_app
 from headway.serve.gate import LINGER, Gate
 from headway.serve.limits import Limits
-from headway.serve.problems import Problem, stopping
+from headway.serve.problems import Problem, stopping, stuck
 from headway.serve.service import Service
 from headway.serve.state import State
 from headway.serve.telemetry import Log, Metrics
@@ -203,6 +203,9 @@ class Server(Uvicorn):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection) and connection.overdue(now):
                     connection.transport.abort()
+        if why := self.state.stuck():
+            for visit in list(self.state.running):
+                visit.fail(stuck(why))
         if now > self.deadline:
             for visit in list(self.state.running):
                 visit.fail(stopping())
@@ -213,7 +216,7 @@ class Server(Uvicorn):
 
 def build(service: Service, limits: Limits, keys: Sequence[str], sock: socket.socket, log: Log) -> tuple[Gate, State]:
     hosts = names(sock) if is_loopback(sock) else frozenset[str]()
-    state = State(limits, Keys(keys), Metrics(), log, hosts)
+    state = State(limits, Keys(keys), Metrics(), log, hosts, service.stuck)
     state.metrics.watch(service.gauges() | {"requests_open": ("requests being answered", lambda: state.open)})
     app = create_app(service, state)
     return Gate(app, state, partial(check_body, app)), state

@@ -28,7 +28,7 @@ class Service:
     """Built once, before the server listens; `start` and `close` are for the engine in it."""
 
     def __init__(self, bundle: Bundle, limits: Limits, name: str = "") -> None:
-        config, self.model = bundle.model.config, bundle.model
+        config, self.model, self.limits = bundle.model.config, bundle.model, limits
         self.tokenizer = bundle.reader()
         self.id, self.created = name or _name(bundle), int(time.time())
         self.spelling = Spelling(self.tokenizer)
@@ -84,7 +84,17 @@ class Service:
             raise Problem(404, f'there is no model {name[:100]!r} here, only "{self.id}"', "model_not_found", "model")
 
     def alive(self) -> bool:
-        return self.engine is None or self.engine.alive
+        return not self.trouble()
+
+    def trouble(self) -> str:
+        """Why requests are not answered now; empty where they are."""
+        return self.stuck() or ("" if self.engine is None else self.engine.trouble)
+
+    def stuck(self) -> str:
+        """Whether a step hangs: nobody can be answered before it ends, if it ever does."""
+        if self.engine is not None and self.engine.round_seconds() > self.limits.step_seconds:
+            return f"a step of the model takes longer than {self.limits.step_seconds:g} s"
+        return ""
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         if (engine := self.engine) is None:

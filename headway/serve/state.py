@@ -37,6 +37,8 @@ class State:
     log: Log
     hosts: frozenset[str] = frozenset()
     """Names by which a server on loopback may be called; empty where anybody may come by any name."""
+    stuck: Callable[[], str] = str
+    """Why nobody can be answered now; empty where there is no such reason."""
     stopping: bool = False
     open: int = 0
     """Requests being answered."""

@@ -16,7 +16,7 @@ from headway.api import Bundle
 from tests.serve.conftest import KEY, Running, recite, running
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 4, "temperature": 0}
-CROWD = '''
+CROWD = """
 import asyncio, json, sys
 host, port, count, size, head, chunked = json.loads(sys.argv[1])
 part = b"x" * 50_000
@@ -45,7 +45,7 @@ async def crowd():
     print(json.dumps(lines))
 
 asyncio.run(crowd())
-'''
+"""
 """In a process of its own, whose memory is not counted: first lines of what so many are told who send such bodies."""
 
 
