@@ -126,6 +126,7 @@ class Gate:
     async def _refuse(self, error: Exception, visit: Visit, answer: Answer, unread: Receive | None) -> None:
         """Tell the client; where its body was not read, `unread` has the rest of it."""
         problem = visit.note(error)
+        visit.release()
         if answer.complete:  # the app has told it already
             return
         if answer.status is not None:  # too late to say it otherwise: uvicorn closes the connection

@@ -40,6 +40,7 @@ class Limits:
     header_seconds: float = _limit(10.0, "for the headers of a request to arrive; then the connection is closed")
     body_seconds: float = _limit(30.0, "for its body; then 408")
     stall_seconds: float = _limit(30.0, "without a client taking anything of its answer; then it is cut off")
+    eof_seconds: float = _limit(60.0, "for an answer to begin whose client has closed its own side; then it is cut off")
     step_seconds: float = _limit(120.0, "for one step of the model; then the server counts as failed until it ends")
     idle_seconds: float = _limit(5.0, "a connection is kept for a next request")
     drain_seconds: float = _limit(20.0, "for running answers to finish after a signal to stop")

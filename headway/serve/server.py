@@ -45,10 +45,17 @@ CLOSE = 2.0
 """Seconds for threads to end, when nobody waits for what they do."""
 
 
+PROBES = (0.04, 1.0, 8.0, 30.0)
+"""Seconds after a client has closed its side when it is sent a word to find out whether it is still there."""
+
+
 class Connection(H11Protocol):
     """uvicorn waits for ever for headers, and for a client that does not read its answer.
 
     The server asks each connection now and then whether it is `overdue`, and ends those that are.
+
+    To uvicorn, a client that has closed its side has left. But it may have closed only that, and wait for its answer:
+    TCP tells the two apart only when something is sent, to which a client that has left answers with a reset.
     """
 
     def __init__(self, *arguments: Any, limits: Limits, **named: Any) -> None:
@@ -61,6 +68,8 @@ class Connection(H11Protocol):
         self.waiting = 0
         """Bytes of that, when last seen."""
         self.refused = False
+        self.ended: float | None = None
+        """When the client closed its side, with its answer still to come."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -83,6 +92,36 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self.reading = None
         super().on_response_complete()
+        if self.ended is not None and not self._answering():  # nor is another request here already
+            self.transport.close()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to leave the connection open: where a whole request is being answered."""
+        if self.refused or not self._answering() or self.cycle.more_body:
+            return False
+        if self.ended is None:
+            self.ended = time.monotonic()
+            self._probe(0)
+        return True
+
+    def _probe(self, sent: int) -> None:
+        """Find out whether a client that has closed its side is still there; `sent` words were sent for that.
+
+        The word is `100 Continue`, which a client passes over before its answer. In a stream, tokens serve as well.
+        """
+        if self.transport.is_closing() or not self._answering():
+            return
+        assert self.ended is not None
+        waited, begun = time.monotonic() - self.ended, self.cycle.response_started
+        error = self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error or (not begun and waited > self.limits.eof_seconds):
+            self.transport.abort()
+            return
+        if not begun and sent < len(PROBES) and waited > PROBES[sent] and self.scope["http_version"] == "1.1":
+            event = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self.transport.write(self.conn.send(event))
+            sent += 1
+        self.loop.call_later(min(0.25, max(0.01, waited / 4)), self._probe, sent)
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn while it handles h11's error, which knows when it is headers that are too large."""

@@ -92,6 +92,11 @@ class Visit:
         if self.state.bodies > self.state.limits.bodies_bytes:
             raise overloaded(f"the bodies of all requests have more than {self.state.limits.bodies_bytes:,} bytes")
 
+    def release(self) -> None:
+        """Nothing of the body is held any more."""
+        self.state.bodies -= self.body
+        self.body = 0
+
     def begin(self, work: Running) -> None:
         """From now on it ends with the visit, however that ends."""
         self.work.append(work)
@@ -106,6 +111,6 @@ class Visit:
 
     def end(self) -> None:
         self.state.running.discard(self)
-        self.state.bodies -= self.body
+        self.release()
         for work in self.work:
             work.cancel()
