@@ -103,6 +103,8 @@ class Engine:
         self._open, self._stop = True, False
         self.failures = 0
         """Passes that failed, one after another, whatever the error."""
+        self.faults = 0
+        """All of them, since the beginning."""
         self._last_error = ""
         """The type of the last one: a message might hold what is nobody's business."""
         self._since: float | None = None
@@ -171,6 +173,7 @@ class Engine:
         """A pass failed. What a request itself has wrong does not count."""
         if not isinstance(error, ConfigError | DataError):
             self.failures += 1
+            self.faults += 1
             self._last_error = type(error).__name__
 
     def drain(self, deadline: float) -> bool:

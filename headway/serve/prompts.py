@@ -15,6 +15,7 @@ from headway.errors import DataError
 from headway.generate.engine import Request
 from headway.generate.grammar import Grammar
 from headway.generate.sampling import Sampling
+from headway.serve.lengths import far_too_long
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, unsupported
 from headway.serve.schemas import ChatRequest, CompletionRequest, Message, WritingRequest
@@ -166,15 +167,14 @@ class Prompts:
 
     def _ids(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text. One that is far too long is refused before all of it is read, which could take seconds."""
-        count, part = 0, 1 << 16
-        for start in range(0, len(text) if len(text) > max(part, 8 * self.room) else 0, part):
-            count += len(self.tokenizer.ids([text[start : start + part]])[0])
-            if count > 2 * self.room + 64:  # cutting a text into parts may cost some tokens, but not so many
-                message = f"the prompt has far more tokens than there is room for, which is {self.room}"
-                raise Problem(400, message, "D001")
+        if far_too_long(self.tokenizer, text, self.room):
+            raise self._far_too_long()
         with backend_errors("the tokenizer cannot encode this text"):
             ids: list[int] = self.tokenizer.backend.encode_batch_fast([text], add_special_tokens=special)[0].ids
         return ids
+
+    def _far_too_long(self) -> Problem:
+        return Problem(400, f"the prompt has far more tokens than there is room for, which is {self.room}", "D001")
 
     # --- conversations
 
@@ -207,6 +207,8 @@ class Prompts:
                 ids += self._literal.encode(piece.replace(mark, ""), add_special_tokens=False).ids
             elif piece:
                 ids += self._ids(piece)
+            if len(ids) > 2 * self.room + 64:  # there may be a hundred thousand of them
+                raise self._far_too_long()
         return ids
 
     @cached_property

@@ -103,6 +103,7 @@ class Service:
             "requests_running": ("texts being written", lambda: engine.stats().running),
             "requests_waiting": ("texts that wait for a slot", lambda: engine.stats().waiting),
             "cache_usage_ratio": ("share of the slots in use", lambda: engine.stats().used / engine.stats().slots),
+            "engine_faults": ("passes through the model that failed", lambda: engine.faults),
             "prefix_cache_tokens": ("tokens of prompts that were known", lambda: engine.stats().prefix_tokens),
         }
 

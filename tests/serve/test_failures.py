@@ -196,6 +196,8 @@ def test_a_fault_of_any_type_in_any_place(
             assert (answer.status_code, answer.json()["error"]["code"]) == (500, "B000")
         health = served.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "failed")
+        faults = next(line for line in served.get("/metrics").text.splitlines() if line.startswith("headway_engine_f"))
+        assert float(faults.split()[1]) >= 3
         assert type(error).__name__ in health.json()["reason"] and "x" not in health.json()["reason"].split()
     assert served.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
     assert served.get("/health").status_code == 200
