@@ -22,6 +22,7 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Drop = Callable[[], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = frozenset({"/health"})
@@ -29,8 +30,6 @@ OPEN = frozenset({"/health"})
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rb"https?://" + HOST.pattern)
-LINGER = 1.0
-"""Seconds in which what a refused client is still sending is read and dropped: closed at once, it might not see why."""
 ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -64,9 +63,9 @@ class Gate:
             if visit.problem is None:  # by somebody else
                 raise
             visit.task.uncancel()
-            await self._refuse(visit.problem, visit, answer, None if inside else receive)
+            await self._refuse(visit.problem, visit, answer, None if inside else scope["drop"])
         except Exception as error:
-            await self._refuse(error, visit, answer, None if inside else receive)
+            await self._refuse(error, visit, answer, None if inside else scope["drop"])
         finally:
             visit.end()
             self._note(scope, visit, answer, time.monotonic() - began)
@@ -123,8 +122,8 @@ class Gate:
             raise Problem(413, large, "request_too_large")
         return b"".join(parts)
 
-    async def _refuse(self, error: Exception, visit: Visit, answer: Answer, unread: Receive | None) -> None:
-        """Tell the client; where its body was not read, `unread` has the rest of it."""
+    async def _refuse(self, error: Exception, visit: Visit, answer: Answer, drop: Drop | None) -> None:
+        """Tell the client; where its body was not read, `drop` forgets the rest of it."""
         problem = visit.note(error)
         visit.release()
         if answer.complete:  # the app has told it already
@@ -132,9 +131,9 @@ class Gate:
         if answer.status is not None:  # too late to say it otherwise: uvicorn closes the connection
             visit.facts["cut"] = True
             return
-        await answer.problem(problem, closing=unread is not None)
-        if unread is not None:
-            await _drop(unread)
+        await answer.problem(problem, closing=drop is not None)
+        if drop is not None:
+            await drop()
         await answer.finish()
 
     def _note(self, scope: Scope, visit: Visit, answer: Answer, seconds: float) -> None:
@@ -198,16 +197,6 @@ async def _while_there(app: App, scope: Scope, body: bytes, receive: Receive, an
 async def _leave(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _drop(receive: Receive) -> None:
-    """Read and forget what is still coming, for a moment."""
-    try:
-        async with asyncio.timeout(LINGER):
-            while (await receive()).get("more_body", False):
-                pass
-    except TimeoutError:
-        return
 
 
 def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int | None:

@@ -7,6 +7,7 @@ the process at once.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import threading
 import time
 from asyncio import Transport
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -28,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from headway.serve.address import Keys, is_loopback, names
 from headway.serve.app import check_body, create_app
-from headway.serve.gate import LINGER, Gate
+from headway.serve.gate import Gate
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, stopping, stuck
 from headway.serve.service import Service
@@ -41,6 +42,8 @@ GRACE = 1.0
 """Seconds for the last words of answers that were ended, and again for connections to close."""
 
 
+LINGER = 1.0
+"""Seconds in which what a refused client is still sending is forgotten."""
 CLOSE = 2.0
 """Seconds for threads to end, when nobody waits for what they do."""
 
@@ -68,6 +71,10 @@ class Connection(H11Protocol):
         self.waiting = 0
         """Bytes of that, when last seen."""
         self.refused = False
+        self.left = asyncio.Event()
+        """Set once nothing more can come from the client."""
+        self.dropping = False
+        """Whether what comes is forgotten unread: it would take seconds to parse hundreds of large bodies."""
         self.ended: float | None = None
         """When the client closed its side, with its answer still to come."""
 
@@ -78,13 +85,31 @@ class Connection(H11Protocol):
             self._refuse(Problem(503, f"{self.limits.connections} connections are open", "too_many_connections"))
 
     def data_received(self, data: bytes) -> None:
-        if self.refused:
+        if self.refused or self.dropping:
             return
         if self.reading is None and not self._answering():
             self.reading = time.monotonic()
         super().data_received(data)
         if self._answering():
             self.reading = None
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:  # the request's task has not begun yet
+            self.scope["drop"] = self.drop  # type: ignore[typeddict-unknown-key]
+
+    async def drop(self) -> None:
+        """Forget the rest of a body, for a moment: closed at once, who is still sending might not see the answer."""
+        self.cycle.body.clear()
+        if self.cycle.more_body and not self.transport.is_closing():
+            self.dropping = True
+            self.flow.resume_reading()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.left.wait(), LINGER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.left.set()
+        super().connection_lost(exc)
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -97,6 +122,7 @@ class Connection(H11Protocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to leave the connection open: where a whole request is being answered."""
+        self.left.set()
         if self.refused or not self._answering() or self.cycle.more_body:
             return False
         if self.ended is None:
