@@ -160,8 +160,10 @@ def test_a_grammar_that_gives_up_says_so(patterns: Patterns, monkeypatch: pytest
     assert error.value.code == "C005"
 
 
-def test_who_gives_up_ends_the_work() -> None:
+def test_who_gives_up_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that tries the grammar out is gone with whoever waited for it, long before its time is up."""
+    for name, value in (("SECONDS", 60.0), ("WALL_SECONDS", 60.0), ("ROOM", 1 << 30)):
+        monkeypatch.setattr(trial, name, value)
     patterns, gone = Patterns(TOKENIZER, TOKENIZER.vocab_size, (EOS,)), threading.Event()
     patterns.regular("a")
     child = patterns.trial.child
@@ -170,7 +172,7 @@ def test_who_gives_up_ends_the_work() -> None:
     began = time.monotonic()
     with pytest.raises(GaveUp):
         patterns.schema(ENDLESS["patterns in one"], gone.is_set)
-    assert time.monotonic() - began < 0.8
+    assert time.monotonic() - began < 2
     assert child.poll() is not None
 
 
