@@ -73,6 +73,7 @@ CATALOGUE = {
     "C002": "a value of the wrong type",
     "C003": "a value outside its range or choices",
     "C004": "settings that contradict each other",
+    "C005": "a pattern or schema that takes too long or too much memory to follow",
     "C014": "an unknown setting",
     "C020": "a model family headway does not know",
     "C021": "a config.json field headway does not know",

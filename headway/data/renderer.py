@@ -50,18 +50,18 @@ def exchange(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any
         raise DataError("D008", f"a conversation of {len(line):,} bytes as JSON; the limit is {REQUEST_LIMIT:,}")
     with _lock:
         if _child is not None and _child.poll() is not None:  # something else ended it
-            _stop(_child)
+            stop(_child)
             _child = None
         _child = child = _child or _start()
         try:
             raw = _talk(child, line, WALL_SECONDS * len(renders))
         except BaseException:  # an interrupt: the next request must not get the answer to this one
             _child = None
-            _stop(child)
+            stop(child)
             raise
         if not raw.endswith(b"\n"):
             _child = None
-            raise _ended(_stop(child))
+            raise _ended(stop(child))
     answer: dict[str, Any] = json.loads(raw)
     return answer
 
@@ -87,25 +87,30 @@ def _talk(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
 def _start() -> subprocess.Popen[bytes]:
     if find_spec("jinja2") is None:
         raise NotFoundError("F003", "chat templates need the package jinja2", "pip install jinja2")
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-s", str(SANDBOX), str(MEMORY)],
+    child = spawn(SANDBOX, str(MEMORY))
+    if _talk(child, b"", 60.0) != b"ready\n":
+        raise _ended(stop(child))
+    return child
+
+
+def spawn(program: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """An interpreter that runs a program of ours on what strangers send, with pipes to talk to it."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-s", str(program), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONPATH": _path()},
         start_new_session=True,  # an interrupt is for us
     )
-    if _talk(child, b"", 60.0) != b"ready\n":
-        raise _ended(_stop(child))
-    return child
 
 
 def _path() -> str:
     return os.pathsep.join(place for place in sys.path if place)
 
 
-def _stop(child: subprocess.Popen[bytes]) -> int:
-    """Its exit status: negative for the signal that ended it."""
+def stop(child: subprocess.Popen[bytes]) -> int:
+    """End it. Its exit status: negative for the signal that ended it. May be called again."""
     child.kill()
     _close_pipes(child)
     return child.wait()
@@ -131,7 +136,7 @@ def _close() -> None:
     """It would end by itself, but Python complains of a process that nobody waited for."""
     global _child
     if _child is not None:
-        _stop(_child)
+        stop(_child)
     _child = None
 
 

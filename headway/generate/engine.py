@@ -11,6 +11,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,7 +33,8 @@ CAPACITY = 2048
 RECENT = 10.0
 """Seconds over which the speed is taken."""
 FAILURES = 3
-"""Passes that fail one after another before the engine counts as broken."""
+"""Passes that fail one after another before the engine counts as broken; and faults of fast decoding in all before the
+engine does without it for good."""
 
 
 class QueueFull(Exception):
@@ -100,14 +102,21 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._open, self._stop = True, False
         self.failures = 0
-        """Passes that failed, one after another."""
+        """Passes that failed, one after another, whatever the error."""
+        self.faults = 0
+        """All of them, since the beginning."""
+        self._last_error = ""
+        """The type of the last one: a message might hold what is nobody's business."""
+        self._since: float | None = None
+        """When the round began that the thread is in."""
         self.read = self._written = self._hits = self._reused = 0
         self._finished: Counter[str] = Counter()
         self._recent: deque[tuple[float, int]] = deque()
         """When rounds began, and how many tokens had been written by then."""
-        self.rounds = Rounds(self)
-        if quick:
-            self.rounds = FastRounds(self, make(model, self.cache.keys, self.cache.values))
+        self.fast = make(model, self.cache.keys, self.cache.values) if quick else None
+        """None where there are no kernels, or where they failed too often."""
+        self._fast_faults = 0
+        self.rounds = Rounds(self) if self.fast is None else FastRounds(self, self.fast)
 
     def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Ticket:
         """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
@@ -127,6 +136,7 @@ class Engine:
         try:
             return self._round()
         except Exception as error:  # our own mistake; but nobody shall wait for ever because of it
+            self.fault(error)
             for job in self._everyone():
                 self.end(job, "error", error)
             return True
@@ -143,7 +153,28 @@ class Engine:
     @property
     def alive(self) -> bool:
         """Whether the thread is there, and not everything it does fails."""
-        return self._thread is not None and self._thread.is_alive() and self.failures < FAILURES
+        return not self.trouble
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not alive; empty where it is."""
+        if self._thread is None or not self._thread.is_alive():
+            return "the engine does not run"
+        if self.failures >= FAILURES:
+            return f"{self.failures} passes failed one after another, the last with {self._last_error}"
+        return ""
+
+    def round_seconds(self) -> float:
+        """How long the round takes that the thread is in: who watches can tell when it hangs."""
+        since = self._since
+        return 0.0 if since is None else self.clock() - since
+
+    def fault(self, error: BaseException) -> None:
+        """A pass failed. What a request itself has wrong does not count."""
+        if not isinstance(error, ConfigError | DataError):
+            self.failures += 1
+            self.faults += 1
+            self._last_error = type(error).__name__
 
     def drain(self, deadline: float) -> bool:
         """Take no more requests, finish those there are, and close. Whether all were finished in so many seconds."""
@@ -210,9 +241,33 @@ class Engine:
 
     def _run(self) -> None:
         while not self._stop:
-            if not self.step():
+            self._since = self.clock()
+            try:
+                busy = self.step()
+            except BaseException as error:  # a library's own panic, or a device on which not even a slot can be wiped
+                self.fault(error)
+                self._abandon(error)
+                busy = True
+            self._since = None
+            if not busy:
                 with self._wake:
                     self._wake.wait_for(lambda: self._stop or self.waiting)
+
+    def _abandon(self, why: BaseException) -> None:
+        """End everything, whatever state it is in."""
+        error = RuntimeError("the engine lost all texts")
+        error.__cause__ = why
+        with self._wake:
+            jobs = [*self.waiting, *self.jobs]
+            self.waiting.clear()
+            self.jobs.clear()
+            self._finished["error"] += len(jobs)
+        self.rounds = Rounds(self)
+        for slot in [*self.cache.taken]:
+            self.cache.cut(slot, 0)
+            self.cache.free(slot)
+        for job in jobs:
+            job.ticket.end(Event(None, finish="error"), error)
 
     def _everyone(self) -> list[Job]:
         with self._wake:
@@ -229,17 +284,26 @@ class Engine:
             self._recent.append((now, self._written))
             while now - self._recent[0][0] > RECENT:
                 self._recent.popleft()
+        if self.fast is not None and type(self.rounds) is Rounds and not self.jobs:
+            self.rounds = FastRounds(self, self.fast)
         try:
             self.rounds.run()
-        except RuntimeError as error:
+        except Exception as error:
             if type(self.rounds) is Rounds:
                 raise
+            self.fault(error)
             self._without_kernels(error)
         return True
 
-    def _without_kernels(self, why: RuntimeError) -> None:
-        """A GPU that refuses these kernels may still do without: each text is read again from where it is certain."""
+    def _without_kernels(self, why: Exception) -> None:
+        """What fails with kernels may still do without: each text is read again from where it is certain.
+
+        There it turns out whether one of the requests is at fault. Kernels are tried again with the next texts.
+        """
         warnings.warn(f"fast decoding failed, so the engine goes on without it: {why}", RuntimeWarning, stacklevel=2)
+        self._fast_faults += 1
+        if self._fast_faults >= FAILURES:
+            self.fast = None
         self.rounds = Rounds(self)
         for job in self.jobs:
             self.cache.cut(job.slot, min(len(self.cache.texts[job.slot]), len(job.text) - 1))
@@ -263,37 +327,42 @@ class Engine:
         return job
 
     def take(self, chosen: list[tuple[Job, Pick]]) -> None:
-        """Texts grow by what was chosen for them."""
-        broken = bool(chosen) and all(found.broken for _, found in chosen)
-        self.failures = self.failures + 1 if broken else 0
-        for job, found in chosen:
-            self._take(job, found)
+        """Texts grow by what was chosen for them. A pass after which none has grown counts as failed."""
+        errors = [self._take(job, found) for job, found in chosen]
+        faults = [error for error in errors if error is not None]
+        if len(faults) < len(errors):
+            self.failures = 0
+        elif faults:
+            self.fault(faults[-1])
 
-    def _take(self, job: Job, chosen: Pick) -> None:
+    def _take(self, job: Job, chosen: Pick) -> Exception | None:
+        """What went wrong with this text, which has ended then."""
+        error = job.fault
         if chosen.broken:
-            reason = DivergedError(
-                "T001", "the model's scores are not numbers", "its weights are damaged, or too large"
-            )
-            self.end(job, "error", reason)
-            return
-        try:
-            text, finish = job.take(chosen.token)
-            event = Event(chosen.token, text, chosen.log_probability, chosen.alternatives, finish)
-            if finish is None:
-                job.ticket.put(event)
-        except Exception as error:  # of the tokenizer, or of whoever listens
+            error = DivergedError("T001", "the model's scores are not numbers", "its weights are damaged, or too large")
+        if error is None:
+            try:
+                text, finish = job.take(chosen.token)
+                event = Event(chosen.token, text, chosen.log_probability, chosen.alternatives, finish)
+                if finish is None:
+                    job.ticket.put(event)
+            except Exception as raised:  # of the tokenizer, of the mask, or of whoever listens
+                error = raised
+        if error is not None:
             self.end(job, "error", error)
-            return
+            return error
         self._written += chosen.token is not None
         if finish is not None:
             self.end(job, event)
+        return None
 
     def end(self, job: Job, last: Event | Finish, error: Exception | None = None) -> None:
         """Give back the slot first: who hears of the end may count on it."""
         event = last if isinstance(last, Event) else Event(None, finish=last)
         if job.slot >= 0:
             if error is not None:
-                self.cache.clear(job.slot)
+                with suppress(RuntimeError):  # of a device that does nothing any more
+                    self.cache.clear(job.slot)
             self.cache.free(job.slot)
         with self._wake:
             (self.jobs if job.slot >= 0 else self.waiting).remove(job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -13,12 +13,20 @@ from torch import Tensor
 from headway.data.tokenizer import Tokenizer
 from headway.data.vocabulary import byte_ids
 from headway.errors import ConfigError, DataError, NotFoundError
+from headway.generate.trial import Trial
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 """A token that stands for one byte, in vocabularies of sentencepiece."""
+
+
+Gone = Callable[[], bool]
+
+
+def never() -> bool:
+    return False
 
 
 class Mask(Protocol):
@@ -44,35 +52,32 @@ class Patterns:
         except ImportError:
             what, hint = "regular expressions and JSON schemas need llguidance", "pip install 'headway[grammar]'"
             raise NotFoundError("F003", what, hint) from None
+        from headway.generate.grammarworker import compiled, make_tokenizer
+
         tokens = token_bytes(tokenizer)[:vocab]
         tokens += [b""] * (vocab - len(tokens)) + [b"<end>"]  # one more, for vocabularies with nothing to end with
         ends = list(stop) or [vocab]
         added = tokenizer.backend.get_added_tokens_decoder()
-        silent = {i for i, token in added.items() if token.special and i < vocab}
+        special = sorted({*(i for i, token in added.items() if token.special and i < vocab), *ends, vocab})
+        self.vocab, self.library, self.compiled = vocab, llguidance.LLMatcher, compiled
+        self.tokenizer = make_tokenizer(tokens, ends, special, lambda text: tokenizer.encode(text, special=False).ids)
+        self.trial = Trial(tokens, ends, special)
 
-        class Readable:
-            eos_token_id, bos_token_id, special_token_ids = ends[0], None, sorted({*silent, *ends, vocab})
-
-            def __init__(self) -> None:
-                self.tokens = tokens
-
-            def __call__(self, text: str) -> list[int]:
-                return tokenizer.encode(text, special=False).ids
-
-        self.vocab, self.matcher = vocab, llguidance.LLMatcher
-        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Readable()), eos_token=ends, slices=[])
-
-    def regular(self, pattern: str) -> Grammar:
+    def regular(self, pattern: str, gone: Gone = never) -> Grammar:
         """New text that matches from beginning to end. The syntax is Rust's: no look-around, and \\d is any digit."""
-        return self._grammar(self.matcher.grammar_from_regex(pattern))
+        return self._grammar(self.library.grammar_from_regex(pattern), gone)
 
-    def schema(self, rules: Mapping[str, Any]) -> Grammar:
+    def schema(self, rules: Mapping[str, Any], gone: Gone = never) -> Grammar:
         """New text that is JSON by a schema, without white space: a model may write that without end."""
         text = json.dumps(rules)
-        return self._grammar(self.matcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False}))
+        return self._grammar(
+            self.library.grammar_from_json_schema(text, overrides={"whitespace_flexible": False}), gone
+        )
 
-    def _grammar(self, grammar: str) -> Grammar:
-        matcher = self.matcher(self.tokenizer, grammar, log_level=0)
+    def _grammar(self, grammar: str, gone: Gone) -> Grammar:
+        """Compiled here only after it was compiled elsewhere, within bounds; `gone` says that nobody waits for it."""
+        self.trial.judge(grammar, gone)
+        matcher = self.compiled(self.tokenizer, grammar)
         if matcher.is_error():
             raise ConfigError("C003", f"not a pattern that a text can be held to: {matcher.get_error()[:300]}")
         return Grammar(matcher, self.vocab)
@@ -86,7 +91,13 @@ class Grammar:
         self.rows: dict[int, LLMatcher] = {}
 
     def allowed(self, row: int) -> Tensor | None:
-        bias = self._matcher(row).compute_logit_bias()  # a byte per token, 0 where it may not come
+        matcher = self._matcher(row)
+        bias = matcher.compute_logit_bias()  # a byte per token, 0 where it may not come
+        if matcher.is_error():  # the mask would end the text in its middle as if that were its end
+            why = matcher.get_error().removesuffix("<non-verbose/>").strip()[:200]
+            if why.startswith("NoExtension"):
+                raise ConfigError("C003", "by the pattern nothing can follow here, not even the end")
+            raise ConfigError("C005", f"the pattern became too hard to follow: {why}")
         return torch.frombuffer(bytearray(bias), dtype=torch.uint8)[: self.vocab] > 0
 
     def accept(self, row: int, token: int) -> None:

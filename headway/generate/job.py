@@ -36,6 +36,8 @@ class Job:
     """New tokens so far; none while the prompt is being read."""
     slot: int = -1
     """None yet."""
+    fault: Exception | None = None
+    """What its mask raised: a mistake of this text alone, which ends with it."""
 
     def __post_init__(self) -> None:
         sampling = self.sampling
@@ -115,8 +117,17 @@ class Choosing:
 def _held(jobs: list[Job], scores: Tensor) -> Tensor:
     """The scores, without tokens that a mask forbids."""
     everything = torch.ones(scores.shape[-1], dtype=torch.bool)
-    found = [None if job.mask is None else job.mask.allowed(0) for job in jobs]
+    found = [_allowed(job) for job in jobs]
     return only(scores, torch.stack([everything if row is None else row for row in found]).to(scores.device))
+
+
+def _allowed(job: Job) -> Tensor | None:
+    """Its mask. One that fails is no reason to fail the others: what is chosen for this text is not used."""
+    try:
+        return None if job.mask is None else job.mask.allowed(0)
+    except Exception as error:
+        job.fault = error
+        return None
 
 
 def report(jobs: list[Job], scores: Tensor, chosen: Tensor) -> Callable[[], list[Pick]]:

@@ -66,7 +66,7 @@ class Rounds:
             for job, count in zip(jobs, held, strict=True):
                 self.cache.cut(job.slot, count)
             if len(jobs) == 1:
-                self.engine.failures += 1
+                self.engine.fault(error)
                 self.engine.end(jobs[0], "error", error)
             for job in jobs if len(jobs) > 1 else ():
                 self._advance([job], [job.slot])

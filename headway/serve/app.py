@@ -15,15 +15,17 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from headway.errors import HeadwayError
+from headway.generate.grammar import Grammar
 from headway.jsonfile import parse_object
 from headway.serve import schemas
 from headway.serve.answers import Form, collect, stream
 from headway.serve.gate import Receive, Scope, Send
 from headway.serve.generation import Generation
 from headway.serve.problems import Problem
-from headway.serve.prompts import Job
+from headway.serve.prompts import Job, Prompts
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.serve.service import Service
 from headway.serve.state import State, Visit
@@ -91,7 +93,10 @@ class Routes:
     async def _write(self, request: Request, schema: type[ChatRequest] | type[CompletionRequest]) -> Response:
         visit: Visit = request.scope["visit"]
         raw = await _raw(request)
-        job, form = await self.state.aside(self._prepare, schema, raw)
+        asked = await self.state.aside(self._read, schema, raw)
+        prompts, grammars = self.service.writer()
+        grammar = await grammars.compile(asked.response_format)
+        job, form = await self.state.aside(self._prepare, prompts, asked, grammar)
         assert self.service.engine is not None
         generation = Generation(self.service.engine, job.requests, self.state.metrics)
         visit.begin(generation)
@@ -102,12 +107,12 @@ class Routes:
             return EventStream(stream(form, generation, visit))
         return JSONResponse(await collect(form, generation, visit))
 
-    def _prepare(self, schema: type[ChatRequest] | type[CompletionRequest], raw: bytes) -> tuple[Job, Form]:
-        """From bytes to what the engine takes, in a thread aside."""
-        asked = self._read(schema, raw)
-        prompts = self.service.writer()
+    def _prepare(
+        self, prompts: Prompts, asked: ChatRequest | CompletionRequest, grammar: Grammar | None
+    ) -> tuple[Job, Form]:
+        """What the engine takes, made in a thread aside."""
         chat = isinstance(asked, ChatRequest)
-        job = prompts.chat(asked) if isinstance(asked, ChatRequest) else prompts.complete(asked)
+        job = prompts.chat(asked, grammar) if isinstance(asked, ChatRequest) else prompts.complete(asked, grammar)
         if job.top is not None:
             self.service.spelling.table  # noqa: B018 - takes a moment with a large vocabulary, which is better spent here
         return job, Form("chat" if chat else "text", self.service.id, job, self.service.spelling, prompts.ends)
@@ -155,8 +160,11 @@ class Routes:
 
     async def health(self) -> Response:
         """Whether requests are answered."""
-        status = "stopping" if self.state.stopping else "ok" if self.service.alive() else "failed"
-        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
+        if self.state.stopping:
+            return JSONResponse({"status": "stopping"}, 503)
+        if why := self.service.trouble():
+            return JSONResponse({"status": "failed", "reason": why}, 503)
+        return JSONResponse({"status": "ok"})
 
     async def metrics(self) -> Response:
         """For Prometheus."""
@@ -186,14 +194,30 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    takes = (error.headers or {}).get("Allow", "nothing else")
-    paths = [route.path_format for route in request.app.routes if isinstance(route, APIRoute)]
+    problem = _nowhere(request.app, request.method, error.status_code, (error.headers or {}).get("Allow", ""))
+    return JSONResponse(problem.body(), problem.status, headers=problem.headers)
+
+
+def _nowhere(app: FastAPI, method: str, status: int, takes: str) -> Problem:
+    paths = [route.path_format for route in app.routes if isinstance(route, APIRoute)]
     known = {
         404: f"there is nothing at this address; there is something at {', '.join(paths)}",
-        405: f"this address takes no {request.method[:16]}, but {takes}",
+        405: f"this address takes no {method[:16]}, but {takes or 'nothing else'}",
     }
-    problem = Problem(error.status_code, known.get(error.status_code, "not possible"), "no_route")
-    return JSONResponse(problem.body(), problem.status, headers=error.headers)
+    headers = {"Allow": takes} if takes else {}
+    return Problem(status, known.get(status, "not possible"), "no_route", headers=headers)
+
+
+def check_body(app: FastAPI, scope: Scope) -> None:
+    """Refuse a body, unread, that comes with anything but a POST to an address that takes one."""
+    found = {match: route for route in app.routes for match in [route.matches(scope)[0]]}
+    if Match.FULL in found:
+        if scope["method"] != "POST":
+            raise Problem(413, f"a {scope['method'][:16]} of this address has no body", "request_too_large")
+    elif isinstance(route := found.get(Match.PARTIAL), Route):
+        raise _nowhere(app, scope["method"], 405, ", ".join(sorted(route.methods or ())))
+    else:
+        raise _nowhere(app, scope["method"], 404, "")
 
 
 def _body(schema: type[BaseModel], service: Service, parts: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The one way in: an ASGI application around the app that lets a request pass only when all is well with it.
 
-In this order: headers, Host and Origin, key, whether the server takes requests, body. Whatever happens behind it, the
+In this order: headers, Host and Origin, key, whether the server takes requests, whether the address takes a body, body.
+Nothing is kept of a body before all the rest is well. Whatever happens behind it, the
 gate answers in OpenAI's shape, ends the work of a client that has gone, and writes one line into the log.
 """
 
@@ -14,13 +15,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from headway.serve.problems import Problem, overloaded, stopping
+from headway.serve.problems import Problem, overloaded, stopping, stuck
 from headway.serve.state import State, Visit
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Drop = Callable[[], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = frozenset({"/health"})
@@ -28,8 +30,6 @@ OPEN = frozenset({"/health"})
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rb"https?://" + HOST.pattern)
-LINGER = 1.0
-"""Seconds in which what a refused client is still sending is read and dropped: closed at once, it might not see why."""
 ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -38,8 +38,9 @@ class Gone(Exception):
 
 
 class Gate:
-    def __init__(self, app: App, state: State) -> None:
-        self.app, self.state = app, state
+    def __init__(self, app: App, state: State, bodies: Callable[[Scope], None]) -> None:
+        """`bodies` raises a Problem where a request has a body that nobody would read."""
+        self.app, self.state, self.bodies = app, state, bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,8 +59,13 @@ class Gate:
                 self.state.open -= counted
         except Gone:
             visit.facts["gone"] = True
+        except asyncio.CancelledError:
+            if visit.problem is None:  # by somebody else
+                raise
+            visit.task.uncancel()
+            await self._refuse(visit.problem, visit, answer, None if inside else scope["drop"])
         except Exception as error:
-            await self._refuse(error, visit, answer, None if inside else receive)
+            await self._refuse(error, visit, answer, None if inside else scope["drop"])
         finally:
             visit.end()
             self._note(scope, visit, answer, time.monotonic() - began)
@@ -76,21 +82,27 @@ class Gate:
             raise Problem(431, message, "headers_too_large")
         if state.hosts:
             _check_caller(headers, state.hosts)
-        if scope["path"] in OPEN:
-            return
-        if not state.keys.fit(headers):
+        if scope["path"] not in OPEN:
+            self._admit(scope)
+        if _declared(headers) != 0:
+            self.bodies(scope)
+
+    def _admit(self, scope: Scope) -> None:
+        state, limits = self.state, self.state.limits
+        if not state.keys.fit(scope["headers"]):
             message = "no key, or not the right one: send the header `Authorization: Bearer KEY`, once"
             raise Problem(401, message, "invalid_api_key", headers={"www-authenticate": "Bearer"})
         if state.stopping and scope["path"] != "/metrics":
             raise stopping()
+        if (why := state.stuck()) and scope["path"] != "/metrics":
+            raise stuck(why)
         if state.open >= limits.requests:
             raise overloaded(f"{limits.requests} requests are open")
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """The body: not more of it than may be, and not for longer than it may take."""
         limits, parts = self.state.limits, list[bytes]()
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        size, read = int(declared), 0
+        size = _declared(scope["headers"]) or 0
         more = size <= limits.body_bytes
         try:
             async with asyncio.timeout(limits.body_seconds):
@@ -99,8 +111,8 @@ class Gate:
                     if message["type"] == "http.disconnect":
                         raise Gone
                     parts.append(message.get("body", b""))
-                    read += len(parts[-1])
-                    size = max(size, read)
+                    scope["visit"].keep(len(parts[-1]))
+                    size = max(size, scope["visit"].body)
                     more = message.get("more_body", False) and size <= limits.body_bytes
         except TimeoutError:
             late = f"no complete body within {limits.body_seconds:g} s"
@@ -110,17 +122,18 @@ class Gate:
             raise Problem(413, large, "request_too_large")
         return b"".join(parts)
 
-    async def _refuse(self, error: Exception, visit: Visit, answer: Answer, unread: Receive | None) -> None:
-        """Tell the client; where its body was not read, `unread` has the rest of it."""
+    async def _refuse(self, error: Exception, visit: Visit, answer: Answer, drop: Drop | None) -> None:
+        """Tell the client; where its body was not read, `drop` forgets the rest of it."""
         problem = visit.note(error)
+        visit.release()
         if answer.complete:  # the app has told it already
             return
         if answer.status is not None:  # too late to say it otherwise: uvicorn closes the connection
             visit.facts["cut"] = True
             return
-        await answer.problem(problem, closing=unread is not None)
-        if unread is not None:
-            await _drop(unread)
+        await answer.problem(problem, closing=drop is not None)
+        if drop is not None:
+            await drop()
         await answer.finish()
 
     def _note(self, scope: Scope, visit: Visit, answer: Answer, seconds: float) -> None:
@@ -186,14 +199,10 @@ async def _leave(receive: Receive) -> None:
         pass
 
 
-async def _drop(receive: Receive) -> None:
-    """Read and forget what is still coming, for a moment."""
-    try:
-        async with asyncio.timeout(LINGER):
-            while (await receive()).get("more_body", False):
-                pass
-    except TimeoutError:
-        return
+def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """Bytes of the body by its headers, which have been read as HTTP; None where they will be known at its end."""
+    found = dict(headers)
+    return None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -47,6 +47,10 @@ def stopping() -> Problem:
     return Problem(503, "the server is stopping", "stopping", headers=RETRY)
 
 
+def stuck(why: str) -> Problem:
+    return Problem(503, why, "stuck", headers=RETRY)
+
+
 def problem_of(error: Exception, request: str) -> Problem:
     """How an error is told to the client whose request, with this id, met it."""
     if isinstance(error, Problem):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from headway.data.prompts import PromptEncoder, start_token
 from headway.errors import DataError
 from headway.generate.engine import Request
-from headway.generate.grammar import Grammar, Patterns
+from headway.generate.grammar import Grammar
 from headway.generate.sampling import Sampling
 from headway.hub.generation import GenerationSettings
+from headway.serve.lengths import far_too_long
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem, unsupported
-from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat, WritingRequest
+from headway.serve.schemas import ChatRequest, CompletionRequest, Message, WritingRequest
 
 SILENT = GenerationSettings()
 NO_TEMPLATE = "this model has no chat template, so it cannot chat; use /v1/completions"
@@ -56,7 +55,7 @@ class Prompts:
         self.ends = encoder.special.ends
         """Tokens that end a text and are no part of it."""
 
-    def chat(self, asked: ChatRequest) -> Job:
+    def chat(self, asked: ChatRequest, grammar: Grammar | None = None) -> Job:
         if self.template is None:
             raise Problem(400, NO_TEMPLATE, "D008", "messages")
         if len(asked.messages) > self.limits.messages:
@@ -67,9 +66,9 @@ class Prompts:
         top = self._top("top_logprobs", asked.top_logprobs or 0) if asked.logprobs else None
         wanted = asked.max_completion_tokens or asked.max_tokens
         self._check(asked)
-        return self._job(asked, [self._conversation(asked.messages)], wanted, top)
+        return self._job(asked, [self._conversation(asked.messages)], wanted, top, grammar)
 
-    def complete(self, asked: CompletionRequest) -> Job:
+    def complete(self, asked: CompletionRequest, grammar: Grammar | None = None) -> Job:
         self._check(asked)
         top = None if asked.logprobs is None else self._top("logprobs", asked.logprobs)
         if asked.echo and top is not None:
@@ -78,13 +77,20 @@ class Prompts:
         if len(prompts) * (asked.n or 1) > self.limits.texts:
             many = f"{len(prompts)} prompts, {asked.n or 1} answers to each; the limit is {self.limits.texts} in all"
             raise Problem(400, many, "D001", "prompt")
-        job = self._job(asked, prompts, asked.max_tokens or 16, top)
+        job = self._job(asked, prompts, asked.max_tokens or 16, top, grammar)
         if not asked.echo:
             return job
         return replace(job, prompts=[self.tokenizer.decode(request.prompt) for request in job.requests])
 
-    def _job(self, asked: WritingRequest, prompts: list[list[int]], wanted: int | None, top: int | None) -> Job:
-        requests, grammar = [], self._grammar(asked.response_format)
+    def _job(
+        self,
+        asked: WritingRequest,
+        prompts: list[list[int]],
+        wanted: int | None,
+        top: int | None,
+        grammar: Grammar | None,
+    ) -> Job:
+        requests = []
         for prompt in prompts:
             sampling = self._sampling(asked, wanted, self._length(len(prompt), wanted))
             for i in range(asked.n or 1):
@@ -104,23 +110,6 @@ class Prompts:
             raise Problem(400, f"{len(asked.stops)} stop strings; the limit is {limits.stop}", "C003", "stop")
         if not all(0 < len(stop) <= limits.stop_characters for stop in asked.stops):
             raise Problem(400, f"a stop string has 1 to {limits.stop_characters} characters", "C003", "stop")
-
-    def _grammar(self, asked: ResponseFormat | None) -> Grammar | None:
-        if asked is None or asked.type == "text":
-            return None
-        if asked.type == "json_object":
-            return self._patterns.schema({"type": "object"})
-        if asked.json_schema is None:
-            raise Problem(400, "type json_schema needs a json_schema", "C004", "response_format.json_schema")
-        size = len(json.dumps(asked.json_schema.rules))
-        if size > self.limits.schema_bytes:
-            message = f"a JSON schema of {size:,} bytes; the limit is {self.limits.schema_bytes:,}"
-            raise Problem(400, message, "C003", "response_format.json_schema")
-        return self._patterns.schema(asked.json_schema.rules)
-
-    @cached_property
-    def _patterns(self) -> Patterns:
-        return Patterns(self.tokenizer, self.vocab, self.ends)
 
     def _top(self, name: str, value: int) -> int:
         if value > self.limits.top_logprobs:
@@ -167,13 +156,9 @@ class Prompts:
         return ids
 
     def _check_size(self, text: str) -> None:
-        """Refuse a text that is far too long before all of it is encoded, which could take seconds."""
-        count, part = 0, 1 << 16
-        for start in range(0, len(text) if len(text) > max(part, 8 * self.room) else 0, part):
-            count += len(self.tokenizer.ids([text[start : start + part]])[0])
-            if count > 2 * self.room + 64:  # cutting a text into parts may cost some tokens, but not so many
-                message = f"the prompt has far more tokens than there is room for, which is {self.room}"
-                raise Problem(400, message, "D001")
+        if far_too_long(self.tokenizer, text, self.room):
+            message = f"the prompt has far more tokens than there is room for, which is {self.room}"
+            raise Problem(400, message, "D001")
 
     def _text(self, text: str) -> list[int]:
         self._check_size(text)

@@ -294,6 +294,8 @@ class ModelList(BaseModel):
 
 class Health(BaseModel):
     status: Literal["ok", "stopping", "failed"]
+    reason: str | None = None
+    """Of a failure."""
 
 
 class Error(BaseModel):

@@ -7,6 +7,7 @@ the process at once.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import threading
 import time
 from asyncio import Transport
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -27,10 +28,10 @@ from uvicorn import Server as Uvicorn
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from headway.serve.address import Keys, is_loopback, names
-from headway.serve.app import create_app
-from headway.serve.gate import LINGER, Gate
+from headway.serve.app import check_body, create_app
+from headway.serve.gate import Gate
 from headway.serve.limits import Limits
-from headway.serve.problems import Problem, stopping
+from headway.serve.problems import Problem, stopping, stuck
 from headway.serve.service import Service
 from headway.serve.state import State
 from headway.serve.telemetry import Log, Metrics
@@ -41,10 +42,24 @@ GRACE = 1.0
 """Seconds for the last words of answers that were ended, and again for connections to close."""
 
 
+LINGER = 1.0
+"""Seconds in which what a refused client is still sending is forgotten."""
+CLOSE = 2.0
+"""Seconds for threads to end, when nobody waits for what they do."""
+
+
+PROBES = (0.25, 1.0, 8.0, 30.0)
+"""Seconds after a client has closed its side when it is sent a word to find out whether it is still there. Not at once:
+a short answer then comes alone, which clients that know little HTTP expect."""
+
+
 class Connection(H11Protocol):
     """uvicorn waits for ever for headers, and for a client that does not read its answer.
 
     The server asks each connection now and then whether it is `overdue`, and ends those that are.
+
+    To uvicorn, a client that has closed its side has left. But it may have closed only that, and wait for its answer:
+    TCP tells the two apart only when something is sent, to which a client that has left answers with a reset.
     """
 
     def __init__(self, *arguments: Any, limits: Limits, **named: Any) -> None:
@@ -57,6 +72,12 @@ class Connection(H11Protocol):
         self.waiting = 0
         """Bytes of that, when last seen."""
         self.refused = False
+        self.left = asyncio.Event()
+        """Set once nothing more can come from the client."""
+        self.dropping = False
+        """Whether what comes is forgotten unread: it would take seconds to parse hundreds of large bodies."""
+        self.ended: float | None = None
+        """When the client closed its side, with its answer still to come."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -65,7 +86,7 @@ class Connection(H11Protocol):
             self._refuse(Problem(503, f"{self.limits.connections} connections are open", "too_many_connections"))
 
     def data_received(self, data: bytes) -> None:
-        if self.refused:
+        if self.refused or self.dropping:
             return
         if self.reading is None and not self._answering():
             self.reading = time.monotonic()
@@ -73,12 +94,61 @@ class Connection(H11Protocol):
         if self._answering():
             self.reading = None
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:  # the request's task has not begun yet
+            self.scope["drop"] = self.drop  # type: ignore[typeddict-unknown-key]
+
+    async def drop(self) -> None:
+        """Forget the rest of a body, for a moment: closed at once, who is still sending might not see the answer."""
+        self.cycle.body.clear()
+        if self.cycle.more_body and not self.transport.is_closing():
+            self.dropping = True
+            self.flow.resume_reading()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.left.wait(), LINGER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.left.set()
+        super().connection_lost(exc)
+
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def on_response_complete(self) -> None:
         self.reading = None
         super().on_response_complete()
+        if self.ended is not None and not self._answering():  # nor is another request here already
+            self.transport.close()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to leave the connection open: where a whole request is being answered."""
+        self.left.set()
+        if self.refused or not self._answering() or self.cycle.more_body:
+            return False
+        if self.ended is None:
+            self.ended = time.monotonic()
+            self._probe(0)
+        return True
+
+    def _probe(self, sent: int) -> None:
+        """Find out whether a client that has closed its side is still there; `sent` words were sent for that.
+
+        The word is `100 Continue`, which a client passes over before its answer. In a stream, tokens serve as well.
+        """
+        if self.transport.is_closing() or not self._answering():
+            return
+        assert self.ended is not None
+        waited, begun = time.monotonic() - self.ended, self.cycle.response_started
+        error = self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error or (not begun and waited > self.limits.eof_seconds):
+            self.transport.abort()
+            return
+        if not begun and sent < len(PROBES) and waited > PROBES[sent] and self.scope["http_version"] == "1.1":
+            event = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self.transport.write(self.conn.send(event))
+            sent += 1
+        self.loop.call_later(min(0.25, max(0.01, waited / 4)), self._probe, sent)
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn while it handles h11's error, which knows when it is headers that are too large."""
@@ -199,9 +269,12 @@ class Server(Uvicorn):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection) and connection.overdue(now):
                     connection.transport.abort()
+        if why := self.state.stuck():
+            for visit in list(self.state.running):
+                visit.fail(stuck(why))
         if now > self.deadline:
-            for work in list(self.state.running):
-                work.fail(stopping())
+            for visit in list(self.state.running):
+                visit.fail(stopping())
         if self.state.stopping and (not self.state.open or now > self.deadline + GRACE):
             self.should_exit = True
         return await super().on_tick(counter)
@@ -209,9 +282,10 @@ class Server(Uvicorn):
 
 def build(service: Service, limits: Limits, keys: Sequence[str], sock: socket.socket, log: Log) -> tuple[Gate, State]:
     hosts = names(sock) if is_loopback(sock) else frozenset[str]()
-    state = State(limits, Keys(keys), Metrics(), log, hosts)
+    state = State(limits, Keys(keys), Metrics(), log, hosts, service.stuck)
     state.metrics.watch(service.gauges() | {"requests_open": ("requests being answered", lambda: state.open)})
-    return Gate(create_app(service, state), state), state
+    app = create_app(service, state)
+    return Gate(app, state, partial(check_body, app)), state
 
 
 def serve(
@@ -231,6 +305,21 @@ def serve(
     try:
         server.run([sock])
     finally:
-        state.pool.shutdown(wait=False, cancel_futures=True)
-        service.close()
+        ended = _ended((lambda: state.pool.shutdown(cancel_futures=True), service.close), CLOSE)
+    if not ended:
+        say("stopped, though some work had not ended")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(128 + server.signal)  # Python would wait for these threads, perhaps for ever
     return server.signal
+
+
+def _ended(closing: Sequence[Callable[[], None]], seconds: float) -> bool:
+    """Whether all that is to be closed is closed in this time."""
+    threads = [threading.Thread(target=close, name="headway-close", daemon=True) for close in closing]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)

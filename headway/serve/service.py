@@ -15,6 +15,7 @@ from headway.generate.engine import Engine
 from headway.hub.generation import read_generation
 from headway.model.model import Model
 from headway.serve.answers import Spelling
+from headway.serve.grammars import Grammars
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem
 from headway.serve.prompts import Prompts
@@ -28,12 +29,13 @@ class Service:
     """Built once, before the server listens; `start` and `close` are for the engine in it."""
 
     def __init__(self, bundle: Bundle, limits: Limits, name: str = "") -> None:
-        config, self.model = bundle.model.config, bundle.model
+        config, self.model, self.limits = bundle.model.config, bundle.model, limits
         self.tokenizer = bundle.reader()
         self.id, self.created = name or _name(bundle), int(time.time())
         self.spelling = Spelling(self.tokenizer)
         self.engine: Engine | None = None
         self.prompts: Prompts | None = None
+        self.grammars: Grammars | None = None
         if isinstance(config, BaselineConfig) and config.kind == "decoder":
             why = f"{self.id} is of kind {config.network}: the server writes with transformers"
             raise DataError("D001", why, "headway run writes with it")
@@ -56,11 +58,12 @@ class Service:
         encoder = PromptEncoder(self.tokenizer, self.model.config.special)
         vocab, settings = self.model.lm.vocab, read_generation(folder)
         self.prompts = Prompts(encoder, limits, vocab=vocab, room=self.engine.capacity, settings=settings)
+        self.grammars = Grammars(self.tokenizer, limits, vocab=vocab, ends=self.prompts.ends)
 
-    def writer(self) -> Prompts:
-        if self.prompts is None:
+    def writer(self) -> tuple[Prompts, Grammars]:
+        if self.prompts is None or self.grammars is None:
             raise Problem(400, NO_TEXT, "D001", "model")
-        return self.prompts
+        return self.prompts, self.grammars
 
     def can(self) -> list[str]:
         chats = self.prompts is not None and self.prompts.template is not None
@@ -77,7 +80,17 @@ class Service:
             raise Problem(404, f'there is no model {name[:100]!r} here, only "{self.id}"', "model_not_found", "model")
 
     def alive(self) -> bool:
-        return self.engine is None or self.engine.alive
+        return not self.trouble()
+
+    def trouble(self) -> str:
+        """Why requests are not answered now; empty where they are."""
+        return self.stuck() or ("" if self.engine is None else self.engine.trouble)
+
+    def stuck(self) -> str:
+        """Whether a step hangs: nobody can be answered before it ends, if it ever does."""
+        if self.engine is not None and self.engine.round_seconds() > self.limits.step_seconds:
+            return f"a step of the model takes longer than {self.limits.step_seconds:g} s"
+        return ""
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         if (engine := self.engine) is None:
@@ -86,6 +99,7 @@ class Service:
             "requests_running": ("texts being written", lambda: engine.stats().running),
             "requests_waiting": ("texts that wait for a slot", lambda: engine.stats().waiting),
             "cache_usage_ratio": ("share of the slots in use", lambda: engine.stats().used / engine.stats().slots),
+            "engine_faults": ("passes through the model that failed", lambda: engine.faults),
             "prefix_cache_tokens": ("tokens of prompts that were known", lambda: engine.stats().prefix_tokens),
         }
 
@@ -94,9 +108,14 @@ class Service:
             self.engine.start()
 
     def close(self) -> None:
+        """Returns once all threads have ended."""
+        pools = [self.tasks.pool, *([self.grammars.pool] if self.grammars is not None else [])]
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
-        self.tasks.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown()
 
 
 def _name(bundle: Bundle) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from headway.serve.address import Keys
 from headway.serve.limits import Limits
-from headway.serve.problems import Problem, problem_of
+from headway.serve.problems import Problem, overloaded, problem_of
 from headway.serve.telemetry import Log, Metrics
 
 T = TypeVar("T")
@@ -37,10 +37,15 @@ class State:
     log: Log
     hosts: frozenset[str] = frozenset()
     """Names by which a server on loopback may be called; empty where anybody may come by any name."""
+    stuck: Callable[[], str] = str
+    """Why nobody can be answered now; empty where there is no such reason."""
     stopping: bool = False
     open: int = 0
     """Requests being answered."""
-    running: set[Running] = field(default_factory=set)
+    bodies: int = 0
+    """Bytes of their bodies."""
+    running: set[Visit] = field(default_factory=set)
+    """The same, one by one, and those of addresses that are not counted."""
     pool: ThreadPoolExecutor = field(init=False)
     """For what takes long before a text can be written, so that the event loop never waits for it."""
 
@@ -54,13 +59,23 @@ class State:
 
 @dataclass(eq=False)
 class Visit:
-    """One request on its way through the server."""
+    """One request on its way through the server, in a task of its own."""
 
     id: str
     state: State
     work: list[Running] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log says of it beside method, path and status."""
+    body: int = 0
+    """Bytes of it that have been read."""
+    problem: Problem | None = None
+    """Why it was ended from outside before there was any work."""
+
+    def __post_init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.state.running.add(self)
 
     def note(self, error: Exception) -> Problem:
         """How an error is told to the client; the log is told the reason where the client is not."""
@@ -70,12 +85,32 @@ class Visit:
             self.facts["reason"] = "".join(traceback.format_exception(error))
         return problem
 
+    def keep(self, size: int) -> None:
+        """So many more bytes of the body are held until the visit ends."""
+        self.body += size
+        self.state.bodies += size
+        if self.state.bodies > self.state.limits.bodies_bytes:
+            raise overloaded(f"the bodies of all requests have more than {self.state.limits.bodies_bytes:,} bytes")
+
+    def release(self) -> None:
+        """Nothing of the body is held any more."""
+        self.state.bodies -= self.body
+        self.body = 0
+
     def begin(self, work: Running) -> None:
         """From now on it ends with the visit, however that ends."""
         self.work.append(work)
-        self.state.running.add(work)
+
+    def fail(self, problem: Problem) -> None:
+        """End it wherever it is, and let the client know why."""
+        for work in self.work:
+            work.fail(problem)
+        if not self.work and self.problem is None:
+            self.problem = problem
+            self.task.cancel()
 
     def end(self) -> None:
+        self.state.running.discard(self)
+        self.release()
         for work in self.work:
             work.cancel()
-            self.state.running.discard(work)

@@ -7,6 +7,7 @@ what a model can do, its card and the line that is printed to try it follow from
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from headway.data.tokenizer import Tokenizer
 from headway.hub.generation import read_generation
 from headway.model.model import Model
 from headway.recipe import DataConfig, Recipe
+from headway.serve.lengths import far_too_long
 from headway.serve.limits import Limits
 from headway.serve.problems import Problem
 from headway.tasks.items import Item
@@ -29,7 +31,7 @@ Json = dict[str, Any]
 BATCH = 16
 """Texts computed at one time; between two batches a client that has gone is noticed."""
 LETTERS = 1_000_000
-"""Characters of one request that are read in windows, those of a context counted with each of its questions."""
+"""Characters of one request, those of a second text counted with each text that it stands beside."""
 LONGEST = 512
 """Tokens that a text is turned into at most, where the model has no limit of its own."""
 
@@ -148,6 +150,8 @@ class Tasks:
         self.tokenizer = bundle.reader()
         self.names = [name for name, task in TASKS.items() if task.fits(bundle.model.config, self.tokenizer)]
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-task")
+        self.reading = threading.Lock()
+        """One request is tokenized at a time: it takes all cores, and a few hundred bytes for each token."""
 
     def sample(self, name: str) -> dict[str, str]:
         """A request for a task, but for the model's name."""
@@ -177,9 +181,13 @@ class Tasks:
             message = f"{len(texts)} inputs; there should be 1 to {self.limits.inputs}"
             raise Problem(400, message, "D001", "input")
         pairs = self._pairs(asked, len(texts), task)
-        if not TASKS[task].whole and (size := sum(map(len, [*texts, *(pairs or [])]))) > LETTERS:
-            raise Problem(400, f"{size:,} characters to read; the limit is {LETTERS:,}", "D001", second or "input")
-        read = self.tokenizer.encode_batch(texts, pairs)
+        if (size := sum(map(len, [*texts, *(pairs or [])]))) > LETTERS:
+            raise Problem(
+                400, f"{size:,} characters to read; the limit is {LETTERS:,}", "D001", second if pairs else "input"
+            )
+        self._check_lengths(texts, pairs, task)
+        with self.reading:
+            read = self.tokenizer.encode_batch(texts, pairs)
         for i, count in enumerate(len(encoded.ids) for encoded in read):
             if count == 0 or not texts[i].strip():
                 raise Problem(400, f"input {i} has no tokens", "D001", "input")
@@ -190,6 +198,17 @@ class Tasks:
                 raise Problem(400, message, "D001", "input")
         items = [Item(text, None if pairs is None else pairs[i]) for i, text in enumerate(texts)]
         return items, sum(len(encoded.ids) for encoded in read)
+
+    def _check_lengths(self, texts: list[str], pairs: list[str] | None, task: str) -> None:
+        """Before all is tokenized; one text for all is looked at once."""
+        if self.room is None or not TASKS[task].whole:
+            return
+        for name, several in (("input", texts), (TASKS[task].second, pairs or [])):
+            for text in dict.fromkeys(several):
+                if far_too_long(self.tokenizer, text, self.room):
+                    i = several.index(text)
+                    message = f"{name} {i} has far more tokens than the model reads, which is {self.room}"
+                    raise Problem(400, message, "D001", name)
 
     def _pairs(self, asked: Texts, count: int, task: str) -> list[str] | None:
         """A second text for each: its own, or one for all."""

@@ -126,6 +126,14 @@ def test_patterns_hold(folder: Path, tmp_path: Path) -> None:
     assert code == 0 and re.fullmatch(r"[x-z]{3}\n[x-z]{3}\n", out), err
 
 
+def test_a_pattern_that_is_too_hard(folder: Path) -> None:
+    """An error within seconds, where compiling it would take minutes and gigabytes."""
+    pytest.importorskip("llguidance")
+    rules = {"type": "string", "allOf": [{"pattern": f"(.*{c}.*{c}.*)"} for c in "abcdefghijklmnopqrst"]}
+    code, out, err = run(folder, "abc", "--schema", json.dumps(rules), "-q")
+    assert code == 3 and err.startswith("error[C005]: ") and not out
+
+
 def test_alternatives_are_shown(folder: Path) -> None:
     words = [folder, "abc", "--tokens", "4", "--seed", "3", "-q"]
     plain, traced = run(*words)[1], run(*words, "--trace")[1]

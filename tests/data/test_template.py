@@ -265,7 +265,7 @@ def test_the_clock_is_that_of_here(monkeypatch: pytest.MonkeyPatch) -> None:
         assert offset % 24 in (9, 10)
     finally:
         for child in started:
-            module._stop(child)
+            module.stop(child)
 
 
 # --- which tokens are answers --------------------------------------------------------------------
@@ -716,7 +716,7 @@ def test_nothing_of_our_environment_goes_along(monkeypatch: pytest.MonkeyPatch) 
     assert render("{{ 1 }}") == "1"
     assert seen.keys() <= {"PYTHONPATH", *module.PASSED_ON}
     assert module._child is not None
-    module._stop(module._child)
+    module.stop(module._child)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from headway.config import ModelConfig
 from headway.data.vocabulary import train_tokenizer
@@ -141,6 +142,65 @@ def test_a_gpu_that_refuses_is_done_without(model: Model, twin: None, monkeypatc
         pass
     assert type(engine.rounds) is rounds.Rounds
     assert [event.token for event in ticket] == wanted
+
+
+@pytest.mark.parametrize("error", [AssertionError("odd"), MemoryError("none"), KeyError("odd")])
+def test_kernels_that_fail_are_tried_again_but_not_for_ever(
+    model: Model, twin: None, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever the error: the texts there are get their answers without kernels, the next ones with them."""
+    engine, inner = Engine(model, TOKENIZER, slots=2), Twin.step
+    wanted = [piece.token for piece in decode(model, [[5]], Sampling(seed=5, max_tokens=12))]
+    for fault in range(4):
+        calls = iter(range(100))
+
+        def refuse(self: Twin, rows: Any = None, calls: Any = calls) -> Tensor:
+            if next(calls) == 3:
+                raise error
+            return inner(self, rows)
+
+        monkeypatch.setattr(Twin, "step", refuse)
+        ticket = engine.submit(Request((5,), Sampling(seed=5, max_tokens=12)))
+        if fault < 3:
+            with pytest.warns(RuntimeWarning, match="goes on without it"):
+                while engine.step():
+                    pass
+        while engine.step():
+            pass
+        assert [event.token for event in ticket] == wanted
+        assert engine.failures == 0
+        assert (engine.fast is None) == (fault >= 2)
+    assert type(engine.rounds) is rounds.Rounds
+
+
+class Sour:
+    """A mask that fails in its third step."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def allowed(self, row: int) -> Tensor | None:
+        self.calls += 1
+        if self.calls == 3:
+            raise ZeroDivisionError
+        return None
+
+    def accept(self, row: int, token: int) -> None:
+        return None
+
+
+def test_a_mask_that_fails_is_the_affair_of_one_text(model: Model, twin: None) -> None:
+    engine = Engine(model, TOKENIZER, slots=4)
+    requests = [Request((i,), Sampling(seed=i, max_tokens=9), mask=Sour() if i == 2 else None) for i in range(1, 4)]
+    tickets = [engine.submit(request) for request in requests]
+    while engine.step():
+        pass
+    for prompt, ticket in enumerate(tickets, 1):
+        alone = [piece.token for piece in decode(model, [[prompt]], Sampling(seed=prompt, max_tokens=9))]
+        found = [event.token for event in ticket if event.token is not None]
+        assert found == (alone[:2] if prompt == 2 else alone)
+    assert isinstance(tickets[1].error, ZeroDivisionError)
+    assert isinstance(engine.rounds, rounds.FastRounds) and engine.failures == 0
 
 
 def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from headway.api import Bundle
-from headway.errors import DamagedError, DataError, MemoryOrDiskError
+from headway.errors import ConfigError, DamagedError, DataError, MemoryOrDiskError
+from headway.model.model import Model
+from tests.generate.twin import Twin
 from tests.serve.conftest import KEY, Running, recite, running, until
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 40, "temperature": 0}
+
+
+class Panic(BaseException):
+    """As libraries written in Rust have it, and no Exception."""
 
 
 def failing(error: BaseException) -> Any:
@@ -84,7 +92,8 @@ def test_a_model_that_fails(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> 
         assert "device failure" in server.line(answer)["reason"]
         server.post("/v1/completions", BODY)
         health = server.get("/health")
-        assert (health.status_code, health.json()) == (503, {"status": "failed"})  # three in a row: it is broken
+        reason = "3 passes failed one after another, the last with RuntimeError"
+        assert (health.status_code, health.json()) == (503, {"status": "failed", "reason": reason})
         broken.clear()
         assert server.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
         assert server.get("/health").status_code == 200
@@ -127,7 +136,7 @@ def test_an_engine_that_is_gone(bundle: Bundle) -> None:
         answer = server.post("/v1/completions", BODY)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
         assert until(lambda: server.get("/health").status_code == 503)
-        assert server.get("/health").json() == {"status": "failed"}
+        assert server.get("/health").json() == {"status": "failed", "reason": "the engine does not run"}
 
 
 def test_an_answer_that_breaks_off_is_seen_to_be_broken(reciter: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,3 +159,120 @@ def test_an_answer_that_breaks_off_is_seen_to_be_broken(reciter: Running, monkey
     assert not b"".join(parts).endswith(b"0\r\n\r\n")
     assert until(lambda: reciter.logged[-1].get("cut") is True)
     assert reciter.idle()
+
+
+# --- faults of the engine, with kernels (of which a slow twin stands in here) and without
+
+
+@pytest.fixture(params=["plain", "fast"])
+def served(request: pytest.FixtureRequest, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    if request.param == "fast":
+        monkeypatch.setattr("headway.generate.engine.fits", lambda model, rows: True)
+        monkeypatch.setattr("headway.generate.engine.make", Twin)
+    with running(bundle, KEY, slots=4, step_seconds=0.5) as server:
+        yield server
+
+
+FAULTS = [RuntimeError("x"), AssertionError("x"), MemoryError("x"), KeyError("x"), OSError(5, "CUDA"), Panic("x")]
+WITHOUT_KERNELS = pytest.mark.filterwarnings("ignore:fast decoding failed")
+PLACES = {
+    "step": "headway.model.model.Model.step",
+    "choosing": "headway.generate.sampling.Chooser.pick",
+    "detokenizer": "headway.generate.text.TextStream.push",
+    "slots": "headway.generate.slots.SlotCache.take",
+}
+
+
+@WITHOUT_KERNELS
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+def test_a_fault_of_any_type_in_any_place(
+    served: Running, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException
+) -> None:
+    """Everybody is told, health says so after three, and all is well once the fault is gone."""
+    with monkeypatch.context() as patch:
+        patch.setattr(PLACES[place], failing(error))
+        for _ in range(3):
+            answer = served.post("/v1/completions", BODY | {"temperature": 1})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (500, "B000")
+        health = served.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "failed")
+        faults = next(line for line in served.get("/metrics").text.splitlines() if line.startswith("headway_engine_f"))
+        assert float(faults.split()[1]) >= 3
+        assert type(error).__name__ in health.json()["reason"] and "x" not in health.json()["reason"].split()
+    assert served.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
+    assert served.get("/health").status_code == 200
+    assert served.idle()
+
+
+@WITHOUT_KERNELS
+@pytest.mark.parametrize("error", [RuntimeError("x"), ConfigError("C005", "too hard"), KeyError("x")])
+def test_a_mask_that_fails_is_the_affair_of_one_text(
+    served: Running, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    calls = iter(range(10**9))
+
+    def third(self: Any, row: int) -> Any:
+        if next(calls) == 2:
+            raise error
+        return None
+
+    monkeypatch.setattr("headway.generate.grammar.Grammar.allowed", third)
+    monkeypatch.setattr("headway.generate.grammar.Grammar.accept", lambda *_: None)
+    found: list[Any] = []
+    bodies = [BODY | {"response_format": {"type": "json_object"}}, BODY, BODY | {"prompt": "c"}]
+    post = lambda body: found.append((body, served.post("/v1/completions", body)))  # noqa: E731
+    threads = [threading.Thread(target=post, args=(body,)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for body, answer in found:
+        if "response_format" in body:
+            assert answer.status_code == (400 if isinstance(error, ConfigError) else 500)
+        else:
+            assert answer.json()["choices"][0]["text"] == recite(body["prompt"], 40)
+    assert served.get("/health").status_code == 200
+    assert served.idle()
+
+
+@WITHOUT_KERNELS
+def test_a_step_that_hangs(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health says so soon, who waits is told, who comes is refused; and all is well when the step ends after all."""
+    go_on, inner = threading.Event(), Model.step
+
+    def hang(*arguments: Any, **named: Any) -> Any:
+        go_on.wait(20)
+        return inner(*arguments, **named)
+
+    monkeypatch.setattr(Model, "step", hang)
+    found: list[Any] = []
+    bodies = [BODY, BODY | {"stream": True}, *[BODY] * 4]  # some are in slots, some wait
+    post = lambda body: found.append((body, served.post("/v1/completions", body)))  # noqa: E731
+    threads = [threading.Thread(target=post, args=(body,)) for body in bodies]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    assert until(lambda: served.get("/health").status_code == 503, 4)
+    assert time.monotonic() - began < 2.5
+    assert "0.5 s" in served.get("/health").json()["reason"]
+    for thread in threads:
+        thread.join(5)
+    for body, answer in found:
+        text = answer.text.split("\n\n")[-2].removeprefix("data: ") if "stream" in body else answer.text
+        assert json.loads(text)["error"]["code"] == "stuck"
+    assert len(found) == len(bodies)
+    refused = served.post("/v1/completions", BODY)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stuck")
+    assert served.get("/metrics").status_code == 200
+    go_on.set()
+    assert until(lambda: served.get("/health").status_code == 200)
+    assert served.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
+    assert served.idle()
+
+
+def test_a_slow_model_is_not_stuck(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Model.step
+    monkeypatch.setattr(Model, "step", lambda *a, **k: (time.sleep(0.03), inner(*a, **k))[1])
+    assert served.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
+    assert served.get("/health").status_code == 200

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from headway.api import Bundle
 from headway.serve.address import Keys, listen, names, url
 from headway.serve.gate import OPEN
-from tests.serve.conftest import KEY, Running, running
+from tests.serve.conftest import KEY, Running, running, until
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 2, "temperature": 0}
 
@@ -293,7 +293,49 @@ def test_two_requests_at_once_on_a_connection(reciter: Running) -> None:
     assert raw(reciter, text).count(b"HTTP/1.1 200") == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "key", "expected", "code"),
+    [
+        ("GET /health", False, 413, "request_too_large"),
+        ("HEAD /health", False, 405, "no_route"),
+        ("POST /health", False, 405, "no_route"),
+        ("OPTIONS /v1/models", True, 405, "no_route"),
+        ("DELETE /v1/models/reciter", True, 405, "no_route"),
+        ("GET /v1/models/reciter", True, 413, "request_too_large"),
+        ("GET /openapi.json", True, 413, "request_too_large"),
+        ("PUT /v1/completions", True, 405, "no_route"),
+        ("POST /nowhere", True, 404, "no_route"),
+        ("POST /nowhere", False, 401, "invalid_api_key"),
+        ("POST /v1/completions", False, 401, "invalid_api_key"),
+    ],
+)
+@pytest.mark.parametrize("framing", ["Content-Length: 1900000", "Transfer-Encoding: chunked"])
+def test_a_body_that_nobody_wants_is_not_waited_for(
+    reciter: Running, line: str, key: bool, expected: int, code: str, framing: str
+) -> None:
+    """The answer comes while none of the body has; the connection is closed."""
+    auth = f"Authorization: Bearer {KEY}\r\n" if key else ""
+    began = time.monotonic()
+    answer = raw(reciter, f"{line} HTTP/1.1\r\nHost: localhost\r\n{auth}{framing}\r\n\r\n")
+    assert status(answer) == expected and b"connection: close" in answer
+    assert line.startswith("HEAD") or problem(answer)["code"] == code
+    assert time.monotonic() - began < 3
+
+
 # --- what there is room for
+
+
+def test_more_bytes_of_bodies_than_may_be(bundle: Bundle) -> None:
+    with running(bundle, KEY, bodies_bytes=100_000) as server, server.connect() as first:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        first.sendall(f"{head}Content-Length: 100000\r\n\r\n".encode() + b" " * 99_000)
+        assert until(lambda: server.state.bodies == 99_000)
+        answer = server.post("/v1/completions", BODY | {"user": "x" * 2000})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert server.post("/v1/completions", BODY).status_code == 200
+        first.close()
+        assert until(lambda: server.state.bodies == 0)
+        assert server.post("/v1/completions", BODY | {"user": "x" * 2000}).status_code == 200
 
 
 def test_more_requests_than_may_be_open(bundle: Bundle) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from headway.api import Bundle
-from tests.serve.conftest import KEY, Running, recite, running
+from tests.serve.conftest import KEY, Running, recite, running, until
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SCHEMA = {
@@ -112,3 +115,72 @@ def test_a_pattern_that_turns_out_too_hard_breaks_nothing(reciter: Running) -> N
     assert reciter.get("/health").status_code == 200
     assert ask(reciter, temperature=0, max_tokens=4).json()["choices"][0]["message"]["content"] == "abcd"
     assert reciter.idle()
+
+
+LETTERS = "abcdefghijklmnopqrst"
+ENDLESS: dict[str, Any] = {"type": "string", "allOf": [{"pattern": f"(.*{c}.*{c}.*)"} for c in LETTERS]}
+"""A kilobyte that takes minutes and gigabytes to compile where nothing bounds it."""
+
+
+def endless(number: int) -> dict[str, Any]:
+    """Another one, of which no verdict is known."""
+    return held(ENDLESS | {"description": str(number)})
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+
+def test_a_schema_without_end_is_refused_while_others_go_on(bundle: Bundle) -> None:
+    with running(bundle, KEY) as server:
+        before, found = resident(), list[Any]()
+
+        def hard(number: int) -> None:
+            began = time.monotonic()
+            answer = ask(server, response_format=endless(number))
+            found.append((answer.status_code, answer.json()["error"]["code"], time.monotonic() - began < 8))
+
+        threads = [threading.Thread(target=hard, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        pauses = []
+        while any(thread.is_alive() for thread in threads):
+            began = time.monotonic()
+            plain = ask(server, temperature=0, max_tokens=4).json()
+            assert plain["choices"][0]["message"]["content"] == "abcd"
+            assert server.get("/health").status_code == 200
+            pauses.append(time.monotonic() - began)
+        assert found == [(400, "C005", True)] * 6
+        assert max(pauses) < 1
+        assert resident() - before < 64
+        check(ask(server, response_format=held(SCHEMA)).json()["choices"][0]["message"]["content"])
+        assert server.idle()
+
+
+def test_more_schemas_than_may_wait(bundle: Bundle) -> None:
+    with running(bundle, KEY, grammars=1) as server:
+        first = threading.Thread(target=ask, args=(server,), kwargs={"response_format": endless(10)})
+        first.start()
+        assert until(lambda: server.state.open == 1)
+        answer = ask(server, response_format=endless(11))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert answer.headers["retry-after"] == "1"
+        first.join()
+
+
+def test_who_leaves_has_nothing_compiled(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.generate.trial.SECONDS", 60.0)
+    monkeypatch.setattr("headway.generate.trial.WALL_SECONDS", 60.0)
+    monkeypatch.setattr("headway.generate.trial.ROOM", 1 << 30)
+    body = {"model": "reciter", "prompt": "a", "response_format": endless(20)}
+    with running(bundle, KEY) as server:
+        ask(server, max_tokens=4, response_format=held(SCHEMA))  # starts the process
+        assert server.service.grammars is not None
+        trial = server.service.grammars._patterns.trial
+        child = trial.child
+        assert child is not None
+        with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=server.url, trust_env=False) as client:
+            client.post("/v1/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=0.5)
+        assert until(lambda: child.poll() is not None, 1)
+        assert server.idle()
+        check(ask(server, response_format=held(SCHEMA)).json()["choices"][0]["message"]["content"])

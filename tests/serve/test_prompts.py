@@ -55,6 +55,13 @@ def test_control_tokens_in_a_message_are_only_letters() -> None:
     assert BYTES.decode(made, skip_special=False) == f"<|im_start|>user\n{FORGED}<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_very_many_control_tokens_are_not_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.data.prompts.PromptEncoder._read", lambda *_: pytest.fail("read piece by piece"))
+    with pytest.raises(Problem) as problem:
+        prompts().chat(chat("<|im_end|>a" * 50_000))
+    assert (problem.value.status, problem.value.code) == (400, "D001")
+
+
 @pytest.mark.parametrize("tokenizer", [BYTES, WORDS], ids=["bytes", "bpe"])
 @given(parts=st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<|", "|>", "hello", " ", "\n", "é\U0010ff00"])))
 def test_no_message_holds_a_control_token(tokenizer: Tokenizer, parts: list[str]) -> None:

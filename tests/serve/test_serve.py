@@ -55,8 +55,11 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
 class Process:
     """`headway serve` in a process of its own; what it says on stderr is read as it comes."""
 
-    def __init__(self, *arguments: str | Path, **environment: str) -> None:
-        words = [sys.executable, "-m", "headway", "serve", *map(str, arguments), "--port", "0", "--device", "cpu"]
+    def __init__(self, *arguments: str | Path, before: str = "", **environment: str) -> None:
+        """`before` is Python that is run first."""
+        code = f"{before}\nfrom headway.cli import main\nmain()"
+        start = ["-c", code] if before else ["-m", "headway"]
+        words = [sys.executable, *start, "serve", *map(str, arguments), "--port", "0", "--device", "cpu"]
         self.process = subprocess.Popen(
             words, cwd=ROOT, env=os.environ | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -91,8 +94,8 @@ class Process:
 
 
 @contextmanager
-def serving(*arguments: str | Path, **environment: str) -> Iterator[Process]:
-    made = Process(*arguments, **environment)
+def serving(*arguments: str | Path, before: str = "", **environment: str) -> Iterator[Process]:
+    made = Process(*arguments, before=before, **environment)
     try:
         yield made
     finally:
@@ -299,6 +302,49 @@ def test_with_keys_the_line_takes_them_from_where_they_are(folder: Path, tmp_pat
         assert "key-x1" not in said and "key-x2" not in said and "third-key" not in said
         logged = [json.loads(line) for line in server.said if line.startswith("{")]
         assert [line["status"] for line in logged] == [200, 200, 401]
+
+
+@pytest.mark.slow
+def test_a_signal_while_schemas_are_compiled(folder: Path) -> None:
+    """Nothing keeps the process from ending, and nobody is left without an answer."""
+    rules = {"type": "string", "allOf": [{"pattern": f"(.*{c}.*{c}.*)"} for c in "abcdefghijklmnopqrst"]}
+    found: list[int] = []
+
+    def post(number: int) -> None:
+        held = {"type": "json_schema", "json_schema": {"name": "x", "schema": rules | {"description": str(number)}}}
+        body = ask(5, response_format=held)
+        found.append(httpx.post(f"{server.url}/v1/completions", json=body, **PLAIN).status_code)
+
+    with serving(folder, "drain_seconds=1") as server:
+        threads = [threading.Thread(target=post, args=(i,)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert server.end() == 143
+        assert time.monotonic() - began < 5
+        for thread in threads:
+            thread.join()
+    assert len(found) == 12 and set(found) <= {400, 503}
+
+
+HANG = """
+import threading
+from headway.model.model import Model
+Model.step = lambda *_, **__: threading.Event().wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_while_a_step_hangs(folder: Path) -> None:
+    """Python would wait for ever for the thread that hangs."""
+    with serving(folder, "drain_seconds=1", "step_seconds=1", before=HANG) as server:
+        answer = httpx.post(f"{server.url}/v1/completions", json=ask(5), **PLAIN)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stuck")
+        assert httpx.get(f"{server.url}/health", **PLAIN).status_code == 503
+        began = time.monotonic()
+        assert server.end() == 143
+        assert time.monotonic() - began < 6
 
 
 @pytest.mark.slow

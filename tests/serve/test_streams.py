@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import resource
 import socket
 import threading
@@ -60,10 +61,82 @@ def test_who_leaves_stops_the_work(reciter: Running, monkeypatch: pytest.MonkeyP
         assert until(lambda: reciter.busy() == n)
     before = rounds()
     assert reciter.idle()
-    assert rounds() - before < 25  # of 300
+    assert rounds() - before < 90  # of 300
     assert until(lambda: reciter.logged[-1].get("gone") is True)
     assert reciter.logged[-1]["status"] == (200 if stream else 499)
     assert reciter.state.metrics.cancelled._value.get() == cancelled + n
+
+
+def half_closed(server: Running, *requests: bytes) -> bytes:
+    """What the server answers to a client that has closed its side after its requests."""
+    with server.connect() as sock:
+        sock.sendall(b"".join(requests))
+        sock.shutdown(socket.SHUT_WR)
+        parts = []
+        while part := sock.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("seconds", [0.0, 0.03])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_who_closes_its_own_side_is_answered(
+    reciter: Running, monkeypatch: pytest.MonkeyPatch, stream: bool, seconds: float, version: str
+) -> None:
+    """At once, and after longer than it takes to find out that the client is still there."""
+    slowly(reciter, monkeypatch, seconds)
+    whole = request(BODY | {"stream": stream, "max_tokens": 40}).replace(b"HTTP/1.1", f"HTTP/{version}".encode(), 1)
+    received = half_closed(reciter, whole)
+    words = received.split(b"HTTP/1.1 200 ")[0]
+    assert set(words.split(b"\r\n\r\n")) <= {b"", b"HTTP/1.1 100 Continue"}
+    assert not words or version == "1.1"
+    text = "".join(
+        json.loads(part)["choices"][0]["text"] for part in re.findall(rb"\{.*\}", received.partition(b"200 OK")[2])
+    )
+    assert text == recite("a", 40)
+    assert reciter.idle()
+
+
+def test_requests_of_every_kind_from_who_closes_its_own_side(reciter: Running) -> None:
+    head = f"Host: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+    chat = json.dumps({"model": "reciter", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3})
+    kind = f"Content-Type: application/json\r\nContent-Length: {len(chat)}\r\n"
+    received = half_closed(reciter, f"POST /v1/chat/completions HTTP/1.1\r\n{head}{kind}\r\n{chat}".encode())
+    assert b'"content":"abc"' in received
+    models = f"GET /v1/models HTTP/1.1\r\n{head}\r\n".encode()
+    assert half_closed(reciter, models, request(BODY), models).count(b"HTTP/1.1 200 OK") == 3
+    assert half_closed(reciter, request(BODY)[:-5]) == b""  # which is no whole request
+    assert half_closed(reciter, request(BODY | {"n": 0})).startswith(b"HTTP/1.1 400")
+    assert reciter.idle()
+    assert until(lambda: not reciter.server.server_state.connections)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.3])
+def test_who_closes_its_own_side_and_then_leaves(
+    reciter: Running, monkeypatch: pytest.MonkeyPatch, after: float
+) -> None:
+    monkeypatch.setattr("headway.serve.server.PROBES", (0.04, 0.4))
+    rounds = slowly(reciter, monkeypatch)
+    with reciter.connect() as sock:
+        sock.sendall(request(BODY | {"max_tokens": 400}))
+        sock.shutdown(socket.SHUT_WR)
+        assert until(lambda: reciter.busy() == 1)
+        time.sleep(after)
+        assert reciter.busy() == 1
+    before = rounds()
+    assert reciter.idle()
+    assert rounds() - before < 60  # of 400
+    assert until(lambda: reciter.logged[-1].get("gone") is True)
+
+
+def test_who_closes_its_own_side_does_not_wait_for_ever(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(bundle, KEY, eof_seconds=0.3) as server:
+        slowly(server, monkeypatch, 0.02)
+        began = time.monotonic()
+        assert b"200 OK" not in half_closed(server, request(BODY))
+        assert time.monotonic() - began < 2
+        assert server.idle()
 
 
 def test_who_leaves_the_queue_is_not_written_for(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

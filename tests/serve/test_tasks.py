@@ -123,6 +123,31 @@ def test_labels_of_pairs(labels: Running, encoder: Bundle) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": "good " * 300_000}, "input"),
+        ({"input": "good " * 150_000}, "input"),
+        ({"input": ["good " * 900] * 200}, "input"),
+        ({"input": ["good"] * 256, "pair": "good " * 300_000}, "pair"),
+        ({"input": ["good"] * 200, "pair": "good " * 900}, "pair"),
+    ],
+)
+def test_texts_that_are_far_too_long_are_not_read(
+    labels: Running, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any], param: str
+) -> None:
+    """One text beside many is not tokenized with each of them: that would take minutes, and gigabytes."""
+    monkeypatch.setattr(labels.service.tasks.tokenizer, "encode_batch", lambda *_: 1 / 0)
+    read, inner = [0], labels.service.tasks.tokenizer.ids
+    monkeypatch.setattr(
+        labels.service.tasks.tokenizer, "ids", lambda texts: (read.append(len(texts[0])), inner(texts))[1]
+    )
+    answer = labels.post("/v1/run", {"model": labels.service.id, **body})
+    assert answer.status_code == 400, answer.text
+    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == ("D001", param)
+    assert sum(read) < 20_000
+
+
 def test_what_a_model_cannot_do_is_said(labels: Running, reciter: Running) -> None:
     for server, path, body, words in (
         (labels, "/v1/completions", {"model": "encoder", "prompt": "a"}, "writes no text"),
