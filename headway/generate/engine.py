@@ -21,6 +21,7 @@ from headway.generate.job import Job, Pick
 from headway.generate.protocol import device_of
 from headway.generate.rounds import CHUNK, GPU_CHUNK, FastRounds, Rounds
 from headway.generate.slots import SlotCache
+from headway.generate.snapshot import Snapshot
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.ticket import Event, Finish, Request, Ticket
 from headway.model.model import Model
@@ -105,7 +106,7 @@ class Engine:
         self._finished: Counter[str] = Counter()
         self._recent: deque[tuple[float, int]] = deque()
         """When rounds began, and how many tokens had been written by then."""
-        self.rounds = Rounds(self)
+        self.rounds, self._weights = Rounds(self), Snapshot(model)
         if quick:
             self.rounds = FastRounds(self, make(model, self.cache.keys, self.cache.values))
 
@@ -230,6 +231,8 @@ class Engine:
             self._recent.append((now, self._written))
             while now - self._recent[0][0] > RECENT:
                 self._recent.popleft()
+        if self.waiting and len(self.cache.taken) < len(self.cache):
+            self._renew()
         try:
             self.rounds.run()
         except RuntimeError as error:
@@ -241,6 +244,9 @@ class Engine:
     def _without_kernels(self, why: RuntimeError) -> None:
         """A GPU that refuses these kernels may still do without: each text is read again from where it is certain."""
         warnings.warn(f"fast decoding failed, so the engine goes on without it: {why}", RuntimeWarning, stacklevel=2)
+        self._go_plainly()
+
+    def _go_plainly(self) -> None:
         self.rounds = Rounds(self)
         for job in self.jobs:
             self.cache.cut(job.slot, min(len(self.cache.texts[job.slot]), len(job.text) - 1))
@@ -262,6 +268,19 @@ class Engine:
         with self._wake:
             self.jobs.append(self.waiting.popleft())
         return job
+
+    def _renew(self) -> None:
+        """Forget what was read with weights that the model has no more; texts that are being written go on from it."""
+        if self._weights.same(self.model):
+            return
+        self._weights = Snapshot(self.model)
+        for slot in set(range(len(self.cache))) - self.cache.taken:
+            self.cache.cut(slot, 0)
+        if isinstance(self.rounds, FastRounds):
+            if fits(self.model, len(self.cache)):
+                self.rounds.fast.renew(self.model)
+            else:
+                self._go_plainly()
 
     def take(self, chosen: list[tuple[Job, Pick]]) -> None:
         """Texts grow by what was chosen for them."""

@@ -142,13 +142,22 @@ _KEPT: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()
 def borrow(model: Model, rows: int, columns: int) -> FastDecoder:
     """A decoder for so many texts of up to `columns` tokens, nobody else's until it is given back."""
     kept = _KEPT.pop(model, None)
-    if kept is not None and kept.suits(model, rows, columns):
-        return kept
+    if kept is not None and not kept.knows(model, rows):
+        kept = None
+    if kept is not None:
+        kept.renew(model)
+        if kept.suits(columns):
+            return kept
     memory = model.start(batch=rows, capacity=(columns // 256 + 1) * 256)
     made = make(model, memory.keys, memory.values)
-    if kept is not None and kept.knows(model, rows) and kept.columns < made.columns:
+    if kept is not None and kept.columns < made.columns:
         made.learn(kept)
     return made
+
+
+def forget(model: Model) -> None:
+    """Nothing that was read with the model's weights is used again: for changes that nobody can see."""
+    _KEPT.pop(model, None)
 
 
 def give_back(decoder: FastDecoder) -> None:

@@ -41,6 +41,9 @@ class HostDecoder(FastDecoder):
         self._pace = Pace()
         self._plans: dict[int, Plan] = {}
 
+    def forget(self) -> None:
+        self._plans.clear()
+
     def _model(self) -> Model:
         model = self.owner()
         assert model is not None, "who decodes has the model"
