@@ -26,9 +26,10 @@ from headway.model.model import Model
 SMALLEST = 8_000_000
 """Weights below which a CPU has them at hand anyway, and compiling kernels is not worth the wait."""
 ROWS = 32
-"""Texts up to which a CPU's kernels are faster than torch's products …"""
+"""Texts up to which a CPU's kernels are faster than torch's products of floats. With whole numbers they always are,
+and what is computed of a text is then the same to the bit however many there are."""
 BEAMS = 16
-"""… and beams of an encoder–decoder, whose floats torch may multiply in columns; with whole numbers it is as above."""
+"""Beams up to which they are. Above, torch multiplies floats in columns; above ROWS whole numbers too, made floats."""
 
 
 def fits(model: object, rows: int) -> TypeGuard[Model]:
@@ -39,7 +40,7 @@ def fits(model: object, rows: int) -> TypeGuard[Model]:
     if first.is_cuda and not torch.version.hip:
         half = first.dtype in (torch.bfloat16, torch.float16)
         return half and can(model, GPU, nn.Linear) and find_spec("triton") is not None
-    return rows <= ROWS and _on_host(model)
+    return (rows <= ROWS or has_whole_numbers(model)) and _on_host(model)
 
 
 def for_beams(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:

@@ -133,6 +133,11 @@ def model_with(base: str, kind: type, name: str, value: Any) -> Model:
         pytest.skip("no such model")
 
 
+def near(model: Model) -> dict[str, float]:
+    """With whole numbers the model rounds what it multiplies, and the kernels do not."""
+    return dict.fromkeys(("atol", "rtol"), 1e-3 if model.config.quantization == "none" else 5e-2)
+
+
 @torch.no_grad()
 def texts_agree(model: Model) -> None:
     from headway.generate.host import HostDecoder
@@ -147,7 +152,7 @@ def texts_agree(model: Model) -> None:
             decoder.end.copy_(torch.tensor([1, 2, 3]) + step)
             steps.append(decoder.step().clone())
         found.append(torch.stack(steps))
-    torch.testing.assert_close(*found, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(*found, **near(model))
 
 
 @torch.no_grad()
@@ -164,7 +169,7 @@ def beams_agree(model: Model, inputs: int) -> type:
             ids = (torch.arange(inputs * 2)[:, None] + token) % 60
             logits = way.step(state, ids).clone()
             found.append(logits)
-    torch.testing.assert_close(torch.stack(found[:2]), torch.stack(found[2:]), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(torch.stack(found[:2]), torch.stack(found[2:]), **near(model))
     return type(reader)
 
 
