@@ -10,6 +10,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from headway.generate.snapshot import Snapshot
 from headway.model.model import Model
 from headway.model.positions import rotary_angles
 
@@ -28,10 +29,8 @@ class FastDecoder(ABC):
     def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         stack = model.config.decoder
         assert stack is not None
-        self.owner, self.weights = ref(model), address(model)
-        self.front, self.lm, self.stack = model.target, model.lm, stack
-        self.blocks: list[Any] = list(model.decoder.blocks)
-        self.norm: Any = model.decoder.norm
+        self.owner, self.stack = ref(model), stack
+        self._attach(model)
         self.keys, self.values = keys, values
         self.rows, _, self.columns, self.width = keys[0].shape
         self.scale = stack.scale or self.width**-0.5
@@ -49,13 +48,30 @@ class FastDecoder(ABC):
             places = torch.arange(self.columns, device=device)[None]
             self.angles = tuple(a[0, 0].contiguous() for a in rotary_angles(stack.rope, self.width, places))
 
-    def suits(self, model: Model, rows: int, columns: int) -> bool:
-        """Whether it can serve so many texts of such length."""
-        return self.knows(model, rows) and columns <= self.columns <= 2 * columns + 1024
+    def _attach(self, model: Model) -> None:
+        self.weights = Snapshot(model)
+        self.front, self.lm = model.target, model.lm
+        self.blocks: list[Any] = list(model.decoder.blocks)
+        self.norm: Any = model.decoder.norm
+
+    def suits(self, columns: int) -> bool:
+        """Whether it has room for texts of such length, and not far too much."""
+        return columns <= self.columns <= 2 * columns + 1024
 
     def knows(self, model: Model, rows: int) -> bool:
-        """Whether so many texts were read with the weights that the model has now."""
-        return self.rows == rows and self.weights == address(model)
+        """Whether it has so many rows and reads the weights where the model has them now."""
+        return self.rows == rows and self.weights.placed(model)
+
+    def renew(self, model: Model) -> None:
+        """Forget what came from weights that the model does not have any more."""
+        if not self.weights.same(model):
+            self._attach(model)
+            self.held = [[] for _ in range(self.rows)]
+            self.forget()
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drop all that was copied or recorded from weights."""
 
     def learn(self, other: FastDecoder) -> None:
         """All that another one has read, which has less room."""
@@ -70,9 +86,3 @@ class FastDecoder(ABC):
     @abstractmethod
     def step(self, rows: Sequence[int] | None = None) -> Tensor:
         """Scores (B, V) after `ids`, at least those of `rows`; the next step takes the place of them."""
-
-
-def address(model: Model) -> tuple[int, torch.dtype]:
-    """Where a model's weights are: a decoder reads them there."""
-    first = next(model.parameters())
-    return first.data_ptr(), first.dtype

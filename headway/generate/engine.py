@@ -22,6 +22,7 @@ from headway.generate.job import Job, Pick
 from headway.generate.protocol import device_of
 from headway.generate.rounds import CHUNK, GPU_CHUNK, FastRounds, Rounds
 from headway.generate.slots import SlotCache
+from headway.generate.snapshot import Snapshot
 from headway.generate.text import Detokenizer, TextStream
 from headway.generate.ticket import Event, Finish, Request, Ticket
 from headway.model.model import Model
@@ -117,6 +118,7 @@ class Engine:
         """None where there are no kernels, or where they failed too often."""
         self._fast_faults = 0
         self.rounds = Rounds(self) if self.fast is None else FastRounds(self, self.fast)
+        self._weights = Snapshot(model)
 
     def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Ticket:
         """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
@@ -284,6 +286,8 @@ class Engine:
             self._recent.append((now, self._written))
             while now - self._recent[0][0] > RECENT:
                 self._recent.popleft()
+        if self.waiting and len(self.cache.taken) < len(self.cache):
+            self._renew()
         if self.fast is not None and type(self.rounds) is Rounds and not self.jobs:
             self.rounds = FastRounds(self, self.fast)
         try:
@@ -304,6 +308,9 @@ class Engine:
         self._fast_faults += 1
         if self._fast_faults >= FAILURES:
             self.fast = None
+        self._go_plainly()
+
+    def _go_plainly(self) -> None:
         self.rounds = Rounds(self)
         for job in self.jobs:
             self.cache.cut(job.slot, min(len(self.cache.texts[job.slot]), len(job.text) - 1))
@@ -325,6 +332,21 @@ class Engine:
         with self._wake:
             self.jobs.append(self.waiting.popleft())
         return job
+
+    def _renew(self) -> None:
+        """Forget what was read with weights that the model has no more; texts that are being written go on from it."""
+        if self._weights.same(self.model):
+            return
+        self._weights = Snapshot(self.model)
+        for slot in set(range(len(self.cache))) - self.cache.taken:
+            self.cache.cut(slot, 0)
+        if self.fast is None:
+            return
+        if fits(self.model, len(self.cache)):
+            self.fast.renew(self.model)
+        else:
+            self.fast = None
+            self._go_plainly()
 
     def take(self, chosen: list[tuple[Job, Pick]]) -> None:
         """Texts grow by what was chosen for them. A pass after which none has grown counts as failed."""

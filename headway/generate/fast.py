@@ -1,5 +1,5 @@
-"""Decoding at the speed of memory, where there are kernels for it: for decoders of the usual build, with no bias on the
-scores of attention. On NVIDIA GPUs they are Triton's, on CPUs Numba's. Everything else decodes through `Model.step`,
+"""Decoding at the speed of memory, where there are kernels for it: for decoders whose every part the kernels know, as
+`abilities` lists it. On NVIDIA GPUs they are Triton's, on CPUs Numba's. Everything else decodes through `Model.step`,
 which both are tested against.
 """
 
@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from headway.generate.abilities import COLUMNS, GPU, GPU_BEAMS, HOST, can, has_whole_numbers, shares_nothing
 from headway.generate.decoder import FastDecoder
 from headway.generate.gpu import GpuDecoder
 from headway.generate.hostcolumns import ColumnSteps
@@ -25,20 +26,21 @@ from headway.model.model import Model
 SMALLEST = 8_000_000
 """Weights below which a CPU has them at hand anyway, and compiling kernels is not worth the wait."""
 ROWS = 32
-"""Texts up to which a CPU's kernels are faster than torch's products …"""
+"""Texts up to which a CPU's kernels are faster than torch's products of floats. With whole numbers they always are,
+and what is computed of a text is then the same to the bit however many there are."""
 BEAMS = 16
-"""… and beams of an encoder–decoder, whose floats torch may multiply in columns; with whole numbers it is as above."""
+"""Beams up to which they are. Above, torch multiplies floats in columns; above ROWS whole numbers too, made floats."""
 
 
 def fits(model: object, rows: int) -> TypeGuard[Model]:
     """Whether so many texts of a decoder can be written by kernels."""
-    if not isinstance(model, Model) or not _usual(model) or model.config.encoder is not None:
+    if not isinstance(model, Model) or model.config.encoder is not None:
         return False
     first = next(model.parameters())
     if first.is_cuda and not torch.version.hip:
         half = first.dtype in (torch.bfloat16, torch.float16)
-        return half and _norms_first(model) and _linears(model) == {nn.Linear} and find_spec("triton") is not None
-    return rows <= ROWS and _on_host(model)
+        return half and can(model, GPU, nn.Linear) and find_spec("triton") is not None
+    return (rows <= ROWS or has_whole_numbers(model)) and _on_host(model)
 
 
 def for_beams(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
@@ -46,8 +48,8 @@ def for_beams(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
     if not isinstance(model, Model) or device_of(model).type != "cpu":
         return model
     rows = inputs * width
-    if model.config.encoder is not None and _usual(model):
-        whole = Int8Linear in _linears(model)  # in columns, these would first have to be made floats
+    if model.config.encoder is not None:
+        whole = has_whole_numbers(model)  # in columns, these would first have to be made floats
         if rows <= (ROWS if whole else BEAMS) and _on_host(model):
             from headway.generate.hostbeam import HostSteps
 
@@ -59,41 +61,20 @@ def for_beams(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
 
 def records_beams(model: object) -> TypeGuard[Model]:
     """Whether a GPU has kernels for the beams of an encoder–decoder."""
-    if not isinstance(model, Model) or model.config.encoder is None or not _usual(model):
+    if not isinstance(model, Model) or model.config.encoder is None:
         return False
-    stack, first = model.config.decoder, next(model.parameters())
-    plain = stack is not None and stack.rope is None and _linears(model) == {nn.Linear}
-    return plain and first.is_cuda and not torch.version.hip and find_spec("triton") is not None
-
-
-def _usual(model: Model) -> bool:
-    config = model.config
-    stack, front = config.decoder, config.target
-    if stack is None or front is None or config.lm is None:
-        return False
-    plain = not (stack.relative or stack.alibi or stack.sparse or stack.window or stack.layer_scale)
-    usual = stack.norm != "dyt" and stack.residual and stack.key_bias and stack.final_norm == _norms_first(model)
-    simple = not config.lm.transform and (config.lm.scale == 1 or config.lm.bias == "none")
-    return plain and usual and simple and not front.positions.every_layer and stack.head_width % 2 == 0
-
-
-def _norms_first(model: Model) -> bool:
-    return model.config.decoder is not None and model.config.decoder.norm_at == "pre"
-
-
-def _linears(model: Model) -> set[type]:
-    return {type(m) for m in model.decoder.modules() if hasattr(m, "in_features")} | {type(model.lm.output)}
+    on_gpu = next(model.parameters()).is_cuda and not torch.version.hip
+    return on_gpu and can(model, GPU_BEAMS, nn.Linear) and find_spec("triton") is not None
 
 
 def _in_columns(model: Model) -> bool:
-    stack, first = model.config.decoder, next(model.parameters())
-    plain = stack is not None and stack.rope is None and stack.kv_heads == stack.n_heads
-    return plain and first.dtype == torch.float32 and _linears(model) <= {nn.Linear, Int8Linear}
+    plain = shares_nothing(model) and next(model.parameters()).dtype == torch.float32
+    return plain and can(model, COLUMNS, nn.Linear, Int8Linear)
 
 
 def _on_host(model: Model) -> bool:
     first = next(model.parameters())
-    if first.device.type != "cpu" or first.dtype != torch.float32 or not _linears(model) <= {nn.Linear, Int8Linear}:
+    if first.device.type != "cpu" or first.dtype != torch.float32 or not can(model, HOST, nn.Linear, Int8Linear):
         return False
     return sum(t.numel() for t in model.state_dict().values()) >= SMALLEST and _threads()
 
@@ -142,13 +123,22 @@ _KEPT: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()
 def borrow(model: Model, rows: int, columns: int) -> FastDecoder:
     """A decoder for so many texts of up to `columns` tokens, nobody else's until it is given back."""
     kept = _KEPT.pop(model, None)
-    if kept is not None and kept.suits(model, rows, columns):
-        return kept
+    if kept is not None and not kept.knows(model, rows):
+        kept = None
+    if kept is not None:
+        kept.renew(model)
+        if kept.suits(columns):
+            return kept
     memory = model.start(batch=rows, capacity=(columns // 256 + 1) * 256)
     made = make(model, memory.keys, memory.values)
-    if kept is not None and kept.knows(model, rows) and kept.columns < made.columns:
+    if kept is not None and kept.columns < made.columns:
         made.learn(kept)
     return made
+
+
+def forget(model: Model) -> None:
+    """Nothing that was read with the model's weights is used again: for changes that nobody can see."""
+    _KEPT.pop(model, None)
 
 
 def give_back(decoder: FastDecoder) -> None:

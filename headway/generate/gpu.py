@@ -43,6 +43,10 @@ class GpuDecoder(FastDecoder):
         self._scores = torch.empty(0)
         self._passes: dict[int, PromptPass] = {}
 
+    def forget(self) -> None:
+        self._graph = None
+        self._passes.clear()
+
     def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         found: dict[int, Tensor] = {}
         for part in in_passes(texts):

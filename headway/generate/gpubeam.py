@@ -17,10 +17,10 @@ from torch import Tensor
 
 from headway.generate.beams import Beam, Group, Hypothesis, Rules, Search, hypotheses
 from headway.generate.candidates import MOST, likeliest
-from headway.generate.decoder import address
 from headway.generate.products import power_of_two, through
 from headway.generate.protocol import Source
 from headway.generate.recording import recorded, sent
+from headway.generate.snapshot import Snapshot
 from headway.model.masks import Layout
 from headway.model.model import Model
 
@@ -46,7 +46,7 @@ class GpuBeams:
         stack = model.config.decoder
         assert stack is not None
         self.stack, self.front, self.lm, self.norm = stack, model.target, model.lm, model.decoder.norm
-        self.blocks, self.weights = list(model.decoder.blocks), address(model)
+        self.blocks, self.weights = list(model.decoder.blocks), Snapshot(model)
         like, width = next(model.parameters()), stack.head_width
         rows, layers, groups = inputs * beam.width, range(stack.n_layers), stack.kv_heads
         self.keys, self.values = ([like.new_zeros(rows, groups, columns, width) for _ in layers] for _ in range(2))
@@ -216,7 +216,7 @@ def _find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source
     key = (beam, inputs, columns, read)
     kept = _KEPT.setdefault(model, {})
     beams = kept.pop(key, None)
-    if beams is None or beams.weights != address(model):
+    if beams is None or not beams.weights.placed(model):
         while len(kept) >= KEPT:
             del kept[next(iter(kept))]
         beams = GpuBeams(model, beam, search.eos, inputs, columns, read)

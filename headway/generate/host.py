@@ -5,17 +5,18 @@ Letters: B texts, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headway.generate.abilities import has_whole_numbers
 from headway.generate.decoder import FastDecoder
 from headway.generate.hostkernels import attend, highest
 from headway.generate.hostplan import Pace, Plan
-from headway.generate.reading import in_passes
+from headway.generate.reading import SIZES, Piece, in_passes
 from headway.generate.slots import SlotCache
 from headway.model.cache import Cache
 from headway.model.masks import Layout
@@ -41,6 +42,9 @@ class HostDecoder(FastDecoder):
         self._pace = Pace()
         self._plans: dict[int, Plan] = {}
 
+    def forget(self) -> None:
+        self._plans.clear()
+
     def _model(self) -> Model:
         model = self.owner()
         assert model is not None, "who decodes has the model"
@@ -49,13 +53,27 @@ class HostDecoder(FastDecoder):
     @torch.no_grad()
     def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         found: dict[int, Tensor] = {}
-        for part in in_passes(texts):
+        for part in self._passes(texts):
             for row, held, _, _ in part:
                 self.slots.texts[row] = [0] * held  # what they are is not looked at
             step = self.slots.step({row: list(new) for row, _, new, _ in part})
             scores = self._model().step(step, step.ids)
             found |= {row: scores[place] for place, (row, _, _, _) in enumerate(part)}
         return torch.stack([found[row] for row in texts])
+
+    def _passes(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
+        """With whole numbers, side by side are only texts of one length: attention sums padded ones in another order,
+        which changes how the next product rounds them, so what is read of a text would depend on the others."""
+        if not has_whole_numbers(self._model()):
+            yield from in_passes(texts)
+            return
+        alike: dict[tuple[int, int], dict[int, tuple[int, Sequence[int]]]] = {}
+        for row, (held, new) in texts.items():
+            alike.setdefault((held, len(new)), {})[row] = (held, new)
+        for (_, count), group in alike.items():
+            rows, each = list(group), max(1, SIZES[-1] // max(count, 1))
+            for begin in range(0, len(rows), each):
+                yield from in_passes({row: group[row] for row in rows[begin : begin + each]})
 
     @torch.no_grad()
     def step(self, rows: Sequence[int] | None = None) -> Tensor:

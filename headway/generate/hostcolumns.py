@@ -19,7 +19,6 @@ from torch import Tensor
 
 from headway.config import StackConfig
 from headway.generate.protocol import Around
-from headway.matrices.quantized import Int8Linear
 from headway.model.masks import Layout
 from headway.model.model import Model
 from headway.model.transformer import activation
@@ -101,11 +100,11 @@ class ColumnSteps(Around[Model]):
         assert keep is None
         for column in ids.unbind(1):
             x = self._read(state, column)
-        head, (weight, bias, fit) = self.model.lm, self.output
+        head, (weight, bias) = self.model.lm, self.output
         count = len(weight) * len(x)
         if len(self.scores) < count:
             self.scores = torch.empty(count)
-        scores, features = self.scores[:count].view(len(weight), len(x)), fit(head.features(x)).T
+        scores, features = self.scores[:count].view(len(weight), len(x)), head.features(x).T
         for part, out in zip(weight.split(STRETCH), scores.split(STRETCH), strict=True):
             torch.mm(part, features, out=out)
         if bias is not None:
@@ -190,19 +189,17 @@ class _Layer:
         return self.down(activation(self.activation, x))
 
 
-def _matrix(linear: Any) -> tuple[Tensor, Tensor | None, Product]:
-    """A weight, its bias (N, 1), and what is done to rows before: whole numbers are multiplied with rounded ones."""
-    whole = isinstance(linear, Int8Linear)
-    bias = None if linear.bias is None else linear.bias.detach()[:, None]
-    return linear.weight.detach(), bias, (lambda x: x.bfloat16().float()) if whole else (lambda x: x)
+def _matrix(linear: Any) -> tuple[Tensor, Tensor | None]:
+    """A weight, made floats where it is whole numbers, and its bias (N, 1)."""
+    return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()[:, None]
 
 
 def _product(linear: Any) -> Product:
     """The linear map of rows, with what comes out laid out by columns."""
-    weight, bias, fit = _matrix(linear)
+    weight, bias = _matrix(linear)
 
     def product(x: Tensor) -> Tensor:
-        y = torch.mm(weight, fit(x).T)
+        y = torch.mm(weight, x.T)
         if bias is not None:
             y += bias
         return y.T

@@ -2,7 +2,8 @@
 
 A step reads every weight once and does little else, so what counts is that all cores read, without a pause between
 one matrix and the next: norms, activations and residuals happen in the kernels that read a matrix. Weights are
-float32, or whole numbers of one byte with a scale for each row.
+float32, or whole numbers of one byte with a scale for each row. What is computed of a text does not depend on how many
+others share the step: products sum in a fixed order (`hostlanes`), all else is done row by row.
 Letters: B texts, N outputs, K inputs, G key-value heads, R query heads to each of them, D width of a head.
 """
 
@@ -15,6 +16,8 @@ from functools import partial
 import numpy as np
 from numba import njit, prange
 
+from headway.generate.hostlanes import tile
+
 F = np.float32
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "tanh")
 RELU, GELU, GELU_TANH, SILU, TANH = 1, 2, 3, 4, 5
@@ -23,9 +26,14 @@ BLOCK = 32
 """Outputs that a core computes before it looks for more work."""
 TILE = 4
 """Rows that stay at hand while it does."""
+MANY = 16
+"""Rows from which it is worth reading two rows of a matrix at a time: not memory but arithmetic takes the time then."""
 
+exact = partial(njit, nogil=True, error_model="numpy", cache=True)
 # Sums may be taken in any order, which is what vectors need; numbers that are none stay so.
-compiled = partial(njit, fastmath={"reassoc", "contract", "arcp", "nsz"}, nogil=True, error_model="numpy", cache=True)
+compiled = partial(exact, fastmath={"reassoc", "contract", "arcp", "nsz"})
+
+one_by_one, one_by_four, two_by_four = tile(1, 1), tile(1, 4), tile(2, 4)
 
 
 @compiled()
@@ -74,38 +82,24 @@ def dot(row, x):
     return total
 
 
-@compiled()
-def pair_by_four(u, v, x, b, n, m, out):
-    """Two rows of a matrix by four rows of x, from b: what is read, and made a float, serves several sums."""
-    u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = F(0)
-    x0, x1, x2, x3 = x[b], x[b + 1], x[b + 2], x[b + 3]
-    for k in range(len(u)):
-        one, other = F(u[k]), F(v[k])
-        u0 += one * x0[k]
-        u1 += one * x1[k]
-        u2 += one * x2[k]
-        u3 += one * x3[k]
-        v0 += other * x0[k]
-        v1 += other * x1[k]
-        v2 += other * x2[k]
-        v3 += other * x3[k]
-    out[b, n], out[b + 1, n], out[b + 2, n], out[b + 3, n] = u0, u1, u2, u3
-    out[b, m], out[b + 1, m], out[b + 2, m], out[b + 3, m] = v0, v1, v2, v3
-
-
-@compiled()
-def sums(x, weight, first, out):
-    """x (B, K) by rows of a matrix from `first` on, to out (B, N)."""
-    rows, count = out.shape
-    four = rows - rows % 4
-    for n in range(0, count, 2):
-        m = min(n + 1, count - 1)
-        u, v = weight[first + n], weight[first + m]
-        for b in range(0, four, 4):
-            pair_by_four(u, v, x, b, n, m, out)
-        for b in range(four, rows):
-            out[b, n] = dot(u, x[b])
-            out[b, m] = dot(v, x[b])
+@exact()
+def sums(x, weight, begin, end, first, out, outset):
+    """Up to four rows of x from `first` on by rows `begin` … `end` of a matrix, to out[:, outset …]."""
+    rows, count = min(TILE, len(x) - first), end - begin
+    if rows < TILE:  # one stream at a time: that is read fastest
+        for b in range(rows):
+            for n in range(count):
+                out[b, outset + n] = one_by_one(weight, begin + n, x, first + b)[0]
+        return
+    pairs = count // 2 * 2 if len(x) >= MANY else 0
+    for n in range(0, pairs, 2):
+        a, b, c, d, e, f, g, h = two_by_four(weight, begin + n, x, first)
+        at, to = outset + n, outset + n + 1
+        out[0, at], out[1, at], out[2, at], out[3, at] = a, b, c, d
+        out[0, to], out[1, to], out[2, to], out[3, to] = e, f, g, h
+    for n in range(pairs, count):
+        a, b, c, d = one_by_four(weight, begin + n, x, first)
+        out[0, outset + n], out[1, outset + n], out[2, outset + n], out[3, outset + n] = a, b, c, d
 
 
 @compiled()
@@ -122,51 +116,27 @@ def finish(y, scale, bias, act):
 
 
 @compiled()
-def several(x, weight, scale, bias, act, gated, residual, add, out, begin, end):
+def some(x, weight, scale, bias, act, gated, residual, add, out, begin, end):
     """Outputs `begin` to `end` of `product`, for as many rows at a time as a core has at hand."""
     outputs = out.shape[1]
     values = np.empty((TILE, end - begin), F)
     for first in range(0, len(x), TILE):
-        some, here = x[first : first + TILE], out[first : first + TILE, begin:end]
-        sums(some, weight, begin, here)
+        here = out[first : first + TILE]
+        sums(x, weight, begin, end, first, here, begin)
         if gated:
-            sums(some, weight, outputs + begin, values[: len(some)])
-        for b in range(len(some)):
-            y = here[b]
+            sums(x, weight, outputs + begin, outputs + end, first, values, 0)
+        for b in range(len(here)):
+            y = here[b, begin:end]
             finish(y, scale[begin:end], bias[begin:end], act)
             if gated:
-                finish(values[b], scale[outputs + begin : outputs + end], bias[outputs + begin : outputs + end], 0)
+                low, high = outputs + begin, outputs + end
+                finish(values[b], scale[low:high], bias[low:high], 0)
                 for n in range(len(y)):
                     y[n] *= values[b, n]
             if add:
                 more = residual[first + b, begin:end]
                 for n in range(len(y)):
                     y[n] += more[n]
-
-
-@compiled()
-def alone(x, weight, scale, bias, act, gated, residual, add, out, begin, end):
-    """The same for one row x (K,), where nothing but reading counts."""
-    for n in range(begin, end):
-        y = activate(dot(weight[n], x) * scale[n] + bias[n], act)
-        if gated:
-            m = len(out) + n
-            y *= dot(weight[m], x) * scale[m] + bias[m]
-        out[n] = y + residual[n] if add else y
-
-
-@compiled(parallel=True)
-def vector_product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act, gated, residual, add, out):
-    """`product` for one row: compiled apart, since most texts are written alone."""
-    inputs = x
-    if norm:
-        normalise(x, gain, shift, eps, offset, norm, normed)
-        inputs = normed
-    outputs = out.shape[1]
-    for block in prange((outputs + BLOCK - 1) // BLOCK):
-        begin = block * BLOCK
-        end = min(begin + BLOCK, outputs)
-        alone(inputs[0], weight, scale, bias, act, gated, residual[0], add, out[0], begin, end)
 
 
 @compiled(parallel=True)
@@ -180,7 +150,7 @@ def product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act,
     for block in prange((outputs + BLOCK - 1) // BLOCK):
         begin = block * BLOCK
         end = min(begin + BLOCK, outputs)
-        several(inputs, weight, scale, bias, act, gated, residual, add, out, begin, end)
+        some(inputs, weight, scale, bias, act, gated, residual, add, out, begin, end)
 
 
 @compiled()

@@ -131,8 +131,7 @@ def _product(
     bias = np.zeros_like(factors) if linear.bias is None else linear.bias.detach().numpy()
     before = NO_NORM if norm is None else _normed(norm)
     after = (hostkernels.ACTIVATIONS.index(act[0]), act[1], NOTHING if add is None else add, add is not None)
-    kernel = hostkernels.vector_product if len(x) == 1 else hostkernels.product
-    return kernel, (x, *before, normed, weight.numpy(), factors, bias, *after, out)
+    return hostkernels.product, (x, *before, normed, weight.numpy(), factors, bias, *after, out)
 
 
 def _normed(norm: Norm) -> tuple[Any, ...]:

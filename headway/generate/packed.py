@@ -9,16 +9,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from headway.generate.abilities import PACKED_HEAD, listened_to, within
 from headway.generate.protocol import Around
 from headway.model.cache import Cache, KeyValues
+from headway.model.heads import LMHead
 from headway.model.model import Model
 
 
 def packs(model: Model) -> bool:
     """Whether this build of torch has the product, and the model such a matrix."""
     known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    weight = model.lm.output.weight if type(model.lm.output) is nn.Linear else None
-    return known and weight is not None and weight.device.type == "cpu" and weight.dtype == torch.float32
+    if not known or model.config.lm is None or not within(model.config.lm, PACKED_HEAD):
+        return False
+    output = model.lm.output
+    plain = type(model.lm) is LMHead and type(output) is nn.Linear and not listened_to(model.lm, output)
+    return plain and output.weight.device.type == "cpu" and output.weight.dtype == torch.float32
 
 
 class PackedSteps(Around[Model]):

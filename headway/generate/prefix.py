@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headway.generate.protocol import Around, Decoder, device_of
 from headway.generate.slots import common
+from headway.generate.snapshot import Snapshot
 from headway.model.cache import Cache
 
 
@@ -44,6 +45,15 @@ class Prefix(Around[Decoder[Any]]):
         """What the state has read."""
         self.state: Any = None
         self.capacity = 0
+        self.weights: Snapshot | None = None
+        """Those that the state was read with."""
+
+    def refresh(self) -> bool:
+        """Forget what was read if the model's weights have changed since; whether they have. Before each new text."""
+        if self.weights is not None and self.weights.same(self.model):
+            return False
+        self.weights, self.state, self.ids = Snapshot(self.model), None, []
+        return True
 
     def fit(self, ids: Sequence[int], capacity: int) -> int:
         """How many of these ids the state has read, now that it has read nothing else and has room for them all."""
@@ -79,6 +89,7 @@ class Prefix(Around[Decoder[Any]]):
         self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
     ) -> Reading:
         assert inputs is None and batch == 1, "a prefix is that of one text, and no encoder's"
+        self.refresh()
         return Reading(capacity, [])
 
     def extend(self, state: Reading, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:

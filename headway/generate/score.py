@@ -50,6 +50,7 @@ def score(
     if shared >= SHARED and (prefix is not None or len(rows) > 1):
         begin = min(shared, *prompts) - 1  # nothing is asked of the tokens before
         prefix = prefix or Prefix(model)
+        prefix.refresh()
         before = prefix.read(rows[0][:shared], shared - begin, longest)
         hidden = model.extend(prefix.rows(len(rows)), ids[:, shared:])
         hidden = torch.cat([before.expand(len(rows), -1, -1), hidden], 1)

@@ -51,6 +51,8 @@ class Speculation(Around[Prefix]):
     def start(
         self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
     ) -> Reading:
+        if self.model.refresh() | self.draft.refresh():
+            self.read, self.scores = [], None
         return self.model.start(inputs, keep=keep, batch=batch, capacity=capacity)
 
     def reorder(self, state: Reading, /, rows: Tensor) -> Reading:

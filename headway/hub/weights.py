@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.errors import DamagedError, MemoryOrDiskError, NotFoundError
 from headway.jsonfile import AGAIN, parse_object, read_json, show, unreadable
+from headway.matrices.aligned import BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -94,8 +95,10 @@ class Weights:
             raise _damaged(file, f"tensor {_brief.repr(name)}: {str(error).splitlines()[0]}") from error
         except OSError as error:
             raise unreadable(file, error) from error
-        # A header of odd length leaves items off their boundaries, which not every kernel bears.
-        return tensor.clone() if tensor.data_ptr() % tensor.element_size() else tensor
+        # A header of odd length leaves items off their boundaries, which no kernel bears; that of whole numbers reads
+        # vectors only where they are aligned. Other tensors stay mapped: a copy of all would double a model's memory.
+        unit = BYTES if tensor.element_size() == 1 else tensor.element_size()
+        return tensor.clone() if tensor.data_ptr() % unit else tensor
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
@@ -317,13 +320,15 @@ def tensor_chunks(
     keys = {torch_name: key for key, (torch_name, _) in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    order = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # keeps all aligned
+    # Those whose end is a multiple of BYTES come first, so each of them begins at one; then the larger items, which
+    # keeps every item on its own boundary.
+    order = sorted(tensors.items(), key=lambda item: (item[1].nbytes % BYTES > 0, -item[1].element_size(), item[0]))
     for name, tensor in order:
         begin, end = end, end + tensor.nbytes
         dtype = keys[str(tensor.dtype).removeprefix("torch.")]
         header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % BYTES)
     start = len(text).to_bytes(8, "little") + text
     return len(start) + end, chain([start], (_raw_bytes(tensor) for _, tensor in order))
 

@@ -1,7 +1,8 @@
 """Matrices in whole numbers of one byte: a quarter of the memory, and of the time that reading them takes.
 
 Row n of a matrix is scale[n] · weight[n] with weights from -127 to 127. What they are multiplied with is rounded to
-bfloat16 and summed up in float32, whichever way is taken: how many rows share a step does not change what it computes.
+bfloat16 and summed up in float32. On a CPU one kernel takes any number of rows and sums each row in the same order, so
+the product of a row is the same to the bit, alone or among others.
 Letters: N rows of the matrix, K columns.
 """
 
@@ -15,12 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.errors import DivergedError
+from headway.matrices.aligned import aligned, is_aligned
 
 LARGEST = 127
-FEW = 32
-"""Rows up to which torch's own product is faster than a matrix in float32 made for the occasion."""
 WHOLE = 32
-"""That product (torch 2.13) reads columns in vectors and does not look where a row ends: only whole ones are safe."""
+"""torch's product (2.13) reads columns in vectors and does not look where a row ends: only whole vectors are safe."""
 
 
 class Int8Matrix(nn.Module):
@@ -52,14 +52,18 @@ class Int8Matrix(nn.Module):
 
     def product(self, x: Tensor) -> Tensor:
         """The same as it comes, in bfloat16: a bias in float32 added to it makes it float32 without a step more."""
-        width = x.shape[-1]
-        if x.device.type == "cpu" and x.numel() <= FEW * width and width % WHOLE == 0:
-            rows = x.bfloat16().view(-1, width) if x.is_contiguous() else x.bfloat16().reshape(-1, width)
-            return torch._weight_int8pack_mm(rows, self.weight, self.scale).view(*x.shape[:-1], len(self.weight))
-        return self.plainly(x)
+        if x.device.type != "cpu" or torch.compiler.is_compiling():  # a compiler sees no addresses to check
+            return self.plainly(x)
+        if not (is_aligned(self.weight) and self.weight.is_contiguous()):
+            self.weight = aligned(self.weight)  # once: it stays that way until somebody puts another one here
+        rows, weight, short = x.bfloat16().reshape(-1, x.shape[-1]), self.weight, -x.shape[-1] % WHOLE
+        if short:
+            rows, weight = F.pad(rows, (0, short)), F.pad(weight, (0, short))
+        found = torch._weight_int8pack_mm(aligned(rows), weight, aligned(self.scale))
+        return found.view(*x.shape[:-1], len(weight))
 
     def plainly(self, x: Tensor) -> Tensor:
-        """The same in steps, the faster way for many rows: one matrix serves them all."""
+        """The same in steps of public torch, up to the order of sums; on a GPU the only way."""
         # CPUs without bfloat16 instructions take ten times as long with it; GPUs sum up in float32 anyway
         kind = torch.bfloat16 if x.device.type == "cuda" else torch.float32
         return (F.linear(x.bfloat16().to(kind), self.weight.to(kind)) * self.scale).bfloat16()

@@ -87,6 +87,75 @@ def test_matrices_of_whole_numbers_are_multiplied_as_they_are() -> None:
     torch.testing.assert_close(*found, atol=2e-4, rtol=2e-4)
 
 
+def written(model: Model, texts: list[list[int]], prompts: list[int], steps: int) -> torch.Tensor:
+    """Logits (texts, steps, V) after prompts of these lengths and the tokens that follow."""
+    cache = model.start(batch=len(texts), capacity=30)
+    decoder = host.HostDecoder(model, cache.keys, cache.values)
+    read = decoder.read({row: (0, text[: prompts[row]]) for row, text in enumerate(texts)})
+    found = [read.clone()]
+    for step in range(steps):
+        decoder.ids.copy_(torch.tensor([text[prompts[row] + step] for row, text in enumerate(texts)]))
+        decoder.end.copy_(torch.tensor([prompts[row] + step for row in range(len(texts))]))
+        found.append(decoder.step().clone())
+    return torch.stack(found, 1)
+
+
+@pytest.mark.parametrize("shape", ["llama", "gpt2", "odd"])
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 15, 16, 17, 33, 70])
+def test_with_whole_numbers_a_text_is_the_same_to_the_bit_alone_and_among_others(shape: str, rows: int) -> None:
+    """Prompts of unequal length, and widths that are no multiple of a vector."""
+    config = gpt2(1, 36, 2, 301, 96) if shape == "odd" else SHAPES[shape]
+    model = made(config, int8=True)
+    texts, prompts = torch.randint(0, 300, (rows, 20)).tolist(), torch.randint(1, 9, (rows,)).tolist()
+    together = written(model, texts, prompts, 3)
+    for row in (0, rows // 2, rows - 1):
+        assert torch.equal(written(model, [texts[row]], [prompts[row]], 3)[0], together[row])
+
+
+def test_an_int8_model_writes_a_text_alike_alone_and_among_many(quick: None) -> None:
+    model = made(LLAMA, int8=True)
+    prompts = [torch.randint(0, 300, (1 + row % 7,)).tolist() for row in range(fast.ROWS + 8)]
+    assert fast.fits(model, len(prompts))
+
+    def written_of(prompts: list[list[int]]) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {row: [] for row in range(len(prompts))}
+        for piece in decode(model, prompts, GREEDY):
+            if piece.token is not None:
+                found[piece.row].append(piece.token)
+        return found
+
+    together = written_of(prompts)
+    assert all(len(tokens) == GREEDY.max_tokens for tokens in together.values())
+    for row in range(0, len(prompts), 5):
+        assert written_of([prompts[row]])[0] == together[row]
+    assert list(written_of(prompts[:3]).values()) == [together[row] for row in range(3)]
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 16, 31])
+def test_a_step_is_the_same_to_the_bit_alone_and_among_others(rows: int) -> None:
+    """In float32 too; what prompts leave is copied here, since torch sums them as it likes."""
+    model, tokens = made(LLAMA), torch.randint(0, 300, (rows, 6))
+    cache = model.start(batch=rows, capacity=9)
+    for part in (*cache.keys, *cache.values):
+        part.normal_()
+    alone = [(model.start(batch=1, capacity=9), row) for row in range(0, rows, 3)]
+    for own, row in alone:
+        for new, old in zip((*own.keys, *own.values), (*cache.keys, *cache.values), strict=True):
+            new.copy_(old[row : row + 1])
+
+    def steps(keys: Any, values: Any, tokens: torch.Tensor) -> torch.Tensor:
+        decoder, found = host.HostDecoder(model, keys, values), []
+        decoder.end.fill_(2)
+        for column in tokens.T:
+            decoder.ids.copy_(column)
+            found.append(decoder.step().clone())
+        return torch.stack(found, 1)
+
+    together = steps(cache.keys, cache.values, tokens)
+    for own, row in alone:
+        assert torch.equal(steps(own.keys, own.values, tokens[row : row + 1])[0], together[row])
+
+
 def test_only_rows_that_are_asked_for_are_computed() -> None:
     model = made(LLAMA)
     one, all_ = (host.HostDecoder(model, c.keys, c.values) for c in [model.start(batch=4, capacity=9)] * 2)

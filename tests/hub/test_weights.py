@@ -208,6 +208,34 @@ def test_an_unknown_name_is_a_missing_tensor(tmp_path: Path) -> None:
         assert caught.value.code == "X002"
 
 
+@pytest.mark.parametrize("spaces", range(0, 64, 8))
+def test_tensors_of_bytes_are_aligned_wherever_a_file_has_them(tmp_path: Path, spaces: int) -> None:
+    """torch's int8 product ends the process otherwise."""
+    header = {"a": {"dtype": "I8", "shape": [4, 32], "data_offsets": [0, 128]}}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 64 + spaces)
+    (tmp_path / "model.safetensors").write_bytes(pack(text, bytes(range(128))))
+    tensor = open_weights(tmp_path).read("a")
+    assert tensor.data_ptr() % 64 == 0 and tensor.flatten().tolist() == [*range(128)]
+
+
+def test_what_we_write_is_aligned_and_stays_mapped(tmp_path: Path) -> None:
+    """An odd number of small items does not shift the tensors whose sizes are whole."""
+    tensors = {
+        "scale": torch.ones(50257, dtype=torch.bfloat16),
+        "weight": torch.ones(3, 64, dtype=torch.int8),
+        "bias": torch.ones(5),
+        "norm": torch.ones(16),
+    }
+    write_weights(tmp_path, tensors)
+    file, opened = tmp_path / "model.safetensors", open_weights(tmp_path)
+    start = 8 + int.from_bytes(file.read_bytes()[:8], "little")
+    places = {name: start + opened._entry(name).begin for name in tensors}
+    assert [places[name] % 64 for name in ("weight", "norm")] == [0, 0]
+    assert places["scale"] % 2 == 0 and places["bias"] % 4 == 0
+    assert all(torch.equal(opened.read(name), tensor) for name, tensor in tensors.items())
+
+
 # --- damaged and hostile headers ----------------------------------------------------------------
 
 
