@@ -10,16 +10,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.generate.beam import Beam, Hypothesis, beam_search
 from headway.generate.fast import for_beams
-from headway.generate.protocol import read_first
+from headway.generate.protocol import Decoder, read_first
 from headway.inspection.checkrows import Row, gap
 from headway.inspection.checksubject import NEW, Subject, kernels
 from headway.model.model import Model
@@ -30,14 +30,16 @@ Tokens = tuple[int, ...]
 WIDTH = 3
 MANY = 12
 """Inputs whose beams are too many for kernels on a CPU."""
+_SEARCH = Beam(width=WIDTH, n_best=WIDTH, max_tokens=NEW, length_penalty=0.0)
 SEARCHES = (
-    Beam(width=WIDTH, n_best=WIDTH, max_tokens=NEW, length_penalty=0.6),
-    Beam(width=WIDTH, n_best=WIDTH, max_tokens=NEW, length_penalty=2.0),
-    Beam(width=WIDTH, n_best=2, max_tokens=NEW, early=True),
-    Beam(width=WIDTH, n_best=2, max_tokens=NEW, length_penalty=0.0, min_tokens=2),
+    replace(_SEARCH, length_penalty=0.6),
+    replace(_SEARCH, length_penalty=2.0),
+    replace(_SEARCH, length_penalty=1.0, early=True),
+    replace(_SEARCH, min_tokens=3),
 )
+"""Each with a rule that changes what is found, or nothing would be shown."""
 TRIES = 6
-"""Prompts that are tried until a search is found whose sequences end at different lengths, and none by a hair."""
+"""Prompts that are tried, until each rule has changed what is found, and rounding decided nothing."""
 
 
 def beam_rows(subject: Subject) -> Iterator[Row]:
@@ -48,10 +50,10 @@ def beam_rows(subject: Subject) -> Iterator[Row]:
 
 def readers(subject: Subject) -> Row:
     """Logits of each path that may read for a beam search, with beams that move and inputs that drop out."""
-    worst, tried = 0.0, {type(subject.model)}
+    worst, tried = 0.0, set[type]([type(subject.model)])
     for inputs in (1, len(subject.prompts), MANY):
-        for way in (nullcontext(), kernels()):
-            with way:
+        for quick in (False, True):
+            with kernels(quick):
                 reader = for_beams(subject.model, inputs, WIDTH)
             if type(reader) not in tried:
                 tried.add(type(reader))
@@ -61,12 +63,12 @@ def readers(subject: Subject) -> Row:
     return Row(READERS, worst, subject.limit, subject.note)
 
 
-def _reader_gap(subject: Subject, reader: object, inputs: int) -> float:
+def _reader_gap(subject: Subject, reader: Decoder[Any], inputs: int) -> float:
     """Read prompts of one length, then a few tokens of each beam, which moves to another beam's place before."""
     places = [i % len(subject.prompts) for i in range(inputs)]
     texts = [list(subject.prompts[i][:3]) for i in places]
     dice = torch.Generator().manual_seed(7)
-    state, found = read_first(reader, texts, subject.source(places), 3 + NEW)  # type: ignore[type-var]
+    state, found = read_first(reader, texts, subject.source(places), 3 + NEW)
     worst, width = _compare(subject, found, texts, places), 1
     for step in range(4):
         count = len(texts) // width
@@ -75,8 +77,8 @@ def _reader_gap(subject: Subject, reader: object, inputs: int) -> float:
         parents = torch.randint(width, (count, WIDTH), generator=dice) + torch.arange(count)[:, None] * width
         rows = parents.flatten()
         more = torch.randint(subject.vocab, (len(rows), 1), generator=dice)
-        state = reader.reorder(state, rows.to(subject.device))  # type: ignore[attr-defined]
-        found = reader.step(state, more.to(subject.device))  # type: ignore[attr-defined]
+        state = reader.reorder(state, rows.to(subject.device))
+        found = reader.step(state, more.to(subject.device))
         pairs = list(zip(rows.tolist(), more[:, 0].tolist(), strict=True))
         texts, places, width = [[*texts[r], t] for r, t in pairs], [places[r] for r, _ in pairs], WIDTH
         worst = max(worst, _compare(subject, found, texts, places))
@@ -98,7 +100,7 @@ def searches(subject: Subject) -> Row:
         plain = PlainSearch(subject, number)
         for beam in list(left):
             wanted = plain.search(beam)
-            if wanted.margin > 4 * limit and (wanted.varied or not beam.length_penalty):
+            if wanted.margin > 4 * limit and plain.telling(beam, wanted):
                 worst = max(worst, *(_difference(found, wanted.hypotheses) for found in plain.found(beam)))
                 left.remove(beam)
         if not left:
@@ -120,8 +122,6 @@ class Found:
 
     hypotheses: list[Hypothesis]
     margin: float
-    varied: bool
-    """Whether sequences ended at different lengths: else no penalty would show."""
 
 
 class PlainSearch:
@@ -138,9 +138,21 @@ class PlainSearch:
         self.model: Model = subject.stops_at(self.eos)
 
     def _ends(self) -> tuple[int, ...]:
-        """Two tokens that good sequences have, an early one and a late one: some will end, and some go on."""
-        best = self.search(Beam(width=WIDTH, n_best=2, max_tokens=NEW)).hypotheses
-        return tuple({best[1].tokens[1], best[0].tokens[4]})
+        """The second best tokens at the beginning of the best sequence: some sequences end there, and some go on."""
+        best: Tokens = ()
+        found = []
+        for _ in range(3):
+            first, second = self.logp(best).topk(2).indices.tolist()
+            best, found = (*best, first), [*found, second]
+        return tuple(sorted({*found} - {*best}))
+
+    def telling(self, beam: Beam, wanted: Found) -> bool:
+        """Whether a rule changes what is found: which sequences, or for a penalty their scores alone."""
+        tokens = [h.tokens for h in wanted.hypotheses]
+        without = replace(beam, early=False, min_tokens=0)
+        if without == beam:
+            return max(map(len, tokens)) > 1
+        return tokens != [h.tokens for h in self.search(without).hypotheses]
 
     def found(self, beam: Beam) -> Iterator[list[Hypothesis]]:
         """What `beam_search` finds, through the path of the model; and through kernels, where these are another."""
@@ -163,7 +175,7 @@ class PlainSearch:
         the others go on; until `width` have ended, and none that goes on is better than the worst of these."""
         running: list[tuple[float, Tokens]] = [(0.0, ())]
         ended: list[tuple[float, Tokens]] = []
-        margin, lengths = math.inf, set()
+        margin = math.inf
         for length in range(1, beam.max_tokens + 1):
             candidates, penalty = self._candidates(running, beam, length), length**beam.length_penalty
             over = [tokens[-1] in self.eos or length == beam.max_tokens for _, tokens in candidates]
@@ -171,7 +183,6 @@ class PlainSearch:
             first = list(zip(candidates, over, strict=True))[: beam.width]
             ended = sorted([*ended, *((s / penalty, t) for (s, t), end in first if end)], reverse=True)
             margin = min(margin, _closest(candidates), _closest(ended))
-            lengths |= {len(tokens) for _, tokens in ended}
             ended = ended[: beam.width]
             if not running or (beam.early and len(ended) == beam.width):
                 break
@@ -181,7 +192,7 @@ class PlainSearch:
                 if ahead <= 0:
                     break
         best = [Hypothesis(list(tokens), score) for score, tokens in ended[: beam.n_best]]
-        return Found(best, margin, len(lengths) > 1)
+        return Found(best, margin)
 
     def _candidates(self, running: list[tuple[float, Tokens]], beam: Beam, length: int) -> list[tuple[float, Tokens]]:
         """The best sequences that are a token longer, best first: enough that `width` of them go on."""

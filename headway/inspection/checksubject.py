@@ -1,8 +1,8 @@
 """What the proofs about generation work with: a model, prompts and sources for it, and the same model in float64.
 
 The copy in float64 tells rounding from mistakes. It recomputes every sequence from its first token through
-`Model.__call__`: no KV cache, no padding, no batch. A fast path may differ from it by a few times as much as the model's
-own forward pass does.
+`Model.__call__`: no KV cache, no padding, no batch. A fast path may differ from it by a few times as much as the
+model's own forward pass does.
 Letters: T tokens, V vocabulary.
 """
 
@@ -25,6 +25,7 @@ from headway.matrices.quantized import Int8Embedding, Int8Linear
 from headway.matrices.table import make_table
 from headway.model.attention import Attention
 from headway.model.model import Model
+from headway.model.quantize import quantize_
 
 LENGTHS = (3, 11, 6, 13)
 """Of the prompts: unequal, and shorter and longer than what a fast path reads at a time."""
@@ -64,7 +65,8 @@ class Subject:
         self.limit = TOLERANCE[kind] * self.largest
         if copied:
             noise = max(gap(self._own(p, i), w) for i, (p, w) in enumerate(zip(self.prompts, wanted, strict=True)))
-            self.limit = min(self.limit, ROUNDING[kind] * noise + TOLERANCE[kind] / 100 * self.largest)
+            least = max(TOLERANCE[kind], TOLERANCE[torch.float32]) / 100  # sums of log-probabilities are in float32
+            self.limit = max(least * self.largest, min(self.limit, ROUNDING[kind] * noise + least * self.largest))
 
     def _prompts(self, dice: torch.Generator) -> list[list[int]]:
         """Random tokens; the last prompt begins like the second."""
@@ -75,11 +77,8 @@ class Subject:
         return rows
 
     def _source(self, front: Any, length: int, dice: torch.Generator) -> Tensor:
-        return (
-            random_input(front, length, dice).to(self.device, self.dtype, copy=True)
-            if not isinstance(front, TokensConfig)
-            else random_input(front, length, dice).to(self.device)
-        )
+        made = random_input(front, length, dice).to(self.device)
+        return made.to(self.dtype) if made.is_floating_point() else made
 
     def logits(self, tokens: Sequence[int], place: int = 0) -> Tensor:
         """(T, V) after each token, of a decoder that reads source `place`: all recomputed, in float64."""
@@ -95,7 +94,8 @@ class Subject:
         else:
             source, kind = self.sources[place][None], next(model.parameters()).dtype
             output = model(source.to(kind) if source.is_floating_point() else source, ids)
-        return model.lm(output.hidden)[0].double().cpu()
+        logits: Tensor = model.lm(output.hidden)
+        return logits[0].double().cpu()
 
     def source(self, rows: Sequence[int]) -> Source | None:
         """The sources of these prompts, padded on the right; None for a decoder alone."""
@@ -189,36 +189,27 @@ def _whole(part: Int8Linear | Int8Embedding) -> Tensor:
 
 def _with_opinions(model: Model, seed: int) -> Model:
     """Random weights of a size at which attention is uneven and logits differ."""
-    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
+    first, config = next(model.parameters()), model.config
+    whole = isinstance(config, ModelConfig) and config.quantization == "int8"
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        twin: Model = type(model)(
-            model.config if not _whole_numbers(model) else replace(model.config, quantization="none")
-        )
+        twin: Model = type(model)(replace(config, quantization="none") if whole else config)
         for part in twin.parameters():
             if part.ndim > 1:
                 nn.init.normal_(part, 0, part.shape[-1] ** -0.5)
             else:
                 part.data += 0.2 * torch.randn_like(part)
-    for part, rows in twin.vocabulary_rows():
-        part.data[rows:] = 0
-    twin = twin.to(device=device, dtype=dtype).eval()
-    if _whole_numbers(model):
-        from headway.model.quantize import quantize_
-
-        quantize_(twin)
-    return twin
-
-
-def _whole_numbers(model: Model) -> bool:
-    return model.config.quantization == "int8"
+    for table, rows in twin.vocabulary_rows():
+        table.data[rows:] = 0
+    twin = twin.to(device=first.device, dtype=first.dtype).eval()
+    return quantize_(twin) if whole else twin
 
 
 @contextmanager
-def kernels() -> Iterator[None]:
+def kernels(of_any_size: bool = True) -> Iterator[None]:
     """Fast decoders for models of any size: small ones are left to torch otherwise, where kernels gain nothing."""
     smallest = fast.SMALLEST
-    fast.SMALLEST = 0
+    fast.SMALLEST = 0 if of_any_size else smallest
     try:
         yield
     finally:

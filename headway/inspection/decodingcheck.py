@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,10 +19,12 @@ from headway.generate import fast
 from headway.generate.decode import decode
 from headway.generate.engine import Engine, Request
 from headway.generate.prefix import Prefix
-from headway.generate.protocol import Decoder, device_of
+from headway.generate.protocol import Decoder, Source, device_of
 from headway.generate.sampling import Sampling, uniform
 from headway.generate.score import score
-from headway.generate.speculative import speculate
+from headway.generate.speculative import Speculation
+from headway.generate.ticket import Ticket
+from headway.generate.trace import Choice
 from headway.inspection.checkrows import Row, gap
 from headway.inspection.checksubject import NEW, Subject, kernels
 from headway.model.model import Model
@@ -111,152 +112,47 @@ def why_not(model: Model) -> str:
     return "no kernels for this build, or on this machine"
 
 
-class _Judge:
-    """Sequences written by one path or another, and how wrong they are."""
+@dataclass(frozen=True)
+class Generated:
+    """New tokens, and their log-probabilities where a path tells them."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject, self.prompts = subject, subject.prompts
-        self.eos = self._ends()
-        self.model = subject.stops_at([self.eos])
-
-    def _ends(self) -> int:
-        """A token that some sequences come to, but not at once: one that ends them shows that it does."""
-        text, seen = list(self.prompts[0]), []
-        for _ in range(NEW - 2):
-            token = int(self.subject.logits(text, 0)[-1].argmax())
-            text.append(token)
-            seen.append(token)
-        return max(seen, key=seen.index)
-
-    def ways(self) -> Iterator[Any]:
-        """The path that the model takes; and the one through kernels, where size alone keeps it from that."""
-        yield nullcontext()
-        with kernels():
-            quick = fast.fits(self.model, len(self.prompts))
-        if quick and not fast.fits(self.model, len(self.prompts)):
-            yield kernels()
-
-    def row(self, name: str, worst: float) -> Row:
-        return Row(name, worst, self.subject.limit, self.subject.note)
-
-    def skipped(self, name: str) -> Row | None:
-        if isinstance(self.model, Model) and self.model.config.encoder is None:
-            return None
-        return Row(
-            name, None, note="it is for decoders alone" if self.model.config.encoder else "it is for transformers"
-        )
-
-    def wrong(self, prompt: Sequence[int], new: Sequence[int], how: Sampling, place: int = 0) -> float:
-        """How far the tokens are from those that logits and settings choose; infinite where they end wrongly."""
-        ended = bool(new) and new[-1] == self.eos
-        if (
-            self.eos in new[:-1]
-            or (not ended and len(new) != how.max_tokens)
-            or not all(0 <= t < self.subject.vocab for t in new)
-        ):
-            return math.inf
-        logits = self.subject.logits([*prompt, *new[:-1]], place)[len(prompt) - 1 :]
-        texts = ([*prompt, *new[:n]] for n in range(len(new)))
-        return max(missed(*each, how, n) for n, each in enumerate(zip(logits, texts, new, strict=True)))
-
-    def decoded(self) -> Row:
-        """Many sequences at once, with settings of their own."""
-        worst, rows = 0.0, range(len(self.prompts))
-        for way in self.ways():
-            with way:
-                found: list[list[int]] = [[] for _ in rows]
-                for piece in decode(self.model, self.prompts, SETTINGS, source=self.subject.source(rows)):
-                    found[piece.row] += [] if piece.token is None else [piece.token]
-            worst = max(worst, *(self.wrong(self.prompts[i], found[i], SETTINGS[i], i) for i in rows))
-        return self.row(NAMES[1], worst)
-
-    def engine(self) -> Row:
-        """Requests that come while others are written, wait for a slot, are called off, and begin like others."""
-        if skipped := self.skipped(NAMES[2]):
-            return skipped
-        worst, orders = 0.0, (0, 1, 3, 2, 1, 0)
-        for way in self.ways():
-            with way:
-                capacity = max(map(len, self.prompts)) + NEW
-                engine = Engine(self.model, _Mute(), slots=3, capacity=capacity, chunk=5)
-                tickets = []
-                for n, i in enumerate(orders):
-                    tickets.append(engine.submit(Request(tuple(self.prompts[i]), SETTINGS[(i + n) % 4])))
-                    engine.step()
-                    if n == 2:
-                        engine.submit(Request(tuple(self.prompts[2]), GREEDY)).cancel()
-                while engine.step():
-                    pass
-            for n, (i, ticket) in enumerate(zip(orders, tickets, strict=True)):
-                new = [event.token for event in ticket if event.token is not None]
-                worst = max(worst, self.wrong(self.prompts[i], new, SETTINGS[(i + n) % 4]))
-        return self.row(NAMES[2], worst)
-
-    def prefix(self) -> Row:
-        """Sequences that begin like the one before, that go back, and that begin anew."""
-        if skipped := self.skipped(NAMES[3]):
-            return skipped
-        worst, (a, b, _, like_b) = 0.0, self.prompts
-        held = Prefix(self.subject.model)
-        for text in (b, like_b, b[:3], a, [*a, *b[:4]], b):
-            worst = max(worst, gap(held.lm(held.read(text)[0, -1]), self.subject.logits(text)[-1]))
-        for way in self.ways():
-            with way:
-                held = Prefix(self.model)
-                for text in (b, like_b, b[:-1], [*a, 1], [*a, 2]):
-                    worst = max(worst, self.wrong(text, tokens_of(held, text, GREEDY), GREEDY))
-        return self.row(NAMES[3], worst)
-
-    def speculative(self) -> Row:
-        """Guesses of the model itself, which are right, and of one that knows other tokens best."""
-        if skipped := self.skipped(NAMES[4]):
-            return skipped
-        worst, other = 0.0, _Contrary(self.model)
-        for draft in (self.model, other):
-            for how in (GREEDY, SETTINGS[1]):
-                new = list(speculate(self.model, draft, self.prompts[1], NEW, how, ahead=3))
-                new += [self.eos] if len(new) < NEW else []  # which is not among them
-                worst = max(worst, self.wrong(self.prompts[1], new, how))
-        return self.row(NAMES[4], worst)
-
-    def outgrown(self) -> Row:
-        """A sequence that outgrows the model goes on from its last half."""
-        name, room = NAMES[6], self.model.config.max_length
-        if room is None or room > OUTGROWN:
-            return Row(name, None, note="nothing limits it" if room is None else f"tried up to {OUTGROWN} tokens")
-        dice, how = torch.Generator().manual_seed(6), replace(GREEDY, stop=())
-        text = torch.randint(self.subject.vocab, (room - 3,), generator=dice).tolist()
-        worst = 0.0
-        for way in self.ways():
-            with way:
-                new = tokens_of(self.model, text, how, self.subject.source([0]))
-            seen, begin = list(text), 0
-            for n, token in enumerate(new):
-                if len(seen) - begin > room:
-                    begin = len(seen) - max(1, room // 2)
-                worst = max(worst, missed(self.subject.logits(seen[begin:], 0)[-1], seen, token, how, n))
-                seen.append(token)
-        return self.row(name, worst if len(new) == NEW else math.inf)
+    tokens: list[int]
+    logp: list[float]
 
 
-def scored(subject: Subject) -> Row:
-    """Log-probabilities of given sequences, some of which begin alike for so long that this is read once."""
-    a, b, c, like_b = subject.prompts
+def generated(
+    model: Decoder[Any],
+    prompts: Sequence[Sequence[int]],
+    settings: Sequence[Sampling],
+    source: Source | None = None,
+    *,
+    traced: bool = True,
+) -> list[Generated]:
+    """What `decode` generates; without a trace it may take shorter ways, and tells no probabilities."""
+    trace: list[Choice] | None = [] if traced else None
+    found = [Generated([], []) for _ in prompts]
+    for piece in decode(model, prompts, settings, source=source, trace=trace):
+        found[piece.row].tokens.extend([] if piece.token is None else [piece.token])
+    for choice in trace or ():
+        found[choice.row].logp.append(math.log(choice.chosen.probability or 1e-45))
+    return found
+
+
+def wrong(
+    subject: Subject, prompt: Sequence[int], new: Generated, how: Sampling, place: int = 0, eos: int | None = None
+) -> float:
+    """How far tokens are from those that logits and settings choose, or their log-probabilities from the true ones;
+    infinite where a sequence ends wrongly."""
+    tokens = new.tokens
+    stopped = bool(tokens) and tokens[-1] == eos
+    if eos in tokens[:-1] or not (stopped or len(tokens) == how.max_tokens) or max(tokens) >= subject.vocab:
+        return math.inf
+    logits = subject.logits([*prompt, *tokens[:-1]], place)[len(prompt) - 1 :]
     worst = 0.0
-    for some in ([0, 1, 2, 3], [1, 3]):
-        rows = [subject.prompts[i] for i in some]
-        if subject.sources and len(some) == 2:
-            continue
-        found = score(subject.model, rows, [1] * len(rows), source=subject.source(some))
-        for i, row, values in zip(some, rows, found, strict=True):
-            logp = subject.logits(row, i)[:-1].log_softmax(-1)
-            worst = max(worst, gap(values, logp.gather(1, torch.tensor(row[1:])[:, None])[:, 0]))
-    return Row(NAMES[5], worst, 2 * subject.limit, subject.note)
-
-
-def tokens_of(model: Decoder[Any], prompt: Sequence[int], how: Sampling, source: Any = None) -> list[int]:
-    pieces = decode(model, [prompt], how, source=source)
-    return [piece.token for piece in pieces if piece.token is not None]
+    for n, token in enumerate(tokens):
+        worst = max(worst, missed(logits[n], [*prompt, *tokens[:n]], token, how, n))
+    right = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])[: len(new.logp), 0]
+    return max(worst, gap(torch.tensor(new.logp), right) / 2)  # two logits make a log-probability
 
 
 def missed(logits: Tensor, text: Sequence[int], token: int, how: Sampling, place: int) -> float:
@@ -270,6 +166,135 @@ def missed(logits: Tensor, text: Sequence[int], token: int, how: Sampling, place
     share, drawn = (logits / how.temperature).softmax(-1), uniform(how.seed, place)
     before = float(share[:token].sum())
     return max(0.0, before - drawn, drawn - before - float(share[token]))
+
+
+class _Judge:
+    """Sequences generated by one path or another, and how wrong they are."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject, self.prompts = subject, subject.prompts
+        self.eos = self._ends()
+        self.model = subject.stops_at([self.eos])
+
+    def _ends(self) -> int:
+        """A token that a sequence comes to, as late as may be: it will end some sequences and not others."""
+        new: list[int] = []
+        for _ in range(NEW - 2):
+            new.append(int(self.subject.logits([*self.prompts[0], *new])[-1].argmax()))
+        return max(new, key=new.index)
+
+    def ways(self) -> list[bool]:
+        """Whether to use kernels at any size: no, and yes where size alone keeps the model from them."""
+        usual = fast.fits(self.model, len(self.prompts))
+        with kernels():
+            return [False, True] if fast.fits(self.model, len(self.prompts)) and not usual else [False]
+
+    def wrong(self, prompt: Sequence[int], new: Generated, how: Sampling, place: int = 0) -> float:
+        return wrong(self.subject, prompt, new, how, place, self.eos)
+
+    def row(self, name: str, worst: float) -> Row:
+        return Row(name, worst, self.subject.limit, self.subject.note)
+
+    def skipped(self, name: str) -> Row | None:
+        if not isinstance(self.model, Model):
+            return Row(name, None, note="it is for transformers")
+        return None if self.model.config.encoder is None else Row(name, None, note="it is for decoders alone")
+
+    def decoded(self) -> Row:
+        """Many sequences at once, with settings of their own and all greedy; with a trace, and without."""
+        worst, source = 0.0, self.subject.source(range(len(self.prompts)))
+        for quick in self.ways():
+            for settings, traced in ((SETTINGS, True), (SETTINGS, False), ((GREEDY,) * 4, False)):
+                with kernels(quick):
+                    found = generated(self.model, self.prompts, settings, source, traced=traced)
+                for i, each in enumerate(zip(self.prompts, found, settings, strict=True)):
+                    worst = max(worst, self.wrong(*each, i))
+        return self.row(NAMES[1], worst)
+
+    def engine(self) -> Row:
+        """Requests with settings of their own and all greedy; with their probabilities, and without."""
+        if skipped := self.skipped(NAMES[2]):
+            return skipped
+        worst = 0.0
+        for quick in self.ways():
+            for settings, likely in ((SETTINGS, True), ((GREEDY,) * 4, False)):
+                with kernels(quick):
+                    served = self._served(settings, likely)
+                for ticket in served:
+                    events = [event for event in ticket if event.token is not None]
+                    logp = [event.log_probability for event in events if event.log_probability is not None]
+                    new = Generated([event.token for event in events if event.token is not None], logp)
+                    worst = max(worst, self.wrong(ticket.request.prompt, new, ticket.request.sampling))
+        return self.row(NAMES[2], worst)
+
+    def _served(self, settings: Sequence[Sampling], likely: bool) -> list[Ticket]:
+        """Requests that come while others are answered, wait for a slot, are called off, and begin like others."""
+        engine = Engine(self.model, _Mute(), slots=3, capacity=max(map(len, self.prompts)) + NEW, chunk=5)
+        tickets = []
+        for n, i in enumerate((0, 1, 3, 2, 1, 0)):
+            tickets.append(engine.submit(Request(tuple(self.prompts[i]), settings[(i + n) % 4], likely=likely)))
+            engine.step()
+            if n == 2:
+                engine.submit(Request(tuple(self.prompts[2]), GREEDY, likely=likely)).cancel()
+        while engine.step():
+            pass
+        return tickets
+
+    def prefix(self) -> Row:
+        """Sequences that begin like the one before, that go back, and that begin anew."""
+        if skipped := self.skipped(NAMES[3]):
+            return skipped
+        worst, (a, b, _, like_b) = 0.0, self.prompts
+        for quick in self.ways():
+            held = Prefix(self.model)
+            for text in (b, like_b, b[:-1], [*a, 1], [*a, 2], b[:3]):
+                with kernels(quick):
+                    (new,) = generated(held, [text], [GREEDY])
+                worst = max(worst, self.wrong(text, new, GREEDY))
+        return self.row(NAMES[3], worst)
+
+    def speculative(self) -> Row:
+        """With guesses of the model itself, which are right, and with guesses that are all wrong."""
+        if skipped := self.skipped(NAMES[4]):
+            return skipped
+        worst, prompt = 0.0, self.prompts[1]
+        for draft in (self.model, _Contrary(self.model)):
+            for how in SETTINGS[:2]:
+                quick = Speculation(Prefix(self.model), Prefix(draft), how, ahead=3)
+                worst = max(worst, self.wrong(prompt, generated(quick, [prompt], [how])[0], how))
+        return self.row(NAMES[4], worst)
+
+    def outgrown(self) -> Row:
+        """A sequence that outgrows the model goes on from its last half."""
+        name, room = NAMES[6], self.model.config.max_length
+        if room is None or room > OUTGROWN:
+            return Row(name, None, note="nothing limits it" if room is None else f"tried up to {OUTGROWN} tokens")
+        dice, how = torch.Generator().manual_seed(6), replace(GREEDY, stop=())
+        text = torch.randint(self.subject.vocab, (room - 3,), generator=dice).tolist()
+        worst = 0.0
+        for quick in self.ways():
+            with kernels(quick):
+                (new,) = generated(self.model, [text], [how], self.subject.source([0]))
+            begin, seen = 0, list(text)
+            for n in range(len(new.tokens)):  # what is seen changes: each token is judged alone
+                if len(seen) - begin > room:
+                    begin = len(seen) - max(1, room // 2)
+                one = Generated(new.tokens[n : n + 1], new.logp[n : n + 1])
+                worst = max(worst, wrong(self.subject, seen[begin:], one, replace(how, max_tokens=1)))
+                seen += one.tokens
+        return self.row(name, worst if len(new.tokens) == NEW else math.inf)
+
+
+def scored(subject: Subject) -> Row:
+    """Log-probabilities of given sequences; where two begin alike for long, that is read once."""
+    worst, every = 0.0, list(range(len(subject.prompts)))
+    for some in (every, [1, 3]) if not subject.sources else (every,):
+        rows = [subject.prompts[i] for i in some]
+        found = score(subject.model, rows, [1] * len(rows), source=subject.source(some))
+        for i, row, values in zip(some, rows, found, strict=True):
+            logp = subject.logits(row, i)[:-1].log_softmax(-1)
+            worst = max(worst, gap(values, logp.gather(1, torch.tensor(row[1:])[:, None])[:, 0]) / 2)
+    return Row(NAMES[5], worst, subject.limit, subject.note)
 
 
 class _Mute:

@@ -15,7 +15,7 @@ from headway.generate.prefix import Prefix
 from headway.generate.sampling import Sampling
 from headway.inspection.checkrows import Row, gap
 from headway.inspection.checksubject import Subject, pad
-from headway.inspection.decodingcheck import missed, tokens_of
+from headway.inspection.decodingcheck import generated, wrong
 from headway.model.model import Model
 
 SEGMENTS, CHAT = NAMES = ("segments matter", "chat held = fresh")
@@ -41,7 +41,7 @@ def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float
     kinds = [(torch.arange(len(row)) >= len(row) // 2).long() for row in ids]
     alone = [read(row[None], segments=kind[None]) for row, kind in zip(ids, kinds, strict=True)]
     without = read(ids[0][None], segments=torch.zeros_like(kinds[0])[None])
-    if not all(gap(alone[0][name], without[name]) > limit for name in without):
+    if gap(alone[0]["hidden"], without["hidden"]) <= limit:
         return Row(SEGMENTS, math.inf, limit, "they do not change the output")
     worst = max(gap(without[name], value) for name, value in read(ids[0][None]).items())
     for left in (False, True):
@@ -71,8 +71,7 @@ def chat(subject: Subject, tokenizer: Tokenizer | None) -> Row:
         room = subject.config.max_length
         if room is not None and len(ids) + REPLY.max_tokens > room:
             return Row(CHAT, None, note=f"the model reads at most {room} tokens")
-        new = tokens_of(held, ids, REPLY)
-        logits = subject.logits([*ids, *new[:-1]])[len(ids) - 1 :]
-        worst = max(worst, *(missed(logits[n], ids, new[n], REPLY, n) for n in range(len(new))))
-        messages.append({"role": "assistant", "content": tokenizer.decode(new)})
-    return Row(CHAT, worst if len(new) == REPLY.max_tokens else math.inf, subject.limit, subject.note)
+        new = generated(held, [ids], [REPLY])[0]
+        worst = max(worst, wrong(subject, ids, new, REPLY))
+        messages.append({"role": "assistant", "content": tokenizer.decode(new.tokens)})
+    return Row(CHAT, worst, subject.limit, subject.note)
