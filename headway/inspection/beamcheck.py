@@ -24,7 +24,7 @@ from headway.inspection.checkrows import Row, gap
 from headway.inspection.checksubject import NEW, Subject, kernels
 from headway.model.model import Model
 
-READERS, SEARCH = NAMES = ("beam readers = step", "beams = reference")
+READERS, SEARCH = "beam readers = step", "beams = reference"
 
 Tokens = tuple[int, ...]
 WIDTH = 3
@@ -42,12 +42,6 @@ TRIES = 6
 """Prompts that are tried, until each rule has changed what is found, and rounding decided nothing."""
 
 
-def beam_rows(subject: Subject) -> Iterator[Row]:
-    """Each proof in turn."""
-    yield readers(subject)
-    yield searches(subject)
-
-
 def readers(subject: Subject) -> Row:
     """Logits of each path that may read for a beam search, with beams that move and inputs that drop out."""
     worst, tried = 0.0, set[type]([type(subject.model)])
@@ -57,7 +51,8 @@ def readers(subject: Subject) -> Row:
                 reader = for_beams(subject.model, inputs, WIDTH)
             if type(reader) not in tried:
                 tried.add(type(reader))
-                worst = max(worst, _reader_gap(subject, reader, inputs))
+                with kernels(quick):
+                    worst = max(worst, _reader_gap(subject, reader, inputs))
     if len(tried) == 1:
         return Row(READERS, None, note="not used: beam search reads through the model")
     return Row(READERS, worst, subject.limit, subject.note)
@@ -140,10 +135,11 @@ class PlainSearch:
     def _ends(self) -> tuple[int, ...]:
         """The second best tokens at the beginning of the best sequence: some sequences end there, and some go on."""
         best: Tokens = ()
-        found = []
+        found: list[int] = []
         for _ in range(3):
             first, second = self.logp(best).topk(2).indices.tolist()
-            best, found = (*best, first), [*found, second]
+            best = (*best, first)
+            found.append(second)
         return tuple(sorted({*found} - {*best}))
 
     def telling(self, beam: Beam, wanted: Found) -> bool:

@@ -208,9 +208,10 @@ def _with_opinions(model: Model, seed: int) -> Model:
 @contextmanager
 def kernels(of_any_size: bool = True) -> Iterator[None]:
     """Fast decoders for models of any size: small ones are left to torch otherwise, where kernels gain nothing."""
-    smallest = fast.SMALLEST
+    smallest, threads = fast.SMALLEST, torch.get_num_threads()
     fast.SMALLEST = 0 if of_any_size else smallest
     try:
         yield
     finally:
         fast.SMALLEST = smallest
+        torch.set_num_threads(threads)  # which Numba's pool changes when it starts

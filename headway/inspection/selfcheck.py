@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -27,10 +28,6 @@ __all__ = ["Row", "selfcheck"]
 
 LENGTHS = (5, 37, 22)
 """Of the sequences tried: longer than T5's exact buckets, and unequal."""
-GENERATING = (*decodingcheck.NAMES, *beamcheck.NAMES, weightcheck.WHOLE, textcheck.CHAT)
-"""Rows about models that generate."""
-
-
 Check = Callable[[], Row | Iterable[Row]]
 
 
@@ -89,25 +86,33 @@ class _Proof:
             (("packed = separate",), self.packing),
             (("cached = uncached",), self.caching),
             (("reordered = fresh",), self.reordering),
-            (GENERATING, self.generating),
-            (textcheck.NAMES[:1], self.segments),
-            (weightcheck.NAMES[:1], self.spare_rows),
-            (weightcheck.NAMES[2:3], self.adapters),
+            *self._generating(),
+            ((textcheck.SEGMENTS,), self.segments),
+            ((weightcheck.SPARE,), lambda: weightcheck.spare_rows(self.model, self.limit)),
+            ((weightcheck.ADAPTERS,), self.adapters),
             (("maps = eager weights",), self.maps),
             (("saved = loaded", weightcheck.TIED), self.saving),
         ]
 
-    def generating(self) -> Iterator[Row]:
-        """All that sequences come from."""
+    def _generating(self) -> list[tuple[Sequence[str], Check]]:
+        """Rows about all that sequences come from; one that says why, where there is nothing."""
         note = self._decodes() or (f"the model reads fewer than {SHORTEST} tokens" if too_short(self.config) else "")
         if note:
-            yield Row(decodingcheck.NAMES[1], None, note=note)
-            return
-        subject = make_subject(self.model, self.seed)
-        yield from decodingcheck.decoding_rows(subject)
-        yield from beamcheck.beam_rows(subject)
-        yield weightcheck.whole_numbers(subject)
-        yield textcheck.chat(subject, self.tokenizer)
+            return [(("decoded = recomputed",), lambda: Row("decoded = recomputed", None, note=note))]
+        return [
+            *(((name,), partial(self._judged, check)) for name, check in decodingcheck.CHECKS.items()),
+            ((beamcheck.READERS,), lambda: beamcheck.readers(self.judge.subject)),
+            ((beamcheck.SEARCH,), lambda: beamcheck.searches(self.judge.subject)),
+            ((weightcheck.WHOLE,), lambda: weightcheck.whole_numbers(self.judge.subject)),
+            ((textcheck.CHAT,), lambda: textcheck.chat(self.judge.subject, self.tokenizer)),
+        ]
+
+    @cached_property
+    def judge(self) -> decodingcheck.Judge:
+        return decodingcheck.Judge(make_subject(self.model, self.seed))
+
+    def _judged(self, check: Callable[[decodingcheck.Judge], Row]) -> Row:
+        return check(self.judge)
 
     def segments(self) -> Row:
         return textcheck.segments(self.model, self.tokenizer, self._encode, self.limit)
@@ -116,9 +121,6 @@ class _Proof:
         here = {name: None if mask is None else mask.to(self.device) for name, mask in masks.items()}
         output = self.model.encode(ids.to(self.device), **here)  # type: ignore[arg-type]
         return {"hidden": output.hidden, **({} if self.config.decoder else self.model.scores(output))}
-
-    def spare_rows(self) -> Row:
-        return weightcheck.spare_rows(self.model, self.limit)
 
     def adapters(self) -> Row:
         def read(model: Model) -> dict[str, Tensor]:

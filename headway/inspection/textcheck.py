@@ -18,7 +18,7 @@ from headway.inspection.checksubject import Subject, pad
 from headway.inspection.decodingcheck import generated, wrong
 from headway.model.model import Model
 
-SEGMENTS, CHAT = NAMES = ("segments matter", "chat held = fresh")
+SEGMENTS, CHAT = ("segments matter", "chat held = fresh")
 
 TURNS = ("What is two and two?", "And three more?")
 REPLY = Sampling(temperature=0.0, stop=(), max_tokens=6)

@@ -25,12 +25,8 @@ from headway.matrices.quantized import FEW, Int8Linear, stored
 from headway.model.model import Model
 from headway.tasks.loss import token_loss, twice_loss
 
-SPARE, TIED, ADAPTERS, WHOLE = NAMES = (
-    "spare rows closed",
-    "tied = one matrix",
-    "LoRA merged = beside",
-    "int8 alone = together",
-)
+SPARE, TIED = "spare rows closed", "tied = one matrix"
+ADAPTERS, WHOLE = "LoRA merged = beside", "int8 alone = together"
 MATRICES = ("qkv", "q", "kv", "out", "up", "down")
 """Those that adapters may stand beside."""
 
