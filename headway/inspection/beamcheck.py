@@ -7,7 +7,6 @@ Letters: V vocabulary.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -76,22 +75,21 @@ def _reader_gap(subject: Subject, reader: Decoder[Any], inputs: int) -> float:
         found = reader.step(state, more.to(subject.device))
         pairs = list(zip(rows.tolist(), more[:, 0].tolist(), strict=True))
         texts, places, width = [[*texts[r], t] for r, t in pairs], [places[r] for r, _ in pairs], WIDTH
-        worst = max(worst, _compare(subject, found, texts, places))
-    return worst
+    return max(worst, _compare(subject, found, texts, places))
 
 
 def _compare(subject: Subject, found: Tensor, texts: Sequence[Sequence[int]], places: Sequence[int]) -> float:
-    """Of many rows, every fourth: each is recomputed."""
-    rows = range(0, len(texts), 4 if len(texts) > 2 * WIDTH else 1)
+    """Of many rows some: each is recomputed."""
+    rows = range(0, len(texts), max(1, len(texts) // 6))
     return max(gap(found[i], subject.logits(texts[i], places[i])[-1]) for i in rows)
 
 
 def searches(subject: Subject) -> Row:
     """The best sequences and their scores, for several penalties, where sequences end at different lengths."""
     if subject.coarse:  # rounding would decide what is searched further: in float32 it does not
-        subject = Subject(copy.deepcopy(subject.exact).float(), note="in float32")
+        subject = Subject(subject.exact, note="in float32")
     worst, limit, left = 0.0, NEW * subject.limit, list(SEARCHES)
-    for number in range(TRIES):
+    for number in range(TRIES if subject.exact is not subject.model else 2):
         plain = PlainSearch(subject, number)
         for beam in list(left):
             wanted = plain.search(beam)

@@ -1,8 +1,8 @@
-"""What the proofs about generation work with: a model, prompts and sources for it, and the same model in float64.
+"""What the proofs about generation work with: a model, prompts and sources for it, and a copy with more digits.
 
-The copy in float64 tells rounding from mistakes. It recomputes every sequence from its first token through
-`Model.__call__`: no KV cache, no padding, no batch. A fast path may differ from it by a few times as much as the
-model's own forward pass does.
+The copy, in float64, or in float32 of a model in half precision or whole numbers, tells rounding from mistakes. It
+recomputes every sequence from its first token through `Model.__call__`: no KV cache, no padding, no batch. A fast path
+may differ from it by a few times as much as the model's own forward pass does.
 Letters: T tokens, V vocabulary.
 """
 
@@ -33,10 +33,12 @@ NEW = 8
 """Tokens that each sequence is generated on by."""
 SHORTEST = 12
 """Tokens that a model must be able to read for these proofs."""
-LARGEST = 200_000_000
-"""Weights of the largest model that is copied to float64."""
+LARGEST, QUICK = 200_000_000, 20_000_000
+"""Weights of the largest model that is copied; and up to which float64 is quick enough to recompute all with."""
 ROUNDING = {torch.float64: 8, torch.float32: 8, torch.float16: 3, torch.bfloat16: 3}
 """A fast path may be so many times as far from float64 as the forward pass: it sums in another order."""
+RECENT = 16
+"""Sequences whose logits are kept, since several paths write the same."""
 CLEAR = 10
 """A mistake of a tenth in the attention should show by so many times the limit."""
 
@@ -57,8 +59,9 @@ class Subject:
         """What an encoder reads, one for each prompt; none for a decoder alone."""
         if self.config.encoder is not None and self.config.source is not None:
             self.sources = [self._source(self.config.source, n, dice) for n in LENGTHS]
-        copied = model.parameter_count() <= LARGEST
-        self.exact: Model = exact_copy(model) if copied else model
+        self._recent: dict[tuple[int, ...], Tensor] = {}
+        copied = model.parameter_count() <= (LARGEST if self.coarse else QUICK)
+        self.exact: Model = exact_copy(model, torch.float32 if self.coarse else torch.float64) if copied else model
         wanted = [self.logits(p, i) for i, p in enumerate(self.prompts)]
         self.largest = max(1.0, *(float(w.abs().max()) for w in wanted))
         kind = torch.bfloat16 if model.config.quantization != "none" else self.dtype
@@ -81,8 +84,13 @@ class Subject:
         return made.to(self.dtype) if made.is_floating_point() else made
 
     def logits(self, tokens: Sequence[int], place: int = 0) -> Tensor:
-        """(T, V) after each token, of a decoder that reads source `place`: all recomputed, in float64."""
-        return self._forward(self.exact, tokens, place)
+        """(T, V) after each token, of a decoder that reads source `place`: all recomputed, from the first token on."""
+        key = (place if self.sources else 0, *tokens)
+        if key not in self._recent:
+            if len(self._recent) == RECENT:
+                del self._recent[next(iter(self._recent))]
+            self._recent[key] = self._forward(self.exact, tokens, place)
+        return self._recent[key]
 
     def _own(self, tokens: Sequence[int], place: int) -> Tensor:
         return self._forward(self.model, tokens, place)
@@ -121,7 +129,7 @@ class Subject:
         right, scales = self.logits(tokens, 1), [part.scale for part in parts]
         for part in parts:
             part.scale = 1.1 * (part.scale or part.width**-0.5)
-        wrong = self.logits(tokens, 1)
+        wrong = self._forward(self.exact, tokens, 1)
         for part, scale in zip(parts, scales, strict=True):
             part.scale = scale
         return gap(right, wrong) > CLEAR * self.limit
@@ -161,8 +169,8 @@ def pad(rows: Sequence[Tensor], *, left: bool) -> tuple[Tensor, Tensor]:
     return torch.stack(padded), torch.stack(mask)
 
 
-def exact_copy(model: Model) -> Model:
-    """The model in float64, with plain matrices where it has whole numbers."""
+def exact_copy(model: Model, dtype: torch.dtype = torch.float64) -> Model:
+    """The model in float64 or float32, with plain matrices where it has whole numbers."""
     twin = copy.deepcopy(model)
     for part in list(twin.modules()):
         for name, child in list(part.named_children()):
@@ -174,7 +182,7 @@ def exact_copy(model: Model) -> Model:
                 setattr(part, name, table)
     if isinstance(twin.config, ModelConfig):
         twin.config = replace(twin.config, quantization="none")
-    return twin.double().eval()
+    return twin.to(dtype).eval()
 
 
 def _plain(linear: Int8Linear) -> nn.Linear:

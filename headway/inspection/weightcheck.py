@@ -124,6 +124,7 @@ def adapters(model: Model, read: Any, limit: float) -> Row:
     twin = copy.deepcopy(model)
     if not add_adapters(twin, 2, MATRICES):
         return Row(ADAPTERS, None, note="no matrix has a place for them")
+    twin = twin.to(next(model.parameters()).dtype)  # adapters start in float32
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for part in twin.modules():
