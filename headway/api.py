@@ -64,7 +64,7 @@ class Bundle:
 
     def check(self, *, compiled: bool = True) -> Iterator[Row]:
         """Prove that its fast paths equal its slow ones."""
-        return selfcheck(self.model, compiled=compiled)
+        return selfcheck(self.model, self.tokenizer, compiled=compiled)
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder in the Hugging Face layout."""

@@ -40,7 +40,7 @@ def check(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Prove a model right: padding, batching, packing, cache, maps, saving, compiling; or how a recipe trains."""
+    """Prove a model right: padding, packing, KV cache, decoding, beams, saving, compiling; or how a recipe trains."""
     rows, say = [], talker(quiet)
     if settings and not training:
         raise UsageError("U001", f"{settings[0]!r} is one word too many", "settings go with --training")

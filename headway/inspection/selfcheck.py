@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -13,59 +14,68 @@ from torch import Tensor
 
 from headway.baselinesettings import BaselineConfig
 from headway.config import FramesConfig, ModelConfig, PatchesConfig, TokensConfig, longest
+from headway.data.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
+from headway.inspection import beamcheck, decodingcheck, textcheck, weightcheck
+from headway.inspection.checkrows import TOLERANCE, Row, gap
+from headway.inspection.checksubject import (
+    LARGEST,
+    ROUNDING,
+    SHORTEST,
+    exact_copy,
+    make_subject,
+    pad,
+    random_input,
+    too_short,
+)
 from headway.model.cache import Cache
 from headway.model.model import Model, Output
 
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""Largest difference allowed, relative to the largest score (or to 1, if that is larger)."""
+__all__ = ["Row", "selfcheck"]
 
 LENGTHS = (5, 37, 22)
 """Of the sequences tried: longer than T5's exact buckets, and unequal."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    name: str
-    difference: float | None
-    """Largest absolute difference; None where the check does not apply, and `note` says why."""
-    limit: float = 0.0
-    note: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return self.difference is None or self.difference <= self.limit
+Check = Callable[[], Row | Iterable[Row]]
 
 
 @torch.no_grad()
-def selfcheck(model: Model, *, compiled: bool = True, seed: int = 0) -> Iterator[Row]:
-    """Each check as it is done. The model's weights are not changed."""
+def selfcheck(
+    model: Model, tokenizer: Tokenizer | None = None, *, compiled: bool = True, seed: int = 0
+) -> Iterator[Row]:
+    """Each check as it is done. The model is as before when it is."""
     was_training = model.training
     model.eval()
-    proof = _Proof(model, seed)
     try:
-        yield from proof.padding()
-        yield proof.batching()
-        yield proof.packing()
-        yield proof.caching()
-        yield proof.reordering()
-        yield proof.maps()
-        yield proof.saving()
+        proof = _Proof(model, tokenizer, seed)
+        for names, check in proof.table():
+            yield from _rows(names, check)
         if compiled:
-            yield proof.compiling()
+            yield from _rows(("compiled = eager",), proof.compiling)
     finally:
         model.train(was_training)
+
+
+def _rows(names: Sequence[str], check: Check) -> Iterator[Row]:
+    """The rows of a check. One that breaks has failed, and so have those that were to follow."""
+    done = 0
+    try:
+        found = check()
+        for row in [found] if isinstance(found, Row) else found:
+            done += 1
+            yield row
+    except Exception as error:  # whatever it is, it is no proof; other rows may still say where the mistake is
+        known = isinstance(error, HeadwayError)
+        note = f"{error.code}: {error.message}" if known else f"{type(error).__name__}: {error}"  # type: ignore[attr-defined]
+        yield from (Row(name, math.inf, note=note) for name in names[done:])
 
 
 class _Proof:
     """A few random sequences, each read alone once: what every other way of reading them must equal."""
 
-    def __init__(self, model: Model, seed: int) -> None:
-        self.model, self.config = model, model.config
+    def __init__(self, model: Model, tokenizer: Tokenizer | None, seed: int) -> None:
+        self.model, self.config, self.tokenizer, self.seed = model, model.config, tokenizer, seed
         self.generator = torch.Generator().manual_seed(seed)
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
@@ -77,39 +87,91 @@ class _Proof:
         rounded = self.dtype if self.config.quantization == "none" else torch.bfloat16  # as quantised products are
         self.limit = TOLERANCE[rounded] * (largest if largest < float("inf") else 1.0)
 
+    def table(self) -> list[tuple[Sequence[str], Check]]:
+        """Names of rows, and what gives them."""
+        return [
+            (("right padding = none", "left padding = none"), self.padding),
+            (("batch = single",), self.batching),
+            (("packed = separate",), self.packing),
+            (("cached = uncached",), self.caching),
+            (("reordered = fresh",), self.reordering),
+            *self._generating(),
+            ((textcheck.SEGMENTS,), self.segments),
+            ((weightcheck.SPARE,), lambda: weightcheck.spare_rows(self.model, self.limit)),
+            ((weightcheck.ADAPTERS,), self.adapters),
+            (("maps = eager weights",), self.maps),
+            (("saved = loaded", weightcheck.TIED), self.saving),
+        ]
+
+    def _generating(self) -> list[tuple[Sequence[str], Check]]:
+        """Rows about all that sequences come from; one that says why, where there is nothing."""
+        note = self._decodes() or (f"the model reads fewer than {SHORTEST} tokens" if too_short(self.config) else "")
+        if note:
+            return [(("decoded = recomputed",), lambda: Row("decoded = recomputed", None, note=note))]
+        return [
+            *(((name,), partial(self._judged, check)) for name, check in decodingcheck.CHECKS.items()),
+            ((beamcheck.READERS,), lambda: beamcheck.readers(self.judge.subject)),
+            ((beamcheck.SEARCH,), lambda: beamcheck.searches(self.judge.subject)),
+            ((weightcheck.WHOLE,), lambda: weightcheck.whole_numbers(self.judge.subject)),
+            ((textcheck.CHAT,), lambda: textcheck.chat(self.judge.subject, self.tokenizer)),
+        ]
+
+    @cached_property
+    def judge(self) -> decodingcheck.Judge:
+        return decodingcheck.Judge(make_subject(self.model, self.seed))
+
+    def _judged(self, check: Callable[[decodingcheck.Judge], Row]) -> Row:
+        return check(self.judge)
+
+    def segments(self) -> Row:
+        return textcheck.segments(self.model, self.tokenizer, self._encode, self.limit)
+
+    def _row(self, name: str, worst: float) -> Row:
+        """A difference beyond the limit may still be rounding: some models magnify it at some tokens."""
+        if worst <= self.limit or not math.isfinite(worst):
+            return Row(name, worst, self.limit)
+        return Row(name, worst, max(self.limit, ROUNDING[torch.float32] * self.noise), f"rounding: {self.noise:.0e}")
+
+    @cached_property
+    def noise(self) -> float:
+        """How far the outputs are from those in float64."""
+        if self.model.parameter_count() > LARGEST:
+            return 0.0
+        exact, worst = exact_copy(self.model), 0.0
+        for x, t, alone in zip(self.inputs, self.targets, self.alone, strict=True):
+            right = self._read(x[None].double() if x.is_floating_point() else x[None], t[None], model=exact)
+            worst = max(worst, *(gap(alone[name], right[name]) for name in alone))
+        return worst if math.isfinite(worst) else 0.0
+
+    def _encode(self, ids: Tensor, **masks: Tensor | None) -> dict[str, Tensor]:
+        here = {name: None if mask is None else mask.to(self.device) for name, mask in masks.items()}
+        output = self.model.encode(ids.to(self.device), **here)  # type: ignore[arg-type]
+        return {"hidden": output.hidden, **({} if self.config.decoder else self.model.scores(output))}
+
+    def adapters(self) -> Row:
+        def read(model: Model) -> dict[str, Tensor]:
+            return self._read(self.inputs[1][None], self.targets[1][None], model=model)
+
+        return weightcheck.adapters(self.model, read, self.limit)
+
     def _tokens(self, length: int, front: object) -> Tensor:
-        vocab = front.vocab if isinstance(front, TokensConfig) else 2
-        return torch.randint(vocab, (length,), generator=self.generator).to(self.device)
+        return random_input(front if isinstance(front, TokensConfig) else None, length, self.generator).to(self.device)
 
     def _input(self, length: int) -> Tensor:
-        """Random tokens, or a random image, or frames of random sound."""
         front = self.config.source if self.config.encoder else self.config.target
-        if isinstance(front, PatchesConfig):
-            x = torch.randn(front.channels, front.image, front.image, generator=self.generator)
-            return x.to(self.device, self.dtype)
-        if isinstance(front, FramesConfig):
-            return torch.randn(front.channels, 2 * length, generator=self.generator).to(self.device, self.dtype)
-        return self._tokens(length, front)
+        made = random_input(front, length, self.generator)
+        return made.to(self.device, self.dtype) if made.is_floating_point() else made.to(self.device)
 
     @property
     def images(self) -> bool:
         return isinstance(self.config.source, PatchesConfig)
 
-    def _read(self, inputs: Tensor, targets: Tensor, **masks: Tensor | None) -> dict[str, Tensor]:
-        output: Output = self.model(inputs, targets if self.config.encoder and self.config.decoder else None, **masks)
-        return {"hidden": output.hidden, **self.model.scores(output)}
-
-    def _pad(self, rows: list[Tensor], left: bool) -> tuple[Tensor, Tensor]:
-        longest = max(r.shape[-1] for r in rows)
-        keep = torch.zeros(len(rows), longest, dtype=torch.bool, device=self.device)
-        padded = []
-        for i, row in enumerate(rows):
-            extra = longest - row.shape[-1]
-            padded.append(torch.nn.functional.pad(row, (extra, 0) if left else (0, extra)))
-            keep[i, extra:] = True
-            if not left:
-                keep[i] = torch.arange(longest, device=self.device) < row.shape[-1]
-        return torch.stack(padded), keep
+    def _read(
+        self, inputs: Tensor, targets: Tensor, *, model: Model | None = None, **masks: Tensor | None
+    ) -> dict[str, Tensor]:
+        model = model or self.model
+        output: Output = model(inputs, targets if self.config.encoder and self.config.decoder else None, **masks)
+        return {"hidden": output.hidden, **model.scores(output)}
 
     def padding(self) -> Iterator[Row]:
         for side in ("right", "left"):
@@ -121,13 +183,13 @@ class _Proof:
                     note="images have no padding" if self.images else "sound is padded on the right",
                 )
                 continue
-            inputs, keep = self._pad(self.inputs, side == "left")
-            targets, target_keep = self._pad(self.targets, side == "left")
+            inputs, keep = pad(self.inputs, left=side == "left")
+            targets, target_keep = pad(self.targets, left=side == "left")
             batch = self._read(inputs, targets, keep=keep, target_keep=target_keep)
             own = target_keep if self.config.encoder and self.config.decoder else keep
             if isinstance(self.config.source, FramesConfig) and not self.config.decoder:
                 own = keep[:, ::2]
-            yield Row(name, self._against_alone(batch, own), self.limit)
+            yield self._row(name, self._against_alone(batch, own))
 
     def _against_alone(self, batch: dict[str, Tensor], keep: Tensor) -> float:
         worst = 0.0
@@ -136,7 +198,7 @@ class _Proof:
                 mine = batch[name][i]
                 if score.shape[1:] != mine.shape:  # one score per token: compare the real ones
                     mine = mine[keep[i]]
-                worst = max(worst, _gap(mine, score[0]))
+                worst = max(worst, gap(mine, score[0]))
         return worst
 
     def batching(self) -> Row:
@@ -144,7 +206,7 @@ class _Proof:
         x, t = self.inputs[1], self.targets[1]
         batch = self._read(torch.stack([x] * 4), torch.stack([t] * 4))
         pairs = ((batch[k][i], self.alone[1][k][0]) for i in range(4) for k in batch)
-        return Row("batch = single", max(_gap(a, b) for a, b in pairs), self.limit)
+        return self._row("batch = single", max(gap(a, b) for a, b in pairs))
 
     def packing(self) -> Row:
         """All sequences in one row, each blind to the others."""
@@ -169,7 +231,7 @@ class _Proof:
             for k in alone
             if k not in pooled
         )
-        return Row("packed = separate", max(_gap(a, b) for a, b in pairs), self.limit)
+        return self._row("packed = separate", max(gap(a, b) for a, b in pairs))
 
     def _decodes(self) -> str:
         return "" if self.config.decoder and self.config.lm else "the model does not generate"
@@ -178,7 +240,7 @@ class _Proof:
         """Left-padded prompts through the cache, three tokens and then one at a time."""
         if note := self._decodes():
             return Row("cached = uncached", None, note=note)
-        ids, keep = self._pad(self.targets if self.config.encoder else self.inputs, left=True)
+        ids, keep = pad(self.targets if self.config.encoder else self.inputs, left=True)
         cache = self._start(ids.shape[1])
         parts, at = [], 0
         for size in (3, *[1] * (ids.shape[1] - 3)) if ids.shape[1] > 3 else (1,) * ids.shape[1]:
@@ -186,20 +248,20 @@ class _Proof:
             parts.append(self.model.lm(self.model.extend(cache, ids[:, span], keep[:, span])))
             at += size
         cached = torch.cat(parts, 1)
-        worst = max(_gap(cached[i][keep[i]], alone["lm"][0]) for i, alone in enumerate(self.alone))
-        return Row("cached = uncached", worst, self.limit)
+        worst = max(gap(cached[i][keep[i]], alone["lm"][0]) for i, alone in enumerate(self.alone))
+        return self._row("cached = uncached", worst)
 
     def _start(self, capacity: int) -> Cache:
         if not self.config.encoder:
             return self.model.start(batch=len(self.inputs), capacity=capacity)
-        inputs, keep = self._pad(self.inputs, left=False)
+        inputs, keep = pad(self.inputs, left=False)
         return self.model.start(inputs, keep=keep, capacity=capacity)
 
     def reordering(self) -> Row:
         """Rows of a cache swapped half-way go on as if they had always been there."""
         if note := self._decodes():
             return Row("reordered = fresh", None, note=note)
-        ids, keep = self._pad(self.targets if self.config.encoder else self.inputs, left=True)
+        ids, keep = pad(self.targets if self.config.encoder else self.inputs, left=True)
         if ids.shape[1] < 2:
             return Row("reordered = fresh", None, note="the model reads one token only")
         rows = torch.tensor([2, 0, 0], device=self.device)
@@ -207,8 +269,8 @@ class _Proof:
         self.model.extend(cache, ids[:, :-1], keep[:, :-1])
         moved = self.model.reorder(cache, rows)
         scores = self.model.step(moved, ids[rows, -1:], keep[rows, -1:])
-        worst = max(_gap(scores[i], self.alone[r]["lm"][0, -1]) for i, r in enumerate(rows.tolist()))
-        return Row("reordered = fresh", worst, self.limit)
+        worst = max(gap(scores[i], self.alone[r]["lm"][0, -1]) for i, r in enumerate(rows.tolist()))
+        return self._row("reordered = fresh", worst)
 
     def maps(self) -> Row:
         """Attention maps recomputed beside the fused kernel against those of the eager one, and both outputs."""
@@ -224,23 +286,19 @@ class _Proof:
         if not seen:
             return Row("maps = eager weights", None, note="the model has no attention")
         rows = max(float((m.sum(-1) - 1).abs().max()) for pair in seen.values() for m in pair)
-        worst = max([_gap(*hidden), rows, *(_gap(*pair) for pair in seen.values())])
-        return Row("maps = eager weights", worst, self.limit)
+        worst = max([gap(*hidden), rows, *(gap(*pair) for pair in seen.values())])
+        return self._row("maps = eager weights", worst)
 
-    def saving(self) -> Row:
-        """Written to a folder and read back: the same bits."""
-        folder = Path(tempfile.mkdtemp(prefix="headway-check-"))
-        try:
-            save_model(self.model, folder / "model")
-            again = load_model(folder / "model", dtype=self.dtype, device=self.device)
+    def saving(self) -> Iterator[Row]:
+        """Written to a folder and read back: the same bits, and one matrix where there was one."""
+        with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
+            save_model(self.model, Path(folder) / "model")
+            again = load_model(Path(folder) / "model", dtype=self.dtype, device=self.device)
             pair = [dict(dump_tensors(m, None, "")) for m in (self.model, again)]
-            worst = max(_gap(pair[0][name], pair[1][name]) for name in pair[0])
+            worst = max(gap(pair[0][name], pair[1][name]) for name in pair[0])
             note = "" if again.config.family == self.config.family else "in headway's own layout"
-            return Row("saved = loaded", worst, 0.0, note)
-        except HeadwayError as error:
-            return Row("saved = loaded", float("inf"), 0.0, f"{error.code}: {error.message}")
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            yield Row("saved = loaded", worst, 0.0, note)
+            yield weightcheck.tied(self.model, again)
 
     def compiling(self) -> Row:
         if self.device.type == "cpu" and not shutil.which("g++") and not shutil.which("clang++"):
@@ -250,8 +308,8 @@ class _Proof:
         targets = t if self.config.encoder and self.config.decoder else None
         output = compiled(x, targets)
         batch = {"hidden": output.hidden, **self.model.scores(output)}
-        worst = max(_gap(batch[k], self.alone[1][k]) for k in batch)
-        return Row("compiled = eager", worst, self.limit)
+        worst = max(gap(batch[k], self.alone[1][k]) for k in batch)
+        return self._row("compiled = eager", worst)
 
 
 def _lengths(config: ModelConfig) -> list[int]:
@@ -265,11 +323,3 @@ def _lengths(config: ModelConfig) -> list[int]:
     fronts = (f for f in (config.source, config.target) if f is not None)
     limits = [limit for limit in map(longest, fronts) if limit is not None]
     return [min([n, *limits]) for n in (LENGTHS[0], max(LENGTHS[1], reach), LENGTHS[2])]
-
-
-def _gap(a: Tensor, b: Tensor) -> float:
-    """Largest difference; a NaN is as wrong as can be."""
-    difference = (a.float() - b.float()).abs()
-    if difference.numel() == 0:
-        return 0.0
-    return float("inf") if difference.isnan().any() else float(difference.max())

@@ -110,7 +110,7 @@ def test_a_quantized_model_is_close_to_its_own_and_proves_itself(kind: str) -> N
     rows = list(selfcheck(model, compiled=False))
     assert [row.name for row in rows if not row.ok] == []
     differences = [row.difference for row in rows if row.difference is not None]
-    assert len(differences) > 5 and max(differences) < 0.02  # one way of reading or the other: all but the same
+    assert len(differences) > 5 and max(differences) < 0.05  # one way of reading or the other: all but the same
 
 
 def test_what_is_quantized_and_what_is_not() -> None:

@@ -1,0 +1,34 @@
+"""A line of the table that `headway check` prints, and how two tensors are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Largest difference allowed, relative to the largest logit (or to 1, if that is larger)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    difference: float | None
+    """Largest absolute difference; None where the check does not apply, and `note` says why."""
+    limit: float = 0.0
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.difference is None or self.difference <= self.limit
+
+
+def gap(a: Tensor, b: Tensor) -> float:
+    """Largest difference; a NaN is as wrong as can be."""
+    difference = (a.double().cpu() - b.double().cpu()).abs()
+    if difference.numel() == 0:
+        return 0.0
+    return float("inf") if difference.isnan().any() else float(difference.max())
