@@ -21,7 +21,7 @@ from headway.hub.convert import dump_tensors
 from headway.inspection.checkrows import Row, gap
 from headway.inspection.checksubject import LARGEST, Subject, kernels, too_short
 from headway.matrices.lowrank import LowRank, add_adapters, merge_adapters
-from headway.matrices.quantized import FEW, Int8Linear, stored
+from headway.matrices.quantized import Int8Linear, stored
 from headway.model.model import Model
 from headway.tasks.loss import token_loss, twice_loss
 
@@ -29,6 +29,8 @@ SPARE, TIED = "spare rows closed", "tied = one matrix"
 ADAPTERS, WHOLE = "LoRA merged = beside", "int8 alone = together"
 MATRICES = ("qkv", "q", "kv", "out", "up", "down")
 """Those that adapters may stand beside."""
+TOGETHER = 33
+"""Sequences in one step: more than one call of a kernel takes."""
 
 
 def spare_rows(model: Model, limit: float) -> Row:
@@ -143,7 +145,7 @@ def whole_numbers(subject: Subject) -> Row:
     model = subject.model
     if not any(isinstance(part, Int8Linear) for part in model.modules()):
         return Row(WHOLE, None, note="the matrices are not in whole numbers")
-    text, count = subject.prompts[0], FEW + 1
+    text, count = subject.prompts[0], TOGETHER
     ids = torch.tensor([text], device=subject.device)
     source = subject.source([0] * count)
     found = []
