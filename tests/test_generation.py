@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("pydantic")
+
 from headway.api import Bundle, load
 from headway.cli import main
 from headway.config import SpecialTokens

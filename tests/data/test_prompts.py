@@ -17,6 +17,9 @@ from tokenizers.processors import TemplateProcessing
 
 import headway.api
 import headway.generate.score
+
+pytest.importorskip("pydantic")
+
 from headway.api import Bundle, load
 from headway.cli.app import main
 from headway.config import SpecialTokens

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("llguidance")
+
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import ConfigError, MemoryOrDiskError
 from headway.generate import grammarworker, trial
 from headway.generate.grammar import Patterns
 from headway.generate.trial import GaveUp
-
-llguidance = pytest.importorskip("llguidance")
 
 TOKENIZER = train_tokenizer("bytes", [], special=("<eos>",))
 EOS = TOKENIZER.special["eos"]
