@@ -89,11 +89,11 @@ def searches(subject: Subject) -> Row:
     if subject.coarse:  # rounding would decide what is searched further: in float32 it does not
         subject = Subject(subject.exact, note="in float32")
     worst, limit, left = 0.0, NEW * subject.limit, list(SEARCHES)
-    for number in range(TRIES if subject.exact is not subject.model else 2):
+    for number in range(TRIES if subject.exact is not subject.model else 3):
         plain = PlainSearch(subject, number)
         for beam in list(left):
             wanted = plain.search(beam)
-            if wanted.margin > 4 * limit and plain.telling(beam, wanted):
+            if wanted.margin > 2 * subject.limit and plain.telling(beam, wanted):
                 worst = max(worst, *(_difference(found, wanted.hypotheses) for found in plain.found(beam)))
                 left.remove(beam)
         if not left:

@@ -34,7 +34,8 @@ NEW = 8
 SHORTEST = 12
 """Tokens that a model must be able to read for these proofs."""
 LARGEST, QUICK = 200_000_000, 20_000_000
-"""Weights of the largest model that is copied; and up to which float64 is quick enough to recompute all with."""
+"""Weights of the largest model that is copied, to see how far it rounds; and up to which all is recomputed in float64.
+What is larger is recomputed in its own precision."""
 ROUNDING = {torch.float64: 8, torch.float32: 8, torch.float16: 3, torch.bfloat16: 3}
 """A fast path may be so many times as far from float64 as the forward pass: it sums in another order."""
 RECENT = 16
@@ -60,16 +61,22 @@ class Subject:
         if self.config.encoder is not None and self.config.source is not None:
             self.sources = [self._source(self.config.source, n, dice) for n in LENGTHS]
         self._recent: dict[tuple[int, ...], Tensor] = {}
-        copied = model.parameter_count() <= (LARGEST if self.coarse else QUICK)
-        self.exact: Model = exact_copy(model, torch.float32 if self.coarse else torch.float64) if copied else model
-        wanted = [self.logits(p, i) for i, p in enumerate(self.prompts)]
-        self.largest = max(1.0, *(float(w.abs().max()) for w in wanted))
-        kind = torch.bfloat16 if model.config.quantization != "none" else self.dtype
-        self.limit = TOLERANCE[kind] * self.largest
-        if copied:
-            noise = max(gap(self._own(p, i), w) for i, (p, w) in enumerate(zip(self.prompts, wanted, strict=True)))
-            least = max(TOLERANCE[kind], TOLERANCE[torch.float32]) / 100  # sums of log-probabilities are in float32
-            self.limit = max(least * self.largest, min(self.limit, ROUNDING[kind] * noise + least * self.largest))
+        self.exact = model
+        count = model.parameter_count()
+        copied = exact_copy(model, torch.float32 if self.coarse else torch.float64) if count <= LARGEST else model
+        wanted = [self._forward(copied, p, i) for i, p in enumerate(self.prompts)]
+        noise = max(gap(self.logits(p, i), w) for i, (p, w) in enumerate(zip(self.prompts, wanted, strict=True)))
+        self.limit = self._limit(noise, max(1.0, *(float(w.abs().max()) for w in wanted)), copied is not model)
+        if self.coarse or count <= QUICK:
+            self.exact = copied
+            self._recent.clear()
+
+    def _limit(self, noise: float, largest: float, known: bool) -> float:
+        """A few times the rounding of the forward pass, where it is known; never less than that of a sum in float32."""
+        kind = torch.bfloat16 if self.config.quantization != "none" else self.dtype
+        least = max(TOLERANCE[kind], TOLERANCE[torch.float32]) / 100 * largest
+        usual = TOLERANCE[kind] * largest
+        return max(least, min(usual, ROUNDING[kind] * noise + least)) if known else usual
 
     def _prompts(self, dice: torch.Generator) -> list[list[int]]:
         """Random tokens; the last prompt begins like the second."""
@@ -91,9 +98,6 @@ class Subject:
                 del self._recent[next(iter(self._recent))]
             self._recent[key] = self._forward(self.exact, tokens, place)
         return self._recent[key]
-
-    def _own(self, tokens: Sequence[int], place: int) -> Tensor:
-        return self._forward(self.model, tokens, place)
 
     def _forward(self, model: Model, tokens: Sequence[int], place: int) -> Tensor:
         ids = torch.tensor([list(tokens)], device=self.device)

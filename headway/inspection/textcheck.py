@@ -41,7 +41,7 @@ def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float
     kinds = [(torch.arange(len(row)) >= len(row) // 2).long() for row in ids]
     alone = [read(row[None], segments=kind[None]) for row, kind in zip(ids, kinds, strict=True)]
     without = read(ids[0][None], segments=torch.zeros_like(kinds[0])[None])
-    if gap(alone[0]["hidden"], without["hidden"]) <= limit:
+    if gap(alone[0]["hidden"], without["hidden"]) == 0:  # however small, there is a difference where they count
         return Row(SEGMENTS, math.inf, limit, "they do not change the output")
     worst = max(gap(without[name], value) for name, value in read(ids[0][None]).items())
     for left in (False, True):

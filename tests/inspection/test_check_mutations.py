@@ -15,6 +15,8 @@ from headway.baselines.recurrent import Recurrent
 from headway.baselinesettings import BaselineConfig
 from headway.config import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
 from headway.generate import beams, decode, job, prefix, sampling, slots, speculative
+from headway.inspection import selfcheck as check
+from headway.inspection import weightcheck
 from headway.inspection.selfcheck import Row, selfcheck
 from headway.matrices import lowrank
 from headway.model import cache, embed, heads, masks
@@ -176,9 +178,6 @@ def loss_uncut(patch: Patch) -> None:
 
 
 def files_uncut(patch: Patch) -> None:
-    patch.setattr(Model, "vocabulary_rows", Model.vocabulary_rows)
-    from headway.inspection import weightcheck
-
     right = weightcheck.dump_tensors
     patch.setattr(
         weightcheck,
@@ -304,16 +303,14 @@ def half_an_adapter(patch: Patch) -> None:
 
 
 def untied_on_loading(patch: Patch) -> None:
-    from headway.inspection import selfcheck as module
-
-    right = module.load_model
+    right = check.load_model
 
     def load(*given: Any, **more: Any) -> Model:
         model = right(*given, **more)
         model.lm.output.weight = torch.nn.Parameter(model.lm.output.weight.detach().clone())
         return model
 
-    patch.setattr(module, "load_model", load)
+    patch.setattr(check, "load_model", load)
 
 
 MISTAKES: list[tuple[Callable[[Patch], None], str, str]] = [
