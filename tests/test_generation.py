@@ -74,7 +74,7 @@ def test_any_of_several_ends_ends_a_text(tmp_path: Path) -> None:
     try:
         assert service.engine is not None
         asked = CompletionRequest.model_validate({"model": "m", "prompt": "ab", "max_tokens": 9})
-        ticket = service.engine.submit(service.writer().complete(asked).requests[0])
+        ticket = service.engine.submit(service.writer()[0].complete(asked).requests[0])
         while service.engine.step():
             pass
         assert [event.finish for event in ticket] == ["stop"]
@@ -154,7 +154,7 @@ def test_the_command_line_tells_what_it_took(tmp_path: Path, capfd: pytest.Captu
 def test_requests_win_over_the_folder(tmp_path: Path) -> None:
     service = Service(load(write(tmp_path / "m", **ALL, eos_token_id=ENDS)), Limits(slots=1))
     try:
-        prompts = service.writer()
+        prompts, _ = service.writer()
 
         def sampling(kind: Any = ChatRequest, **more: Any) -> Sampling:
             body = {"model": "m", **({"prompt": "a"} if kind is CompletionRequest else {}), **more}
@@ -174,7 +174,7 @@ def test_requests_win_over_the_folder(tmp_path: Path) -> None:
     silent = Service(load(write(tmp_path / "n")), Limits(slots=1))
     try:
         body = {"model": "n", "messages": [{"role": "user", "content": "a"}]}
-        made = silent.writer().chat(ChatRequest.model_validate(body)).requests[0].sampling
+        made = silent.writer()[0].chat(ChatRequest.model_validate(body)).requests[0].sampling
         assert made == Sampling(temperature=1.0, max_tokens=127)
     finally:
         silent.close()

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, nearest
-from headway.inspection.details import Block, Calibration, Mistakes, blocks
-from headway.inspection.wording import count
 
 if TYPE_CHECKING:
+    from headway.inspection.details import Block
     from headway.recipe import Recipe
     from headway.tasks.figures import Evaluation
 
@@ -104,6 +103,8 @@ def gain(ours: Evaluation, theirs: Evaluation) -> tuple[float, float, float]:
 
 def show(result: Mapping[str, Any]) -> None:
     """Figures first, then what explains them."""
+    from headway.inspection.details import blocks
+
     of = f" of {result['data']}" if result["data"] else ", held out in training"
     details = result["details"]
     notes = [f"{details[key]:,} {word}" for key, word in (("cut", "cut"), ("bad_rows", "left out")) if details.get(key)]
@@ -125,6 +126,9 @@ def show(result: Mapping[str, Any]) -> None:
 
 def _show_block(block: Block) -> None:
     """A part of an evaluation in a terminal; the report shows the same blocks."""
+    from headway.inspection.details import Calibration, Mistakes
+    from headway.inspection.wording import count
+
     if isinstance(block, Mistakes):
         print("\nsurest mistakes")
         for text, said in block.rows[:WORST]:

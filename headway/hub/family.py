@@ -152,7 +152,7 @@ def write_config(family: Family, config: ModelConfig) -> Config:
         theirs[entry.theirs] = entry.write(_get(config, entry.ours.split()[0]))
     special = config.special
     theirs |= {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
-    if special.start is not None or "start" in family.special:
+    if special.start is not None:  # without one, a family that assumes one cannot say so: the layout is then our own
         theirs["decoder_start_token_id"] = special.start
     theirs["is_encoder_decoder"] = config.kind == "encoder-decoder"
     if config.labels:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("llguidance")
+llguidance = pytest.importorskip("llguidance")
 
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import ConfigError, MemoryOrDiskError

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.config import SpecialTokens
 from headway.data.batches import TokenPlan
 from headway.data.packing import IGNORE
 from headway.data.parallel import Pair
@@ -216,7 +217,7 @@ def test_the_layout_of_a_shape(fields: dict[str, Any], layout: str, tmp_path: Pa
     from headway.hub.folder import load_model, save_model
 
     shape = replace(SHAPE, encoder_depth=2, ff=48, **fields)
-    config = seq2seq_config(shape, 70, 32)
+    config = replace(seq2seq_config(shape, 70, 32), special=SpecialTokens(pad=0, eos=1, start=0))
     assert config.encoder is not None and config.decoder is not None and config.source is not None
     assert (config.encoder.n_layers, config.decoder.n_layers, config.decoder.d_ff) == (2, 1, 48)
     assert config.source.scale == pytest.approx(32**0.5) and config.shared_embedding  # type: ignore[union-attr]
