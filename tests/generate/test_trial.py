@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-llguidance = pytest.importorskip("llguidance")
+pytest.importorskip("llguidance")
+
+import llguidance
 
 from headway.data.vocabulary import train_tokenizer
 from headway.errors import ConfigError, MemoryOrDiskError
