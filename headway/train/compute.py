@@ -142,6 +142,8 @@ class Compute:
     def forget(self) -> None:
         """Record anew: weights or moments live elsewhere now."""
         self.recordings.clear()
+        if self._pool is not None:  # torch gives up a pool with the last graph in it
+            self._pool = torch.cuda.graph_pool_handle()
         self._seen.clear()
         self._last, self._steps = None, 0
         self.optimizer.zero_grad()
