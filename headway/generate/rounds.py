@@ -123,6 +123,8 @@ class FastRounds(Rounds):
         super().__init__(engine)
         self.fast = fast
         self.begun: _Begun | None = None
+        self.prefilled = False
+        """Whether this round has read prompts: the lengths of their slots are then not what the last step left."""
         self.waited = 0
 
     def run(self) -> None:
@@ -157,6 +159,7 @@ class FastRounds(Rounds):
         if batch or not self._gathering():
             while (job := self.engine.let_in(lambda job: self._room(job, batch))) is not None:
                 batch.append(job)
+        self.prefilled = bool(batch)
         if not batch:
             return None
         new = {job.slot: job.text[len(self.cache.texts[job.slot]) :][: self.engine.chunk] for job in batch}
@@ -187,7 +190,8 @@ class FastRounds(Rounds):
             self.begun = None
             return
         device = self.fast.ids.device
-        if self.begun is not None and jobs == self.begun.choosing.jobs:  # as before: all has moved on by itself
+        same = self.begun is not None and jobs == self.begun.choosing.jobs
+        if self.begun is not None and same and not self.prefilled:  # as before: all has moved on by itself
             choosing, slots, tokens = self.begun.choosing, self.begun.slots, chosen[0].tokens
         else:
             choosing, slots = Choosing(jobs), put([job.slot for job in jobs], device)

@@ -110,6 +110,27 @@ def test_an_engine_with_steps_begun_early_gives_the_same_answers(
             torch.testing.assert_close(engine.cache.keys[0][slot, :, : len(text)], fresh.keys[0][0, :, : len(text)])
 
 
+@pytest.mark.parametrize("waiting", [0, 1, 3])
+def test_a_prompt_read_in_parts_while_others_are_written(model: Model, twin: None, waiting: int) -> None:
+    """A step computes all slots: in that of a prompt half read, it must write beyond what was read."""
+    engine = Engine(model, TOKENIZER, slots=2, chunk=2)
+    prompts = [(1,), (7, 3, 9, 2, 8, 4, 6, 5, 1)]
+    tickets = [engine.submit(Request(prompts[0], Sampling(temperature=0, max_tokens=20)))]
+    for _ in range(waiting):
+        engine.step()
+    tickets.append(engine.submit(Request(prompts[1], Sampling(temperature=0, max_tokens=8))))
+    while engine.step():
+        pass
+    for ticket, prompt in zip(tickets, prompts, strict=True):
+        alone = [piece.token for piece in decode(model, [list(prompt)], ticket.request.sampling)]
+        assert [event.token for event in ticket] == alone
+        slot = next(i for i, text in enumerate(engine.cache.texts) if tuple(text[: len(prompt)]) == prompt)
+        text = engine.cache.texts[slot]
+        fresh = model.start(batch=1, capacity=25)
+        model.step(fresh, torch.tensor([text]))
+        torch.testing.assert_close(engine.cache.keys[0][slot, :, : len(text)], fresh.keys[0][0, :, : len(text)])
+
+
 def test_cancelled_texts_make_room_in_a_step_on_its_way(model: Model, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=2)
     first, second = (engine.submit(Request((i,), Sampling(seed=i, max_tokens=20))) for i in (1, 2))
