@@ -150,9 +150,11 @@ class _Proof:
 
     def adapters(self) -> Row:
         def read(model: Model) -> dict[str, Tensor]:
-            return self._read(self.inputs[1][None], self.targets[1][None], model=model)
+            inputs = self.inputs[1][None]
+            inputs = inputs.to(next(model.parameters()).dtype) if inputs.is_floating_point() else inputs
+            return self._read(inputs, self.targets[1][None], model=model)
 
-        return weightcheck.adapters(self.model, read, self.limit)
+        return weightcheck.adapters(self.model, read)
 
     def _tokens(self, length: int, front: object) -> Tensor:
         return random_input(front if isinstance(front, TokensConfig) else None, length, self.generator).to(self.device)

@@ -18,7 +18,7 @@ from headway.generate.beam import Beam, beam_search
 from headway.generate.decode import decode
 from headway.generate.sampling import Sampling
 from headway.hub.convert import dump_tensors
-from headway.inspection.checkrows import Row, gap
+from headway.inspection.checkrows import TOLERANCE, Row, gap
 from headway.inspection.checksubject import LARGEST, Subject, kernels, too_short
 from headway.matrices.lowrank import LowRank, add_adapters, merge_adapters
 from headway.matrices.quantized import Int8Linear, stored
@@ -117,27 +117,36 @@ def tied(model: Model, again: Model) -> Row:
     return Row(TIED, 0.0)
 
 
-def adapters(model: Model, read: Any, limit: float) -> Row:
-    """Adapters beside the matrices, and the same adapters added to them; `read` gives the outputs of a model."""
+def adapters(model: Model, read: Any) -> Row:
+    """Adapters beside the matrices, and the same adapters added to them; `read` gives the outputs of a model.
+
+    A model in half precision is read in float32: its own rounding would hide what small adapters do.
+    """
     if model.config.quantization != "none":
         return Row(ADAPTERS, None, note="whole numbers have no adapters")
     if model.parameter_count() > LARGEST:
         return Row(ADAPTERS, None, note=f"tried up to {LARGEST:,} weights")
-    twin = copy.deepcopy(model)
+    kind = next(model.parameters()).dtype
+    wide = torch.promote_types(kind, torch.float32)
+    note = "" if kind == wide else "in float32"
+    twin = copy.deepcopy(model).to(wide)
+    plain = read(twin)
     if not add_adapters(twin, 2, MATRICES):
         return Row(ADAPTERS, None, note="no matrix has a place for them")
-    twin = twin.to(next(model.parameters()).dtype)  # adapters start in float32
+    twin = twin.to(wide)  # adapters start in float32
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for part in twin.modules():
             if isinstance(part, LowRank):
                 nn.init.normal_(part.widen, 0, 0.1 * part.out_features**-0.5)
-    plain, beside = read(model), read(twin)
+    beside = read(twin)
     merge_adapters(twin)
     merged = read(twin)
+    largest = max(float(value.abs().max()) for value in plain.values())
+    limit = TOLERANCE[wide] * (max(1.0, largest) if math.isfinite(largest) else 1.0)
     if not any(gap(plain[k], beside[k]) > limit for k in plain):
         return Row(ADAPTERS, math.inf, limit, "adapters do nothing")
-    return Row(ADAPTERS, max(gap(beside[k], merged[k]) for k in beside), limit)
+    return Row(ADAPTERS, max(gap(beside[k], merged[k]) for k in beside), limit, note)
 
 
 def whole_numbers(subject: Subject) -> Row:
