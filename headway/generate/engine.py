@@ -6,6 +6,7 @@ no more than a chunk. No HTTP here: `submit` a request and listen to its ticket.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -33,6 +34,8 @@ CAPACITY = 2048
 """Tokens of a text, prompt included, where neither the caller nor the model has a limit."""
 RECENT = 10.0
 """Seconds over which the speed is taken."""
+COMPARED = 1.0
+"""Seconds between two looks, while texts are written, whether the model's weights have changed."""
 FAILURES = 3
 """Passes that fail one after another before the engine counts as broken; and faults of fast decoding in all before the
 engine does without it for good."""
@@ -118,7 +121,7 @@ class Engine:
         """None where there are no kernels, or where they failed too often."""
         self._fast_faults = 0
         self.rounds = Rounds(self) if self.fast is None else FastRounds(self, self.fast)
-        self._weights = Snapshot(model)
+        self._weights, self._compared = Snapshot(model), -math.inf
 
     def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Ticket:
         """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
@@ -335,7 +338,11 @@ class Engine:
 
     def _renew(self) -> None:
         """Forget what was read with weights that the model has no more; texts that are being written go on from it."""
-        if self._weights.same(self.model):
+        now = self.clock()
+        if self.jobs and now - self._compared < COMPARED:
+            return
+        self._compared = now
+        if self._weights.counted(self.model) if self.jobs else self._weights.same(self.model):
             return
         self._weights = Snapshot(self.model)
         for slot in set(range(len(self.cache))) - self.cache.taken:

@@ -41,11 +41,15 @@ class Snapshot:
         """Whether the same modules read their weights from the same memory."""
         return self._config == getattr(model, "config", None) and self._places == [_place(*t) for t in _tensors(model)]
 
+    def counted(self, model: object) -> bool:
+        """Whether torch has counted no change of them either. Looks at no number, so a GPU is not waited for."""
+        return self.placed(model) and self._versions == [_version(tensor) for _, _, tensor in _tensors(model)]
+
     def same(self, model: object) -> bool:
         """Whether these are also the same numbers."""
-        if not self.placed(model) or self._versions != [_version(tensor) for _, _, tensor in _tensors(model)]:
-            return False
-        return all(torch.equal(a, b) for a, b in zip(self._sample, self._numbers(), strict=True))
+        return self.counted(model) and all(
+            torch.equal(a, b) for a, b in zip(self._sample, self._numbers(), strict=True)
+        )
 
     def _numbers(self) -> list[Tensor]:
         """What is sampled, as bytes: one that is no number equals itself then."""
