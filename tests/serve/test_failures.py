@@ -169,7 +169,8 @@ def served(request: pytest.FixtureRequest, bundle: Bundle, monkeypatch: pytest.M
     if request.param == "fast":
         monkeypatch.setattr("headway.generate.engine.fits", lambda model, rows: True)
         monkeypatch.setattr("headway.generate.engine.make", Twin)
-    with running(bundle, KEY, slots=4, step_seconds=0.5) as server:
+    hangs = "hangs" in request.node.name  # elsewhere a machine that is busy must not count as one that hangs
+    with running(bundle, KEY, slots=4, step_seconds=0.5 if hangs else 30) as server:
         yield server
 
 
@@ -272,7 +273,7 @@ def test_a_step_that_hangs(served: Running, monkeypatch: pytest.MonkeyPatch) -> 
     assert served.idle()
 
 
-def test_a_slow_model_is_not_stuck(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_model_neither_hangs_nor_counts_as_stuck(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = Model.step
     monkeypatch.setattr(Model, "step", lambda *a, **k: (time.sleep(0.03), inner(*a, **k))[1])
     assert served.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
