@@ -123,6 +123,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model as a folder that the rest of the ecosystem opens, or with quant=int8 a small one for headway."""
+    from headway.hub.folder import own_layout
     from headway.settings import build, parse_overrides
 
     asked, say = build(ExportSettings, parse_overrides(settings or [])), talker(quiet)
@@ -130,6 +131,8 @@ def export(
     if asked.quant == "none":
         folder = bundle.save(out)
         print(folder)
+        if own_layout(folder):
+            say("no family of transformers can say all of this model: the folder has headway's own layout")
         say(f"{_facts(bundle)}. next: headway check {folder}")
         return
     from headway.inspection.quantization import card, quantize_and_compare

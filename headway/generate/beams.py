@@ -209,6 +209,11 @@ class Search(Rules):
         """Log-probabilities (B, V), of which some tokens have none in any text."""
         return scores.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
 
+    def greedy(self, scores: Tensor, tokens: Tensor, step: int) -> Tensor:
+        """Ranks (B, 1, V) of a search that follows one beam: there, rules change logits, not log-probabilities."""
+        logits = scores.float().index_fill(1, self.never, -torch.inf)
+        return self.rules(logits[:, None], tokens, step)
+
     def allowed(self, vocab: int) -> Tensor:
         """(V,): the tokens that may come at all."""
         every = torch.ones(vocab, dtype=torch.bool, device=self.never.device)
@@ -245,6 +250,12 @@ class Search(Rules):
             parents, over = self.settle(groups[0], last, own, at)
             return parents, [over]
         logp = self.possible(scores).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
+        if self.beam.width == 1:
+            ranks, last = top(self.greedy(scores, groups[0].tokens, step), 1)  # where that is an end, it is the end
+            own = logp.gather(2, last).nan_to_num(neginf=0.0)  # one that is banned, and forced all the same
+            own = own.masked_fill(ranks == -torch.inf, -torch.inf)
+            parents, over = self.settle(groups[0], last, own, at, ranks)
+            return parents, [over]
         return self._advance(groups, logp, step, at)
 
     def _advance(

@@ -128,6 +128,11 @@ def load_folder_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None
         return None
 
 
+def own_layout(folder: Path) -> bool:
+    """Whether a folder is in headway's own layout, which no other library opens."""
+    return bool(read_json(folder / "config.json").get("model_type") == "headway")
+
+
 def read_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder or of a GGUF file."""
     path = gguf_in(folder)

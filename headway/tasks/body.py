@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from headway.config import ModelConfig, SpecialTokens
 from headway.data.tokenizer import Tokenizer
-from headway.errors import ConfigError
+from headway.errors import ConfigError, DataError
 from headway.model.model import Model, Output
 from headway.recipe import Recipe
 from headway.shapes import encoder_config
@@ -34,8 +35,18 @@ def limit_of(model: Model, length: int | None) -> int | None:
 
 
 def read_batch(model: Model, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Output:
-    """Hidden states of texts or pairs of texts; a model without a second segment (RoBERTa) is given none."""
+    """Hidden states of texts or pairs of texts; a model without a second segment (RoBERTa) is given none.
+
+    The decoder of an encoder–decoder (BART) reads the same text, one token later, and its states are the result.
+    """
     front = model.config.output_front
+    if model.config.kind == "encoder-decoder":
+        start = model.config.special.start
+        if start is None:
+            raise DataError("D001", "the decoder of this model has no start token in the config")
+        later = torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)
+        both: Output = model(ids, later, keep=keep, target_keep=keep)
+        return both
     typed = segments if front.kind == "tokens" and front.segments > 1 else None
     output: Output = model(ids, keep=keep, segments=typed)
     return output

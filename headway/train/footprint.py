@@ -142,7 +142,10 @@ def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
         fixed.append(f"data.length={recipe.data.length // 2}")
     if recipe.model.from_ and not recipe.model.lora:
         fixed.append("model.lora=8, which trains few weights")
-    fixed.append("a smaller base" if recipe.model.from_ else f"model.depth={max(1, recipe.model.depth // 2)}")
+    if recipe.model.from_:
+        fixed.append("a smaller base")
+    elif recipe.model.depth > 1:
+        fixed.append(f"model.depth={recipe.model.depth // 2}")
     again = f" (headway train --resume {folder} …)" if folder is not None and free else ""
     return f"{'; '.join(free)}{again}{'; ' if free else ''}for a new run also {', '.join(fixed)}"
 

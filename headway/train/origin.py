@@ -6,11 +6,13 @@ from, or is measured on, changes unnoticed.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import platform
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ import torch
 
 from headway.data.parallel import two_files
 from headway.data.sources import file_format, find_files
+from headway.data.stream import GZIP_FREE, GZIP_RATIO
 from headway.data.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
 from headway.jsonfile import show, unreadable
@@ -79,21 +82,34 @@ def _files(spec: str) -> list[Record]:
 
 
 def _content(path: Path) -> Record:
+    """Of what a packed file holds, so that packing it anew changes nothing."""
+    kind, packed = file_format(path)
     digest, size, lines = hashlib.sha256(), 0, 0
     try:
-        with path.open("rb") as file:
+        with gzip.open(path) if packed and _unpacks(path) else path.open("rb") as file:
             while chunk := file.read(CHUNK):
                 digest.update(chunk)
                 size, lines = size + len(chunk), lines + chunk.count(b"\n")
     except OSError as error:
         raise unreadable(path, error) from None
-    kind, packed = file_format(path)
     record = {"size": size, "sha256": digest.hexdigest()}
-    if not packed and kind != "parquet":
+    if kind != "parquet":
         record["lines"] = lines
     if revision := re.search(r"/snapshots/([0-9a-f]{40})/", path.as_posix()):  # a dataset of the hub
         record["revision"] = revision[1]
     return record
+
+
+def _unpacks(path: Path) -> bool:
+    """Whether a file can be unpacked to a size that its reader would take; a damaged one is compared as it is."""
+    most, size = max(GZIP_FREE, GZIP_RATIO * path.stat().st_size), 0
+    try:
+        with gzip.open(path) as file:
+            while size <= most and (chunk := file.read(CHUNK)):
+                size += len(chunk)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return size <= most
 
 
 def _sum(files: Sequence[Record]) -> Record:
@@ -160,9 +176,18 @@ def check_data(recipe: Recipe, data: Record, resumed: Resumed) -> list[str]:
     return notes + [f"data.test: {difference}" for difference in tested]  # scored once, at the end: nothing to mix up
 
 
+def is_mixed(data: Record, resumed: Resumed | None) -> bool:
+    """Whether a run has ever gone on with other data: what it holds out now, it may have learned from before."""
+    before = resumed.before if resumed else None
+    return before is not None and (bool(before.get("mixed")) or _files_differ(before["data"], data))
+
+
 def same_data(folder: Path, recipe: Recipe) -> bool:
-    """Whether the data of a run are what they were when it was trained; true as well where nothing tells."""
-    before = ((newest_state(folder / "run" / "checkpoints") or {}).get("origin") or {}).get("data")
+    """Whether the data of a run are what they always were; true as well where nothing tells."""
+    origin = (newest_state(folder / "run" / "checkpoints") or {}).get("origin") or {}
+    before = origin.get("data")
+    if origin.get("mixed"):
+        return False
     with suppress(NotFoundError):  # of files that are gone, whoever reads them will tell
         return before is None or not _files_differ(before, data_record(recipe))
     return True

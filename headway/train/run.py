@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -58,6 +59,8 @@ class Run:
     """What it is made from, as checkpoints hold it; in the first process only."""
     notes: list[str] = field(default_factory=list)
     """What has changed since the checkpoint that it goes on from."""
+    written: Recipe | None = None
+    """The recipe in the folder of a run that goes on; replaced when training begins, and nobody else trains there."""
 
     @property
     def model(self) -> Model:
@@ -107,7 +110,11 @@ def start(name: str, recipe: Recipe) -> Run:
 
 
 def _write_recipe(folder: Path, recipe: Recipe) -> None:
-    (folder / "run" / "recipe.toml").write_text(to_toml(to_dict(recipe)), encoding="utf-8")
+    """The whole file, or the one before it."""
+    path = folder / "run" / "recipe.toml"
+    partial = path.with_name(f"recipe.partial-{os.getpid()}")
+    partial.write_text(to_toml(to_dict(recipe)), encoding="utf-8")
+    os.replace(partial, path)
 
 
 def anchored(recipe: Recipe) -> Recipe:
@@ -135,6 +142,8 @@ def resume(
     path = folder / "run" / "recipe.toml"
     if not path.exists():
         raise NotFoundError("F001", f"{folder} is no run: it has no run/recipe.toml")
+    with RunLock(folder / "run"):  # one that is being trained is left alone
+        pass
     data, text = read_toml(path)
     kept = build(Recipe, data, source=text)
     recipe, world = anchored(with_words(kept, words)) if words else kept, join()
@@ -150,8 +159,7 @@ def resume(
             run = _assemble(folder, recipe, world, Resumed(snapshot.state.get("origin"), kept, accept_changed_data))
             restore(run.loop, snapshot.tensors, snapshot.state["progress"])
     _check_disk(run)
-    if world.first and run.recipe != kept:
-        _write_recipe(folder, run.recipe)
+    run.written = kept
     return run
 
 
@@ -181,6 +189,7 @@ def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | Non
         raise origin.changed_meanwhile()
     place = origin.record_place(world.device, world.size, run.loop.compute.half)
     run.origin = origin.record_run(run.recipe, data, run.task, run.model.config, place)
+    run.origin["mixed"] = origin.is_mixed(data, resumed)
     run.notes = notes + (origin.check_split(run.origin, recipe, resumed) if resumed else [])
     return run
 
@@ -227,6 +236,8 @@ def _train_along(run: Run) -> Run:
 
 def _train_first(run: Run, report: Report) -> Run:
     with RunLock(run.folder / "run"):
+        if run.written is not None and run.recipe != run.written:
+            _write_recipe(run.folder, run.recipe)
         log = Log(run.folder / "run" / "log.jsonl")
         sinks = _open_sinks(run)
 

@@ -139,6 +139,7 @@ def test_greedy_and_beams_as_transformers(kind: str, name: str, tmp_path: Path) 
         if name == "not the source":  # which is then what it would say
             ids = torch.tensor([theirs(free, ids)[0][:7]])
         assert [greedy(model, tmp_path / str(seed), ids)] == theirs(oracle, ids)
+        assert searched(model, tmp_path / str(seed), ids, width=1) == theirs(oracle, ids)
         best = theirs(oracle, ids, num_beams=3, num_return_sequences=3)
         assert searched(model, tmp_path / str(seed), ids, width=3, n_best=3) == best
         changed |= theirs(oracle, ids) != theirs(free, ids)

@@ -153,3 +153,34 @@ def test_a_classifier_reads_both_texts(kind: str, tmp_path: Path) -> None:
         assert list(found.probabilities.values()) == pytest.approx(expected.tolist(), abs=1e-5)
         said.append(expected)
     assert all((said[0] - changed).abs().max() > 1e-3 for changed in said[1:])
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_a_classifier_with_two_stacks(kind: str, tmp_path: Path) -> None:
+    """Its decoder reads the same text one token later; several texts at once, some padded."""
+    torch.manual_seed(0)
+    marks = reader(kind).special
+    ids = {"pad_token_id": marks["pad"], "eos_token_id": marks["eos"], "decoder_start_token_id": marks["eos"]}
+    sizes: dict[str, Any] = {"vocab_size": reader(kind).vocab_size, "d_model": 16, "num_labels": 3, **ids}
+    if kind == "bart":
+        layers = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+        more = {f"{side}_ffn_dim": 16 for side in ("encoder", "decoder")} | {"max_position_embeddings": 80}
+        made = transformers.BartForSequenceClassification(
+            transformers.BartConfig(init_std=0.5, **sizes, **layers, **more)
+        )
+    else:
+        made = transformers.T5ForSequenceClassification(
+            transformers.T5Config(d_kv=8, d_ff=16, num_layers=2, num_heads=2, **sizes)
+        )
+    made.eval().save_pretrained(tmp_path)
+    reader(kind).save(tmp_path)
+    bundle, texts = load(tmp_path), [text_of(count, count) for count in (3, 9, 20)]
+    for pairs in (None, [text_of(count, 7) for count in (5, 2, 6)]):
+        found = bundle.classify(texts, pairs)
+        for i, text in enumerate(texts):
+            row = oracle(kind)(
+                text, None if pairs is None else pairs[i], return_tensors="pt", return_token_type_ids=False
+            )
+            with torch.no_grad():
+                expected = made(**row).logits.softmax(-1)[0]
+            assert list(found[i].probabilities.values()) == pytest.approx(expected.tolist(), abs=1e-5)

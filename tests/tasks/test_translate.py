@@ -176,4 +176,4 @@ def test_a_run_knows_how_it_writes(made: tuple[Model, Tokenizer]) -> None:
     own = recipe(beam=7)
     assert recipe_of(made[0], None, own) is own
     other = recipe_of(made[0], None, Recipe())
-    assert (other.task, other.seq2seq.beam, other.seq2seq.longest) == ("seq2seq", 4, 512)
+    assert (other.task, other.seq2seq.beam, other.seq2seq.longest) == ("seq2seq", 1, 512)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -307,3 +308,40 @@ def test_a_base_that_the_folder_of_a_run_names_is_not_fetched(tmp_path: Path, mo
     with pytest.raises(NotFoundError) as error:
         resume(run.folder, never)
     assert error.value.code == "F006"
+
+
+def test_a_refused_resume_changes_nothing(tmp_path: Path) -> None:
+    run, _ = stopped(tmp_path, "lm")
+    before = (run.folder / "run" / "recipe.toml").read_bytes()
+    with checkpoint.RunLock(run.folder / "run"), pytest.raises(ConfigError) as error:
+        resume(run.folder, never, ["train.steps=8", "train.lr=0.5"])
+    assert error.value.code == "C030"
+    assert (run.folder / "run" / "recipe.toml").read_bytes() == before
+    train(resume(run.folder, never, ["train.steps=8"]), nothing)
+    assert "steps = 8" in (run.folder / "run" / "recipe.toml").read_text()
+
+
+def test_what_was_held_out_is_not_trusted_after_data_were_mixed(tmp_path: Path) -> None:
+    run, data = stopped(tmp_path, "lm")
+    origin.check_held_out(run.folder, run.recipe)
+    data.write_text(lm_rows(30))
+    train(resume(run.folder, never, accept_changed_data=True), nothing)
+    with pytest.raises(DataError) as error:
+        origin.check_held_out(run.folder, run.recipe)
+    assert error.value.code == "D020"
+    train(resume(run.folder, never, ["train.steps=9"]), nothing)  # the mark stays
+    with pytest.raises(DataError):
+        origin.check_held_out(run.folder, run.recipe)
+
+
+def test_a_file_that_was_packed_anew_is_the_same(tmp_path: Path) -> None:
+    path, again = tmp_path / "a.txt.gz", tmp_path / "b.txt.gz"
+    path.write_bytes(gzip.compress(lm_rows(50).encode(), 1))
+    again.write_bytes(gzip.compress(lm_rows(50).encode(), 9))
+    assert path.read_bytes() != again.read_bytes()
+    first, second = (origin._content(each) for each in (path, again))
+    assert first["sha256"] == second["sha256"] and first["lines"] == 50
+    again.write_bytes(gzip.compress(lm_rows(51).encode(), 9))
+    assert origin._content(again)["sha256"] != first["sha256"]
+    again.write_bytes(b"no gzip at all")
+    assert origin._content(again)["size"] == 14

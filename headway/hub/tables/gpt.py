@@ -195,6 +195,8 @@ def _rope_settings(name: str, rope: Any, flat: Config, theirs: Mapping[str, Any]
         raise ConfigError("C022", f"config.json: rope type {short(kind)}; headway knows {', '.join(_ROPE_KEYS)}")
     keys = _ROPE_KEYS[kind]
     for key, value in rope.items():
+        if key == "partial_rotary_factor" and value == 1:  # all of a head is rotated, as always here
+            continue
         if key not in (*keys, "rope_type", "type", "rope_theta") and value is not None:
             what = f"unknown field {short(key)} = {short(value)} in {name} of type {kind}"
             raise ConfigError("C021", f"config.json: {what}", "it may change what the model computes")

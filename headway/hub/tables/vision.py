@@ -108,17 +108,23 @@ def _dino_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]
         raise ConfigError("C003", f"config.json: mlp_ratio = {short(ratio)} is outside 0 … 64")
     width = int(size_in(flat, "encoder.d_model") * ratio)
     flat["encoder.d_ff"] = width
-    if switch(theirs, "use_swiglu_ffn", False):  # two thirds of the width, rounded up to eights
-        flat["encoder.d_ff"] = (int(width * 2 / 3) + 7) // 8 * 8
+    if switch(theirs, "use_swiglu_ffn", False):
+        flat["encoder.d_ff"] = _swiglu_width(width)
         flat["encoder.gated"], flat["encoder.activation"] = True, "silu"
     flat["source.mask_token"] = switch(theirs, "use_mask_token", True)
+
+
+def _swiglu_width(width: int) -> int:
+    """Two thirds of a width, rounded up to eights."""
+    return (int(width * 2 / 3) + 7) // 8 * 8
 
 
 def _dino_explain(theirs: Config, config: ModelConfig) -> None:
     assert config.encoder is not None and config.source is not None and config.source.kind == "patches"
     stack = config.encoder
     theirs["use_swiglu_ffn"] = stack.gated
-    theirs["mlp_ratio"] = 4 if stack.gated else stack.d_ff // stack.d_model
+    ratios = (ratio for ratio in range(1, 17) if _swiglu_width(ratio * stack.d_model) == stack.d_ff)
+    theirs["mlp_ratio"] = next(ratios, 4) if stack.gated else stack.d_ff // stack.d_model
     theirs["use_mask_token"] = config.source.mask_token
     if stack.gated:
         theirs["hidden_act"] = "gelu"
