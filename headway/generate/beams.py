@@ -252,7 +252,8 @@ class Search(Rules):
         logp = self.possible(scores).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
         if self.beam.width == 1:
             ranks, last = top(self.greedy(scores, groups[0].tokens, step), 1)  # where that is an end, it is the end
-            own = logp.gather(2, last).nan_to_num(neginf=0.0)  # one that is banned, and forced all the same
+            own = logp.gather(2, last)
+            own = own.masked_fill(own == -torch.inf, 0.0)  # one that is banned, and forced all the same
             own = own.masked_fill(ranks == -torch.inf, -torch.inf)
             parents, over = self.settle(groups[0], last, own, at, ranks)
             return parents, [over]
