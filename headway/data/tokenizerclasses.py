@@ -23,6 +23,7 @@ Parts = dict[str, Any]
 PREPEND = {"type": "Prepend", "prepend": SPACE}
 RESPELL = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 """How older files of tokenizers spell the spaces of sentencepiece."""
+BERT_MARKS = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
 def class_rules(folder: Path, config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
@@ -37,8 +38,10 @@ def class_rules(folder: Path, config: Mapping[str, Any], found: Mapping[str, Any
 
 
 def _bert(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    if found["model"].get("type", "WordPiece") != "WordPiece":  # older files do not say
+        return {}
     parts: Parts = {}
-    if _type(found, "normalizer") == "BertNormalizer":
+    if _type(found, "normalizer") in (None, "BertNormalizer"):
         parts["normalizer"] = {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -46,7 +49,7 @@ def _bert(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
             "strip_accents": flag(config, "strip_accents", None),  # None: when lower-casing
             "lowercase": flag(config, "do_lower_case", True),
         }
-    return parts | _around("BertProcessing", config, found, {"cls": "[CLS]", "sep": "[SEP]"})
+    return parts | _around("BertProcessing", config, found, BERT_MARKS)
 
 
 def _gpt2(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
@@ -58,11 +61,8 @@ def _gpt2(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
 
 
 def _roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
-    around = _around("RobertaProcessing", config, found, {"cls": "<s>", "sep": "</s>"})
-    for processor in around.values():
-        processor["add_prefix_space"] = flag(config, "add_prefix_space", False)
-        processor["trim_offsets"] = flag(config, "trim_offsets", True)
-    return _gpt2(config, found) | around
+    splitter = _gpt2(config, found)
+    return splitter and splitter | _roberta_around(config, found, {"cls": "<s>", "sep": "</s>"})
 
 
 def _llama(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
@@ -84,6 +84,7 @@ def _xlm_roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
     return {
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, spaces]},
         "decoder": spaces,
+        **_roberta_around(config, found, {"bos": "<s>", "eos": "</s>"}),
     }
 
 
@@ -91,7 +92,8 @@ def _big_bird(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
     if _type(found, "pre_tokenizer") != "Metaspace":
         return {}
     spaces = _spaces("always" if flag(config, "add_prefix_space", True) else "never", split=True)
-    return {"pre_tokenizer": spaces, "decoder": spaces}
+    around = _around("BertProcessing", config, found, BERT_MARKS)
+    return {"pre_tokenizer": spaces, "decoder": spaces, **around}
 
 
 def _spaces(scheme: str, *, split: bool) -> Parts:
@@ -103,13 +105,22 @@ def _type(found: Mapping[str, Any], part: str) -> Any:
 
 
 def _around(processor: str, config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]) -> Parts:
-    """The tokens around a text: those that the config says, whatever the file does."""
-    names = {role: token_of(config, role) or name for role, name in usual.items()}
-    ids = {**found["model"]["vocab"]} if isinstance(found["model"].get("vocab"), dict) else {}
+    """The tokens around a text: those with the two roles of `usual`, whatever the file says."""
+    first, last = (token_of(config, role) or name for role, name in usual.items())
+    vocab = found["model"]["vocab"]
+    ids = dict(vocab) if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
     ids |= {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
-    if not ids.keys() >= set(names.values()):
+    if first not in ids or last not in ids:
         return {}
-    return {"post_processor": {"type": processor, **{role: [name, ids[name]] for role, name in names.items()}}}
+    return {"post_processor": {"type": processor, "cls": [first, ids[first]], "sep": [last, ids[last]]}}
+
+
+def _roberta_around(config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]) -> Parts:
+    around = _around("RobertaProcessing", config, found, usual)
+    for processor in around.values():
+        processor["add_prefix_space"] = flag(config, "add_prefix_space", False)
+        processor["trim_offsets"] = flag(config, "trim_offsets", True)
+    return around
 
 
 CLASSES: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Parts]] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from headway.data.tokenizer import load_tokenizer
+from headway.data.tokenizerclasses import CLASSES
+from headway.errors import HeadwayError
 
 CORPUS = ["The quick brown fox jumps over the lazy dog.", "A naïve café, 1984: it's HERE and not there!", "数字 and é"]
 TEXTS = [
@@ -67,10 +71,6 @@ def check(folder: Path, file: dict[str, Any], config: dict[str, Any], model: dic
     for text in TEXTS:
         assert ours.encode(text).ids == theirs(text)["input_ids"], text
     assert ours.encode("the dog", "a fox").ids == theirs("the dog", "a fox")["input_ids"]
-    ours.save(folder / "saved")
-    again = transformers.AutoTokenizer.from_pretrained(folder / "saved")
-    for text in TEXTS:
-        assert again(text)["input_ids"] == ours.encode(text).ids == load_tokenizer(folder / "saved").encode(text).ids
 
 
 @pytest.mark.parametrize("around", ["none", "template", "roberta"])
@@ -121,15 +121,69 @@ def test_word_piece_files(
     check(tmp_path, file, BERT | named | said, {"model_type": model})
 
 
+@pytest.mark.parametrize("around", ["none", "template", "roberta", "bert"])
 @pytest.mark.parametrize("in_file", ["always", "never"])
 @pytest.mark.parametrize("said", [*SPACE, *AROUND[1:]], ids=str)
 @pytest.mark.parametrize(
     ("class_", "model"),
-    [("XLMRobertaTokenizer", "xlm-roberta"), ("XLMRobertaTokenizerFast", "xlm-roberta"), (None, "xlm-roberta")],
-)
-def test_unigram_files(class_: str | None, model: str, said: dict[str, Any], in_file: str, tmp_path: Path) -> None:
-    spaces = pre_tokenizers.Metaspace(prepend_scheme=in_file)
-    splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
-    file = trained("unigram") | {"pre_tokenizer": state(splitter), "post_processor": put_around("roberta")}
+    [
+        ("XLMRobertaTokenizer", "xlm-roberta"), ("XLMRobertaTokenizerFast", "roberta"), (None, "xlm-roberta"),
+        ("BigBirdTokenizer", "big_bird"), ("BigBirdTokenizerFast", "big_bird"), (None, "big_bird"),
+    ],
+)  # fmt: skip
+def test_unigram_files(
+    class_: str | None, model: str, said: dict[str, Any], in_file: str, around: str, tmp_path: Path
+) -> None:
+    splitter: Any = pre_tokenizers.Metaspace(prepend_scheme=in_file)
+    file = trained("unigram") | {"post_processor": put_around(around)}
+    if model == "big_bird":
+        file["normalizer"] = state(normalizers.Replace(tokenizers.Regex(" {2,}"), "▁"))
+    else:
+        splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), splitter])
     named = {} if class_ is None else {"tokenizer_class": class_}
-    check(tmp_path, file, ROLES | named | said, {"model_type": model})
+    check(tmp_path, file | {"pre_tokenizer": state(splitter)}, ROLES | BERT | named | said, {"model_type": model})
+
+
+@pytest.mark.parametrize("class_", ["GPT2Tokenizer", "RobertaTokenizer", "BertTokenizer", "XLMRobertaTokenizer"])
+def test_steps_that_a_class_could_not_have_written_stay(class_: str, tmp_path: Path) -> None:
+    """Digits apart are what a model was trained with, whatever class it is given."""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    splitter = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    file = trained("bpe") | {"pre_tokenizer": state(splitter), "post_processor": put_around("template")}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    config = ROLES | BERT | {"tokenizer_class": class_, "add_prefix_space": True, "do_lower_case": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    made = json.loads(load_tokenizer(tmp_path).backend.to_str())
+    assert {part: made[part] for part in ("normalizer", "pre_tokenizer", "post_processor")} == {
+        part: file[part] for part in ("normalizer", "pre_tokenizer", "post_processor")
+    }
+
+
+STRANGE: list[Any] = [
+    *(7, "x", [], {}, [1], {"type": 7}, {"type": "Sequence"}, {"type": "Sequence", "pretokenizers": 7}),
+    *({"type": "Sequence", "pretokenizers": [7]}, {"type": "Sequence", "normalizers": 7}, {"type": "Metaspace"}),
+]
+
+
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer", "post_processor", "added_tokens", "model", "vocab"])
+@pytest.mark.parametrize("class_", CLASSES)
+def test_strange_files_are_refused_and_nothing_else(class_: str, part: str, tmp_path: Path) -> None:
+    config = ROLES | BERT | {"tokenizer_class": class_}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    for kind, strange in itertools.product(("word", "bpe", "unigram"), STRANGE):
+        file = trained(kind) | (
+            {part: strange} if part != "vocab" else {"model": trained(kind)["model"] | {part: strange}}
+        )
+        (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+        with contextlib.suppress(HeadwayError):  # some may be read all the same
+            load_tokenizer(tmp_path)
+
+
+def test_what_a_class_overrules_is_saved(tmp_path: Path) -> None:
+    file = trained("bpe") | {"pre_tokenizer": state(pre_tokenizers.ByteLevel(add_prefix_space=False))}
+    check(tmp_path, file, ROLES | {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}, {})
+    ours = load_tokenizer(tmp_path)
+    ours.save(tmp_path / "saved")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for text in TEXTS:
+        assert theirs(text)["input_ids"] == ours.encode(text).ids == load_tokenizer(tmp_path / "saved").encode(text).ids
