@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.data.layouts import conversion, json_object, require, vocab_ids
 from headway.data.piecefile import CONTROL, UNKNOWN, PieceFile, read_pieces
-from headway.data.sentencepiece import SPACE, pieces_backend
+from headway.data.sentencepiece import pieces_backend
 from headway.data.specialtokens import flag, token_of
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, show
@@ -25,9 +25,6 @@ SINGLE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
 """Classes that say nothing of rules."""
 MOST_SENTINELS = 10_000
-PREPEND = {"type": "Prepend", "prepend": SPACE}
-RESPELL = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-"""How older files of tokenizers spell the spaces of sentencepiece."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,24 +78,6 @@ def llama_prefix(config: Mapping[str, Any]) -> str:
     if not flag(config, "add_prefix_space", True):
         return "never"
     return "always" if flag(config, "legacy", False) else "first"
-
-
-def llama_rules(folder: Path, config: Mapping[str, Any], found: dict[str, Any]) -> bool:
-    """Whether a folder is of Llama's class, which goes by tokenizer_config.json even where tokenizer.json puts a space
-    elsewhere; if so, what was `found` in tokenizer.json is changed. Byte-level ones have the class by mistake only."""
-    hint = str(config.get("tokenizer_class") or "")
-    if hint not in ("LlamaTokenizer", "LlamaTokenizerFast"):
-        return False
-    if json_object(folder / "config.json").get("model_type", "llama") != "llama":  # there a class is just a name
-        return False
-    normalizer, splitter = found.get("normalizer") or {}, found.get("pre_tokenizer") or {}
-    steps = normalizer.get("normalizers", [normalizer])
-    by_splitter = not normalizer and splitter.get("type") == "Metaspace" and splitter.get("replacement") == SPACE
-    if not by_splitter and (splitter or steps not in ([PREPEND, RESPELL], [RESPELL])):
-        return False
-    scheme = {"prepend_scheme": llama_prefix(config), "split": False}
-    found |= {"normalizer": None, "pre_tokenizer": {"type": "Metaspace", "replacement": SPACE, **scheme}}
-    return True
 
 
 def single_backend(path: Path, name: str, config: dict[str, Any]) -> Backend:

@@ -1,6 +1,6 @@
 """Text to ids and back: one class around the `tokenizers` library, and readers for a model folder's files.
 
-`tokenizer.json` is complete and taken as it stands, but for the spaces of Llama's class (`llama_rules`). The older
+`tokenizer.json` is complete and taken as it stands, but for what its class overrules (`tokenizerclasses`). The older
 layouts and sentencepiece models leave some rules to the class that wrote them; `layouts` and `piecefolders` state those
 rules, and files with other rules are refused: wrong ids raise no error later, they make a model bad. All files are held
 to `tokenizerbounds` first.
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.data.layouts import byte_bpe, conversion, json_object, read_text, word_piece
-from headway.data.piecefolders import MARIAN, SINGLE, family_of, llama_rules, marian_backend, single_backend
+from headway.data.piecefolders import MARIAN, SINGLE, family_of, marian_backend, single_backend
 from headway.data.specialtokens import add_tokens, added_names, flag, mark, roles_in
 from headway.data.tokenizerbounds import TOKENIZER_VALUES, bounded, check_tokenizer, growth_of
+from headway.data.tokenizerclasses import class_rules
 from headway.errors import DamagedError, DataError, MemoryOrDiskError, NotFoundError
 from headway.jsonfile import parse_json
 
@@ -251,7 +252,9 @@ def _complete(path: Path, config: Mapping[str, Any]) -> Backend:
     found = parse_json(path, text, TOKENIZER_VALUES)
     with bounded(path):
         check_tokenizer(found)
-    return Backend.from_str(json.dumps(found) if llama_rules(path.parent, config, found) else text)
+    rules = class_rules(path.parent, config, found)
+    changed = any(found.get(part) != step for part, step in rules.items())
+    return Backend.from_str(json.dumps(found | rules) if changed else text)
 
 
 def _encoded(encoding: Encoding) -> Encoded:
