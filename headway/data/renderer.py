@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from headway.errors import DataError, NotFoundError
+from headway.errors import DataError, MemoryOrDiskError, NotFoundError
 
 OUTPUT_LIMIT, REQUEST_LIMIT = 1_000_000, 8_000_000
 """Bytes of what a template writes, and of a conversation handed to it."""
@@ -33,6 +34,10 @@ MEMORY = 512 << 20
 SANDBOX = Path(__file__).with_name("sandbox.py")
 PASSED_ON = ("TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "PYTHONHOME")
 """Of the environment, so that nothing in it can leak: what an interpreter needs to start and to tell the time."""
+BOUNDS = frozenset({getattr(signal, "SIGPROF", 0), signal.SIGABRT})
+"""Signals by which our bounds end a process: its time is over; it gets no more memory."""
+FAULTS = frozenset(getattr(signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"))
+"""Signals that a program may bring on itself, with a stack that overflows for one."""
 
 _lock = threading.Lock()
 _child: subprocess.Popen[bytes] | None = None
@@ -49,21 +54,44 @@ def exchange(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any
     if len(line) > REQUEST_LIMIT:
         raise DataError("D008", f"a conversation of {len(line):,} bytes as JSON; the limit is {REQUEST_LIMIT:,}")
     with _lock:
-        if _child is not None and _child.poll() is not None:  # something else ended it
-            stop(_child)
-            _child = None
-        _child = child = _child or _start()
-        try:
-            raw = _talk(child, line, WALL_SECONDS * len(renders))
-        except BaseException:  # an interrupt: the next request must not get the answer to this one
-            _child = None
-            stop(child)
-            raise
-        if not raw.endswith(b"\n"):
-            _child = None
-            raise _ended(stop(child))
+        raw = _answer(line, WALL_SECONDS * len(renders))
     answer: dict[str, Any] = json.loads(raw)
     return answer
+
+
+def _answer(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
+    """What a sandbox answers, within so many seconds; the `earlier` one ended with this status, without a reason."""
+    global _child
+    if _child is not None and _child.poll() is not None:  # something else ended it
+        stop(_child)
+        _child = None
+    _child = child = _child or _start()
+    began = time.monotonic()
+    try:
+        raw = _talk(child, line, seconds)
+    except BaseException:  # an interrupt: the next request must not get the answer to this one
+        _child = None
+        stop(child)
+        raise
+    if raw.endswith(b"\n"):
+        return raw
+    _child, status = None, stop(child)
+    if not TIMES_ITSELF and time.monotonic() - began >= seconds:
+        raise DataError("D008", f"chat template: no answer within {seconds:g} s")
+    if not ended_from_outside(status, earlier):
+        raise _ended(status)
+    if earlier is None:
+        return _answer(line, seconds, status)
+    raise MemoryOrDiskError("M001", f"the process that renders chat templates was ended twice (status {status})")
+
+
+def ended_from_outside(status: int, earlier: int | None) -> bool:
+    """Whether what a process was doing is not to blame for its end; `earlier` is how one ended that did the same.
+
+    It is to blame for what our bounds do, and for a fault that comes again. Anybody may send any other signal, as the
+    system does when it runs out of memory.
+    """
+    return status < 0 and -status not in BOUNDS and not (-status in FAULTS and status == earlier)
 
 
 def _talk(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
@@ -89,7 +117,7 @@ def _start() -> subprocess.Popen[bytes]:
         raise NotFoundError("F003", "chat templates need the package jinja2", "pip install jinja2")
     child = spawn(SANDBOX, str(MEMORY))
     if _talk(child, b"", 60.0) != b"ready\n":
-        raise _ended(stop(child))
+        raise MemoryOrDiskError("M001", f"the process that renders chat templates ended with status {stop(child)}")
     return child
 
 
@@ -126,8 +154,6 @@ def _close_pipes(child: subprocess.Popen[bytes]) -> None:
 def _ended(status: int) -> DataError:
     if status == -getattr(signal, "SIGPROF", 0):
         return DataError("D008", f"chat template: more than {SECONDS * 1000:.0f} ms for one conversation")
-    if status == -getattr(signal, "SIGKILL", 0):
-        return DataError("D008", f"chat template: no answer within {WALL_SECONDS:g} s, or out of memory")
     return DataError("D008", f"chat template: the process that renders it ended with status {status}")
 
 

@@ -94,16 +94,22 @@ class Grammar:
         matcher = self._matcher(row)
         bias = matcher.compute_logit_bias()  # a byte per token, 0 where it may not come
         if matcher.is_error():  # the mask would end the text in its middle as if that were its end
-            why = matcher.get_error().removesuffix("<non-verbose/>").strip()[:200]
-            if why.startswith("NoExtension"):
-                raise ConfigError("C003", "by the pattern nothing can follow here, not even the end")
-            raise ConfigError("C005", f"the pattern became too hard to follow: {why}")
+            self._check_limits(matcher)
+            raise ConfigError("C003", "by the pattern nothing can follow here, not even the end")
         return torch.frombuffer(bytearray(bias), dtype=torch.uint8)[: self.vocab] > 0
 
     def accept(self, row: int, token: int) -> None:
         matcher = self._matcher(row)
         if not matcher.consume_token(token):
+            self._check_limits(matcher)
             raise DataError("D001", f"token {token} does not fit the pattern: {matcher.get_error()[:200]}")
+
+    @staticmethod
+    def _check_limits(matcher: LLMatcher) -> None:
+        from headway.generate.grammarworker import limit_met
+
+        if why := limit_met(matcher):
+            raise ConfigError("C005", f"the pattern became too hard to follow: {why}")
 
     def matches(self, row: int) -> bool:
         """Whether the text of a row is a match as it stands."""

@@ -1,10 +1,13 @@
-"""The program that tries grammars out, in a process of its own: started by `trial`. Only `compiled` serves both sides.
+"""The program that tries grammars out, in a process of its own: started by `trial`.
+
+`compiled` and `limit_met` serve both sides.
 
 A grammar is a program by a stranger, too. The library bounds what a mask costs, but not what it costs to compile a
 grammar: the intersection of twenty patterns takes minutes and gigabytes. The operating system bounds both.
 
 The first line of stdin is the vocabulary `{"tokens", "ends", "special"}`, each further line a request `{"grammar",
-"seconds", "room"}`; each line of stdout is the answer `{"error"}`, empty where a sequence can be held to the grammar.
+"seconds", "room"}`; each line of stdout is the answer `{"error", "hard"}`: no error where a sequence can be held to the
+grammar, and otherwise whether it is a grammar, but one that costs too much.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ LEXER_STATES = 50_000
 """Of one grammar, about a quarter of a kilobyte each; the library's own limit is five times as high."""
 STACK = 4 << 20
 """Bytes of stack: half of what a thread has on the other side, so that nothing overflows there that did not here."""
+STEPS = 8
+"""Tokens that are tried out. Where it gets hard is often a little into the text: among the names of an object."""
+MISFITS = ("doesn't satisfy the grammar", "parser stopped", "out of range")
+"""What the library says where not the grammar but the token is at fault. All the rest is about its limits."""
 
 
 def make_tokenizer(
@@ -44,15 +51,49 @@ def compiled(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
     return LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
 
 
-def answer(tokenizer: LLTokenizer, request: dict[str, Any]) -> dict[str, str]:
+def limit_met(matcher: LLMatcher) -> str:
+    """Which limit of the library a matcher has met; empty where it met none, or is in error for another reason."""
+    why = matcher.get_error().removesuffix("<non-verbose/>").strip()[:200]
+    return "" if why.startswith("NoExtension") or any(misfit in why for misfit in MISFITS) else why
+
+
+class Walk:
+    """Goes a few tokens into the texts of a grammar, and rather on than to an end."""
+
+    def __init__(self, tokens: Sequence[bytes], special: Sequence[int]) -> None:
+        left_out = set(special)
+        self.written = _bits([token != b"" and i not in left_out for i, token in enumerate(tokens)])
+        self.bytes = {token: i for i, token in enumerate(tokens) if len(token) == 1 and i not in left_out}
+        self.onward = self.written & _bits([not set(token) & set(b"]}") for token in tokens])
+
+    def encode(self, text: str) -> list[int]:
+        """By bytes: the library asks for the tokens of what must follow. None where the vocabulary lacks one."""
+        found = [self.bytes.get(bytes([byte])) for byte in text.encode("utf-8", "surrogatepass")]
+        return [token for token in found if token is not None] if None not in found else []
+
+    def __call__(self, matcher: LLMatcher) -> str:
+        """The limit that was met on the way, if any."""
+        for _ in range(STEPS):
+            allowed = int.from_bytes(matcher.compute_bitmask(), "little") & self.written
+            allowed = allowed & self.onward or allowed
+            if matcher.is_error() or not allowed or not matcher.consume_token((allowed & -allowed).bit_length() - 1):
+                break
+        return limit_met(matcher)
+
+
+def _bits(flags: Sequence[bool]) -> int:
+    """The first one is the lowest bit, as in the library's masks."""
+    return int("".join("01"[flag] for flag in reversed(flags)), 2)
+
+
+def answer(tokenizer: LLTokenizer, walk: Walk, request: dict[str, Any]) -> dict[str, Any]:
     bound_memory(request["room"])
     bound_time(request["seconds"])  # of the processor's time; the signal ends the process
     matcher = compiled(tokenizer, request["grammar"])
     error = matcher.get_error()
-    if not error:
-        matcher.compute_bitmask()  # for what it costs: forced tokens are not known here, so it may well be wrong
+    hard = "" if error else walk(matcher)
     bound_time(0.0)
-    return {"error": error}
+    return {"error": error or hard, "hard": bool(hard)}
 
 
 def bound_time(seconds: float) -> None:
@@ -86,12 +127,13 @@ def main() -> None:
     bound_rest()
     first = json.loads(sys.stdin.buffer.readline())
     tokens = [bytes.fromhex(token) for token in first["tokens"]]
-    tokenizer = make_tokenizer(tokens, first["ends"], first["special"], lambda text: [])
+    walk = Walk(tokens, first["special"])
+    tokenizer = make_tokenizer(tokens, first["ends"], first["special"], walk.encode)
     write = sys.stdout.buffer
     write.write(b"ready\n")
     write.flush()
     for line in sys.stdin.buffer:
-        write.write(json.dumps(answer(tokenizer, json.loads(line))).encode() + b"\n")
+        write.write(json.dumps(answer(tokenizer, walk, json.loads(line))).encode() + b"\n")
         write.flush()
 
 

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headway.data.renderer import spawn, stop
+from headway.data.renderer import ended_from_outside, spawn, stop
 from headway.errors import ConfigError, MemoryOrDiskError
 
 SECONDS, WALL_SECONDS = 1.0, 4.0
@@ -29,7 +29,7 @@ VERDICTS = 1024
 """Grammars whose verdict is remembered."""
 WORKER = Path(__file__).with_name("grammarworker.py")
 TOO_HARD = "this pattern or schema cannot be followed"
-SIMPLER = "make it simpler: fewer patterns in one allOf, shorter repeats, smaller multiples"
+SIMPLER = "make it simpler: fewer patterns in one allOf, shorter repeats, smaller multiples, fewer optional properties"
 
 
 class GaveUp(Exception):
@@ -66,22 +66,29 @@ class Trial:
         if verdict:
             raise ConfigError("C003", f"not a pattern that a text can be held to: {verdict[:300]}")
 
-    def _verdict(self, grammar: str, gone: Callable[[], bool]) -> str | ConfigError:
+    def _verdict(self, grammar: str, gone: Callable[[], bool], earlier: int | None = None) -> str | ConfigError:
+        """To be remembered. The process that tried it `earlier` ended with this status, without a reason."""
         request = {"grammar": grammar, "seconds": SECONDS, "room": ROOM}
         began = time.monotonic()
         child = self._process(gone)
-        raw = _talk(child, json.dumps(request).encode() + b"\n", gone, time.monotonic() + WALL_SECONDS)
+        asked = time.monotonic()
+        raw = _talk(child, json.dumps(request).encode() + b"\n", gone, asked + WALL_SECONDS)
         if raw.endswith(b"\n"):
-            return str(json.loads(raw)["error"])
+            found = json.loads(raw)
+            return ConfigError("C005", f"{TOO_HARD}: {found['error']}", SIMPLER) if found["hard"] else found["error"]
         status = self._end(child)
         if gone():
             raise GaveUp
-        if status == -getattr(signal, "SIGKILL", 0):  # by the clock, which another time may go differently
+        if time.monotonic() >= asked + WALL_SECONDS:  # another time it may go differently
             raise ConfigError("C005", f"{TOO_HARD}: no verdict after {time.monotonic() - began:.1f} s", SIMPLER)
-        what = f"it needs more than {SECONDS:g} s"
-        if status != -getattr(signal, "SIGPROF", 0):
-            what = f"it needs more than {ROOM >> 20} MB (status {status})"
-        return ConfigError("C005", f"{TOO_HARD}: {what}", SIMPLER)
+        if not ended_from_outside(status, earlier):
+            what = f"more than {ROOM >> 20} MB (status {status})"
+            if status == -getattr(signal, "SIGPROF", 0):
+                what = f"more than {SECONDS:g} s"
+            return ConfigError("C005", f"{TOO_HARD}: it needs {what}", SIMPLER)
+        if earlier is None:
+            return self._verdict(grammar, gone, status)
+        raise MemoryOrDiskError("M001", f"the process that tries grammars out was ended twice (status {status})")
 
     def _process(self, gone: Callable[[], bool]) -> subprocess.Popen[bytes]:
         if self.child is not None and self.child.poll() is None:

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
+from urllib.parse import unquote
 
 from headway.serve.problems import Problem, overloaded, stopping, stuck
 from headway.serve.state import State, Visit
@@ -27,9 +28,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = frozenset({"/health"})
 """Paths that need no key."""
+WATCHING = OPEN | {"/metrics"}
+"""Paths for whoever watches the server. They answer without a body and at once, also when it takes nothing else."""
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rb"https?://" + HOST.pattern)
+ADDRESS = re.compile(rb"https?://([^/]+)(/.*)?", re.IGNORECASE | re.DOTALL)
+"""How a client speaks to a proxy: the whole address instead of its path."""
 ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -45,12 +50,13 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise ValueError(f"this server speaks no {scope['type']}")
+        _as_path(scope)
         began, visit = time.monotonic(), Visit(_request_id(scope["headers"]), self.state)
         answer, inside = Answer(send, visit.id), False
         scope["visit"] = visit
         try:
             self._check(scope)
-            counted = scope["path"] not in OPEN
+            counted = scope["path"] not in WATCHING
             self.state.open += counted
             try:
                 body, inside = await self._read(scope, receive), True
@@ -92,9 +98,11 @@ class Gate:
         if not state.keys.fit(scope["headers"]):
             message = "no key, or not the right one: send the header `Authorization: Bearer KEY`, once"
             raise Problem(401, message, "invalid_api_key", headers={"www-authenticate": "Bearer"})
-        if state.stopping and scope["path"] != "/metrics":
+        if scope["path"] in WATCHING:
+            return
+        if state.stopping:
             raise stopping()
-        if (why := state.stuck()) and scope["path"] != "/metrics":
+        if why := state.stuck():
             raise stuck(why)
         if state.open >= limits.requests:
             raise overloaded(f"{limits.requests} requests are open")
@@ -203,6 +211,17 @@ def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     """Bytes of the body by its headers, which have been read as HTTP; None where they will be known at its end."""
     found = dict(headers)
     return None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
+
+
+def _as_path(scope: Scope) -> None:
+    """Where a request names a whole address, take the path from it, and its host for the Host header (RFC 9112, 3.2.2).
+
+    All that follows sees the path alone. The host is checked as if it were the header: nobody passes by naming two.
+    """
+    if found := ADDRESS.fullmatch(scope["raw_path"]):
+        host, path = found[1], found[2] or b"/"
+        scope["raw_path"], scope["path"] = path, unquote(path.decode("ascii"))
+        scope["headers"] = [(b"host", host), *(pair for pair in scope["headers"] if pair[0] != b"host")]
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -49,7 +49,7 @@ class Grammars:
             return {"type": "object"}
         if asked.json_schema is None:
             raise Problem(400, "type json_schema needs a json_schema", "C004", "response_format.json_schema")
-        size = len(json.dumps(asked.json_schema.rules))
+        size = len(json.dumps(asked.json_schema.rules, ensure_ascii=False).encode())
         if size > self.limits.schema_bytes:
             message = f"a JSON schema of {size:,} bytes; the limit is {self.limits.schema_bytes:,}"
             raise Problem(400, message, "C003", "response_format.json_schema")

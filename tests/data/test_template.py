@@ -35,7 +35,7 @@ from headway.data.template import (
 )
 from headway.data.tokenizer import Tokenizer, load_tokenizer
 from headway.data.vocabulary import train_tokenizer
-from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError
+from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError
 
 CHATML = """\
 {%- if tools %}
@@ -611,6 +611,55 @@ def test_one_process_serves_and_a_dead_one_is_replaced() -> None:
     assert module._child is not first
     refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
     assert module._child is None
+
+
+def ending(monkeypatch: pytest.MonkeyPatch, *signals: int) -> list[int]:
+    """Have the sandbox end by these signals in the middle of a render, one each; how many renders there were."""
+    talk, asked, left = module._talk, list[int](), list(signals)
+
+    def told(child: Any, line: bytes, seconds: float) -> bytes:
+        if line:
+            asked.append(child.pid)
+        if line and left:
+            os.kill(child.pid, signal.SIGSTOP)  # it gets the request and does not answer
+            child.stdin.write(line)
+            child.stdin.flush()
+            os.kill(child.pid, left.pop(0))
+            os.kill(child.pid, signal.SIGCONT)
+            child.wait()
+            return b""
+        return talk(child, line, seconds)
+
+    monkeypatch.setattr(module, "_talk", told)
+    return asked
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGHUP])
+def test_a_process_that_is_ended_in_the_middle(how: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one renders the same."""
+    asked = ending(monkeypatch, how)
+    assert render("{{ 1 }}") == "1"
+    assert len(set(asked)) == 2
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_are_ended_again(how: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the template nor the clock is to blame."""
+    asked = ending(monkeypatch, how, how)
+    with pytest.raises(MemoryOrDiskError) as error:
+        render("{{ 1 }}")
+    assert error.value.code == "M001" and "within" not in error.value.message
+    assert len(asked) == 2
+    assert render("{{ 2 }}") == "2"
+
+
+def test_ends_that_the_template_brought_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a bound, or by the same fault each time."""
+    for ends in ([signal.SIGPROF], [signal.SIGABRT], [signal.SIGSEGV] * 2):
+        asked = ending(monkeypatch, *ends)
+        refused("{{ 1 }}")
+        assert len(asked) == len(ends)
+        monkeypatch.undo()
 
 
 def test_an_interrupt_leaves_no_answer_behind(monkeypatch: pytest.MonkeyPatch) -> None:

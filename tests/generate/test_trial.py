@@ -18,10 +18,10 @@ pytest.importorskip("llguidance")
 import llguidance
 
 from headway.data.vocabulary import train_tokenizer
-from headway.errors import ConfigError, MemoryOrDiskError
+from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate import grammarworker, trial
 from headway.generate.grammar import Patterns
-from headway.generate.trial import GaveUp
+from headway.generate.trial import GaveUp, Trial
 
 TOKENIZER = train_tokenizer("bytes", [], special=("<eos>",))
 EOS = TOKENIZER.special["eos"]
@@ -206,6 +206,102 @@ def test_a_process_that_something_else_ended(patterns: Patterns) -> None:
     patterns.trial.child.kill()
     patterns.trial.child.wait()
     patterns.regular("abc")
+
+
+def ending(folder: Path, monkeypatch: pytest.MonkeyPatch, *ends: str) -> Trial:
+    """A trial whose processes end at their first request: the first by the first of these statements, and so on."""
+    program = f"""
+import os, pathlib, signal, sys
+sys.stdin.buffer.readline()
+print("ready", flush=True)
+sys.stdin.buffer.readline()
+count = len(list(pathlib.Path({str(folder)!r}).glob("run*")))
+pathlib.Path({str(folder)!r}, f"run{{count}}").touch()
+exec({list(ends)!r}[min(count, {len(ends) - 1})])
+print('{{"error": "", "hard": false}}', flush=True)
+sys.stdin.buffer.readline()
+"""
+    (folder / "worker.py").write_text(program)
+    monkeypatch.setattr(trial, "WORKER", folder / "worker.py")
+    return Trial([b"a"], [0], [0])
+
+
+def by(name: str) -> str:
+    return f"signal.signal(signal.{name}, signal.SIG_DFL) if {name!r} != 'SIGKILL' else 0\n" + (
+        f"os.kill(os.getpid(), signal.{name})"
+    )
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV", "SIGHUP", "SIGINT", "SIGBUS"])
+def test_a_process_that_is_ended_in_the_middle(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grammar is not to blame: another process tries it, and what that says is remembered."""
+    made = ending(tmp_path, monkeypatch, by(name), "pass")
+    made.judge("a")
+    assert list(made.verdicts.values()) == [""]
+    assert len(list(tmp_path.glob("run*"))) == 2
+
+
+@pytest.mark.parametrize("ends", [["SIGKILL"], ["SIGTERM"], ["SIGSEGV", "SIGTERM"], ["SIGTERM", "SIGSEGV"]])
+def test_processes_that_are_ended_again(ends: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By somebody else: no verdict, and none to remember."""
+    made = ending(tmp_path, monkeypatch, *(by(name) for name in ends))
+    with pytest.raises(MemoryOrDiskError) as error:
+        made.judge("a")
+    assert error.value.code == "M001" and not made.verdicts
+    assert len(list(tmp_path.glob("run*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "runs"),
+    [(by("SIGSEGV"), 2), (by("SIGBUS"), 2), (by("SIGPROF"), 1), ("os.abort()", 1), ("raise MemoryError", 1)],
+)
+def test_ends_that_the_grammar_brought_on(end: str, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By our bounds, or by the same fault each time, such as a stack that overflows."""
+    made = ending(tmp_path, monkeypatch, end)
+    for _ in range(2):
+        with pytest.raises(ConfigError) as error:
+            made.judge("a")
+        assert error.value.code == "C005"
+    assert len(made.verdicts) == 1 and len(list(tmp_path.glob("run*"))) == runs
+
+
+def optional(count: int) -> dict[str, Any]:
+    names = {f"p{i}": {"type": "integer"} for i in range(count)}
+    return {"type": "object", "properties": names, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        optional(550),
+        {"type": "array", "items": optional(550)},
+        {"type": "object", "properties": {"a": optional(550)}, "required": ["a"], "additionalProperties": False},
+    ],
+)
+def test_what_is_hard_a_little_into_the_text_is_refused_before(patterns: Patterns, schema: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as error:
+        patterns.schema(schema)
+    assert error.value.code == "C005"
+    assert patterns.schema(optional(100)).allowed(0) is not None
+
+
+def test_what_is_hard_later_is_not_the_fault_of_a_token(patterns: Patterns) -> None:
+    late = {
+        "type": "object",
+        "properties": {"s": {"type": "string"}, "a": optional(550)},
+        "required": ["s", "a"],
+        "additionalProperties": False,
+    }
+    grammar = patterns.schema(late)
+    with pytest.raises(ConfigError) as error:
+        for token in b'{"s":"long enough","a":{':
+            grammar.accept(0, token)
+    assert error.value.code == "C005"
+    for text in (b"x", b"{}"):
+        with pytest.raises(DataError) as wrong:
+            for token in text:
+                grammar.accept(text[0], token)
+        assert wrong.value.code == "D001"
 
 
 def test_a_process_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

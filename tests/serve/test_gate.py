@@ -322,6 +322,36 @@ def test_a_body_that_nobody_wants_is_not_waited_for(
     assert time.monotonic() - began < 3
 
 
+@pytest.mark.parametrize(
+    ("target", "key", "expected"),
+    [
+        ("http://{host}/health", False, 200),
+        ("HTTP://{host}/health?a=b", False, 200),
+        ("http://{host}/%68ealth", False, 200),
+        ("http://{host}/v1/models", False, 401),
+        ("http://{host}/v1/models", True, 200),
+        ("http://{host}", True, 404),
+        ("http://{host}?/health", False, 401),
+        ("http:///health", False, 401),
+        ("ftp://{host}/health", False, 401),
+    ],
+)
+def test_an_address_instead_of_a_path(reciter: Running, target: str, key: bool, expected: int) -> None:
+    """As clients speak to proxies; servers have to understand it as well (RFC 9112, 3.2.2)."""
+    auth = f"Authorization: Bearer {KEY}\r\n" if key else ""
+    host = "{}:{}".format(*reciter.address)
+    head = f"GET {target.format(host=host)} HTTP/1.1\r\nHost: {host}\r\n{auth}Connection: close\r\n\r\n"
+    assert status(raw(reciter, head)) == expected
+
+
+def test_an_address_names_the_host(keyless: Running) -> None:
+    """Not the Host header, which is to be passed over."""
+    host = "{}:{}".format(*keyless.address)
+    for named, header, expected in ((host, "elsewhere.example", 200), ("elsewhere.example", host, 403)):
+        head = f"GET http://{named}/v1/models HTTP/1.1\r\nHost: {header}\r\nConnection: close\r\n\r\n"
+        assert status(raw(keyless, head)) == expected
+
+
 # --- what there is room for
 
 
@@ -351,6 +381,9 @@ def test_more_requests_than_may_be_open(bundle: Bundle) -> None:
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
         assert answer.json()["error"]["type"] == "rate_limit_error"
         assert server.get("/health").status_code == 200
+        watched = server.get("/metrics")  # whoever watches wants to know just then
+        assert watched.status_code == 200 and "headway_requests_open 1.0" in watched.text.splitlines()
+        assert server.get("/metrics", authorization="").status_code == 401
         first.close()
         assert server.idle()
         assert server.get("/v1/models").status_code == 200
@@ -391,7 +424,7 @@ def test_metrics(bundle: Bundle) -> None:
             "headway_generation_tokens_total 5.0",
             "headway_time_to_first_token_seconds_count 1.0",
             "headway_inter_token_latency_seconds_count 4.0",
-            "headway_requests_open 1.0",
+            "headway_requests_open 0.0",
             "headway_requests_running 0.0",
             "headway_cancelled_total 0.0",
         ):

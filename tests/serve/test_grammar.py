@@ -101,6 +101,18 @@ def test_a_schema_that_is_none(reciter: Running, schema: Any, code: str, param: 
     assert answer.json()["error"]["param"] == param
 
 
+def test_a_schema_is_measured_in_bytes(reciter: Running) -> None:
+    """Not in what JSON may write for them: six letters for each of these, which have two or three bytes."""
+    limit = reciter.state.limits.schema_bytes
+    for letter, size in (("é", 2), ("東", 3)):
+        assert ask(reciter, response_format=held({"enum": [letter * (limit // 6 + 9)]})).status_code == 200
+        answer = ask(reciter, response_format=held({"enum": [letter * (limit // size)]}))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "C003")
+        assert answer.json()["error"]["param"] == "response_format.json_schema"
+    answer = ask(reciter, response_format=held({"enum": ["\ud800"]}))  # has no bytes at all
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "C001")
+
+
 def test_a_schema_is_needed(reciter: Running) -> None:
     answer = ask(reciter, response_format={"type": "json_schema"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "C004")
