@@ -142,11 +142,12 @@ def resume(
     path = folder / "run" / "recipe.toml"
     if not path.exists():
         raise NotFoundError("F001", f"{folder} is no run: it has no run/recipe.toml")
-    with RunLock(folder / "run"):  # one that is being trained is left alone
-        pass
     data, text = read_toml(path)
     kept = build(Recipe, data, source=text)
     recipe, world = anchored(with_words(kept, words)) if words else kept, join()
+    if world.first:
+        with RunLock(folder / "run"):  # one that is being trained is left alone
+            pass
     if recipe.model.from_ and recipe.model.from_ == kept.model.from_:
         resolve(recipe.model.from_, local=True)  # a file names it, so nothing is fetched for it
     with memory_errors(lambda: memory_advice(recipe, folder)):
