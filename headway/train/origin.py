@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -82,17 +83,18 @@ def _files(spec: str) -> list[Record]:
 
 
 def _content(path: Path) -> Record:
-    """Of what a packed file holds, so that packing it anew changes nothing."""
+    """Of what a packed file holds, so that packing it anew changes nothing; of one that is damaged, as it is."""
     kind, packed = file_format(path)
-    digest, size, lines = hashlib.sha256(), 0, 0
     try:
-        with gzip.open(path) if packed and _unpacks(path) else path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-                size, lines = size + len(chunk), lines + chunk.count(b"\n")
+        found = _unpacked(path) if packed else None
+        if found is None:
+            with path.open("rb") as file:
+                found = _hashed(file)
     except OSError as error:
         raise unreadable(path, error) from None
-    record = {"size": size, "sha256": digest.hexdigest()}
+    assert found is not None, "a plain file has no limit"
+    digest, size, lines = found
+    record: Record = {"size": size, "sha256": digest}
     if kind != "parquet":
         record["lines"] = lines
     if revision := re.search(r"/snapshots/([0-9a-f]{40})/", path.as_posix()):  # a dataset of the hub
@@ -100,16 +102,23 @@ def _content(path: Path) -> Record:
     return record
 
 
-def _unpacks(path: Path) -> bool:
-    """Whether a file can be unpacked to a size that its reader would take; a damaged one is compared as it is."""
-    most, size = max(GZIP_FREE, GZIP_RATIO * path.stat().st_size), 0
-    try:
-        with gzip.open(path) as file:
-            while size <= most and (chunk := file.read(CHUNK)):
-                size += len(chunk)
-    except (OSError, EOFError, zlib.error):
-        return False
-    return size <= most
+def _unpacked(path: Path) -> tuple[str, int, int] | None:
+    """None where a file is damaged, or larger than its reader would take."""
+    most = max(GZIP_FREE, GZIP_RATIO * path.stat().st_size)
+    with suppress(gzip.BadGzipFile, EOFError, zlib.error), gzip.open(path) as file:
+        return _hashed(file, most)
+    return None
+
+
+def _hashed(file: IO[bytes] | gzip.GzipFile, most: float = math.inf) -> tuple[str, int, int] | None:
+    """Digest, bytes and lines; None beyond `most` bytes."""
+    digest, size, lines = hashlib.sha256(), 0, 0
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
+        size, lines = size + len(chunk), lines + chunk.count(b"\n")
+        if size > most:
+            return None
+    return digest.hexdigest(), size, lines
 
 
 def _sum(files: Sequence[Record]) -> Record:
