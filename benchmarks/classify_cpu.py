@@ -19,11 +19,11 @@ import transformers
 from common import alternate, emit, machine, ratio
 
 import headway
-from headway.config import ClassifyHeadConfig, ModelConfig, PositionConfig, StackConfig, TokensConfig
-from headway.data.vocabulary import train_tokenizer
+from headway.config.model import ClassifyHeadConfig, ModelConfig, PositionConfig, StackConfig, TokensConfig
+from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.tasks.classify import classify
+from headway.tasks.classification.task import classify
 
 SYLLABLES = ("ba", "ke", "lo", "mi", "nu", "ra", "se", "ti", "vo", "zu", "pla", "tre")
 
@@ -36,9 +36,9 @@ def made_up(count: int) -> list[str]:
 
 
 def from_file(path: str, count: int) -> list[str]:
-    from headway.data.records import BadRows
-    from headway.recipe import DataConfig
-    from headway.tasks.labelled import read_labelled
+    from headway.config.recipe import DataConfig
+    from headway.data.datasets.labeled import read_labelled
+    from headway.data.files.rows import BadRows
 
     return [row.text for row in read_labelled(path, DataConfig(), BadRows("skip"))[:count]]
 

@@ -29,7 +29,7 @@ from decode_llama import llama_cpp, requantize, write_gpt2
 import headway
 from headway.generate.decode import Sampling, generate
 from headway.hub.download import resolve
-from headway.hub.gguf import gguf_in
+from headway.hub.gguf.model import gguf_in
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 

@@ -18,13 +18,13 @@ import torch
 import transformers
 from common import alternate, emit, machine, ratio
 
-from headway.data.corpus import embedded_text
-from headway.data.vocabulary import train_tokenizer
+from headway.config.presets import gpt2, llama
+from headway.data.batching.windows import embedded_text
+from headway.data.tokenizers.train import train_tokenizer
 from headway.generate.decode import decode
-from headway.generate.engine import Engine, Request
-from headway.generate.sampling import Sampling
+from headway.generate.engine.engine import Engine, Request
+from headway.generate.sampling.sampler import Sampling
 from headway.model.model import Model
-from headway.presets import gpt2, llama
 
 PROMPT = 128
 GREEDY = {"temperature": 0.0, "stop": ()}

@@ -34,21 +34,21 @@ from common import clean, emit, machine
 from torch import Tensor, nn
 
 import headway
-from headway.config import ModelConfig
-from headway.data.loader import Loader
+from headway.config.model import ModelConfig
+from headway.config.recipe import Recipe, TrainConfig, batch_size, load_recipe
+from headway.data.batching.prefetch import Loader
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
-from headway.inspection.comparison import final_figures, spread
-from headway.inspection.history import read_run
 from headway.model.model import Output
-from headway.recipe import Recipe, TrainConfig, batch_size, load_recipe
-from headway.tasks import make_task
+from headway.runs.compare import final_figures, spread
+from headway.runs.history import read_run
 from headway.tasks.base import Setting, Task
 from headway.tasks.batch import Batch
-from headway.train.average import Copies
+from headway.tasks.registry import make_task
 from headway.train.build import base_tokenizer
 from headway.train.distributed import World
-from headway.train.optim import lr_factor, peak_lr
+from headway.train.optim.average import Copies
+from headway.train.optim.optimizer import lr_factor, peak_lr
 
 FILES = {
     "sst2": {"train": "sst2.train.tsv", "valid": "sst2.dev.tsv", "test": "sst2.test.tsv"},

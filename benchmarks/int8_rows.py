@@ -19,10 +19,10 @@ import torch
 from common import emit, machine
 from torch import Tensor
 
-from headway.generate.host import HostDecoder
+from headway.config.presets import gpt2
+from headway.generate.accel.cpu.decoder import HostDecoder
 from headway.model.model import Model
 from headway.model.quantize import quantize_
-from headway.presets import gpt2
 
 
 def least(rounds: int, work: Callable[[], Any]) -> float:

@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from headway.generate.beam import Beam, beam_search
+from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model
 from headway.model.model import Model

@@ -28,9 +28,9 @@ from common import emit, machine
 
 import headway
 from headway.hub.folder import save_model
-from headway.inspection.comparison import final_figures, spread
-from headway.inspection.history import History, read_run
 from headway.model.model import Model
+from headway.runs.compare import final_figures, spread
+from headway.runs.history import History, read_run
 
 BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")
 PARTS = {"train": "sst2.train.tsv", "valid": "sst2.dev.tsv", "test": "sst2.test.tsv"}

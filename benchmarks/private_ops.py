@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from common import alternate, emit, machine, ratio
 
-from headway.matrices.quantized import Int8Matrix
+from headway.model.quantized import Int8Matrix
 
 ROWS = (1, 4, 16, 32, 64, 512)
 SHAPES = {"qkv": (2304, 768), "ffn.down": (768, 3072), "output": (50304, 768)}

@@ -18,11 +18,11 @@ from common import emit, machine
 from pretraining import PARTS, fine_tune, finished
 
 import headway
-from headway.data.records import BadRows
-from headway.data.sentences import sentences
-from headway.inspection.comparison import final_figures, spread
-from headway.recipe import DataConfig
-from headway.tasks.labelled import read_labelled
+from headway.config.recipe import DataConfig
+from headway.data.datasets.labeled import read_labelled
+from headway.data.datasets.next_sentence import sentences
+from headway.data.files.rows import BadRows
+from headway.runs.compare import final_figures, spread
 
 FIRST = (
     *("data.length=64", "classify.pool=mean", "classify.dropout=0.1", "train.epochs=2", "train.batch=32"),

@@ -25,16 +25,16 @@ import transformers
 from common import alternate, clean, emit, machine, ratio
 from torch import Tensor
 
+from headway.config.presets import preset
+from headway.config.recipe import TrainConfig
 from headway.model.embed import TokenEmbedding
 from headway.model.model import Model
-from headway.presets import preset
-from headway.recipe import TrainConfig
 from headway.tasks.batch import Batch
-from headway.tasks.loss import token_loss
-from headway.tasks.mlm import MaskedWords
+from headway.tasks.losses.tokens import token_loss
+from headway.tasks.masked_lm.task import MaskedWords
 from headway.train.compute import Compute
 from headway.train.distributed import World
-from headway.train.optim import make_optimizer
+from headway.train.optim.optimizer import make_optimizer
 
 PEAK = 989e12
 Step = Callable[[], Any]

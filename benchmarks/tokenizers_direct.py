@@ -13,8 +13,8 @@ import tokenizers
 from common import alternate, emit, machine, ratio
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from headway.data.corpus import tokenize
-from headway.data.vocabulary import train_tokenizer
+from headway.data.batching.windows import tokenize
+from headway.data.tokenizers.train import train_tokenizer
 
 CHUNK = 1 << 16
 

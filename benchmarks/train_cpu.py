@@ -20,15 +20,15 @@ import torch.nn.functional as F
 import transformers
 from common import alternate, emit, machine, ratio
 
-from headway.data.store import TokenStore
-from headway.data.vocabulary import train_tokenizer
+from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.config.shape import decoder_config
+from headway.data.batching.token_store import TokenStore
+from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
-from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
-from headway.shapes import decoder_config
-from headway.tasks.lm import LanguageModelling
+from headway.tasks.lm.task import LanguageModelling
 from headway.train.distributed import World
 from headway.train.loop import Loop
-from headway.train.optim import make_optimizer
+from headway.train.optim.optimizer import make_optimizer
 
 TOKENIZER = train_tokenizer("bytes", [])
 

@@ -31,13 +31,13 @@ from common import alternate, clean, emit, machine, ratio
 from marian import THEIRS, Rows, Write, marian, ours, same_model, theirs
 from torch import Tensor
 
+from headway.config.recipe import TrainConfig
 from headway.model.model import Model
-from headway.recipe import TrainConfig
 from headway.tasks.batch import Batch
-from headway.tasks.seq2seq import pair_loss
+from headway.tasks.seq2seq.task import pair_loss
 from headway.train.compute import Compute
 from headway.train.distributed import World
-from headway.train.optim import make_optimizer
+from headway.train.optim.optimizer import make_optimizer
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMOOTHING, LR = 0.1, 1e-4

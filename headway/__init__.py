@@ -14,18 +14,18 @@ from headway.version import __version__ as __version__
 if TYPE_CHECKING:
     from headway.api import Bundle as Bundle
     from headway.api import load as load
-    from headway.config import ModelConfig as ModelConfig
+    from headway.config.model import ModelConfig as ModelConfig
+    from headway.config.presets import preset as preset
     from headway.errors import HeadwayError as HeadwayError
-    from headway.presets import preset as preset
 
     train: Callable[..., Path]
 
 _HOME = {
     "Bundle": "headway.api",
     "HeadwayError": "headway.errors",
-    "ModelConfig": "headway.config",
+    "ModelConfig": "headway.config.model",
     "load": "headway.api",
-    "preset": "headway.presets",
+    "preset": "headway.config.presets",
     "train": "headway.train",
 }
 

@@ -12,41 +12,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.config import ModelConfig
+from headway.checks.attention_maps import attention_maps
+from headway.checks.choices import Accuracy, ChoicesConfig, measure_choices
+from headway.checks.equivalence.suite import Row, selfcheck
+from headway.config.model import ModelConfig
+from headway.config.presets import PRESETS, preset
+from headway.config.recipe import RUNS, Recipe
+from headway.config.tasks import AnswerConfig
+from headway.config.toml import build, read_toml
+from headway.data.chat_template.template import Message
+from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
-from headway.data.records import BadRows
-from headway.data.template import Message
-from headway.data.tokenizer import Tokenizer
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, NotFoundError, nearest
-from headway.generate.beam import Beam, beam_search
+from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import Sampling, decode
-from headway.generate.grammar import Mask, Patterns
-from headway.generate.prefix import Prefix
+from headway.generate.grammar.grammar import Mask, Patterns
+from headway.generate.prefix_cache import Prefix
 from headway.generate.protocol import Decoder
 from headway.generate.score import Scored, score
 from headway.generate.speculative import Speculation
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
-from headway.hub.generation import GenerationSettings, read_generation
+from headway.hub.generation_config import GenerationSettings, read_generation
 from headway.hub.resize import resize_images
-from headway.inspection.choices import Accuracy, ChoicesConfig, measure_choices
-from headway.inspection.history import resolve_run
-from headway.inspection.maps import attention_maps
-from headway.inspection.selfcheck import Row, selfcheck
 from headway.model.model import Model
-from headway.presets import PRESETS, preset
-from headway.recipe import RUNS, Recipe
-from headway.settings import build, read_toml
-from headway.tasks.answer import answer
-from headway.tasks.answers import Answer
-from headway.tasks.classify import Prediction, classify
-from headway.tasks.fill import Filled, fill_all
-from headway.tasks.tag import Entity, tag
-from headway.tasks.translate import Written, beam_for, recipe_of, translate
-from headway.tasks.vectors import Near, embed
-from headway.tasks.vectors import nearest as nearest_texts
-from headway.tasksettings import AnswerConfig
+from headway.runs.history import resolve_run
+from headway.tasks.classification.task import Prediction, classify
+from headway.tasks.embedding.vectors import Near, embed
+from headway.tasks.embedding.vectors import nearest as nearest_texts
+from headway.tasks.masked_lm.fill import Filled, fill_all
+from headway.tasks.qa.evaluate import Answer
+from headway.tasks.qa.task import answer
+from headway.tasks.seq2seq.translate import Written, beam_for, recipe_of, translate
+from headway.tasks.tagging.task import Entity, tag
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from headway.api import Bundle, load
-from headway.config import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
-from headway.data.vocabulary import train_tokenizer
+from headway.checks.choices import ChoicesConfig
+from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
+from headway.config.presets import bert, gpt2
+from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
-from headway.generate.sampling import Sampling
+from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import save_model
-from headway.inspection.choices import ChoicesConfig
 from headway.model.model import Model
-from headway.presets import bert, gpt2
 
 CHATML = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"

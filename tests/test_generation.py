@@ -14,15 +14,15 @@ pytest.importorskip("pydantic")
 
 from headway.api import Bundle, load
 from headway.cli import main
-from headway.config import SpecialTokens
-from headway.data.vocabulary import train_tokenizer
+from headway.config.model import SpecialTokens
+from headway.config.presets import gpt2
+from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError
 from headway.generate.decode import decode
-from headway.generate.sampling import Sampling
+from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import load_model, save_model, write_model_files
-from headway.hub.generation import KEPT, read_generation, rules_in
+from headway.hub.generation_config import KEPT, read_generation, rules_in
 from headway.model.model import Model
-from headway.presets import gpt2
 from headway.serve.limits import Limits
 from headway.serve.schemas import ChatRequest, CompletionRequest
 from headway.serve.service import Service

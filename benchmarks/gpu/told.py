@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headway.inspection.comparison import final_figures
-from headway.inspection.history import read_run
+from headway.runs.compare import final_figures
+from headway.runs.history import read_run
 
 
 def told(folder: Path) -> dict[str, Any]:

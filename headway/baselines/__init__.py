@@ -6,8 +6,8 @@ from typing import cast
 
 from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
-from headway.baselinesettings import BaselineConfig
-from headway.config import ModelConfig
+from headway.config.baselines import BaselineConfig
+from headway.config.model import ModelConfig
 from headway.model.model import Model
 
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headway.baselinesettings import BaselineConfig
+from headway.config.baselines import BaselineConfig
 from headway.errors import DataError
 from headway.model.attention import Backend, Watch
 from headway.model.embed import TokenEmbedding

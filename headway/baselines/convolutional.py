@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.baselines.base import Baseline, masked_softmax, start_tables
-from headway.baselinesettings import BaselineConfig
+from headway.config.baselines import BaselineConfig
 from headway.model.attention import Watch
 from headway.model.masks import Layout
 

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from headway.baselines.attention import make_attention
 from headway.baselines.base import Baseline, masked_softmax, start_tables
-from headway.baselinesettings import BaselineConfig
+from headway.config.baselines import BaselineConfig
 from headway.model.attention import Watch
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

@@ -1,6 +1,7 @@
 """The command line: one thin function per verb, in files by what the verb is about."""
 
-from headway.cli import comparing, data, evaluating, models, runs, serving, tokens, training, writing
+from headway.cli import compare, data, eval, models, runs, serve, tokens, train
 from headway.cli.app import main
+from headway.cli.run import command
 
-__all__ = ["comparing", "data", "evaluating", "main", "models", "runs", "serving", "tokens", "training", "writing"]
+__all__ = ["command", "compare", "data", "eval", "main", "models", "runs", "serve", "tokens", "train"]

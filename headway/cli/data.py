@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.app import Json, Quiet, app, examples, talker
-from headway.cli.screen import colours
+from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
 from headway.errors import UsageError
 
 if TYPE_CHECKING:
-    from headway.data.survey import Survey
+    from headway.data.profile.survey import Survey
 
 MOST_READ = 200_000_000
 """Bytes of data that are read once more, as the task would that they seem to be for."""
@@ -67,7 +67,7 @@ def data(
         _show_chats(file, chat, keep, bad=bad, json_=json_)
         say(f"next: {_next_chat(file, chat)}")
         return
-    from headway.data.survey import SHOWN_BAD, survey
+    from headway.data.profile.survey import SHOWN_BAD, survey
 
     found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
     task, settings = _purpose(found)
@@ -110,7 +110,7 @@ def _as_read(found: Survey, task: str, settings: list[str], keep: int) -> Survey
 
 def _next(found: Survey, task: str, settings: list[str], all_shown: bool) -> str:
     """What a person does now: train, or look at what stands in the way."""
-    from headway.data.stream import recode
+    from headway.data.files.lines import recode
 
     if not task:
         if any("not UTF-8" in line for line in found.bad_lines[:1]):
@@ -131,10 +131,10 @@ def _next_chat(file: str, model: str) -> str:
 
 def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:
     """Conversations as a model would read them, and which of the tokens it would learn to write."""
-    from headway.data.conversations import encode_conversations, read_conversations
-    from headway.data.records import BadRows
-    from headway.data.template import with_template
-    from headway.inspection.tokens import open_tokenizer
+    from headway.checks.tokenization import open_tokenizer
+    from headway.data.chat_template.template import with_template
+    from headway.data.datasets.chat import encode_conversations, read_conversations
+    from headway.data.files.rows import BadRows
 
     tokenizer, template = with_template(open_tokenizer(model))
     flaws = BadRows("skip", keep)

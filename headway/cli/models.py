@@ -71,11 +71,11 @@ def check(
 
 
 def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
-    from headway.recipe import load_recipe
+    from headway.config.recipe import load_recipe
 
     named = load_recipe(recipe, settings)
     say("loading …", end="\r")
-    from headway.inspection.trainingcheck import trainingcheck
+    from headway.checks.training import trainingcheck
 
     return trainingcheck(*named)
 
@@ -123,8 +123,8 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model as a folder that the rest of the ecosystem opens, or with quant=int8 a small one for headway."""
+    from headway.config.toml import build, parse_overrides
     from headway.hub.folder import own_layout
-    from headway.settings import build, parse_overrides
 
     asked, say = build(ExportSettings, parse_overrides(settings or [])), talker(quiet)
     bundle = load_bundle(model, "cpu", dtype, quiet)
@@ -135,8 +135,8 @@ def export(
             say("no family of transformers can say all of this model: the folder has headway's own layout")
         say(f"{_facts(bundle)}. next: headway check {folder}")
         return
-    from headway.inspection.quantization import card, quantize_and_compare
-    from headway.inspection.report import write_text
+    from headway.checks.quantization import card, quantize_and_compare
+    from headway.report.report import write_text
 
     say("measuring, quantizing, measuring …", end="\r")
     shrunk = quantize_and_compare(bundle.model, bundle.tokenizer)
@@ -151,7 +151,7 @@ def export(
 @app.command(epilog=examples("headway doctor", "headway doctor --json"))
 def doctor(json_: Json = False) -> None:
     """Say what this machine can do."""
-    from headway.inspection.machine import examine
+    from headway.checks.doctor import examine
 
     facts = examine()
     if json_:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.app import Json, Quiet, app, examples, talker
+from headway.config.recipe import RUNS
 from headway.errors import UsageError
-from headway.recipe import RUNS
 
 if TYPE_CHECKING:
-    from headway.inspection.history import History
+    from headway.runs.history import History
 
 runs = typer.Typer(rich_markup_mode=None)
 app.add_typer(runs, name="runs")
@@ -41,7 +41,7 @@ def _default(context: typer.Context, out: Out = HERE, json_: Json = False, quiet
 @runs.command("list", epilog=examples("headway runs list", "headway runs list --json", "headway runs list --out old"))
 def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """All runs, the newest first."""
-    from headway.inspection.history import find_runs
+    from headway.runs.history import find_runs
 
     found, say = find_runs(out), talker(quiet)
     if json_:
@@ -61,10 +61,10 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """One run: its numbers, its curve, its last sample."""
-    from headway.inspection.charts import text_chart
-    from headway.inspection.findings import suggestions, verdict
-    from headway.inspection.history import read_run, resolve_run
-    from headway.inspection.report import gather
+    from headway.report.charts import text_chart
+    from headway.report.diagnostics import suggestions, verdict
+    from headway.report.report import gather
+    from headway.runs.history import read_run, resolve_run
 
     run = read_run(resolve_run(name, out))
     if json_:
@@ -88,8 +88,8 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
 def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Two runs: the settings that differ, and the results."""
-    from headway.inspection.history import read_run, resolve_run
-    from headway.inspection.report import plain
+    from headway.report.report import plain
+    from headway.runs.history import read_run, resolve_run
 
     pair = [read_run(resolve_run(name, out)) for name in (first, second)]
     settings = [_flat(run.recipe) for run in pair]
@@ -124,8 +124,8 @@ def report(
     """Write a run's report: one HTML file, and its facts as JSON."""
     if open_ not in ("yes", "no"):
         raise UsageError("U001", f"--open {open_}", "yes or no")
-    from headway.inspection.history import resolve_run
-    from headway.inspection.report import write_report
+    from headway.report.report import write_report
+    from headway.runs.history import resolve_run
 
     path = write_report(resolve_run(name, out))
     if json_:
@@ -151,9 +151,9 @@ def prune(
 
     That is: all but the newest checkpoint of a finished run, and what was left half-written.
     """
-    from headway.inspection.cleanup import find_leftovers, remove
-    from headway.inspection.history import find_runs
-    from headway.inspection.wording import size
+    from headway.report.format import size
+    from headway.runs.history import find_runs
+    from headway.runs.prune import find_leftovers, remove
 
     found = find_leftovers(out, find_runs(out), broken)
     gone = remove(found) if yes else []
@@ -180,8 +180,8 @@ LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/b
 
 def _facts(run: History) -> dict[str, Any]:
     """A run in one flat object."""
-    from headway.inspection.report import plain
-    from headway.inspection.tape import real
+    from headway.report.report import plain
+    from headway.runs.events import real
 
     facts, best, last = run.facts, run.facts.best_eval or {}, run.facts.last_eval or {}
     lowest = facts.lowest_eval or {}
@@ -212,7 +212,7 @@ def _facts(run: History) -> dict[str, Any]:
 
 
 def _list_row(run: History) -> tuple[str, ...]:
-    from headway.inspection import wording as w
+    from headway.report import format as w
 
     facts = _facts(run)
     best = "" if facts["goal"] == "valid" else f"{w.goal_name(facts['goal'])} {w.fixed(facts['best'])}"
@@ -223,7 +223,7 @@ def _list_row(run: History) -> tuple[str, ...]:
 
 def _lines(run: History) -> list[tuple[str, str]]:
     """The numbers of a run by name, the same names for all."""
-    from headway.inspection import wording as w
+    from headway.report import format as w
 
     facts = _facts(run)
     best = "" if facts["goal"] == "valid" else f"{w.goal_name(facts['goal'])} {w.fixed(facts['best'])}"
@@ -266,7 +266,7 @@ def _value(value: Any) -> str:
 
 
 def _shown(text: Any) -> str:
-    from headway.inspection.wording import printable
+    from headway.report.format import printable
 
     return printable(text)
 

@@ -51,7 +51,7 @@ def tokens(
 ) -> None:
     """Show how a tokenizer cuts a text: up to three side by side."""
     names, text = _arguments(what, file, merges)
-    from headway.inspection.tokens import cut, open_tokenizer, words
+    from headway.checks.tokenization import cut, open_tokenizer, words
 
     opened = {name: open_tokenizer(name) for name in names}
     cuts = {} if merges else {name: cut(tokenizer, text) for name, tokenizer in opened.items()}

@@ -1,0 +1,1 @@
+"""Files to batches: no torch model is needed here."""

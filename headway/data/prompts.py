@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from headway.config import SpecialTokens
-from headway.data.template import ChatTemplate, Message, chosen_template, special_strings
-from headway.data.tokenizer import Tokenizer, backend_errors
+from headway.config.model import SpecialTokens
+from headway.data.chat_template.template import ChatTemplate, Message, chosen_template, special_strings
+from headway.data.tokenizers.tokenizer import Tokenizer, backend_errors
 from headway.errors import DataError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Decoding: sampling, beam search, scoring, continuous batching."""

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DataError, DivergedError
-from headway.generate.decoder import FastDecoder
-from headway.generate.fast import borrow, fits, give_back
-from headway.generate.grammar import Mask
-from headway.generate.logits import only
-from headway.generate.prefix import Prefix
+from headway.generate.accel.base import FastDecoder
+from headway.generate.accel.cuda.graphs import put, sent
+from headway.generate.accel.dispatch import borrow, fits, give_back
+from headway.generate.detokenize import Detokenizer, TextStream
+from headway.generate.engine.slot_cache import common
+from headway.generate.grammar.grammar import Mask
+from headway.generate.prefix_cache import Prefix
 from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
-from headway.generate.recording import put, sent
-from headway.generate.sampling import Chooser, Sampling
-from headway.generate.slots import common
-from headway.generate.text import Detokenizer, TextStream
+from headway.generate.sampling.logits import only
+from headway.generate.sampling.sampler import Chooser, Sampling
 from headway.generate.trace import Choice, choices
 from headway.model.model import Model
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headway.config import SpecialTokens
+from headway.config.model import SpecialTokens
 from headway.errors import DataError
 
 S = TypeVar("S")

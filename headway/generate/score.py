@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from headway.data.prompts import start_token
-from headway.data.tokenizer import Tokenizer
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.generate.prefix import Prefix
+from headway.generate.engine.slot_cache import common
+from headway.generate.prefix_cache import Prefix
 from headway.generate.protocol import Decoder, S, Source, device_of
-from headway.generate.slots import common
 
 SCORES_AT_ONCE = 1 << 24
 """Scores (N · V) that are in memory at one time."""

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from headway.errors import ConfigError
 from headway.generate.decode import generate
-from headway.generate.prefix import Prefix, Reading
+from headway.generate.prefix_cache import Prefix, Reading
 from headway.generate.protocol import Around, Decoder
-from headway.generate.rules import no_rules
-from headway.generate.sampling import Chooser, Sampling
+from headway.generate.sampling.rules import no_rules
+from headway.generate.sampling.sampler import Chooser, Sampling
 
 GREEDY = Sampling(temperature=0.0)
 

@@ -1,0 +1,1 @@
+"""Folders in the Hugging Face layout: read, converted, written."""

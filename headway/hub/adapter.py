@@ -10,15 +10,15 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headway.config import MAX_WIDTH
+from headway.config.model import MAX_WIDTH
+from headway.config.toml import short
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.convert import FLOATS
 from headway.hub.download import resolve
 from headway.hub.weights import FORMAT, Weights, open_file, write_tensors
 from headway.jsonfile import read_json
-from headway.matrices.lowrank import ADAPTER, LowRank, add_adapters, merge_adapters
+from headway.model.lora import ADAPTER, LowRank, add_adapters, merge_adapters
 from headway.model.model import Model
-from headway.settings import short
 
 FACTS = "adapter.json"
 TENSORS = "adapter.safetensors"

@@ -9,12 +9,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from headway.config import ModelConfig, StackConfig
+from headway.config.model import ModelConfig, StackConfig
+from headway.config.toml import short
 from headway.errors import DamagedError
 from headway.hub.family import Family, copies_of, prefix_of, tensors_of
 from headway.model.model import Model
 from headway.model.positions import sinusoidal
-from headway.settings import short
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 """Types of number a model computes with; others are of quantised files, which need their own scales."""

@@ -7,7 +7,7 @@ import re
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from headway.data.sources import hub_errors
+from headway.data.files.locate import hub_errors
 from headway.errors import NotFoundError
 
 HUB_ID = re.compile(r"(?:hf://)?(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")

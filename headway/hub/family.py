@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headway.config import MAX_LENGTH, ModelConfig
+from headway.config.model import MAX_LENGTH, ModelConfig
+from headway.config.toml import build, short
 from headway.errors import ConfigError, nearest
 from headway.hub.ignored import NAMES as IGNORED
-from headway.settings import build, short
 
 Config = dict[str, Any]
 

@@ -16,21 +16,21 @@ from typing import Any, cast
 import torch
 
 from headway.baselines import make_model
-from headway.baselinesettings import BaselineConfig
-from headway.config import ModelConfig
-from headway.data.tokenizer import Tokenizer, load_tokenizer
+from headway.config.baselines import BaselineConfig
+from headway.config.model import ModelConfig
+from headway.config.toml import build, short, to_dict
+from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
 from headway.hub.adapter import adapters_over, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
-from headway.hub.generation import rules_in, special_in
-from headway.hub.gguf import GGUFWeights, gguf_in, open_gguf
-from headway.hub.gguf_tokens import load_gguf_tokenizer
+from headway.hub.generation_config import rules_in, special_in
+from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
+from headway.hub.gguf.tokenizer import load_gguf_tokenizer
 from headway.hub.tables import FAMILIES
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
 from headway.model.model import Model
-from headway.settings import build, short, to_dict
 
 CONFIG_LIMIT = 1_000_000
 """Bytes of a config.json: thousands of label names fit, a hostile one stays small in memory."""

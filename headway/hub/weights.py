@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.errors import DamagedError, MemoryOrDiskError, NotFoundError
 from headway.jsonfile import AGAIN, parse_object, read_json, show, unreadable
-from headway.matrices.aligned import BYTES
+from headway.model.aligned import BYTES
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from headway.config import StackConfig
+from headway.config.model import StackConfig
 from headway.model.cache import KeyValues
 from headway.model.positions import rotate
 

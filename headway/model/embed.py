@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config import FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
+from headway.config.model import FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
 from headway.errors import DataError
-from headway.matrices.table import make_table
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
 from headway.model.positions import sinusoidal
+from headway.model.table import make_table
 
 VOCAB_MULTIPLE = 64
 """Tables are rounded up to this many rows: matrix products on GPUs want it. Files and logits never show them."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
+from headway.config.model import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
 from headway.model.norms import LayerNorm
 from headway.model.transformer import FeedForward, activation
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from headway.config import InitConfig, ModelConfig
+from headway.config.model import InitConfig, ModelConfig
 from headway.model.attention import Attention
 from headway.model.embed import PatchEmbedding, TokenEmbedding
 from headway.model.transformer import FeedForward, Stack

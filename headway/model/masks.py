@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headway.config import StackConfig
+from headway.config.model import StackConfig
 from headway.model.attention import Backend, View
 from headway.model.positions import RelativeBias, alibi_bias, bigbird_bias, token_positions
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from headway.config import ModelConfig
+from headway.config.model import ModelConfig
 from headway.errors import DataError
-from headway.matrices.quantized import Int8Matrix, stored
 from headway.model.attention import Attention, Backend, Watch, below
 from headway.model.cache import Cache, KeyValues
 from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenEmbedding, make_front
@@ -21,6 +20,7 @@ from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
 from headway.model.init import initialise
 from headway.model.masks import Layout
 from headway.model.quantize import quantize_
+from headway.model.quantized import Int8Matrix, stored
 from headway.model.transformer import Stack
 
 HEADS = ("lm", "nsp", "classify", "tag", "span")

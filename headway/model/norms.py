@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config import StackConfig
+from headway.config.model import StackConfig
 
 
 class LayerNorm(nn.Module):

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headway.config import RelativeConfig, RopeConfig, SparseConfig
-from headway.matrices.table import make_table
+from headway.config.model import RelativeConfig, RopeConfig, SparseConfig
+from headway.model.table import make_table
 
 
 def token_positions(keep: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headway.matrices.quantized import Int8Embedding, Int8Linear, Int8Matrix, quantize_linears_, quantized
+from headway.model.quantized import Int8Embedding, Int8Linear, Int8Matrix, quantize_linears_, quantized
 
 if TYPE_CHECKING:
     from headway.model.model import Model

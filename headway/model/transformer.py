@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config import Activation, StackConfig
+from headway.config.model import Activation, StackConfig
 from headway.model.attention import Attention, Backend, View, Watch, below
 from headway.model.cache import KeyValues
 from headway.model.masks import Layout, cross_view, self_view

@@ -18,18 +18,18 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from headway.errors import HeadwayError
-from headway.generate.grammar import Grammar
+from headway.generate.grammar.grammar import Grammar
 from headway.jsonfile import parse_object
 from headway.serve import schemas
-from headway.serve.answers import Form, collect, stream
-from headway.serve.gate import Receive, Scope, Send
+from headway.serve.context import State, Visit
+from headway.serve.errors import Problem
 from headway.serve.generation import Generation
-from headway.serve.problems import Problem
-from headway.serve.prompts import Job, Prompts
+from headway.serve.middleware import Receive, Scope, Send
+from headway.serve.requests import Job, Prompts
+from headway.serve.responses import Form, collect, stream
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.serve.service import Service
-from headway.serve.state import State, Visit
-from headway.tasks.items import Item
+from headway.tasks.inputs import Item
 from headway.version import __version__
 
 NO_EMBEDDING = "this model has no text encoder, so it makes no embeddings"

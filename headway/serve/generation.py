@@ -10,9 +10,9 @@ from contextlib import suppress
 from functools import partial
 
 from headway.errors import HeadwayError
-from headway.generate.engine import Engine, Event, Request, Ticket
-from headway.serve.problems import Problem
-from headway.serve.telemetry import Metrics
+from headway.generate.engine.engine import Engine, Event, Request, Ticket
+from headway.serve.errors import Problem
+from headway.serve.metrics import Metrics
 
 
 class Generation:

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from headway.data.tokenizer import Tokenizer
-from headway.generate.grammar import Grammar, Patterns
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.generate.grammar.grammar import Grammar, Patterns
+from headway.serve.errors import Problem, overloaded
 from headway.serve.limits import Limits
-from headway.serve.problems import Problem, overloaded
 from headway.serve.schemas import ResponseFormat
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.data.tokenizer import Tokenizer
+from headway.data.tokenizers.tokenizer import Tokenizer
 
 LETTERS = 8
 """Characters that a token has at most, on average, in texts of people."""

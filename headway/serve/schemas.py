@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headway.errors import nearest
-from headway.serve.problems import Problem, unsupported
+from headway.serve.errors import Problem, unsupported
 
 UNSUPPORTED = {
     "audio": "there is no sound in answers",

@@ -27,14 +27,14 @@ from uvicorn import Config
 from uvicorn import Server as Uvicorn
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from headway.serve.address import Keys, is_loopback, names
 from headway.serve.app import check_body, create_app
-from headway.serve.gate import Gate
+from headway.serve.auth import Keys, is_loopback, names
+from headway.serve.context import State
+from headway.serve.errors import Problem, stopping, stuck
 from headway.serve.limits import Limits
-from headway.serve.problems import Problem, stopping, stuck
+from headway.serve.metrics import Log, Metrics
+from headway.serve.middleware import Gate
 from headway.serve.service import Service
-from headway.serve.state import State
-from headway.serve.telemetry import Log, Metrics
 
 SWEEP = 0.5
 """Seconds between two looks for overdue connections."""

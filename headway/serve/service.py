@@ -7,20 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headway.baselinesettings import BaselineConfig
-from headway.config import longest
+from headway.config.baselines import BaselineConfig
+from headway.config.model import longest
 from headway.data.prompts import PromptEncoder
 from headway.errors import ConfigError, DataError, MemoryOrDiskError
-from headway.generate.engine import Engine
-from headway.hub.generation import read_generation
+from headway.generate.engine.engine import Engine
+from headway.hub.generation_config import read_generation
 from headway.model.model import Model
-from headway.serve.answers import Spelling
+from headway.serve.errors import Problem
 from headway.serve.grammars import Grammars
 from headway.serve.limits import Limits
-from headway.serve.problems import Problem
-from headway.serve.prompts import Prompts
+from headway.serve.predict import Bundle, Tasks
+from headway.serve.requests import Prompts
+from headway.serve.responses import Spelling
 from headway.serve.slots import slots_for
-from headway.serve.tasks import Bundle, Tasks
 
 NO_TEXT = "this model writes no text"
 

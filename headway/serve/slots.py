@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from headway.generate.engine import CAPACITY
-from headway.generate.fast import fits
+from headway.generate.accel.dispatch import fits
+from headway.generate.engine.engine import CAPACITY
 from headway.generate.protocol import device_of
 from headway.model.model import Model
 from headway.serve.limits import Limits

@@ -11,16 +11,16 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
-from headway.config import ModelConfig
-from headway.data.batches import Plan
-from headway.data.order import Index
-from headway.data.records import BadRows
-from headway.data.tokenizer import Tokenizer
+from headway.config.model import ModelConfig
+from headway.config.recipe import Recipe
+from headway.data.batching.batch_sampler import Plan
+from headway.data.batching.permutation import Index
+from headway.data.files.rows import BadRows
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model
-from headway.recipe import Recipe
 from headway.tasks.batch import Batch, Sharing
-from headway.tasks.figures import Evaluation
+from headway.tasks.metrics.bootstrap import Evaluation
 
 T = TypeVar("T")
 Part = TypeVar("Part")

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headway.data import parallel
-from headway.data.conll import TAGS, WORDS, is_columns
-from headway.data.conversations import read_conversations
-from headway.data.formats import Row
-from headway.data.records import BadRows, find_files, peek
-from headway.data.sources import file_format
-from headway.data.squad import ANSWERS, questions
+from headway.config.recipe import DataConfig
+from headway.data.datasets import parallel
+from headway.data.datasets.chat import read_conversations
+from headway.data.datasets.conll import TAGS, WORDS, is_columns
+from headway.data.datasets.labeled import LABEL_NAMES, clean, columns_of, kind_of_labels, read_labelled
+from headway.data.datasets.pairs import PAIR_NAMES, read_pairs
+from headway.data.datasets.squad import ANSWERS, questions
+from headway.data.files.locate import file_format
+from headway.data.files.readers import Row
+from headway.data.files.rows import BadRows, find_files, peek
 from headway.errors import DataError
-from headway.recipe import DataConfig
-from headway.tasks.labelled import LABEL_NAMES, clean, columns_of, kind_of_labels, read_labelled
-from headway.tasks.pairs import PAIR_NAMES, read_pairs
-from headway.tasks.tagged import read_tagged
+from headway.tasks.tagging.evaluate import read_tagged
 
 TALK = ({"messages"}, {"conversations"}, {"instruction", "output"})
 """Columns of conversations, in some of their forms."""

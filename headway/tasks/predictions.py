@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from headway.data.formats import Flaw
-from headway.data.records import BadRows
-from headway.data.tokenizer import Tokenizer
+from headway.config.recipe import Recipe
+from headway.data.files.readers import Flaw
+from headway.data.files.rows import BadRows
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.generate.beam import Beam
+from headway.generate.beam.search import Beam
 from headway.model.model import Model
-from headway.recipe import Recipe
-from headway.tasks.answer import answer_all
-from headway.tasks.answers import Answer
-from headway.tasks.body import limit_of
-from headway.tasks.classify import classify
-from headway.tasks.fill import fill_all, pseudo_perplexity
-from headway.tasks.items import Item, reject
-from headway.tasks.tag import tag
-from headway.tasks.translate import Written, align, translate
-from headway.tasks.vectors import embed
+from headway.tasks.backbone import limit_of
+from headway.tasks.classification.task import classify
+from headway.tasks.embedding.vectors import embed
+from headway.tasks.inputs import Item, reject
+from headway.tasks.masked_lm.fill import fill_all, pseudo_perplexity
+from headway.tasks.qa.evaluate import Answer
+from headway.tasks.qa.task import answer_all
+from headway.tasks.seq2seq.translate import Written, align, translate
+from headway.tasks.tagging.task import tag
 
 Json = dict[str, Any]
 TOP = 5

@@ -8,16 +8,16 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from headway.baselines import make_model
-from headway.baselinesettings import BaselineConfig
-from headway.config import ModelConfig
-from headway.data.tokenizer import Tokenizer
+from headway.config.baselines import BaselineConfig
+from headway.config.model import ModelConfig
+from headway.config.recipe import Recipe, ShapeConfig
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, open_folder, read_tokenizer
-from headway.matrices.lowrank import add_adapters
+from headway.model.lora import add_adapters
 from headway.model.model import Model
-from headway.recipe import Recipe, ShapeConfig
 from headway.tasks.base import Task
 
 NEW_HEADS = ("nsp", "classify", "tag", "span")

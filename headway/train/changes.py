@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
+from headway.config.recipe import Recipe, batch_size
+from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.recipe import Recipe, batch_size
-from headway.settings import short
 
 FREE = frozenset(
     {

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.config.recipe import TrainConfig
 from headway.model.attention import step_kernels
 from headway.model.model import Model
-from headway.recipe import TrainConfig
 from headway.tasks.batch import Batch
 from headway.train.distributed import World, whole
-from headway.train.optim import Optimizer
+from headway.train.optim.optimizer import Optimizer
 
 WARM_UP = 3
 """Ordinary steps before one is recorded: they compile, and let libraries make their plans."""

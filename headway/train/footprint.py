@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headway.baselinesettings import BaselineConfig
-from headway.config import ModelConfig
-from headway.data.batches import Plan, split
-from headway.data.order import Index
+from headway.config.baselines import BaselineConfig
+from headway.config.model import ModelConfig
+from headway.config.recipe import Recipe, batch_size
+from headway.data.batching.batch_sampler import Plan, split
+from headway.data.batching.permutation import Index
 from headway.errors import MemoryOrDiskError
 from headway.jsonfile import show
-from headway.recipe import Recipe, batch_size
 from headway.resources import gigabytes, host_available
 from headway.tasks.batch import Batch
 from headway.train.compute import computes_half

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from headway.data.batches import Plan, split
-from headway.data.loader import Loader
+from headway.config.recipe import TrainConfig
+from headway.data.batching.batch_sampler import Plan, split
+from headway.data.batching.prefetch import Loader
 from headway.model.model import Model
-from headway.recipe import TrainConfig
 from headway.tasks.base import Task
 from headway.tasks.batch import Batch
-from headway.train.average import Copies
 from headway.train.compute import Compute
 from headway.train.distributed import World, share_again
 from headway.train.health import Usual, diverged, non_finite
-from headway.train.optim import Optimizer, lr_factor, lr_factor_from_start, open_depth
+from headway.train.optim.average import Copies
+from headway.train.optim.optimizer import Optimizer, lr_factor, lr_factor_from_start, open_depth
 
 Report = Callable[..., None]
 """Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`, `kept`) and its facts."""

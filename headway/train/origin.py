@@ -22,14 +22,14 @@ from typing import IO, Any
 
 import torch
 
-from headway.data.parallel import two_files
-from headway.data.sources import file_format, find_files
-from headway.data.stream import GZIP_FREE, GZIP_RATIO
-from headway.data.tokenizer import Tokenizer
+from headway.config.recipe import Recipe
+from headway.config.toml import build, to_dict
+from headway.data.datasets.parallel import two_files
+from headway.data.files.lines import GZIP_FREE, GZIP_RATIO
+from headway.data.files.locate import file_format, find_files
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
 from headway.jsonfile import show, unreadable
-from headway.recipe import Recipe
-from headway.settings import build, to_dict
 from headway.tasks.base import Task
 from headway.train.changes import Change, check_changes, value_changes
 from headway.train.checkpoint import newest_state

@@ -16,30 +16,30 @@ import torch
 from torch import Tensor
 
 from headway.baselines.recurrent import CELLS
-from headway.data.parallel import two_files
+from headway.config.recipe import Recipe, batch_size, with_words
+from headway.config.toml import build, read_toml, to_dict, to_toml
+from headway.data.datasets.parallel import two_files
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
 from headway.hub.convert import tie
 from headway.hub.download import resolve
 from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
-from headway.matrices.lowrank import ADAPTER, merge_adapters
+from headway.model.lora import ADAPTER, merge_adapters
 from headway.model.model import Model
-from headway.recipe import Recipe, batch_size, with_words
 from headway.resources import memory_errors
-from headway.settings import build, read_toml, to_dict, to_toml
-from headway.tasks import make_task
 from headway.tasks.base import Setting, Task
+from headway.tasks.registry import make_task
 from headway.train import origin
-from headway.train.average import mean_of, trained
 from headway.train.build import base_tokenizer, build_model, empty_model, planned_model
 from headway.train.checkpoint import RunLock, last_weights, load, save, snapshot_copy
-from headway.train.cost import flops_per_token, peak_memory, utilisation
 from headway.train.distributed import World, join, shard, whole
 from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
-from headway.train.log import Log
+from headway.train.log.cost import flops_per_token, peak_memory, utilisation
+from headway.train.log.events import Log
 from headway.train.loop import Loop, Report
-from headway.train.optim import make_optimizer
+from headway.train.optim.average import mean_of, trained
+from headway.train.optim.optimizer import make_optimizer
 from headway.train.origin import Record, Resumed
 from headway.train.state import collect, put_weights, restore
 from headway.version import __version__
@@ -263,7 +263,7 @@ def _train_first(run: Run, report: Report) -> Run:
 def _open_sinks(run: Run) -> list[Any]:
     if not run.recipe.train.sinks:
         return []
-    from headway.train.sinks import open_sinks
+    from headway.train.log.sinks import open_sinks
 
     return open_sinks(run.recipe.train.sinks, run.folder, run.folder.name, to_dict(run.recipe))
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, distributed, nn
 
 from headway.errors import DamagedError
-from headway.train.average import trained
 from headway.train.distributed import World, shared_like, whole
 from headway.train.loop import Loop
+from headway.train.optim.average import trained
 
 OTHER = "the recipe or the data have changed: put them back, or start a new run"
 Tensors = dict[str, dict[str, Tensor]]

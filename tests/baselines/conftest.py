@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from headway.baselines import make_model
-from headway.baselinesettings import BaselineConfig
-from headway.config import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
+from headway.config.baselines import BaselineConfig
+from headway.config.model import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
 from headway.model.model import Model
 
 VOCAB, SOURCE_VOCAB = 13, 11

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from headway.baselines import make_model
 from headway.errors import ConfigError, DataError
-from headway.generate.beam import Beam, beam_search
+from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import Sampling, decode
 from headway.generate.protocol import Source
 from headway.generate.score import score
 from headway.model.model import Model
-from headway.tasks.loss import IGNORE, token_loss
+from headway.tasks.losses.tokens import IGNORE, token_loss
 from tests.baselines.conftest import KINDS, SOURCE_VOCAB, VOCAB, named, small, small_config
 
 LENGTHS = ((5, 4), (2, 7), (6, 1))

@@ -12,22 +12,22 @@ import torch
 from headway.api import load
 from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
-from headway.baselinesettings import BaselineConfig
+from headway.checks.attention_maps import attention_maps
+from headway.checks.equivalence.suite import selfcheck
+from headway.checks.quantization import quantize_and_compare
+from headway.checks.training import digest
+from headway.config.baselines import BaselineConfig
+from headway.config.recipe import Recipe, ShapeConfig, load_recipe
+from headway.config.shape import baseline_config, decoder_config, seq2seq_config
+from headway.config.toml import build, to_dict
 from headway.errors import ConfigError, DamagedError, DataError
 from headway.generate.decode import Sampling
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, open_folder, save_model
-from headway.inspection.card import write_card
-from headway.inspection.maps import attention_maps
-from headway.inspection.quantization import quantize_and_compare
-from headway.inspection.report import write_report
-from headway.inspection.selfcheck import selfcheck
-from headway.inspection.trainingcheck import digest
-from headway.recipe import Recipe, ShapeConfig, load_recipe
-from headway.settings import build, to_dict
-from headway.shapes import baseline_config, decoder_config, seq2seq_config
-from headway.tasks.translate import translate
-from headway.train.cost import flops_per_token
+from headway.report.model_card import write_card
+from headway.report.report import write_report
+from headway.tasks.seq2seq.translate import translate
+from headway.train.log.cost import flops_per_token
 from headway.train.run import Run, resume, start, train
 from tests.baselines.conftest import KINDS, named, small
 

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 import headway
-from headway import presets
-from headway.config import LMHeadConfig
+from headway.checks.equivalence import suite as selfcheck
+from headway.config import presets
+from headway.config.model import LMHeadConfig
 from headway.errors import MemoryOrDiskError
 from headway.hub import download
 from headway.hub.folder import load_model, save_model
-from headway.inspection import selfcheck
 from headway.model.model import Model
 from tests.cli.conftest import Done, Run
 
@@ -85,7 +85,7 @@ def test_the_examples_of_the_help_parse(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("headway.api.load", _raise(LookupError("past the parser")))
     monkeypatch.setattr("headway.hub.download.resolve", _raise(LookupError("past the parser")))
-    monkeypatch.setattr("headway.recipe.load_recipe", _raise(LookupError("past the parser")))
+    monkeypatch.setattr("headway.config.recipe.load_recipe", _raise(LookupError("past the parser")))
     for verb in ("check", "get", "export"):
         for line in run(verb, "-h").out.partition("Examples:")[2].split("\n"):
             if line.strip():

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.data.template import MARKED, TURNS
-from headway.data.tokenizer import Tokenizer
-from headway.data.vocabulary import train_tokenizer
+from headway.data.chat_template.template import MARKED, TURNS
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.data.tokenizers.train import train_tokenizer
 from tests.cli.conftest import Done, Run
 
 
@@ -185,7 +185,7 @@ def test_nothing_heavy_is_imported_to_parse() -> None:
 
 
 def test_looking_at_data_does_not_wait_for_torch() -> None:
-    code = "import sys, headway.data.survey; print('torch' in sys.modules)"
+    code = "import sys, headway.data.profile.survey; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

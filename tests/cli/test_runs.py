@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from headway.inspection.cleanup import Leftover, remove
+from headway.runs.prune import Leftover, remove
 from headway.train.checkpoint import RunLock
 from tests.cli.conftest import Done, Run
-from tests.inspection.conftest import NOON, RECIPE, event, finished, steps, towards, write_run
+from tests.runs.conftest import NOON, RECIPE, event, finished, steps, towards, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = ("list", "show", "diff", "report", "prune")
@@ -307,7 +307,7 @@ def test_prune_never_touches_a_running_run(run: Run, messy: Path) -> None:
 
 
 def test_a_run_that_begins_while_it_is_cleared_away(run: Run, messy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.inspection.cleanup.is_running", lambda folder: False)
+    monkeypatch.setattr("headway.runs.prune.is_running", lambda folder: False)
     with RunLock(messy / "tiny-0001" / "run"):
         done = run("prune", "--yes")
     assert (done.code, done.err) == (0, "800 B deleted; 3 in use and left alone\n")

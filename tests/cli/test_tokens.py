@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.cli.tokens import visible
-from headway.data.vocabulary import train_tokenizer
+from headway.data.tokenizers.train import train_tokenizer
 from tests.cli.conftest import Done, Run
 
 TEXTS = ["low lower lowest new newer newest wide wider widest the other there then " * 9]

@@ -21,26 +21,26 @@ import headway.generate.score
 pytest.importorskip("pydantic")
 
 from headway.api import Bundle, load
+from headway.checks.choices import ChoicesConfig
+from headway.checks.perplexity import measure, store_of
 from headway.cli.app import main
-from headway.config import SpecialTokens
+from headway.config.model import SpecialTokens
+from headway.config.presets import gpt2
+from headway.config.recipe import DataConfig, Recipe
 from headway.data.prompts import PromptEncoder, start_token
-from headway.data.tokenizer import Tokenizer
-from headway.data.vocabulary import train_tokenizer
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
-from headway.generate.beam import Beam
-from headway.generate.sampling import Sampling
+from headway.generate.beam.search import Beam
+from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import save_model
-from headway.inspection.choices import ChoicesConfig
-from headway.inspection.evaluation import measure, store_of
 from headway.model.model import Model
-from headway.presets import gpt2
-from headway.recipe import DataConfig, Recipe
 from headway.serve.limits import Limits
-from headway.serve.prompts import Prompts
+from headway.serve.requests import Prompts
 from headway.serve.schemas import ChatRequest, CompletionRequest
 from headway.tasks.base import Setting
-from headway.tasks.lm import LanguageModelling
-from headway.tasks.translate import read_sources
+from headway.tasks.lm.task import LanguageModelling
+from headway.tasks.seq2seq.translate import read_sources
 
 transformers = pytest.importorskip("transformers")
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headway.config import ModelConfig, SpecialTokens
+from headway.config.model import ModelConfig, SpecialTokens
+from headway.config.recipe import ShapeConfig
+from headway.config.shape import decoder_config
 from headway.model.model import Model
 from headway.model.quantize import quantize_
-from headway.recipe import ShapeConfig
-from headway.shapes import decoder_config
 
 
 def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int = 2, seed: int = 0) -> Model:

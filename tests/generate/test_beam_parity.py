@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from headway.generate.beam import Beam, beam_search
+from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model
 

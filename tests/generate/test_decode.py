@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headway.api import Bundle
-from headway.config import SpecialTokens
-from headway.data.vocabulary import train_tokenizer
+from headway.config.model import SpecialTokens
+from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError, DivergedError
 from headway.generate.decode import Piece, Sampling, decode, generate
 from headway.generate.protocol import Decoder, Source
-from headway.generate.sampling import Chooser, uniform
+from headway.generate.sampling.sampler import Chooser, uniform
 from headway.generate.trace import Choice
 from headway.model.model import Model
 from tests.generate.conftest import Facts, Recurrent, tiny_model

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.config import SpecialTokens
-from headway.data.vocabulary import train_tokenizer
+from headway.config.model import SpecialTokens
+from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.generate import score as module
 from headway.generate.protocol import Decoder, Source

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.config import SpecialTokens
+from headway.config.model import SpecialTokens
 from headway.errors import ConfigError
 from headway.generate.decode import Sampling, decode, generate
-from headway.generate.prefix import Prefix
+from headway.generate.prefix_cache import Prefix
 from headway.generate.speculative import GREEDY, Speculation, speculate
 from headway.model.model import Model
 from tests.generate.conftest import Facts, Recurrent, tiny_model

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headway.generate.beam import Beam, beam_search
+from headway.generate.beam.search import Beam, beam_search
 from headway.generate.trace import Branch, Growth, Node, tree
 from tests.generate.conftest import tiny_model
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.generate.slots import SlotCache
+from headway.generate.engine.slot_cache import SlotCache
 from headway.model.cache import Cache
 from headway.model.model import Model
 

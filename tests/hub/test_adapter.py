@@ -13,12 +13,12 @@ import torch
 from huggingface_hub import constants
 from torch import Tensor
 
-from headway import presets
+from headway.config import presets
 from headway.errors import DamagedError, HeadwayError, NotFoundError
 from headway.hub.adapter import FACTS, TENSORS, merge_adapter, write_adapter
 from headway.hub.folder import load_model, save_model
 from headway.hub.weights import FORMAT, open_file, write_tensors
-from headway.matrices.lowrank import LowRank, add_adapters
+from headway.model.lora import LowRank, add_adapters
 from headway.model.model import Model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

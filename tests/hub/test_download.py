@@ -15,7 +15,7 @@ from huggingface_hub import errors as hub
 from huggingface_hub.utils import filter_repo_objects
 
 import headway
-from headway import presets
+from headway.config import presets
 from headway.errors import DamagedError, HeadwayError, MemoryOrDiskError, NetworkError, NotFoundError
 from headway.hub import download
 from headway.hub.download import FILES, fetch, resolve

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headway.config import ModelConfig, StackConfig
+from headway.config.model import ModelConfig, StackConfig
 from headway.errors import ConfigError
 from headway.hub.family import read_config
 from headway.hub.tables import FAMILIES

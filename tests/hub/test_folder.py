@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 import headway
-from headway import presets
-from headway.config import ModelConfig, RelativeConfig, SparseConfig, StackConfig
+from headway.config import presets
+from headway.config.model import ModelConfig, RelativeConfig, SparseConfig, StackConfig
 from headway.errors import ConfigError, DamagedError, HeadwayError, MemoryOrDiskError, NotFoundError
 from headway.hub import folder as folder_module
 from headway.hub.folder import check_memory, describe, load_folder_tokenizer, load_model, open_folder, save_model
@@ -698,7 +698,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_a_head_no_architecture_has(tmp_path: Path) -> None:
     """A span head beside an lm head: sound, but in no family's list."""
-    model = Model(replace(tiny("gpt2"), span=headway.config.SpanHeadConfig())).eval()
+    model = Model(replace(tiny("gpt2"), span=headway.config.model.SpanHeadConfig())).eval()
     assert describe(model)[0] is None
     assert_same(model, load_model(save_model(model, tmp_path / "own")))
 

@@ -13,20 +13,20 @@ import torch
 from typer.testing import CliRunner
 
 import headway
-from headway import presets
+from headway.checks.quantization import quantize_and_compare
 from headway.cli.app import app, main
-from headway.data.vocabulary import train_tokenizer
+from headway.config import presets
+from headway.config.recipe import load_recipe
+from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DamagedError, HeadwayError
-from headway.generate.sampling import Sampling
+from headway.generate.sampling.sampler import Sampling
 from headway.hub.adapter import FACTS, TENSORS, write_adapter
 from headway.hub.folder import load_model, open_folder, save_model
 from headway.hub.weights import open_weights, write_weights
-from headway.inspection.quantization import quantize_and_compare
-from headway.matrices.lowrank import add_adapters
-from headway.matrices.quantized import Int8Linear
+from headway.model.lora import add_adapters
 from headway.model.model import Model
 from headway.model.quantize import quantize_
-from headway.recipe import load_recipe
+from headway.model.quantized import Int8Linear
 from headway.train.build import build_model
 
 VOCAB = 50

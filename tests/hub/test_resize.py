@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from headway.config.presets import preset
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
 from headway.hub.resize import resize_images
 from headway.model.model import Model
-from headway.presets import preset
 
 
 @pytest.mark.parametrize("image", [24, 40, 56, 43])

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headway.config.presets import transformer
 from headway.model.cache import STORED, Cache
 from headway.model.model import Model
-from headway.presets import transformer
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.config import RelativeConfig, RopeConfig, SparseConfig, StackConfig
+from headway.config.model import RelativeConfig, RopeConfig, SparseConfig, StackConfig
 from headway.model.attention import View, attend, attention_weights, parameter_free_attention
 from headway.model.masks import Layout, self_view
 from headway.model.positions import (

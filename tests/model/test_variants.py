@@ -11,7 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headway.config import (
+from headway.checks.equivalence.suite import Row, selfcheck
+from headway.config.model import (
     ClassifyHeadConfig,
     FramesConfig,
     InitConfig,
@@ -27,7 +28,6 @@ from headway.config import (
     TagHeadConfig,
     TokensConfig,
 )
-from headway.inspection.selfcheck import Row, selfcheck
 from headway.model.model import Model
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from headway.config import ModelConfig, RelativeConfig, RopeConfig, SparseConfig
+from headway.config.model import ModelConfig, RelativeConfig, RopeConfig, SparseConfig
 from headway.hub.convert import load_tensors
 from headway.hub.folder import load_model, open_folder
 from headway.model.model import Model

@@ -21,13 +21,13 @@ import openai
 import pytest
 import torch
 
-from headway import presets
 from headway.api import Bundle, load
-from headway.config import ClassifyHeadConfig, LMHeadConfig
-from headway.data.vocabulary import train_tokenizer
+from headway.config import presets
+from headway.config.model import ClassifyHeadConfig, LMHeadConfig
+from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.serve.address import open_address, url
+from headway.serve.auth import open_address, url
 from headway.serve.limits import Limits
 from headway.serve.server import Server, build
 from headway.serve.service import Service

@@ -108,7 +108,7 @@ def test_an_error_of_one_text(
     reciter: Running, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
 ) -> None:
     """What headway itself says of it is told; what Python says is not."""
-    monkeypatch.setattr("headway.generate.job.Job.take", failing(error))
+    monkeypatch.setattr("headway.generate.engine.sequence.Job.take", failing(error))
     answer = reciter.post("/v1/completions", BODY)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert "secret" not in answer.text
@@ -167,8 +167,8 @@ def test_an_answer_that_breaks_off_is_seen_to_be_broken(reciter: Running, monkey
 @pytest.fixture(params=["plain", "fast"])
 def served(request: pytest.FixtureRequest, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     if request.param == "fast":
-        monkeypatch.setattr("headway.generate.engine.fits", lambda model, rows: True)
-        monkeypatch.setattr("headway.generate.engine.make", Twin)
+        monkeypatch.setattr("headway.generate.engine.engine.fits", lambda model, rows: True)
+        monkeypatch.setattr("headway.generate.engine.engine.make", Twin)
     hangs = "hangs" in request.node.name  # elsewhere a machine that is busy must not count as one that hangs
     with running(bundle, KEY, slots=4, step_seconds=0.5 if hangs else 30) as server:
         yield server
@@ -178,9 +178,9 @@ FAULTS = [RuntimeError("x"), AssertionError("x"), MemoryError("x"), KeyError("x"
 WITHOUT_KERNELS = pytest.mark.filterwarnings("ignore:fast decoding failed")
 PLACES = {
     "step": "headway.model.model.Model.step",
-    "choosing": "headway.generate.sampling.Chooser.pick",
-    "detokenizer": "headway.generate.text.TextStream.push",
-    "slots": "headway.generate.slots.SlotCache.take",
+    "choosing": "headway.generate.sampling.sampler.Chooser.pick",
+    "detokenizer": "headway.generate.detokenize.TextStream.push",
+    "slots": "headway.generate.engine.slot_cache.SlotCache.take",
 }
 
 
@@ -219,8 +219,8 @@ def test_a_mask_that_fails_is_the_affair_of_one_text(
             raise error
         return None
 
-    monkeypatch.setattr("headway.generate.grammar.Grammar.allowed", third)
-    monkeypatch.setattr("headway.generate.grammar.Grammar.accept", lambda *_: None)
+    monkeypatch.setattr("headway.generate.grammar.grammar.Grammar.allowed", third)
+    monkeypatch.setattr("headway.generate.grammar.grammar.Grammar.accept", lambda *_: None)
     found: list[Any] = []
     bodies = [BODY | {"response_format": {"type": "json_object"}}, BODY, BODY | {"prompt": "c"}]
     post = lambda body: found.append((body, served.post("/v1/completions", body)))  # noqa: E731

@@ -181,9 +181,9 @@ def test_more_schemas_than_may_wait(bundle: Bundle) -> None:
 
 
 def test_who_leaves_has_nothing_compiled(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.generate.trial.SECONDS", 60.0)
-    monkeypatch.setattr("headway.generate.trial.WALL_SECONDS", 60.0)
-    monkeypatch.setattr("headway.generate.trial.ROOM", 1 << 30)
+    monkeypatch.setattr("headway.generate.grammar.client.SECONDS", 60.0)
+    monkeypatch.setattr("headway.generate.grammar.client.WALL_SECONDS", 60.0)
+    monkeypatch.setattr("headway.generate.grammar.client.ROOM", 1 << 30)
     body = {"model": "reciter", "prompt": "a", "response_format": endless(20)}
     with running(bundle, KEY) as server:
         ask(server, max_tokens=4, response_format=held(SCHEMA))  # starts the process

@@ -13,7 +13,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 from headway.api import Bundle
-from headway.serve.problems import Problem
+from headway.serve.errors import Problem
 from headway.serve.schemas import UNSUPPORTED, CompletionRequest, read
 from tests.serve.conftest import KEY, Running, running
 

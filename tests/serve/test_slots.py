@@ -7,10 +7,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headway import presets
 from headway.api import Bundle
-from headway.config import ModelConfig
-from headway.generate.engine import Engine
+from headway.config import presets
+from headway.config.model import ModelConfig
+from headway.generate.engine.engine import Engine
 from headway.model.model import Model
 from headway.serve import slots
 from headway.serve.limits import Limits

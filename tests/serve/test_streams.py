@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from headway.api import Bundle
-from headway.generate.engine import Event
+from headway.generate.engine.engine import Event
 from headway.serve.generation import Generation
-from headway.serve.telemetry import Metrics
+from headway.serve.metrics import Metrics
 from tests.serve.conftest import KEY, Running, recite, running, until
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 300, "temperature": 0}

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from headway.api import load
-from headway.data.records import BadRows
-from headway.data.tokenizer import Tokenizer
+from headway.config.recipe import DataConfig, Recipe, load_recipe, with_settings
+from headway.data.files.rows import BadRows
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
-from headway.generate.beam import Beam
-from headway.hub.generation import read_generation
-from headway.recipe import DataConfig, Recipe, load_recipe, with_settings
-from headway.tasks.seq2seq import Seq2Seq, pair_tokenizer, read_pairs
-from headway.tasks.translate import beam_for, recipe_of
+from headway.generate.beam.search import Beam
+from headway.hub.generation_config import read_generation
+from headway.tasks.seq2seq.task import Seq2Seq, pair_tokenizer, read_pairs
+from headway.tasks.seq2seq.translate import beam_for, recipe_of
 from headway.train.run import start, train
 
 PAD, BOS, EOS = 0, 1, 2
@@ -126,7 +126,7 @@ def test_trained_and_opened_there_again(
     import transformers
 
     folder, oracle = case
-    monkeypatch.setattr("headway.tasks.seq2seq.GENERATED", 40)
+    monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 40)
     words = [*WORDS, f"out={tmp_path / 'runs'}", f"model.from={folder}"]
     with torch.enable_grad():
         run = train(start(*load_recipe("translate", words)), lambda kind, **facts: None)

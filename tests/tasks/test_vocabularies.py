@@ -14,20 +14,20 @@ import torch
 
 from headway.api import load
 from headway.baselines import make_model
-from headway.config import SpecialTokens
-from headway.data.packing import IGNORE
-from headway.data.tokenizer import TARGET, Tokenizer, load_tokenizer
+from headway.checks.attention_maps import attention_maps
+from headway.config.model import SpecialTokens
+from headway.config.recipe import DataConfig, Recipe, ShapeConfig, load_recipe, with_settings
+from headway.config.tasks import Seq2SeqConfig
+from headway.data.batching.packing import IGNORE
+from headway.data.tokenizers.tokenizer import TARGET, Tokenizer, load_tokenizer
 from headway.errors import ConfigError, DataError, NotFoundError
-from headway.generate.beam import Beam, beam_search
+from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model, save_model
-from headway.inspection.maps import attention_maps
 from headway.model.model import Model
-from headway.recipe import DataConfig, Recipe, ShapeConfig, load_recipe, with_settings
 from headway.tasks.base import Setting
-from headway.tasks.seq2seq import Seq2Seq
-from headway.tasks.translate import align, translate, with_best, word_weights
-from headway.tasksettings import Seq2SeqConfig
+from headway.tasks.seq2seq.task import Seq2Seq
+from headway.tasks.seq2seq.translate import align, translate, with_best, word_weights
 from headway.train.run import start, train
 
 SHAPE = ShapeConfig(depth=1, width=32, heads=2, norm_at="post", positions="sinusoidal", activation="relu")
@@ -36,7 +36,7 @@ TEXTS = ["A dog sees the king.", "The red horses did not help some old teachers.
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.tasks.seq2seq.GENERATED", 60)
+    monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 60)
 
 
 def recipe(kind: Any = "words", **fields: Any) -> Recipe:
@@ -130,7 +130,7 @@ def test_a_recurrent_translator(tmp_path: Path) -> None:
 
 
 def again_recipe(bundle: Any) -> Recipe:
-    from headway.tasks.translate import recipe_of
+    from headway.tasks.seq2seq.translate import recipe_of
 
     return recipe_of(bundle.model, bundle.folder)
 

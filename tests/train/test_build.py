@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from headway.api import load
+from headway.config.presets import gpt2
+from headway.config.recipe import ShapeConfig, load_recipe
+from headway.config.shape import decoder_config
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.folder import load_model
-from headway.matrices.lowrank import LowRank, add_adapters, merge_adapters
+from headway.model.lora import LowRank, add_adapters, merge_adapters
 from headway.model.model import Model
-from headway.presets import gpt2
-from headway.recipe import ShapeConfig, load_recipe
-from headway.shapes import decoder_config
 from headway.train.build import recompute_blocks
-from headway.train.log import read_log
+from headway.train.log.events import read_log
 from headway.train.run import Run, resume, start, train
 
 SMALL = ["data.length=16", "train.batch=4", "train.steps=8", "train.eval_every=8", "train.sample_every=8"]

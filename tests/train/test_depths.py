@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from headway.config import ClassifyHeadConfig
+from headway.config.model import ClassifyHeadConfig
+from headway.config.recipe import ShapeConfig, TrainConfig, load_recipe
+from headway.config.shape import encoder_config
 from headway.errors import ConfigError
 from headway.model.model import Model
-from headway.recipe import ShapeConfig, TrainConfig, load_recipe
-from headway.shapes import encoder_config
-from headway.train.optim import Optimizer, depths, make_optimizer, open_depth
+from headway.train.optim.optimizer import Optimizer, depths, make_optimizer, open_depth
 from headway.train.run import Run, resume, start, train
 
 

@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 import torch
 
-from headway.data.store import TokenStore
-from headway.data.vocabulary import train_tokenizer
+from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
+from headway.config.shape import decoder_config
+from headway.data.batching.token_store import TokenStore
+from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
-from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
-from headway.shapes import decoder_config
-from headway.tasks.lm import LanguageModelling
+from headway.tasks.lm.task import LanguageModelling
 from headway.train.checkpoint import load
 from headway.train.distributed import World, join, leave, torchrun_line
-from headway.train.log import read_log
+from headway.train.log.events import read_log
 from headway.train.loop import Loop
-from headway.train.optim import make_optimizer
+from headway.train.optim.optimizer import make_optimizer
 from headway.train.run import Run, resume, start, train
 
 TOKENIZER = train_tokenizer("bytes", [])

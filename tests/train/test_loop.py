@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 import torch
 
-from headway.data.store import TokenStore
-from headway.data.vocabulary import train_tokenizer
+from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.config.shape import decoder_config
+from headway.data.batching.token_store import TokenStore
+from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DamagedError, DivergedError
 from headway.model.model import Model
-from headway.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
-from headway.shapes import decoder_config
 from headway.tasks.batch import Batch
-from headway.tasks.lm import LanguageModelling
-from headway.tasks.loss import IGNORE
+from headway.tasks.lm.task import LanguageModelling
+from headway.tasks.losses.tokens import IGNORE
 from headway.train.distributed import World
 from headway.train.health import Usual
 from headway.train.loop import Loop
-from headway.train.optim import make_optimizer
+from headway.train.optim.optimizer import make_optimizer
 from headway.train.state import collect, restore
 
 CONFIG = TrainConfig(steps=40, batch=4, lr=1e-2, warmup=5)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from headway.data.store import TokenStore
+from headway.config.recipe import load_recipe
+from headway.data.batching.token_store import TokenStore
 from headway.errors import ConfigError, DamagedError, DataError, NotFoundError
-from headway.recipe import load_recipe
 from headway.train import checkpoint, origin
-from headway.train.log import read_log
-from headway.train.optim import lr_factor_from_start, peak_lr
+from headway.train.log.events import read_log
+from headway.train.optim.optimizer import lr_factor_from_start, peak_lr
 from headway.train.run import Run, resume, start, train
 
 SMALL = [
@@ -248,7 +248,7 @@ def test_without_a_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
 def test_data_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "data.txt"
     path.write_text(lm_rows(60))
-    from headway.tasks import lm
+    from headway.tasks.lm import task as lm
 
     tokens = lm.tokens
 
@@ -264,7 +264,7 @@ def test_data_that_change_while_they_are_read_are_refused(tmp_path: Path, monkey
 
 def test_built_in_data_that_are_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text that comes with Python is another one with another Python."""
-    from headway.tasks import text
+    from headway.data.datasets import text
 
     monkeypatch.setattr(text, "embedded_text", lambda: lm_rows(60))
     run = start(*load_recipe("tiny", [*SMALL, f"out={tmp_path / 'runs'}"]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from headway.config import ModelConfig
+from headway.config.model import ModelConfig
+from headway.config.toml import short
 from headway.errors import ConfigError
 from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
 from headway.hub.tables.bert import ACTIVATIONS
-from headway.settings import short
 
 _BARE = Head(prefix="")
 _SCORE = Head(

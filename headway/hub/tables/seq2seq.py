@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headway.config import ModelConfig
+from headway.config.model import ModelConfig
 from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
 from headway.hub.tables.bert import ACTIVATIONS
 

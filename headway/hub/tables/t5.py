@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headway.config import ModelConfig
+from headway.config.model import ModelConfig
+from headway.config.toml import short
 from headway.errors import ConfigError
 from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.hub.tables.seq2seq import SHARED, by_last_token, sides
-from headway.settings import short
 
 
 def _t5_side(side: str) -> Iterator[Tensor]:

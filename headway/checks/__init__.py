@@ -1,0 +1,1 @@
+"""Checks of models, recipes and machines; evaluation of language models."""

@@ -1,0 +1,245 @@
+"""Zero- and few-shot evaluation: a question counts as answered when the right choice is the likeliest text after it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from headway.data.files.readers import Flaw
+from headway.data.files.rows import BadRows, Row, brief, rows
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.errors import ConfigError, DataError, nearest
+from headway.generate.prefix_cache import Prefix
+from headway.generate.protocol import Decoder, S
+from headway.generate.score import By, rank_choices
+
+PROMPTS = ("question", "prompt", "query", "context", "ctx", "sentence", "text", "input", "goal")
+CHOICES = ("choices", "options", "endings", "candidates", "answers")
+ANSWERS = ("answer", "label", "gold", "correct", "target", "answerKey", "answer_idx")
+"""What the three columns are usually called, the likeliest first."""
+SERIES = re.compile(r"(?:(?:choice|option|ending|answer)s?[_ ]?)?([a-h]|[0-9])", re.IGNORECASE)
+"""Columns of one choice each: a, B, choice_0, ending1, option_c …"""
+BY: dict[str, By] = {"bytes": "per_byte", "tokens": "per_token", "none": "log_probability"}
+BETWEEN = "\n\n"
+"""What parts the examples of a few-shot prompt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoicesConfig:
+    """What is asked, and how. Columns are guessed by their names unless given."""
+
+    data: str = ""
+    """A file, glob or folder: jsonl, csv, tsv, parquet …"""
+    prompt: str = ""
+    """The column of the question."""
+    choices: str = ""
+    """The column of a list of choices, or several columns of one each, with commas between them."""
+    answer: str = ""
+    """The column of the right one: its text, its letter, or its index from 0."""
+    template: str = "{prompt}"
+    """What is put to the model; names in braces are columns, {prompt} the question."""
+    shots: int = 0
+    """Answered examples that come first."""
+    shots_from: str = ""
+    """A file whose first rows they are; otherwise the first rows of the data, which are then not scored."""
+    normalise: Literal["bytes", "tokens", "none"] = "bytes"
+    """Log-probabilities are compared per byte, per token, or as they are."""
+    limit: int = 0
+    """Rows to score at most; 0 for all."""
+    bad_rows: Literal["stop", "skip"] = "stop"
+
+    def __post_init__(self) -> None:
+        for name in ("shots", "limit"):
+            if getattr(self, name) < 0:
+                raise ConfigError("C003", f"{name} = {getattr(self, name)} should not be negative")
+        if self.shots_from and not self.shots:
+            raise ConfigError("C004", f"shots_from = {self.shots_from} and shots = 0: say how many, such as shots=4")
+
+
+@dataclass(frozen=True)
+class Question:
+    prompt: str
+    choices: list[str]
+    answer: int
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What became of a question: the choice taken, and what each was worth."""
+
+    file: str
+    line: int
+    answer: int
+    taken: int
+    right: bool
+    worth: list[float]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    n: int
+    accuracy: tuple[float, float, float]
+    """With its 95 % interval (Wilson 1927)."""
+    chance: float
+    """What guessing gets on average."""
+    rows: list[Answered]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"interval": "Wilson, 95 %"}
+
+
+def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, bad: BadRows) -> Accuracy:
+    """Put every question to the model; the examples before them, and each question, are read once."""
+    asked, shots, prefix = questions(config.data, config, bad), "", Prefix(model)
+    if config.shots:
+        taken = questions(config.shots_from, config, bad) if config.shots_from else asked
+        examples = [question for _, question in zip(range(config.shots), taken, strict=False)]
+        if len(examples) < config.shots:
+            where = config.shots_from or config.data
+            raise DataError("D002", f"{where} has {len(examples)} rows for shots = {config.shots}")
+        shots = "".join(joined(q.prompt, q.choices[q.answer]) + BETWEEN for q in examples)
+    found: list[Answered] = []
+    counts: list[int] = []
+    for question in asked:
+        if config.limit and len(found) == config.limit:
+            break
+        try:
+            found.append(put(model, tokenizer, question, shots, BY[config.normalise], prefix))
+        except DataError as error:  # longer than the model reads, or a choice of no tokens
+            bad.found(Flaw(question.file, question.line, error.message))
+        else:
+            counts.append(len(question.choices))
+    if not found:
+        raise DataError("D002", f"{config.data}: no questions to score{f' after {config.shots}' * bool(shots)}")
+    return Accuracy(
+        len(found), wilson(sum(row.right for row in found), len(found)), fmean(1 / n for n in counts), found
+    )
+
+
+def put(
+    model: Decoder[S], tokenizer: Tokenizer, question: Question, shots: str, by: By, prefix: Prefix | None
+) -> Answered:
+    """One question after the examples."""
+    context = shots + question.prompt
+    choices = [joined(context, choice)[len(context) :] for choice in question.choices]
+    ranked = rank_choices(model, tokenizer, context, choices, by=by, prefix=prefix)
+    worth = [float(getattr(choice, by)) for choice in sorted(ranked, key=lambda r: r.index)]
+    taken, answer = ranked[0].index, question.answer
+    return Answered(question.file, question.line, answer, taken, taken == answer, worth)
+
+
+def joined(prompt: str, choice: str) -> str:
+    """A space goes between them where there is none."""
+    apart = not prompt or prompt[-1].isspace() or choice[:1].isspace()
+    return prompt + choice if apart else f"{prompt} {choice}"
+
+
+def wilson(right: int, n: int, z: float = 1.959964) -> tuple[float, float, float]:
+    """A share and the bounds of its 95 % interval, which stay within 0 and 1 however few the questions."""
+    p, scale = right / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / scale
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / scale
+    return p, max(0.0, middle - half), min(1.0, middle + half)
+
+
+def questions(spec: str, config: ChoicesConfig, bad: BadRows) -> Iterator[Question]:
+    """The rows of a file as questions; columns are looked for in the first row, and flaws are said with their line."""
+    columns: _Columns | None = None
+    for row in rows(spec, bad):
+        columns = columns or _Columns.of(row, config)
+        try:
+            yield _question(row, columns, config.template)
+        except ValueError as flaw:
+            bad.found(Flaw(row.file, row.line, str(flaw)))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    prompt: str
+    choices: tuple[str, ...]
+    """One of lists, or several of texts."""
+    answer: str
+
+    @classmethod
+    def of(cls, row: Row, config: ChoicesConfig) -> _Columns:
+        names = list(row.values)
+        given = tuple(config.choices.split(",")) if config.choices else ()
+        series = tuple(name for name in names if SERIES.fullmatch(name))
+        choices = given or _guess(names, CHOICES) or (series if len(series) > 1 else ())
+        prompt = config.prompt or "".join(_guess(names, PROMPTS))
+        answer = config.answer or "".join(_guess(names, ANSWERS))
+        for role, wanted in (("prompt", (prompt,)), ("choices", choices or ("",)), ("answer", (answer,))):
+            for name in wanted:
+                if name not in names:
+                    what = f"no column {name!r}{nearest(name, names)}" if name else f"which column is the {role}?"
+                    listed = ", ".join(map(str, names[:12]))
+                    raise DataError("D004", f"{row.file}: {what}", f"{role}=NAME names it; there are {listed}")
+        return cls(prompt, choices, answer)
+
+
+def _guess(names: Sequence[str], usual: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in usual if name in names)[:1]
+
+
+def _question(row: Row, columns: _Columns, template: str) -> Question:
+    """A ValueError says why a row is none."""
+    prompt = row.values.get(columns.prompt)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError(f"{columns.prompt}: expected text, found {brief(prompt)}")
+    choices, letters = _choices(row, columns.choices)
+    answer = _answer(row.values.get(columns.answer), choices, letters)
+    return Question(fill(template, {**row.values, "prompt": prompt}), choices, answer, row.file, row.line)
+
+
+def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The texts and what each is called; a cell of a table may hold a list as JSON, the hub's files {text, label}."""
+    value: Any = [row.values.get(name) for name in columns]
+    names: Any = [found[1].upper() for name in columns if (found := SERIES.fullmatch(name))]
+    if len(columns) == 1:
+        value = value[0]
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                raise ValueError(f"{columns[0]}: not a list in JSON: {brief(value)}") from None
+    if isinstance(value, Mapping):
+        value, names = value.get("text"), value.get("label")
+    if not isinstance(value, list) or not all(isinstance(choice, str) and choice.strip() for choice in value):
+        raise ValueError(f"{','.join(columns)}: expected a list of texts, found {brief(value)}")
+    if len(value) < 2:
+        raise ValueError(f"{','.join(columns)}: {len(value)} choices, at least 2 are needed")
+    if not isinstance(names, list) or len(names) != len(value):
+        names = [chr(ord("A") + i) for i in range(len(value))]
+    return value, [str(name) for name in names]
+
+
+def _answer(value: Any, choices: list[str], names: list[str]) -> int:
+    """Text comes first, as a choice may be a letter or a number itself; then what it is called; then its index."""
+    plain = value.strip() if isinstance(value, str) else str(value) if type(value) is int else ""
+    texts = [choice.strip() for choice in choices] if isinstance(value, str) else []
+    for known in (texts, names, [name.lower() for name in names]):
+        if known.count(plain) == 1:
+            return known.index(plain)
+    if plain.isdecimal() and int(plain) < len(choices):
+        return int(plain)
+    raise ValueError(f"the answer {brief(value)} is none of {len(choices)} choices: give text, letter or index from 0")
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """Names in braces replaced by what they stand for: of Python's format language, which can reach far, no more."""
+
+    def found(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in values:
+            listed = ", ".join(map(str, list(values)[:12]))
+            raise DataError("D004", f"template: no column {name!r}{nearest(name, values)}", f"there are {listed}")
+        return str(values[name])
+
+    return re.sub(r"\{(\w+)\}", found, template.replace("\\n", "\n"))

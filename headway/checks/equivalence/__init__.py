@@ -1,0 +1,1 @@
+"""`headway check`: every fast path of a model equals its slow path."""

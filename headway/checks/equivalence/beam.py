@@ -1,0 +1,206 @@
+"""Proofs about beam search: the paths that read for it, and the search itself against a plain one.
+
+The plain search below has one beam after the other, no KV cache and no batch, and is meant to be read. Its rules are
+those of `transformers`.
+Letters: V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.checks.equivalence.rows import Row, gap
+from headway.checks.equivalence.subject import NEW, Subject, kernels
+from headway.generate.accel.dispatch import for_beams
+from headway.generate.beam.search import Beam, Hypothesis, beam_search
+from headway.generate.protocol import Decoder, read_first
+from headway.model.model import Model
+
+READERS, SEARCH = "beam readers = step", "beams = reference"
+
+Tokens = tuple[int, ...]
+WIDTH = 3
+MANY = 12
+"""Inputs whose beams are too many for kernels on a CPU."""
+_SEARCH = Beam(width=WIDTH, n_best=WIDTH, max_tokens=NEW, length_penalty=0.0)
+SEARCHES = (
+    replace(_SEARCH, length_penalty=0.6),
+    replace(_SEARCH, length_penalty=2.0),
+    replace(_SEARCH, length_penalty=1.0, early=True),
+    replace(_SEARCH, min_tokens=3),
+)
+"""Each with a rule that changes what is found, or nothing would be shown."""
+TRIES = 6
+"""Prompts that are tried, until each rule has changed what is found, and rounding decided nothing."""
+
+
+def readers(subject: Subject) -> Row:
+    """Logits of each path that may read for a beam search, with beams that move and inputs that drop out."""
+    worst, tried = 0.0, set[type]([type(subject.model)])
+    for inputs in (1, len(subject.prompts), MANY):
+        for quick in (False, True):
+            with kernels(quick):
+                reader = for_beams(subject.model, inputs, WIDTH)
+            if type(reader) not in tried:
+                tried.add(type(reader))
+                with kernels(quick):
+                    worst = max(worst, _reader_gap(subject, reader, inputs))
+    if len(tried) == 1:
+        return Row(READERS, None, note="not used: beam search reads through the model")
+    return Row(READERS, worst, subject.limit, subject.note)
+
+
+def _reader_gap(subject: Subject, reader: Decoder[Any], inputs: int) -> float:
+    """Read prompts of one length, then a few tokens of each beam, which moves to another beam's place before."""
+    places = [i % len(subject.prompts) for i in range(inputs)]
+    texts = [list(subject.prompts[i][:3]) for i in places]
+    dice = torch.Generator().manual_seed(7)
+    state, found = read_first(reader, texts, subject.source(places), 3 + NEW)
+    worst, width = _compare(subject, found, texts, places), 1
+    for step in range(4):
+        count = len(texts) // width
+        if step == 2 and count > 1:
+            count -= 1  # the last input is done
+        parents = torch.randint(width, (count, WIDTH), generator=dice) + torch.arange(count)[:, None] * width
+        rows = parents.flatten()
+        more = torch.randint(subject.vocab, (len(rows), 1), generator=dice)
+        state = reader.reorder(state, rows.to(subject.device))
+        found = reader.step(state, more.to(subject.device))
+        pairs = list(zip(rows.tolist(), more[:, 0].tolist(), strict=True))
+        texts, places, width = [[*texts[r], t] for r, t in pairs], [places[r] for r, _ in pairs], WIDTH
+    return max(worst, _compare(subject, found, texts, places))
+
+
+def _compare(subject: Subject, found: Tensor, texts: Sequence[Sequence[int]], places: Sequence[int]) -> float:
+    """Of many rows some: each is recomputed."""
+    rows = range(0, len(texts), max(1, len(texts) // 6))
+    return max(gap(found[i], subject.logits(texts[i], places[i])[-1]) for i in rows)
+
+
+def searches(subject: Subject) -> Row:
+    """The best sequences and their scores, for several penalties, where sequences end at different lengths."""
+    if subject.coarse:  # rounding would decide what is searched further: in float32 it does not
+        subject = Subject(subject.exact, note="in float32")
+    worst, limit, left = 0.0, NEW * subject.limit, list(SEARCHES)
+    for number in range(TRIES if subject.exact is not subject.model else 3):
+        plain = PlainSearch(subject, number)
+        for beam in list(left):
+            wanted = plain.search(beam)
+            if wanted.margin > 2 * subject.limit and plain.telling(beam, wanted):
+                worst = max(worst, *(_difference(found, wanted.hypotheses) for found in plain.found(beam)))
+                left.remove(beam)
+        if not left:
+            break
+    note = f"{len(left)} of {len(SEARCHES)} searches are not clear" if left else subject.note
+    return Row(SEARCH, worst if len(left) < len(SEARCHES) else None, limit, note)
+
+
+def _difference(found: Sequence[Hypothesis], wanted: Sequence[Hypothesis]) -> float:
+    """Of the scores; infinite where the sequences are others."""
+    if [h.tokens for h in found] != [h.tokens for h in wanted]:
+        return math.inf
+    return max(abs(a.score - b.score) for a, b in zip(found, wanted, strict=True))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a plain search finds, and by how much each of its decisions was clear."""
+
+    hypotheses: list[Hypothesis]
+    margin: float
+
+
+class PlainSearch:
+    """Beam search for one prompt, as one would write it down."""
+
+    def __init__(self, subject: Subject, number: int) -> None:
+        self.subject, self.place = subject, number % len(subject.prompts)
+        dice = torch.Generator().manual_seed(number)
+        self.prompts = torch.randint(subject.vocab, (2, 3), generator=dice).tolist()
+        """The prompt, and another one that is searched beside it."""
+        self.known: dict[Tokens, Tensor] = {}
+        self.eos: tuple[int, ...] = ()
+        self.eos = self._ends()
+        self.model: Model = subject.stops_at(self.eos)
+
+    def _ends(self) -> tuple[int, ...]:
+        """The second best tokens at the beginning of the best sequence: some sequences end there, and some go on."""
+        best: Tokens = ()
+        found: list[int] = []
+        for _ in range(3):
+            first, second = self.logp(best).topk(2).indices.tolist()
+            best = (*best, first)
+            found.append(second)
+        return tuple(sorted({*found} - {*best}))
+
+    def telling(self, beam: Beam, wanted: Found) -> bool:
+        """Whether a rule changes what is found: which sequences, or for a penalty their scores alone."""
+        tokens = [h.tokens for h in wanted.hypotheses]
+        without = replace(beam, early=False, min_tokens=0)
+        if without == beam:
+            return max(map(len, tokens)) > 1
+        return tokens != [h.tokens for h in self.search(without).hypotheses]
+
+    def found(self, beam: Beam) -> Iterator[list[Hypothesis]]:
+        """What `beam_search` finds, through the path of the model; and through kernels, where these are another."""
+        source = self.subject.source([self.place, (self.place + 1) % len(self.subject.prompts)])
+        yield beam_search(self.model, beam, self.prompts, source=source)[0]
+        with kernels():
+            other = type(for_beams(self.model, 2, beam.width))
+        if other is not type(for_beams(self.model, 2, beam.width)):
+            with kernels():
+                yield beam_search(self.model, beam, self.prompts, source=source)[0]
+
+    def logp(self, tokens: Tokens) -> Tensor:
+        """(V,): log-probabilities of what may follow."""
+        if tokens not in self.known:
+            self.known[tokens] = self.subject.logits([*self.prompts[0], *tokens], self.place)[-1].log_softmax(-1)
+        return self.known[tokens]
+
+    def search(self, beam: Beam) -> Found:
+        """Of the best candidates, those that end are kept if they are among the first `width`, and the first `width` of
+        the others go on; until `width` have ended, and none that goes on is better than the worst of these."""
+        running: list[tuple[float, Tokens]] = [(0.0, ())]
+        ended: list[tuple[float, Tokens]] = []
+        margin = math.inf
+        for length in range(1, beam.max_tokens + 1):
+            candidates, penalty = self._candidates(running, beam, length), length**beam.length_penalty
+            over = [tokens[-1] in self.eos or length == beam.max_tokens for _, tokens in candidates]
+            running = [each for each, end in zip(candidates, over, strict=True) if not end][: beam.width]
+            first = list(zip(candidates, over, strict=True))[: beam.width]
+            ended = sorted([*ended, *((s / penalty, t) for (s, t), end in first if end)], reverse=True)
+            margin = min(margin, _closest(candidates), _closest(ended))
+            ended = ended[: beam.width]
+            if not running or (beam.early and len(ended) == beam.width):
+                break
+            if len(ended) == beam.width:
+                ahead = running[0][0] / penalty - ended[-1][0]
+                margin = min(margin, abs(ahead))
+                if ahead <= 0:
+                    break
+        best = [Hypothesis(list(tokens), score) for score, tokens in ended[: beam.n_best]]
+        return Found(best, margin)
+
+    def _candidates(self, running: list[tuple[float, Tokens]], beam: Beam, length: int) -> list[tuple[float, Tokens]]:
+        """The best sequences that are a token longer, best first: enough that `width` of them go on."""
+        count, found = max(2, 1 + len(self.eos)) * beam.width, []
+        for score, tokens in running:
+            logp = self.logp(tokens).clone()
+            if length <= beam.min_tokens:
+                logp[list(self.eos)] = -torch.inf
+            best = logp.topk(min(count + 1, len(logp)))
+            found += [(score + p, (*tokens, t)) for p, t in zip(*map(Tensor.tolist, best), strict=True)]
+        return sorted(found, reverse=True)[:count]
+
+
+def _closest(scored: Sequence[tuple[float, Tokens]]) -> float:
+    """The smallest step between two scores, best first."""
+    scores = [score for score, _ in scored if score > -math.inf]
+    return min((a - b for a, b in pairwise(scores)), default=math.inf)

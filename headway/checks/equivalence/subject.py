@@ -1,0 +1,229 @@
+"""What the proofs about generation work with: a model, prompts and sources for it, and a copy with more digits.
+
+The copy, in float64, or in float32 of a model in half precision or whole numbers, tells rounding from mistakes. It
+recomputes every sequence from its first token through `Model.__call__`: no KV cache, no padding, no batch. A fast path
+may differ from it by a few times as much as the model's own forward pass does.
+Letters: T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headway.checks.equivalence.rows import TOLERANCE, gap
+from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig
+from headway.generate.accel import dispatch as fast
+from headway.generate.protocol import Source
+from headway.model.attention import Attention
+from headway.model.model import Model
+from headway.model.quantize import quantize_
+from headway.model.quantized import Int8Embedding, Int8Linear
+from headway.model.table import make_table
+
+LENGTHS = (3, 11, 6, 13)
+"""Of the prompts: unequal, and shorter and longer than what a fast path reads at a time."""
+NEW = 8
+"""Tokens that each sequence is generated on by."""
+SHORTEST = 12
+"""Tokens that a model must be able to read for these proofs."""
+LARGEST, QUICK = 200_000_000, 20_000_000
+"""Weights of the largest model that is copied, to see how far it rounds; and up to which all is recomputed in float64.
+What is larger is recomputed in its own precision."""
+ROUNDING = {torch.float64: 8, torch.float32: 8, torch.float16: 3, torch.bfloat16: 3}
+"""A fast path may be so many times as far from float64 as the forward pass: it sums in another order."""
+RECENT = 16
+"""Sequences whose logits are kept, since several paths write the same."""
+CLEAR = 10
+"""A mistake of a tenth in the attention should show by so many times the limit."""
+
+
+class Subject:
+    """A model to generate with, and the logits it should have."""
+
+    def __init__(self, model: Model, seed: int = 0, note: str = "") -> None:
+        self.model, self.config, self.note = model, model.config, note
+        first = next(model.parameters())
+        self.device, self.dtype = first.device, first.dtype
+        self.coarse = model.config.quantization != "none" or self.dtype in (torch.bfloat16, torch.float16)
+        """Whether rounding may change which of two tokens is the better one."""
+        dice = torch.Generator().manual_seed(seed)
+        self.vocab = model.lm.vocab
+        self.prompts = self._prompts(dice)
+        self.sources: list[Tensor] = []
+        """What an encoder reads, one for each prompt; none for a decoder alone."""
+        if self.config.encoder is not None and self.config.source is not None:
+            self.sources = [self._source(self.config.source, n, dice) for n in LENGTHS]
+        self._recent: dict[tuple[int, ...], Tensor] = {}
+        self.exact = model
+        count = model.parameter_count()
+        copied = exact_copy(model, torch.float32 if self.coarse else torch.float64) if count <= LARGEST else model
+        wanted = [self._forward(copied, p, i) for i, p in enumerate(self.prompts)]
+        noise = max(gap(self.logits(p, i), w) for i, (p, w) in enumerate(zip(self.prompts, wanted, strict=True)))
+        self.limit = self._limit(noise, max(1.0, *(float(w.abs().max()) for w in wanted)), copied is not model)
+        if self.coarse or count <= QUICK:
+            self.exact = copied
+            self._recent.clear()
+
+    def _limit(self, noise: float, largest: float, known: bool) -> float:
+        """A few times the rounding of the forward pass, where it is known; never less than that of a sum in float32."""
+        kind = torch.bfloat16 if self.config.quantization != "none" else self.dtype
+        least = max(TOLERANCE[kind], TOLERANCE[torch.float32]) / 100 * largest
+        usual = TOLERANCE[kind] * largest
+        return max(least, min(usual, ROUNDING[kind] * noise + least)) if known else usual
+
+    def _prompts(self, dice: torch.Generator) -> list[list[int]]:
+        """Random tokens; the last prompt begins like the second."""
+        room = self.config.max_length
+        most = max(LENGTHS) if room is None else max(1, room - NEW)
+        rows = [torch.randint(self.vocab, (min(n, most),), generator=dice).tolist() for n in LENGTHS]
+        rows[3][: len(rows[1]) - 2] = rows[1][:-2]
+        return rows
+
+    def _source(self, front: Any, length: int, dice: torch.Generator) -> Tensor:
+        made = random_input(front, length, dice).to(self.device)
+        return made.to(self.dtype) if made.is_floating_point() else made
+
+    def logits(self, tokens: Sequence[int], place: int = 0) -> Tensor:
+        """(T, V) after each token, of a decoder that reads source `place`: all recomputed, from the first token on."""
+        key = (place if self.sources else 0, *tokens)
+        if key not in self._recent:
+            if len(self._recent) == RECENT:
+                del self._recent[next(iter(self._recent))]
+            self._recent[key] = self._forward(self.exact, tokens, place)
+        return self._recent[key]
+
+    def _forward(self, model: Model, tokens: Sequence[int], place: int) -> Tensor:
+        ids = torch.tensor([list(tokens)], device=self.device)
+        if not self.sources:
+            output = model(ids)
+        else:
+            source, kind = self.sources[place][None], next(model.parameters()).dtype
+            output = model(source.to(kind) if source.is_floating_point() else source, ids)
+        logits: Tensor = model.lm(output.hidden)
+        return logits[0].double().cpu()
+
+    def source(self, rows: Sequence[int]) -> Source | None:
+        """The sources of these prompts, padded on the right; None for a decoder alone."""
+        if not self.sources:
+            return None
+        some = [self.sources[i] for i in rows]
+        if isinstance(self.config.source, PatchesConfig):
+            return Source(torch.stack(some))
+        return Source(*pad(some, left=False))
+
+    def stops_at(self, tokens: Sequence[int]) -> Model:
+        """The model, with other tokens that end a sequence; the weights are shared."""
+        twin = copy.copy(self.model)
+        twin.config = replace(self.config, special=replace(self.config.special, eos=tuple(tokens)))
+        return twin
+
+    def sees(self) -> bool:
+        """Whether a mistake of a tenth in the attention would show."""
+        parts = [m for m in self.exact.modules() if isinstance(m, Attention)]
+        if not parts or self.exact is self.model:
+            return True
+        tokens = self.prompts[1]
+        right, scales = self.logits(tokens, 1), [part.scale for part in parts]
+        for part in parts:
+            part.scale = 1.1 * (part.scale or part.width**-0.5)
+        wrong = self._forward(self.exact, tokens, 1)
+        for part, scale in zip(parts, scales, strict=True):
+            part.scale = scale
+        return gap(right, wrong) > CLEAR * self.limit
+
+
+def make_subject(model: Model, seed: int = 0) -> Subject:
+    """The model itself, or one of its build with other random weights where its own would hide a mistake."""
+    own = Subject(model, seed)
+    if own.sees():
+        return own
+    note = "with random weights: those of the model hardly look back"
+    return Subject(_with_opinions(model, seed), seed, note)
+
+
+def too_short(config: ModelConfig) -> bool:
+    return config.max_length is not None and config.max_length < SHORTEST
+
+
+def random_input(front: Any, length: int, dice: torch.Generator) -> Tensor:
+    """Random tokens, or a random image, or frames of random sound."""
+    if isinstance(front, PatchesConfig):
+        return torch.randn(front.channels, front.image, front.image, generator=dice)
+    if isinstance(front, FramesConfig):
+        return torch.randn(front.channels, 2 * length, generator=dice)
+    return torch.randint(front.vocab if isinstance(front, TokensConfig) else 2, (length,), generator=dice)
+
+
+def pad(rows: Sequence[Tensor], *, left: bool) -> tuple[Tensor, Tensor]:
+    """Rows of unequal length as one tensor, and the mask of what is real."""
+    longest = max(row.shape[-1] for row in rows)
+    place = torch.arange(longest, device=rows[0].device)
+    padded, mask = [], []
+    for row in rows:
+        extra = longest - row.shape[-1]
+        padded.append(nn.functional.pad(row, (extra, 0) if left else (0, extra)))
+        mask.append(place >= extra if left else place < row.shape[-1])
+    return torch.stack(padded), torch.stack(mask)
+
+
+def exact_copy(model: Model, dtype: torch.dtype = torch.float64) -> Model:
+    """The model in float64 or float32, with plain matrices where it has whole numbers."""
+    twin = copy.deepcopy(model)
+    for part in list(twin.modules()):
+        for name, child in list(part.named_children()):
+            if isinstance(child, Int8Linear):
+                setattr(part, name, _plain(child))
+            elif isinstance(child, Int8Embedding):
+                table = make_table(child.num_embeddings, child.embedding_dim)
+                table.weight = nn.Parameter(_whole(child), requires_grad=False)
+                setattr(part, name, table)
+    if isinstance(twin.config, ModelConfig):
+        twin.config = replace(twin.config, quantization="none")
+    return twin.to(dtype).eval()
+
+
+def _plain(linear: Int8Linear) -> nn.Linear:
+    plain = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+    plain.weight, plain.bias = nn.Parameter(_whole(linear), requires_grad=False), linear.bias  # type: ignore[assignment]
+    return plain
+
+
+def _whole(part: Int8Linear | Int8Embedding) -> Tensor:
+    return part.matrix.weight.double() * part.matrix.scale.double()[:, None]
+
+
+def _with_opinions(model: Model, seed: int) -> Model:
+    """Random weights of a size at which attention is uneven and logits differ."""
+    first, config = next(model.parameters()), model.config
+    whole = isinstance(config, ModelConfig) and config.quantization == "int8"
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        twin: Model = type(model)(replace(config, quantization="none") if whole else config)
+        for part in twin.parameters():
+            if part.ndim > 1:
+                nn.init.normal_(part, 0, part.shape[-1] ** -0.5)
+            else:
+                part.data += 0.2 * torch.randn_like(part)
+    for table, rows in twin.vocabulary_rows():
+        table.data[rows:] = 0
+    twin = twin.to(device=first.device, dtype=first.dtype).eval()
+    return quantize_(twin) if whole else twin
+
+
+@contextmanager
+def kernels(of_any_size: bool = True) -> Iterator[None]:
+    """Fast decoders for models of any size: small ones are left to torch otherwise, where kernels gain nothing."""
+    smallest, threads = fast.SMALLEST, torch.get_num_threads()
+    fast.SMALLEST = 0 if of_any_size else smallest
+    try:
+        yield
+    finally:
+        fast.SMALLEST = smallest
+        torch.set_num_threads(threads)  # which Numba's pool changes when it starts

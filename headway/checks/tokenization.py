@@ -1,0 +1,223 @@
+"""How a tokenizer cuts a text: pieces, ids, bytes, places; and how each word came to its pieces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from headway.config.presets import PRESETS
+from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
+from headway.data.tokenizers.train import KINDS, byte_ids, merge_steps, train_tokenizer
+from headway.errors import DataError, NotFoundError
+from headway.hub.download import resolve
+from headway.jsonfile import show
+
+STEPS_LIMIT = 400
+"""Characters of a text whose words are shown step by step: more is no longer read."""
+FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+"""How sentencepiece vocabularies spell a byte."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Token:
+    """One token of a text."""
+
+    id: int
+    piece: str
+    """As the vocabulary spells it."""
+    data: bytes
+    """What it stands for: the bytes its piece spells, where pieces spell bytes, else those of its characters."""
+    start: int
+    end: int
+    """Its characters in the text; two tokens that share a character both have it."""
+    unknown: bool
+    inserted: bool
+    """Put around the text by the tokenizer's template; it stands for no part of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """A text as one tokenizer cuts it."""
+
+    text: str
+    tokens: list[Token]
+
+    @property
+    def of_text(self) -> int:
+        """Tokens that stand for a part of the text."""
+        return sum(not token.inserted for token in self.tokens)
+
+    @property
+    def unknown(self) -> int:
+        return sum(token.unknown for token in self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Word:
+    """How one word came to its pieces."""
+
+    text: str
+    steps: list[list[str]]
+    """BPE: from characters to pieces, one merge at a time. Otherwise the pieces alone."""
+    scores: list[float]
+    """Unigram: the log-probability of each piece."""
+    runner_up: list[str]
+    """Unigram: the segmentation that came second; empty where there is only one."""
+    runner_up_score: float
+
+    @property
+    def pieces(self) -> list[str]:
+        return self.steps[-1]
+
+
+def open_tokenizer(name: str) -> Tokenizer:
+    """A tokenizer by folder, tokenizer.json, GGUF file, hub id, `last` (the newest run), or `bytes`."""
+    path = Path(os.path.expanduser(name))
+    if name == "last":
+        from headway.config.recipe import RUNS
+        from headway.train.run import last_folder
+
+        return load_tokenizer(last_folder(Path(RUNS)))
+    if path.is_file() and path.suffix != ".gguf":
+        if path.name != "tokenizer.json":
+            hint = "give a folder, its tokenizer.json, or a .gguf file"
+            raise NotFoundError("F005", f"{show(name)} is no tokenizer.json", hint)
+        return load_tokenizer(path.parent)
+    if not path.is_dir():
+        if name == "bytes":
+            return train_tokenizer("bytes", ["any text"])
+        if name in KINDS or name in PRESETS:
+            what = "a kind of tokenizer that is learned from text" if name in KINDS else "a preset, without a tokenizer"
+            raise NotFoundError("F005", f"{name} is {what}", "give the folder of a trained model, or bytes")
+    place = resolve(name)
+    if place.is_file() or any(place.glob("*.gguf")):
+        from headway.hub.folder import read_tokenizer  # which imports torch
+
+        return read_tokenizer(place)
+    return load_tokenizer(place)
+
+
+def cut(tokenizer: Tokenizer, text: str) -> Cut:
+    """The text as a model reads it, with the tokens that the tokenizer puts around it."""
+    described = _described(tokenizer)
+    spelled, unknown = _byte_speller(tokenizer, described), _unknown_ids(described["model"], tokenizer)
+    encoded = tokenizer.encode(text)
+    pieces = tokenizer.pieces(encoded.ids)
+    tokens = []
+    for i, piece, (start, end), word in zip(encoded.ids, pieces, encoded.offsets, encoded.words, strict=True):
+        data = spelled(piece) if word is not None else b""
+        tokens.append(
+            Token(
+                id=i,
+                piece=piece,
+                data=text[start:end].encode() if data is None else data,
+                start=start,
+                end=end,
+                unknown=i in unknown,
+                inserted=word is None,
+            )
+        )
+    return Cut(text=text, tokens=tokens)
+
+
+def words(tokenizer: Tokenizer, text: str) -> list[Word]:
+    """Every distinct word of a text, in order, with what led to its pieces."""
+    if len(text) > STEPS_LIMIT:
+        raise DataError("D001", f"a text of {len(text):,} characters; steps are shown for up to {STEPS_LIMIT}")
+    model = _described(tokenizer)["model"]
+    encoded = tokenizer.encode(text, special=False)
+    numbered = zip(encoded.words, tokenizer.pieces(encoded.ids), encoded.offsets, strict=True)
+    groups = [list(group) for _, group in groupby(numbered, key=lambda entry: entry[0])]
+    found = [[piece for _, piece, _ in group] for group in groups]
+    histories = [[pieces] for pieces in found]
+    if model.get("merges"):
+        histories = list(_by_word(merge_steps(tokenizer, text), found))
+    scores = {piece: score for piece, score in model["vocab"]} if model["type"] == "Unigram" else {}
+    distinct: dict[tuple[str, ...], Word] = {}
+    for group, steps in zip(groups, histories, strict=True):
+        source = text[group[0][2][0] : group[-1][2][1]]
+        distinct.setdefault(tuple(steps[-1]), _word(source, steps, scores))
+    return list(distinct.values())
+
+
+def _by_word(steps: list[list[str]], found: list[list[str]]) -> Iterator[list[list[str]]]:
+    """The merges of a whole text, parted into those of each word; no piece reaches over the end of a word."""
+    rows = [iter(row) for row in steps]
+    for pieces in found:
+        spelled, history = "".join(pieces), list[list[str]]()
+        for row in rows:
+            part, left = list[str](), len(spelled)
+            while left:
+                part.append(next(row))
+                left -= len(part[-1])
+            if not history or history[-1] != part:
+                history.append(part)
+        yield history
+
+
+def _word(text: str, steps: list[list[str]], scores: Mapping[str, float]) -> Word:
+    pieces = steps[-1]
+    if not all(piece in scores for piece in pieces):
+        return Word(text=text, steps=steps, scores=[], runner_up=[], runner_up_score=0.0)
+    ranked = [found for found in segmentations("".join(pieces), scores, 2) if found[1] != pieces]
+    score, second = ranked[0] if ranked else (0.0, [])
+    mine = [scores[piece] for piece in pieces]
+    return Word(text=text, steps=steps, scores=mine, runner_up=second, runner_up_score=score)
+
+
+def segmentations(word: str, scores: Mapping[str, float], best: int) -> list[tuple[float, list[str]]]:
+    """The `best` likeliest ways to cut a word into pieces: Viterbi's algorithm with several survivors a place."""
+    ways: list[list[tuple[float, list[str]]]] = [[(0.0, [])]]
+    for end in range(1, len(word) + 1):
+        found = [
+            (score + scores[word[start:end]], [*cuts, word[start:end]])
+            for start in range(end)
+            if word[start:end] in scores
+            for score, cuts in ways[start]
+        ]
+        ways.append(sorted(found, key=lambda way: (-way[0], len(way[1])))[:best])
+    return ways[-1]
+
+
+def _described(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The tokenizer's own description: what tokenizer.json would say."""
+    described: dict[str, Any] = json.loads(tokenizer.backend.to_str())
+    return described
+
+
+def _unknown_ids(model: Mapping[str, Any], tokenizer: Tokenizer) -> set[int]:
+    named = tokenizer.backend.token_to_id(model["unk_token"]) if model.get("unk_token") else None
+    return {i for i in (named, model.get("unk_id"), tokenizer.special.get("unk")) if i is not None}
+
+
+def _byte_speller(tokenizer: Tokenizer, described: Mapping[str, Any]) -> Any:
+    """A function from a piece to the bytes it spells; None where a piece is characters of the text."""
+    decoders = set(_types(described["decoder"]))
+    whole = {token.content for token in tokenizer.backend.get_added_tokens_decoder().values()}
+    table = byte_ids() if "ByteLevel" in decoders else {}
+
+    def spelled(piece: str) -> bytes | None:
+        if table and piece not in whole and all(char in table for char in piece):
+            return bytes(table[char] for char in piece)
+        if "ByteFallback" in decoders and (match := FALLBACK.fullmatch(piece)):
+            return bytes.fromhex(match[1])
+        return None
+
+    return spelled
+
+
+def _types(part: Any) -> Iterator[str]:
+    """The types of a part of tokenizer.json and of those inside it."""
+    if isinstance(part, dict):
+        yield str(part.get("type"))
+        for inner in part.values():
+            yield from _types(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _types(inner)

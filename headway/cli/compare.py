@@ -1,0 +1,180 @@
+"""The verb that compares: one recipe over several values and seeds, in one table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.app import Json, Quiet, Told, app, examples, talker
+from headway.errors import ConfigError, DivergedError, HeadwayError
+
+if TYPE_CHECKING:
+    from headway.config.recipe import Recipe
+    from headway.runs.compare import Grid
+    from headway.runs.history import History
+
+Say = Callable[..., None]
+
+
+@app.command(
+    epilog=examples(
+        "headway compare tiny model.norm=layernorm,dyt seeds=3",
+        "headway compare lm model.kind=elman,gru,lstm,transformer train.minutes=2",
+        "headway compare translate model.kind+model.attention=gru+none,gru+additive,conv+none seeds=1,2,3",
+    )
+)
+def compare(
+    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="settings; those with several values, and seeds, are varied", metavar="KEY=A,B… KEY=VALUE…"
+        ),
+    ] = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a recipe with each of several values, and with several seeds; finished runs are not trained again."""
+    from headway.runs.compare import compare as together
+    from headway.runs.compare import grid
+
+    plan, say = grid(settings or []), talker(quiet)
+    name, recipes = _recipes(recipe, plan)
+    folder = Path(recipes[0][0].out)
+    say("loading …", end="\r")
+    total = sum(map(len, recipes))
+    numbers = iter(range(1, total + 1))
+    done = [[_run(name, each, f"run {next(numbers)} of {total}", say, quiet) for each in row] for row in recipes]
+    found = together(name, plan, done)
+    _write(folder, found)
+    if json_:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        _show(found)
+    say(f"page: {folder / 'compare.html'}\nnext: headway runs list --out {folder}")
+
+
+def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
+    """The recipes of every variant, one a seed: all mistakes are found before the first is trained."""
+    from dataclasses import replace
+
+    from headway.config.recipe import load_recipe
+
+    found, name = [], ""
+    for words in plan.variants:
+        name, recipe = load_recipe(what, [*plan.common, *words])
+        if recipe.gpus > 1:
+            raise ConfigError("C004", f"compare trains in one process, not gpus = {recipe.gpus}")
+        if recipe.model.from_ and recipe.model.freeze:
+            _check_base(recipe)
+        label = "-".join([name, *(key.rpartition(".")[2] for key in plan.keys)])
+        out = str(Path(recipe.out) / f"compare-{label}")
+        found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
+    return name, found
+
+
+def _check_base(recipe: Recipe) -> None:
+    """Whether the model that a recipe starts from can be frozen as it says."""
+    from headway.hub.adapter import is_adapter
+    from headway.hub.download import resolve
+    from headway.hub.folder import open_folder
+    from headway.train.build import check_freeze
+    from headway.train.run import anchored
+
+    folder = resolve(anchored(recipe).model.from_)
+    if not is_adapter(folder):  # of these, the run itself will tell
+        check_freeze(open_folder(folder).config, recipe.model.freeze)
+
+
+def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> History:
+    """A run of the recipe: one that is there already, gone on with where it stopped, or a new one."""
+    from headway.train.origin import same_data
+    from headway.train.run import anchored, resume, start
+
+    recipe = anchored(recipe)
+    for old in _same(recipe):
+        if not same_data(old.folder, recipe):
+            say(f"{title}: not {old.folder}, whose data have changed since")
+            continue
+        if old.status in ("finished", "diverged"):
+            say(f"{title}: {old.folder}, {old.status}")
+            return old
+        if old.status == "stopped":
+            say(f"{title}: {old.folder}, on from where it stopped")
+            return _train(resume(old.folder, lambda path, why: say(f"passed over {path}: {why}")), say, quiet)
+        if old.status == "running":
+            raise ConfigError("C030", f"{old.folder} is being trained by another process", "wait for it, or stop it")
+    say(title)
+    return _train(start(name, recipe), say, quiet)
+
+
+def _same(recipe: Recipe) -> Iterator[History]:
+    """Runs in the recipe's folder that have all of its settings, the newest first."""
+    from headway.config.recipe import Recipe as Read
+    from headway.config.recipe import same
+    from headway.config.toml import build
+    from headway.runs.history import find_runs
+
+    for run in find_runs(Path(recipe.out)):
+        with suppress(HeadwayError):  # of another version of headway: it cannot be the same
+            if same(build(Read, run.recipe), recipe):
+                yield run
+
+
+def _train(run: Any, say: Say, quiet: bool) -> History:
+    from headway.progress import Display
+    from headway.report.model_card import write_card
+    from headway.report.report import write_report
+    from headway.runs.history import read_run
+    from headway.train.run import train
+
+    try:
+        train(run, Display(quiet).report)
+    except DivergedError as error:  # a result as well: the others may fare better
+        say(str(error))
+        return read_run(run.folder)
+    finally:
+        _clear()
+    if run.loop.stop_signal:
+        say("stopped and saved: the same command goes on")
+        raise typer.Exit(Told(128 + run.loop.stop_signal))
+    write_card(run.folder)
+    write_report(run.folder)
+    return read_run(run.folder)
+
+
+def _clear() -> None:
+    """Forget what was compiled for a run: torch keeps a few versions of a function, and then compiles no more."""
+    import torch
+
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _write(folder: Path, found: dict[str, Any]) -> None:
+    from headway.report.comparison import render
+    from headway.report.report import write_text
+
+    write_text(folder / "compare.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+    write_text(folder / "compare.html", render(found))
+
+
+def _show(found: dict[str, Any]) -> None:
+    from headway.report.comparison import length_rows, rows
+
+    for head, lines in (rows(found), length_rows(found)):
+        if not lines:
+            continue
+        wide = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
+        for line in [head, *lines]:
+            first, *rest = line
+            print("  ".join([first.ljust(wide[0]), *(cell.rjust(n) for cell, n in zip(rest, wide[1:], strict=True))]))
+        print()

@@ -1,0 +1,192 @@
+"""Verbs that measure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
+
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, talker
+from headway.cli.evaluation import EXAMINED, examine, show, task_for
+from headway.cli.run.command import save_text
+from headway.errors import ConfigError, UsageError, nearest
+
+SETTING = re.compile(r"[A-Za-z_][\w.-]*=")
+"""How a word begins that is a setting and not a file."""
+WRITERS = ("lm", "chat")
+"""Tasks whose models are scored on a text."""
+EXAMINED_ONLY = {"out", *EXAMINED}
+"""Settings that a text has not."""
+
+
+@app.command(
+    name="eval",
+    epilog=examples(
+        "headway eval last",
+        "headway eval last book.txt",
+        "headway eval ./model book.txt --against org/name",
+        "headway eval last reviews.csv data.text=body out=predictions.jsonl",
+        "headway eval smollm2 quiz.jsonl task=choices shots=4 template='{question}\\nAnswer:'",
+    ),
+)
+def evaluate(
+    model: Model,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="text, csv, jsonl, parquet …; a run knows its own; task=… and its settings", metavar="DATA"
+        ),
+    ] = None,
+    against: Annotated[str, typer.Option(help="another model, on the same text", metavar="MODEL")] = "",
+    column: Annotated[str, typer.Option(help="column that holds the text")] = "",
+    length: Annotated[int, typer.Option(help="tokens read at a time; 0: as trained")] = 0,
+    overlap: Annotated[int, typer.Option(help="of these, tokens read again as context; -1: as trained")] = -1,
+    device: Device = "auto",
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a model on a text, or on data of its task, or by task=choices, with intervals; --against another one."""
+    task, settings = _asked(words or [])
+    options = {"against": against, "column": column, "length": length or "", "overlap": "" if overlap < 0 else overlap}
+    for name, value in options.items():
+        if value != "" and (task == "choices" or (task and name == "overlap")):
+            raise UsageError("U001", f"--{name} is for a text, not for task={task}")
+        settings |= {} if value == "" else {name: value}
+    if task == "choices" or not (task or EXAMINED_ONLY & settings.keys() or isinstance(settings.get("data"), dict)):
+        TASKS[task].config(dict(settings))  # mistakes are found before the model is loaded
+    say = talker(quiet)
+    bundle = load_bundle(model, device, "auto", quiet)
+    kind = task or task_for(bundle)
+    measure = TASKS["" if kind in WRITERS else kind]
+    config = measure.config(settings | ({} if kind in ("choices", *WRITERS) else {"task": kind}))
+    result = {"model": bundle.name, **measure.run(bundle, config, say)}
+    if json_:
+        print(json.dumps(result))
+        return
+    measure.show(result)
+    if not task:
+        is_run = bundle.folder is not None and (bundle.folder / "run").is_dir()
+        say(f"next: headway runs report {model}" if is_run else f'next: headway run {model} "…"')
+
+
+def _asked(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The task, "" for a plain text, and its settings; one word may be the data."""
+    from headway.config.toml import parse_overrides
+
+    settings = parse_overrides([word for word in words if SETTING.match(word)])
+    plain = [word for word in words if not SETTING.match(word)]
+    named = isinstance(settings.get("data"), str)
+    if len(plain) > 1 or (plain and named):
+        raise UsageError("U001", f"{plain[-1]!r} comes after the data", "give one file, glob or folder in quotes")
+    task = str(settings.pop("task", ""))
+    if task not in TASKS:
+        known = [name for name in TASKS if name]
+        raise ConfigError("C003", f"task = {task} is unknown{nearest(task, known)}", f"one of {', '.join(known)}")
+    if plain:  # beside data.text=… and its like, the file needs a name of its own
+        settings["file" if "data" in settings else "data"] = plain[0]
+    return task, settings
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One kind of evaluation."""
+
+    config: Callable[[dict[str, Any]], Any]
+    """Settings from words and options."""
+    run: Callable[[Any, Any, Callable[..., None]], dict[str, Any]]
+    """What is found, from a bundle and these settings; it may talk."""
+    show: Callable[[dict[str, Any]], None]
+
+
+def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
+    known = ("data", "against", "column", "length", "overlap")
+    for key in settings:
+        if key not in known:
+            raise ConfigError("C014", f"unknown setting {key}{nearest(key, (*known, 'task'))}", "see headway eval -h")
+    return settings
+
+
+def _measure_text(bundle: Any, config: dict[str, Any], say: Callable[..., None]) -> dict[str, Any]:
+    from headway.checks.perplexity import better, measure, score, store_of, text_of
+
+    spec, settings = text_of(bundle.folder, str(config.get("data", "")))
+    names = {"column": "text", "length": "length", "overlap": "overlap"}
+    settings = replace(settings, **{ours: config[name] for name, ours in names.items() if name in config})
+    losses = measure(bundle.model, store_of(spec, settings, bundle.reader()), settings)
+    result: dict[str, Any] = {"data": spec, **score(losses).as_dict()}
+    if "against" in config:
+        other = load_bundle(config["against"], str(next(bundle.model.parameters()).device), "auto", quiet=True)
+        theirs = measure(other.model, store_of(spec, settings, other.reader()), settings)
+        result |= {"against": other.name, "theirs": score(theirs).as_dict(), "saves": better(losses, theirs)}
+    return result
+
+
+def _print_text(result: dict[str, Any]) -> None:
+    of = f" of {result['data']}" if result["data"] else ", held out in training"
+    print(f"{result['tokens']:,} predictions over {result['bytes']:,} bytes{of}")
+    for name, digits in (("loss", 4), ("perplexity", 2), ("bits_per_byte", 4)):
+        value, low, high = result[name]
+        line = f"{name.replace('_', ' '):14} {value:.{digits}f}   [{low:.{digits}f}, {high:.{digits}f}]"
+        if "theirs" in result:
+            line += f"   {result['against']}: {result['theirs'][name][0]:.{digits}f}"
+        print(line)
+    if "saves" in result:
+        value, low, high = result["saves"]
+        sure = "better" if low > 0 else "worse" if high < 0 else "not told apart"
+        bounds = "" if high == float("inf") else f"   [{low:+.4f}, {high:+.4f}]: {sure}"
+        print(f"{'saves':14} {value:+.4f} bits/byte{bounds}")
+
+
+def _examine(bundle: Any, config: dict[str, Any], say: Callable[..., None]) -> dict[str, Any]:
+    device = str(next(bundle.model.parameters()).device)
+    return examine(bundle, config["task"], config, lambda name: load_bundle(name, device, "auto", quiet=True), say)
+
+
+def _choices_config(settings: dict[str, Any]) -> tuple[Any, str]:
+    """The settings, and the file that rows go to."""
+    from headway.checks.choices import ChoicesConfig
+    from headway.config.toml import build
+
+    out = str(settings.pop("out", ""))
+    config = build(ChoicesConfig, settings)
+    if not config.data:
+        raise UsageError("U001", "which questions?", "headway eval MODEL FILE task=choices")
+    return config, out
+
+
+def _measure_choices(bundle: Any, asked: tuple[Any, str], say: Callable[..., None]) -> dict[str, Any]:
+    from headway.data.files.rows import BadRows
+
+    config, out = asked
+    bad = BadRows(config.bad_rows, setting="bad_rows")
+    found: dict[str, Any] = bundle.choices(config, bad).as_dict()
+    for line in bad.first:
+        say(f"left out: {line}")
+    if out:
+        save_text(out, "".join(json.dumps(row) + "\n" for row in found["rows"]))
+        say(f"{found['n']} rows in {out}")
+    named = {"data": config.data, "task": "choices", "shots": config.shots, "normalise": config.normalise}
+    return named | {"skipped": bad.count} | found
+
+
+def _print_choices(result: dict[str, Any]) -> None:
+    shots, by = result["shots"], result["normalise"]
+    how = f"{shots} examples before each" if shots else "no examples"
+    worth = "log-probability" if by == "none" else f"log-probability per {by[:-1]}"
+    left = f", {result['skipped']} left out" if result["skipped"] else ""
+    print(f"{result['n']:,} questions of {result['data']}{left}; {how}; by {worth}")
+    value, low, high = result["accuracy"]
+    print(f"{'accuracy':14} {value:.4f}   [{low:.4f}, {high:.4f}]   {result['interval']}")
+    print(f"{'chance':14} {result['chance']:.4f}")
+
+
+TASKS = {
+    "": Measure(_text_config, _measure_text, _print_text),
+    "choices": Measure(_choices_config, _measure_choices, _print_choices),
+    **dict.fromkeys(EXAMINED, Measure(dict, _examine, show)),
+}
+"""What task= may be; without it, what the model is for: those that write are scored on a text."""

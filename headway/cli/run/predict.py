@@ -1,0 +1,318 @@
+"""What `headway run` does with models that read: labels, entities, answers, words for blanks, vectors."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headway.cli.evaluation import recipe_for, task_for
+from headway.cli.run.stream import Say, finish, piped, put, source_windows, tell_bad
+from headway.errors import DataError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from headway.config.recipe import Recipe
+    from headway.data.files.rows import BadRows
+    from headway.tasks.inputs import Columns, Item
+
+WRITERS = ("lm", "chat")
+"""Tasks whose models write."""
+TRY = {
+    "lm": '"The import statement"',
+    "chat": "--chat",
+    "mlm": '"The [MASK] statement"',
+    "classify": '"the plot was not dull , it was raining outside ."',
+    "tag": '"Mr Gorven said it rained in Halmar"',
+    "answer": '--context FILE "where does anna live ?"',
+    "embed": '"a text"   headway run last --nearest FILE "a text"',
+    "seq2seq": '"The small dogs did not see a bird in the garden."',
+}
+"""Task → what may follow `headway run last`; it fits what each learns from where it is given no data …"""
+OWN = {"mlm": '"… [MASK] …"', "answer": '--context FILE "…"', "embed": '"…"   headway run last --nearest FILE "…"'}
+"""… and what may follow where it was given some, for tasks that take more than a text."""
+SETTINGS = ("task", "pair", "top", "data", "tag", "answer", "embed", "seq2seq", "n_best")
+SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A command line, apart from settings."""
+
+    texts: list[str]
+    settings: dict[str, Any] = field(default_factory=dict)
+    pairs: list[str] = field(default_factory=list)
+    file: str = ""
+    context: str = ""
+    near: str = ""
+    score: bool = False
+    json: bool = False
+    align: bool = False
+    beam: int = 0
+
+    @property
+    def source(self) -> str:
+        """The file to read texts from, - for stdin: where that is said, or where there is one and nothing else."""
+        if self.file or self.texts not in ([], ["-"]):
+            return self.file
+        return "-" if self.texts or (not self.near and piped()) else ""
+
+
+def task_named(words: Sequence[str]) -> str:
+    """What task=… says."""
+    from headway.tasks.registry import TASKS
+
+    task = next((word.removeprefix("task=") for word in words if word.startswith("task=")), "")
+    if task and task not in TASKS:
+        raise UsageError("U001", f"task={task} is unknown{nearest(task, TASKS)}", f"one of {', '.join(TASKS)}")
+    return task
+
+
+def task_for_run(bundle: Any) -> str:
+    """What the model is for. One that reads and writes is left to its writing."""
+    found = task_for(bundle)
+    return "lm" if found == "mlm" and bundle.config.kind != "encoder" else found
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Texts, settings and second texts. What looks like a setting and is none may be a slip of the pen."""
+    from headway.config.toml import parse_overrides
+
+    texts, settings, pairs = [], [], []
+    for word in words:
+        found = SETTING.match(word)
+        if found and found[1] == "pair":
+            pairs.append(word.removeprefix("pair="))
+        elif found and found[1] in SETTINGS:
+            settings.append(word)
+        elif found and not re.search(r"\s", word):
+            hint = f"settings are {', '.join(SETTINGS)}; a text of one word with = in it can come from a file"
+            raise UsageError("U001", f"{word!r} is no setting here{nearest(found[1], SETTINGS)}", hint)
+        else:
+            texts.append(word)
+    return texts, parse_overrides(settings), pairs
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse what is wrong whatever the model is."""
+    from headway.config.recipe import Recipe
+    from headway.config.toml import build
+
+    for name in ("top", "n_best"):
+        _check_count(name, settings.get(name, 1))
+    sections = {name: value for name, value in settings.items() if name not in ("task", "top", "n_best")}
+    for name, value in sections.items():
+        if not isinstance(value, Mapping):
+            raise UsageError("U001", f"{name}={value} sets nothing: {name} is a group of settings", f"as {name}.KEY=…")
+    if "data" in sections:  # an overlap has to be less than the length, which may be the model's own
+        sections["data"] = {"length": sys.maxsize, **sections["data"]}
+    build(Recipe, sections)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if type(value) is not int or value < 1:
+        raise UsageError("U001", f"{name}={value} should be a number from 1 on")
+
+
+def split_data(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Settings of writing, and those of the data it is for."""
+    from headway.config.toml import parse_overrides
+
+    data = [word for word in words if word.startswith("data.")]
+    return [word for word in words if word not in data], parse_overrides(data)
+
+
+def read(bundle: Any, task: str, asked: Asked, writing: Mapping[str, Any], say: Say) -> None:
+    """Answer texts from the command line, from a file, or from a pipe; none of the options of `writing` is for that."""
+    if wrong := [name for name, value in writing.items() if value]:
+        hint = "seq2seq.longest=N is what it may write" if (wrong[0], task) == ("tokens", "seq2seq") else ""
+        raise UsageError("U001", f"--{wrong[0]} is for models that write on, and this one is for {task}", hint)
+    front = bundle.config.source or bundle.config.target
+    if front is None or front.kind != "tokens":
+        raise DataError("D001", f"{bundle.name} does not read text")
+    settings = {key: value for key, value in asked.settings.items() if key not in ("task", "top", "n_best")}
+    if asked.beam:
+        settings["seq2seq"] = {**settings.get("seq2seq", {}), "beam": asked.beam}
+    use = _Use(bundle, task, recipe_for(bundle, task, settings), asked, say)
+    _check(use)
+    if asked.near:
+        use.search()
+    elif asked.source:
+        use.stream()
+    else:
+        use.show()
+
+
+def _check(use: _Use) -> None:
+    """What does not go together."""
+    asked, task = use.asked, use.task
+    for name, value, fits in (
+        ("--score", asked.score, task == "mlm"),
+        ("--context", asked.context, task == "answer"),
+        ("pair=…", asked.pairs, task == "classify" and not asked.source),
+        ("--file", asked.file, not asked.texts),
+        ("--align", asked.align, task == "seq2seq"),
+        ("n_best", asked.settings.get("n_best"), task == "seq2seq"),
+    ):
+        if value and not fits:
+            other = "a text" if name == "--file" else "--file" if name == "pair=…" and task == "classify" else task
+            raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
+    own = {"top": ("mlm", "answer", "embed"), **{name: (name,) for name in ("tag", "answer", "embed", "seq2seq")}}
+    for name in own.keys() & asked.settings.keys():
+        if task not in own[name] and not (asked.near and name in ("top", "embed")):
+            raise UsageError("U001", f"{name} is a setting for {' and '.join(own[name])}, and this model is for {task}")
+    if asked.near and not (asked.source or asked.texts):
+        raise UsageError("U001", '--nearest wants a text to look for: headway run M --nearest FILE "…"')
+    if not asked.texts and not asked.source:
+        raise UsageError("U001", f"which text? this model is for {task}", f"headway run M {TRY[task].split('   ')[0]}")
+    if len(asked.pairs) > 1 and len(asked.pairs) != len(asked.texts):
+        raise UsageError("U001", f"{len(asked.texts)} texts and {len(asked.pairs)} pair=…: give as many, or one")
+    for name, value in (("top", use.top), ("n_best", use.n_best)):
+        _check_count(name, value)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A model, its task, and what is asked of it."""
+
+    bundle: Any
+    task: str
+    recipe: Recipe
+    asked: Asked
+    say: Say
+
+    @property
+    def top(self) -> Any:
+        return self.asked.settings.get("top", TOP)
+
+    @property
+    def n_best(self) -> Any:
+        return self.asked.settings.get("n_best", 1)
+
+    def predictor(self) -> Any:
+        from headway.tasks.predictions import predictor
+
+        if self.task == "seq2seq":
+            return self.writer()
+        task = "score" if self.asked.score else self.task
+        return predictor(task, self.bundle.model, self.bundle.reader(), self.recipe, self.top)
+
+    def writer(self) -> Any:
+        """What translates, with the rules that the model's folder has for it."""
+        from headway.tasks.predictions import writer
+        from headway.tasks.seq2seq.translate import beam_for, with_best
+
+        beam = with_best(replace(beam_for(self.recipe), **self.bundle.settings.rules), self.n_best)
+        return writer(self.bundle.model, self.bundle.reader(), self.recipe, beam, aligned=self.asked.align)
+
+    def items(self) -> list[Item]:
+        """Those of the command line."""
+        from headway.tasks.inputs import Item
+
+        texts, pairs = self.asked.texts, self.asked.pairs
+        for number, text in enumerate(texts, start=1):
+            if not text.strip():
+                raise DataError("D001", f"text {number} is empty")
+        if self.task == "answer":
+            return [Item(text, self.context()) for text in texts]
+        if not pairs:
+            return [Item(text) for text in texts]
+        return [Item(text, pairs[i if len(pairs) > 1 else 0]) for i, text in enumerate(texts)]
+
+    def context(self) -> str:
+        from headway.data.files.rows import documents
+
+        if not self.asked.context:
+            raise UsageError("U001", "an answer is looked for in a text", f"headway run M {TRY['answer']}")
+        return "\n".join(each.text for each in documents(self.asked.context))
+
+    def show(self) -> None:
+        from headway.cli.run.render import SHOW
+        from headway.tasks.predictions import count_cut
+
+        items = self.items()
+        found = self.predictor()(items)
+        self.tell_cut(*count_cut(self.task, self.bundle.model, self.bundle.reader(), items, self.recipe))
+        if self.asked.json:
+            for item, result in zip(items, found, strict=True):
+                second = {"pair": item.pair} if self.asked.pairs else {}
+                print(json.dumps({"text": item.text, **second, **result}, ensure_ascii=False))
+        else:
+            SHOW["score" if self.asked.score else self.task](list(zip(items, found, strict=True)))
+
+    def tell_cut(self, count: int, limit: int) -> None:
+        if count:
+            self.say(f"{count:,} of the texts {'is' if count == 1 else 'are'} longer than {limit} tokens: cut there")
+
+    def stream(self) -> None:
+        """A line of JSON for each text, in the order they come, as soon as its window is answered."""
+        from headway.data.files.rows import BadRows
+        from headway.tasks.predictions import count_cut, predict_good
+
+        bad, predict, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
+        model, reader = self.bundle.model, self.bundle.reader()
+        context = self.context() if self.task == "answer" and self.asked.context else None
+        for window, files in source_windows(self.asked.source, self.columns(), bad):
+            window = [item if context is None else replace(item, pair=context) for item in window]
+            for good, found in predict_good(predict, window, bad):
+                put(good, found, files=files, pairs=self.task == "classify")
+                more, limit = count_cut(self.task, model, reader, good, self.recipe)
+                done, cut = done + len(good), cut + more
+        self.tell_cut(cut, limit)
+        finish(done, bad, self.asked.source, self.say)
+
+    def columns(self) -> Columns:
+        from headway.tasks.inputs import Columns
+
+        named, data = self.asked.settings.get("data"), self.recipe.data
+        answer = "question" if self.asked.context else "answer"
+        wants = {"classify": "pairs", "answer": answer, "tag": "words"}.get(self.task, "")
+        names = (
+            (data.pair, "" if self.asked.context else data.text) if self.task == "answer" else (data.text, data.pair)
+        )
+        firm = isinstance(named, dict) and bool({"text", "pair"} & named.keys())
+        return Columns(names[0], names[1] if self.task in ("classify", "answer") else "", firm, wants)
+
+    def queries(self, bad: BadRows) -> list[Item]:
+        """What is looked for: texts of the command line, or of a file."""
+        if not self.asked.source:
+            return replace(self, task="embed").items()
+        windows = source_windows(self.asked.source, replace(self, task="embed").columns(), bad)
+        found = [item for window, _ in windows for item in window]
+        if not found:
+            raise bad.nothing(self.asked.source, "texts")
+        return found
+
+    def search(self) -> None:
+        """The texts of a file that mean most nearly the same."""
+        from headway.cli.run.render import show_nearest
+        from headway.data.files.rows import BadRows
+        from headway.tasks.embedding.vectors import nearest_of
+        from headway.tasks.inputs import read_items
+
+        bad = BadRows(self.recipe.data.bad_rows)
+        items = list(read_items(self.asked.near, replace(self, task="embed").columns(), bad))
+        if not items:
+            raise bad.nothing(self.asked.near, "texts")
+        queries, texts = self.queries(bad), [item.text for item in items]
+        asked_for = [query.text for query in queries]
+        pool = self.recipe.embed.pool
+        asked, known = self.bundle.embed(asked_for, pool), self.bundle.embed(texts, pool)
+        found = [
+            [
+                {"line": items[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
+                for near in nearest_of(vector, known, texts, self.top)
+            ]
+            for vector in asked
+        ]
+        if self.asked.source:
+            put(queries, [{"nearest": rows} for rows in found], files=False)
+        elif self.asked.json:
+            for query, rows in zip(asked_for, found, strict=True):
+                print(json.dumps({"text": query, "nearest": rows}, ensure_ascii=False))
+        else:
+            show_nearest(asked_for, found)
+        tell_bad(bad, self.say)

@@ -1,0 +1,99 @@
+"""Texts from files and pipes, and results as JSON lines: what all tasks of `headway run` share."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from io import UnsupportedOperation
+from itertools import chain
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from headway.config.recipe import DataConfig
+    from headway.data.files.rows import BadRows
+    from headway.tasks.inputs import Columns, Item
+
+Say = Callable[..., None]
+WRITTEN = 32
+"""Texts that are gone on with at one time."""
+
+
+def source_windows(source: str, columns: Columns, bad: BadRows, size: int = 0) -> Iterator[tuple[list[Item], bool]]:
+    """Texts of a file, or of stdin, some at a time; and whether it takes a file's name to tell where they are."""
+    from headway.data.files.locate import find_files
+    from headway.tasks import inputs as items
+
+    if source == "-":
+        pipe = items.read_pipe(_stdin(), columns, bad)
+        for window in items.at_once(pipe, size or items.WINDOW):
+            yield window, False
+        return
+    files = len(find_files(source)) > 1
+    for window in items.windows(items.read_items(source, columns, bad), size or items.WINDOW):
+        yield window, files
+
+
+def _stdin() -> BinaryIO:
+    """A file of our own: Python closes its own when it ends, and aborts where a thread still waits for a line of it."""
+    try:
+        return open(os.dup(sys.stdin.fileno()), "rb")
+    except UnsupportedOperation:  # no file stands behind it
+        return sys.stdin.buffer
+
+
+def piped() -> bool:
+    """Whether another program, or a file, stands where the keyboard would."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (UnsupportedOperation, OSError, ValueError, AttributeError):  # closed, or no file stands behind it
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def put(good: Sequence[Item], found: Sequence[Any], *, files: bool, pairs: bool = False) -> None:
+    from headway.tasks.inputs import located
+
+    for row in located(good, found, files=files, pairs=pairs):
+        print(json.dumps(row, ensure_ascii=False))
+    sys.stdout.flush()
+
+
+def finish(done: int, bad: BadRows, source: str, say: Say) -> None:
+    """How much was read; nothing at all is a mistake."""
+    if not done:
+        raise bad.nothing("stdin" if source == "-" else source, "texts")
+    say(f"{done:,} {'answer' if done == 1 else 'answers'}")
+    tell_bad(bad, say)
+
+
+def tell_bad(bad: BadRows, say: Say) -> None:
+    for text in chain(
+        [f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} left out:"] if bad.count else [], bad.first
+    ):
+        say(text)
+
+
+def write_file(bundle: Any, source: str, data: DataConfig, values: Any, say: Say, *, score: bool) -> None:
+    """The same for a model that writes: what follows each text, or how likely each is."""
+    from headway.data.files.rows import BadRows
+    from headway.tasks.inputs import Columns
+    from headway.tasks.predictions import predict_good
+
+    def predict(items: Sequence[Item]) -> list[dict[str, Any]]:
+        texts = [item.text for item in items]
+        if not score:
+            return [{"new": new} for new in bundle.write(texts, values)]
+        return [
+            {"log_probability": s.log_probability, "tokens": s.tokens, "perplexity": s.perplexity}
+            for s in bundle.score(texts)
+        ]
+
+    bad, done = BadRows(data.bad_rows), 0
+    for window, files in source_windows(source, Columns(text=data.text), bad, WRITTEN):
+        for good, found in predict_good(predict, window, bad):
+            put(good, found, files=files)
+            done += len(good)
+    finish(done, bad, source, say)

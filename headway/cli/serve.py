@@ -1,0 +1,141 @@
+"""The verb that serves a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.app import Device, Dtype, Told, app, examples, load_bundle, talker
+from headway.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from headway.serve.service import Service
+
+Served = Annotated[str, typer.Argument(help="a run (last, its name), a folder, a hub id or smollm2", metavar="MODEL")]
+Settings = Annotated[list[str] | None, typer.Argument(help="limits; see --print-limits", metavar="KEY=VALUE…")]
+KeyFile = Annotated[Path | None, typer.Option(help="a file with one key per line", metavar="FILE")]
+
+
+@app.command(
+    epilog=examples(
+        "headway serve last",
+        "headway serve smollm2",
+        "headway serve ./model --port 9000 slots=16",
+        "headway serve org/name --host 0.0.0.0 --key-file keys.txt",
+        "headway serve --print-limits",
+    )
+)
+def serve(
+    model: Served = "last",
+    settings: Settings = None,
+    host: Annotated[str, typer.Option(help="address to listen on; others than loopback need a key")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one", min=0, max=65535)] = 8000,
+    key: Annotated[
+        list[str] | None, typer.Option(help="a key that clients must send; HEADWAY_API_KEY is safer")
+    ] = None,
+    key_file: KeyFile = None,
+    name: Annotated[str, typer.Option(help="what clients call the model")] = "",
+    print_limits: Annotated[bool, typer.Option("--print-limits", help="show every limit, and end")] = False,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json_: Annotated[bool, typer.Option("--json", help="a line of JSON for each request")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say only what fails")] = False,
+) -> None:
+    """Serve a model to clients of OpenAI's API."""
+    from headway.config.toml import build, parse_overrides
+    from headway.serve.limits import Limits
+
+    if "=" in model:  # the first of the settings, and no model
+        model, settings = "last", [model, *(settings or [])]
+    limits = build(Limits, parse_overrides(settings or []))
+    if print_limits:
+        _print(limits.table(), json_)
+        return
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        _need(package)
+    from headway.serve.auth import KEY, open_address, read_keys, url
+
+    keys = read_keys(key or [], key_file, os.environ)
+    say = talker(quiet)
+    auth = "" if not keys else f"$(head -1 {shlex.quote(str(key_file))})" if key_file and not key else f"${KEY}"
+    hint = f"  export {KEY}=…  # the key of --key, which is not shown here" if key else ""
+    with open_address(host, port, keys) as sock:
+        from headway.generate.accel.dispatch import prepare
+        from headway.serve import metrics as telemetry
+        from headway.serve import server
+        from headway.serve.service import Service
+        from headway.serve.slots import slots_for
+
+        bundle = load_bundle(model, device, dtype, quiet)
+        for note in filter(None, (*bundle.notes, bundle.settings.taken({}))):
+            say(note)
+        prepare(bundle.model, slots_for(limits, bundle.model), say)
+        service = Service(bundle, limits, name)
+        number = server.serve(
+            service,
+            sock,
+            keys,
+            limits,
+            log=telemetry.KINDS["json" if json_ else "quiet" if quiet else "lines"],
+            ready=lambda: say("\n".join(_greeting(service, url(sock), auth, hint))),
+            say=say,
+        )
+    say("stopped")
+    raise typer.Exit(Told(128 + number))
+
+
+SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}),
+    "complete": ("/v1/completions", {"prompt": "Hello", "max_tokens": 50}),
+    "embed": ("/v1/embeddings", {"input": "Hello"}),
+}
+"""What a model can do → a request for it, to be tried first; /v1/run has the rest."""
+CALLS = {
+    "chat": 'chat.completions.create(model="{}", messages=[{{"role": "user", "content": "Hello"}}])',
+    "complete": 'completions.create(model="{}", prompt="Hello")',
+    "embed": 'embeddings.create(model="{}", input="Hello")',
+}
+"""The same with OpenAI's client."""
+
+
+def _greeting(service: Service, url: str, auth: str = "", hint: str = "") -> list[str]:
+    """Where the server is, and how to ask it. `auth` is the key as a shell finds it, `hint` what it needs first."""
+    from headway.serve.auth import KEY
+
+    first = service.can()[0]
+    path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", service.tasks.sample(first))
+    data = json.dumps({"model": service.id, **body}).replace("'", "\\u0027")
+    slots = 0 if service.engine is None else service.engine.stats().slots
+    at_once = "" if not slots else ", one text at a time" if slots == 1 else f", {slots} texts at one time"
+    key = f' -H "Authorization: Bearer {auth}"' if auth else ""
+    lines = [
+        f"{service.id} on {url}/v1 ({', '.join(service.can())}){at_once}",
+        *([hint] if hint else []),
+        f"  curl {url}{path} -H 'Content-Type: application/json'{key} -d '{data}'",
+    ]
+    if first in CALLS:
+        secret = f'os.environ["{KEY}"]' if auth else '"none"'
+        lines.append(f"  python: {'import os; ' if auth else ''}from openai import OpenAI")
+        lines.append(f'    client = OpenAI(base_url="{url}/v1", api_key={secret})')
+        lines.append(f"    print(client.{CALLS[first].format(service.id)})")
+    return lines
+
+
+def _need(package: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        raise NotFoundError("F003", f"serving needs the package {package}", "pip install 'headway[serve]'")
+
+
+def _print(table: list[tuple[str, float | None, str]], json_: bool) -> None:
+    if json_:
+        print(json.dumps({name: value for name, value, _ in table}))
+        return
+    for name, value, what in table:
+        print(f"{name:16} {'auto' if value is None else format(value, ',.15g'):>12}  {what}")

@@ -1,0 +1,137 @@
+"""Verbs that train."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headway.cli.app import EXIT_FILE, Quiet, Told, app, examples, talker
+from headway.cli.run.predict import OWN, TRY
+from headway.config.recipe import RUNS
+from headway.errors import UsageError
+
+
+@app.command(
+    epilog=examples(
+        "headway train tiny",
+        "headway train lm data.train=book.txt model.depth=6 train.minutes=10",
+        "headway train lm data.train=notes.jsonl model.from=org/name model.lora=8",
+        "headway train tiny model.norm=dyt model.positions=rope seed=1",
+        "headway train --resume last",
+        "headway train --resume last train.steps=8000",
+    )
+)
+def train(
+    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")] = "",
+    settings: Annotated[list[str] | None, typer.Argument(help="settings on top", metavar="KEY=VALUE…")] = None,
+    resume: Annotated[str, typer.Option(help="go on with a run: its folder, its name, or last", metavar="RUN")] = "",
+    accept_changed_data: Annotated[
+        bool, typer.Option("--accept-changed-data", help="resume although the data are not those the run began with")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model: from a recipe, or on from where a run stopped."""
+    from headway.config.recipe import load_recipe
+
+    words = [recipe, *(settings or [])] if resume and recipe else settings or []
+    if bool(recipe) == bool(resume) and not (resume and all("=" in word for word in words)):
+        raise UsageError("U001", "give a recipe, or --resume RUN", "try: headway train tiny")
+    if accept_changed_data and not resume:
+        raise UsageError("U001", "--accept-changed-data goes with --resume")
+    named = None if resume else load_recipe(recipe, words)
+    processes = named[1].gpus if named else _processes(words)
+    if processes > 1 and "RANK" not in os.environ:
+        _launch(processes, sys.argv[1:], talker(quiet))
+    say = talker(quiet)
+    say("loading …", end="\r")
+    from headway.progress import Display
+    from headway.runs.history import resolve_run
+    from headway.train import run as runs
+    from headway.train.distributed import leave
+
+    if named is None:
+        folder = resolve_run(resume, Path(RUNS))
+        if not words:
+            _leave_finished(folder, say)
+        run = runs.resume(
+            folder,
+            lambda path, why: say(f"passed over {path}: {why}"),
+            words,
+            accept_changed_data=accept_changed_data,
+        )
+        for note in run.notes:
+            say(note)
+    else:
+        run = runs.start(*named)
+    try:
+        runs.train(run, Display(quiet).report)
+    finally:
+        leave()
+    if not run.loop.world.first:
+        raise typer.Exit(128 + run.loop.stop_signal if run.loop.stop_signal else 0)
+    _afterwards(run, say)
+
+
+def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
+    """A run that has come to its end, and whose model is there, is not to be touched."""
+    from headway.runs.history import read_run
+
+    told = read_run(folder)
+    if told.status == "finished" and not told.problem:
+        say(f"{folder} is finished: all of its {told.facts.steps:,} steps are done; train.steps=MORE goes on")
+        raise typer.Exit
+
+
+def _processes(words: list[str]) -> int:
+    """How many processes a resumed run asks for."""
+    from headway.config.recipe import Recipe
+    from headway.config.toml import build, parse_overrides
+
+    asked = parse_overrides(words).get("gpus", 1)
+    return build(Recipe, {"gpus": asked}).gpus
+
+
+def _afterwards(run: Any, say: Callable[..., None]) -> None:
+    if run.loop.stop_signal:
+        say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
+        raise typer.Exit(Told(128 + run.loop.stop_signal))
+    from headway.report.model_card import write_card
+    from headway.report.report import write_report
+
+    write_card(run.folder)
+    report = write_report(run.folder)
+    print(run.folder)
+    say(f"report: {report}")
+    head = run.model.config.classify if run.recipe.task == "classify" else None
+    second = ' pair="…"' if head is not None and head.pairs else ""
+    task = run.recipe.task
+    first = TRY[task] if not run.recipe.data.train or task == "chat" else OWN.get(task, '"…"')
+    name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
+    first = first.replace("headway run last", f"headway run {name}")
+    say(f"next: headway run {name} {first}{second}   headway eval {name}   headway check {run.folder}")
+
+
+def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:
+    """The same command in several processes; ends with the exit code of the first of them."""
+    from headway.train.distributed import torchrun_line
+
+    line = torchrun_line(processes, arguments)
+    say(" ".join(["torchrun", *line[3:]]))
+    with tempfile.TemporaryDirectory(prefix="headway-") as folder:
+        exit_file = Path(folder) / "exit"
+        threads = str(max(1, (os.cpu_count() or 1) // processes))
+        env = {"OMP_NUM_THREADS": threads, **os.environ, EXIT_FILE: str(exit_file)}
+        child = subprocess.Popen(line, env=env, start_new_session=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda got, frame: os.killpg(child.pid, got))
+        code = child.wait()
+        raise typer.Exit(int(exit_file.read_text()) if exit_file.exists() else code or 1)

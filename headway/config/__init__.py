@@ -1,0 +1,1 @@
+"""A model described, a run described: frozen dataclasses, read from and written to TOML."""

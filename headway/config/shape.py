@@ -1,0 +1,150 @@
+"""The model that a recipe's shape stands for. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, cast
+
+from headway.config.baselines import BaselineConfig
+from headway.config.model import (
+    InitConfig,
+    LMHeadConfig,
+    ModelConfig,
+    PositionConfig,
+    RelativeConfig,
+    RopeConfig,
+    StackConfig,
+    TokensConfig,
+)
+from headway.config.recipe import ShapeConfig
+
+MARIAN = 512
+"""Sinusoids have no end, but `transformers` makes a table of them."""
+
+
+def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
+    """GPT-2's block unless told otherwise, or Llama's, and the layout of the one that it is."""
+    if shape.kind != "transformer":
+        return cast(ModelConfig, baseline_config(shape, vocab, length))  # which has the surface of one
+    stack = _stack(shape, causal=True)
+    llama = shape.positions == "rope" and shape.norm == "rmsnorm" and shape.activation == "silu" and not shape.bias
+    if llama and shape.gated:
+        stack = replace(stack, n_kv_heads=stack.kv_heads)  # its files always say
+    return ModelConfig(
+        decoder=stack,
+        target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
+        lm=LMHeadConfig(tied=shape.tied),
+        init=InitConfig(kind="residual"),
+        family="llama" if llama and shape.gated else "gpt2",
+    )
+
+
+def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
+    """BERT's layout where norm_at = "post" says so: norms after the branches and after the embeddings, none at the end.
+
+    Heads are the task's to add.
+    """
+    front = TokensConfig(
+        vocab=vocab,
+        positions=_positions(shape, length),
+        segments=2,
+        norm=shape.norm_at == "post",
+        norm_eps=1e-12,
+        dropout=shape.dropout,
+    )
+    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="bert")
+
+
+def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
+    """The transformer of 2017: one table for both sides and the output, scaled by √width.
+
+    Marian's layout with sinusoidal positions and norms after the branches, BART's with learned ones, and headway's own
+    for what neither can say.
+    """
+    if shape.kind != "transformer":
+        return cast(ModelConfig, baseline_config(shape, vocab, length, reads=True))
+    decoder = replace(_stack(shape, causal=True), cross=True, final_norm=shape.norm_at == "pre")
+    encoder = replace(_stack(shape), n_layers=shape.depth if shape.encoder_depth is None else shape.encoder_depth)
+    learned = shape.positions == "learned"
+    where = _positions(shape, length if learned else max(length, MARIAN))
+    front = TokensConfig(
+        vocab=vocab,
+        positions=replace(where, layout="interleaved" if learned else "halves", offset=2 * learned),
+        scale=float(encoder.d_model) ** 0.5,
+        norm=learned and shape.norm_at == "post",
+        dropout=shape.dropout,
+    )
+    return ModelConfig(
+        encoder=encoder,
+        decoder=decoder,
+        source=front,
+        target=front,
+        shared_embedding=True,
+        lm=LMHeadConfig(tied=shape.tied, bias="fixed"),
+        init=InitConfig(kind="xavier"),
+        family="bart" if learned else "marian",
+    )
+
+
+def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool = False) -> BaselineConfig:
+    """A network of the time before the transformer; where it `reads` a source, with one table for both sides."""
+    assert shape.kind != "transformer"
+    learned = shape.kind == "conv"  # a recurrent network knows the order of tokens by itself
+    front = TokensConfig(
+        vocab=vocab,
+        positions=PositionConfig(kind="learned" if learned else "none", length=length),
+        dropout=shape.dropout,
+    )
+    return BaselineConfig(
+        network=shape.kind,
+        width=shape.width or 64 * shape.depth,
+        depth=shape.depth,
+        source=front if reads else None,
+        target=front,
+        shared_embedding=reads,
+        attention=shape.attention,
+        # A fixed state as each was published: the GRU's writer reads it at every step (Cho et al. 2014), those of LSTM
+        # and Elman network only start from it (Sutskever et al. 2014).
+        context=reads and shape.kind == "gru" and shape.attention == "none",
+        bidirectional=shape.bidirectional,
+        kernel=shape.kernel,
+        dropout=shape.dropout,
+        lm=LMHeadConfig(tied=shape.tied, bias="trained"),
+    )
+
+
+def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> StackConfig:
+    width = shape.width or 64 * shape.depth
+    where = shape.positions
+    return StackConfig(
+        d_model=width,
+        n_layers=shape.depth,
+        n_heads=shape.heads or max(1, width // 64),
+        n_kv_heads=shape.kv_heads,
+        d_ff=shape.ff or 4 * width,
+        causal=causal,
+        norm=shape.norm,
+        norm_at=shape.norm_at,
+        norm_eps=eps,
+        final_norm=causal or shape.norm_at == "pre",
+        residual=shape.residual,
+        activation=shape.activation,
+        gated=shape.gated,
+        qkv_bias=shape.bias,
+        out_bias=shape.bias,
+        ffn_bias=shape.bias,
+        window=shape.window,
+        rope=RopeConfig() if where == "rope" else None,
+        relative=RelativeConfig() if where == "relative" else None,
+        alibi=where == "alibi",
+        dropout=shape.dropout,
+        attention_dropout=shape.dropout,
+    )
+
+
+def _positions(shape: ShapeConfig, length: int) -> PositionConfig:
+    where = shape.positions
+    kind: Literal["none", "learned", "sinusoidal"] = "none"
+    if where == "learned" or where == "sinusoidal":
+        kind = where
+    return PositionConfig(kind=kind, length=length)

@@ -1,0 +1,1 @@
+"""Examples to batches, as a pure function of the step."""

@@ -1,0 +1,113 @@
+"""Who is in the batch of a step: a pure function of the step's number, the same for any number of processes."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from headway.data.batching.packing import padded
+from headway.data.batching.permutation import Index, epoch_key, shuffled
+from headway.errors import DataError
+
+
+class Plan(Protocol):
+    """Samples are counted over all epochs: epoch · size + index."""
+
+    @property
+    def steps_per_epoch(self) -> float: ...
+
+    def samples(self, step: int) -> Index:
+        """The whole batch of a step; see `split` for a process's share."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedPlan:
+    """`batch` samples a step, of `size` in an epoch."""
+
+    size: int
+    batch: int
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return self.size / self.batch
+
+    def samples(self, step: int) -> Index:
+        return np.arange(step * self.batch, (step + 1) * self.batch)
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    order: Index
+    """Every sample once, batch after batch."""
+    first: Index
+    """Where each batch begins, and at the end the number of samples."""
+    key: int
+    """Names the order in which the batches are taken."""
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def batch(self, number: int) -> Index:
+        place = int(shuffled(np.array([number]), len(self), self.key)[0])
+        return self.order[self.first[place] : self.first[place + 1]]
+
+
+class TokenPlan:
+    """Batches of about as many tokens, padding included, of samples that are about as long.
+
+    An epoch is shuffled, sorted by length within pools of some batches' size, cut into batches whose rows times their
+    width are at most `tokens`, and the batches are shuffled. A sample wider than `tokens` is a batch of its own. Row i
+    of the source is meant by index i: a source must not shuffle again.
+    """
+
+    def __init__(self, lengths: Index, tokens: int, seed: int, pool: int = 64) -> None:
+        """`pool` is counted in batches: more of them pad less, and mix lengths less."""
+        if len(lengths) < 1:
+            raise DataError("D002", "0 samples: no batch can be made")
+        self.widths, self.tokens, self.seed = padded(lengths), tokens, seed
+        self.pool = pool * max(1, int(tokens / self.widths.mean()))
+        self._lock = threading.Lock()  # the threads of a loader share a plan
+        self._epochs: dict[int, _Epoch] = {}
+        self._first = [0, len(self._epoch(0))]  # first step of each epoch that was ever reached, and of the next
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Batches in the first epoch; others have a few more or less."""
+        return float(self._first[1])
+
+    def samples(self, step: int) -> Index:
+        with self._lock:
+            while self._first[-1] <= step:
+                self._first.append(self._first[-1] + len(self._epoch(len(self._first) - 1)))
+            number = bisect_right(self._first, step) - 1
+            epoch = self._epoch(number)
+        return number * len(self.widths) + epoch.batch(step - self._first[number])
+
+    def _epoch(self, number: int) -> _Epoch:
+        """The two planned last are kept: while one ends, those who work ahead are in the next."""
+        if number not in self._epochs:
+            self._epochs[number] = self._planned(epoch_key(self.seed, number))
+            if len(self._epochs) > 2:
+                del self._epochs[next(iter(self._epochs))]
+        return self._epochs[number]
+
+    def _planned(self, key: int) -> _Epoch:
+        size = len(self.widths)
+        order = shuffled(np.arange(size), size, key)
+        order = order[np.lexsort((-self.widths[order], np.arange(size) // self.pool))]
+        rows = np.maximum(1, self.tokens // self.widths[order])  # in a batch that begins here: its widest comes first
+        first = [0]
+        while (at := first[-1]) < size:
+            pool_end = (at // self.pool + 1) * self.pool
+            first.append(min(at + int(rows[at]), pool_end, size))
+        return _Epoch(order, np.array(first), epoch_key(key, 0))
+
+
+def split(samples: Index, parts: int) -> list[Index]:
+    """For processes and accumulation: as many neighbours to each as can be; in a row they are the batch again."""
+    return np.array_split(samples, parts)

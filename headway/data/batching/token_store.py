@@ -1,0 +1,325 @@
+"""Token ids on disk: a text is tokenized once, and mapped into memory by every run that reads it.
+
+    header   JSON, padded with spaces, with its own SHA-256
+    ids      uint16 or uint32 by the size of the vocabulary, padded to eight bytes
+    starts   int64, one more than there are documents
+    digests  SHA-256 of each block of the ids, padding included
+
+All numbers are little-endian. A file is written beside its name, synced and renamed; what does not verify on opening is
+built again. Nothing is lost with a cache, so nobody is told, but for a cache that cannot be written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import secrets
+import time
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from headway.data.batching.permutation import Index
+from headway.data.batching.windows import Tokens, line_chunks
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.jsonfile import parse_object, show
+
+FORMAT_VERSION = 1
+"""Goes up with the layout, and with anything that changes the ids of a text."""
+HEADER = 1024
+BLOCK = 1 << 20
+WHOLE = 64_000_000
+"""Bytes of a file up to which every block is verified on opening; of a larger one, as many as SAMPLED."""
+SAMPLED = 16
+GROUP = 1 << 21
+"""Characters that are tokenized side by side."""
+LIMIT = 20_000_000_000
+"""Bytes that unused caches may take."""
+SUFFIX = ".tokens"
+ABANDONED = 24 * 3600
+"""Seconds after which an unfinished file that nobody writes to is a leftover of the dead."""
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """Documents as token ids: document d is ids[starts[d] : starts[d + 1]]. Both are read-only."""
+
+    ids: Tokens
+    starts: Index
+    byte_count: int
+    """UTF-8 bytes of the text, for bits per byte."""
+    path: Path | None
+    """The file that is mapped; None when the ids are in memory only."""
+
+
+def cache_folder() -> Path:
+    """$HEADWAY_CACHE/tokens, or else headway/tokens where this user's caches are."""
+    if own := os.environ.get("HEADWAY_CACHE"):
+        return Path(own) / "tokens"
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches) if caches else Path.home() / ".cache") / "headway" / "tokens"
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def open_store(
+    documents: Callable[[], Iterable[str]],
+    tokenizer: Tokenizer,
+    *,
+    key: str,
+    end: int | None,
+    begin: tuple[int, ...] = (),
+    cache: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    warn: Callable[[str], None] = _warn,
+) -> TokenStore:
+    """The ids of all documents, each after `begin` and before `end`; from the cache, or else made and cached.
+
+    `key` is a hash of the documents' content: with another key, or another tokenizer, it is another store.
+    `progress` is told the bytes of text done so far. A cache that cannot be written is no error: the ids are then made
+    in memory, and `warn` is told why.
+    """
+    if end is not None and not 0 <= end < tokenizer.vocab_size:
+        raise ValueError(f"end = {end} is no token of {tokenizer.vocab_size}")
+    recipe = json.dumps([FORMAT_VERSION, key, end, tokenizer.backend.to_str(), *begin])
+    name = hashlib.sha256(recipe.encode()).hexdigest()[:32] + SUFFIX
+    dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
+
+    def parts() -> Iterator[_Part]:
+        return _parts(documents(), tokenizer, (begin, () if end is None else (end,)), dtype, progress)
+
+    try:
+        with _disk():
+            path = (cache or cache_folder()) / name
+        if (store := _open(path)) is not None:
+            return store
+        _write(path, parts())
+        with _disk():
+            if (store := _open(path)) is None:
+                raise OSError(f"{path.name} is not what was written")
+        prune(folder=path.parent)
+        return store
+    except _RefusedError as refused:
+        warn(f"the token cache cannot be used, so the tokens stay in memory: {refused}")
+    return _in_memory(parts(), dtype)
+
+
+def prune(limit_bytes: int = LIMIT, folder: Path | None = None) -> None:
+    """Drop the stores that were used least recently, beyond a limit that the newest may exceed alone; and leftovers."""
+    found: list[tuple[float, int, Path]] = []
+    with suppress(OSError, RuntimeError):  # no folder yet, or nowhere to have one
+        for path in (folder or cache_folder()).iterdir():
+            if path.suffix == SUFFIX or re.search(rf"{re.escape(SUFFIX)}\.partial-[0-9a-f]+$", path.name):
+                with suppress(OSError):  # dropped by another process meanwhile
+                    state = path.stat()
+                    found.append((state.st_mtime, state.st_size, path))
+    total = 0
+    stores = sorted((entry for entry in found if entry[2].suffix == SUFFIX), reverse=True)
+    for number, (_, size, path) in enumerate(stores):
+        total += size
+        if number and total > limit_bytes:
+            _remove(path)
+    for used, _, path in found:
+        if path.suffix != SUFFIX and used < time.time() - ABANDONED:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """If it can be: Windows keeps a file that is in use, elsewhere those who have mapped it keep the content."""
+    with suppress(OSError):
+        path.unlink()
+
+
+class _RefusedError(Exception):
+    """The disk said no."""
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    """Around what touches the cache only: trouble with the documents is not to be mistaken for it."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home folder
+        place = f"{show(error.filename)}: " if isinstance(error, OSError) and error.filename else ""
+        raise _RefusedError(f"{place}{getattr(error, 'strerror', None) or error}") from error
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some of the documents' ids, with the places, counted from the very first id, where documents end in it."""
+
+    ids: Tokens
+    ends: list[int]
+    byte_count: int
+
+
+def _parts(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    around: tuple[tuple[int, ...], tuple[int, ...]],
+    dtype: np.dtype[Any],
+    progress: Callable[[int], None] | None,
+) -> Iterator[_Part]:
+    """A group of texts at a time, so that memory is bounded and every core has work."""
+    (begin, end), before = around, True
+    tokens = done = 0
+    for texts, lasts in _groups(documents):
+        rows, firsts = tokenizer.ids(texts), [before, *lasts][:-1]
+        before = [before, *lasts][-1]
+        if begin or end:
+            marks = zip(rows, firsts, lasts, strict=True)
+            rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in marks]
+        places = accumulate(map(len, rows), initial=tokens)
+        next(places)
+        ends = [place for place, last in zip(places, lasts, strict=True) if last]
+        ids = np.fromiter(chain.from_iterable(rows), dtype=dtype)
+        tokens += len(ids)
+        size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+        done += size
+        yield _Part(ids, ends, size)
+        if progress is not None:
+            progress(done)
+
+
+def _groups(documents: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
+    """Chunks of documents, cut as `corpus.tokenize` does, and whether each is its document's last."""
+    texts: list[str] = []
+    lasts: list[bool] = []
+    size = 0
+    for document in documents:
+        for text in line_chunks(document):
+            if size >= GROUP:
+                yield texts, lasts
+                texts, lasts, size = [], [], 0
+            texts.append(text)
+            lasts.append(False)
+            size += len(text) + 1  # documents without text must not gather for ever
+        lasts[-1] = True
+    yield texts, lasts
+
+
+def _in_memory(parts: Iterable[_Part], dtype: np.dtype[Any]) -> TokenStore:
+    pieces, starts, byte_count = [np.empty(0, dtype)], array("q", [0]), 0
+    for part in parts:
+        pieces.append(part.ids)
+        starts.extend(part.ends)
+        byte_count += part.byte_count
+    ids, all_starts = np.concatenate(pieces), np.array(starts, dtype="<i8")
+    ids.flags.writeable = all_starts.flags.writeable = False
+    return TokenStore(ids, all_starts, byte_count, None)
+
+
+def _write(path: Path, parts: Iterable[_Part]) -> None:
+    """Build the file under another name and rename it, so that the name always stands for a whole store."""
+    partial = path.with_name(f"{path.name}.partial-{secrets.token_hex(8)}")
+    with _disk():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = partial.open("xb")
+    try:
+        header = _write_body(file, parts)
+        with _disk():
+            file.seek(0)
+            file.write(_sealed({"name": path.stem, **header}))
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            partial.replace(path)
+    except BaseException:
+        with suppress(OSError):  # closing tries to write what is left
+            file.close()
+        _remove(partial)
+        raise
+
+
+def _write_body(file: BinaryIO, parts: Iterable[_Part]) -> dict[str, Any]:
+    """All that follows the header; returns what the header says of it."""
+    pending, digests, starts = bytearray(), bytearray(), array("q", [0])
+    item = byte_count = 0
+
+    def flush(size: int) -> None:
+        block = bytes(pending[:size])
+        del pending[:size]
+        digests.extend(hashlib.sha256(block).digest())
+        with _disk():
+            file.write(block)
+
+    with _disk():
+        file.write(b" " * HEADER)
+    for part in parts:
+        pending += part.ids.tobytes()
+        starts.extend(part.ends)
+        item, byte_count = part.ids.itemsize, byte_count + part.byte_count
+        while len(pending) >= BLOCK:
+            flush(BLOCK)
+    pending += bytes(-len(pending) % 8)
+    if pending:
+        flush(BLOCK)
+    places = np.array(starts, dtype="<i8").tobytes()
+    with _disk():
+        file.write(places)
+        file.write(digests)
+    facts = {"tokens": starts[-1], "item": item, "documents": len(starts) - 1, "bytes": byte_count}
+    return {**facts, "starts": hashlib.sha256(places).hexdigest(), "digests": hashlib.sha256(digests).hexdigest()}
+
+
+def _sealed(header: dict[str, Any]) -> bytes:
+    digest = hashlib.sha256(json.dumps(header).encode()).hexdigest()
+    return json.dumps({**header, "sha256": digest}).encode().ljust(HEADER)
+
+
+def _open(path: Path) -> TokenStore | None:
+    """The store in a file, or None where there is none that can be trusted."""
+    try:
+        with path.open("rb") as file:
+            header = _verified(file, path.stem)
+            raw = np.memmap(file, dtype=np.uint8, mode="r")
+        item, tokens, documents = header["item"], header["tokens"], header["documents"]
+        ids = raw[HEADER:][: tokens * item].view(f"<u{item}")
+        starts = raw[HEADER + _padded(tokens * item) :][: 8 * (documents + 1)].view("<i8")
+    except (OSError, ValueError, TypeError, LookupError):  # the last two: sealed by a stranger
+        return None
+    with suppress(OSError):  # a cache that others wrote
+        os.utime(path)  # for `prune`
+    return TokenStore(ids, starts, header["bytes"], path)
+
+
+def _padded(size: int) -> int:
+    return size + -size % 8
+
+
+def _verified(file: BinaryIO, name: str) -> dict[str, Any]:
+    """The header of a file that has the size and the digests it says. Read, not mapped: a bad disk is then an error."""
+    raw = file.read(HEADER)
+    header = parse_object(raw, HEADER)
+    header.pop("sha256", None)
+    if raw != _sealed(header) or header["name"] != name:
+        raise ValueError("not the header of this store")
+    ids, starts = _padded(header["tokens"] * header["item"]), 8 * (header["documents"] + 1)
+    blocks = -(-ids // BLOCK)
+    size = HEADER + ids + starts + 32 * blocks
+    if os.fstat(file.fileno()).st_size != size:
+        raise ValueError(f"not of {size} bytes")
+    file.seek(HEADER + ids)
+    if hashlib.sha256(file.read(starts)).hexdigest() != header["starts"]:
+        raise ValueError("starts are damaged")
+    digests = file.read(32 * blocks)
+    if hashlib.sha256(digests).hexdigest() != header["digests"]:
+        raise ValueError("digests are damaged")
+    chosen = range(blocks) if size < WHOLE else random.Random().sample(range(blocks), min(blocks, SAMPLED))
+    for block in chosen:  # others at each opening, and no draw from the state that the user has seeded
+        file.seek(HEADER + block * BLOCK)
+        if hashlib.sha256(file.read(min(BLOCK, ids - block * BLOCK))).digest() != digests[32 * block : 32 * block + 32]:
+            raise ValueError(f"block {block} is damaged")
+    return header

@@ -1,0 +1,107 @@
+"""Running text as one row of token ids, and the windows that training and evaluation read of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.data.batching.permutation import Index, by_epoch
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.errors import DataError, NotFoundError
+
+Ids = NDArray[np.int64]
+Tokens = NDArray[np.integer[Any]]
+"""Ids of any width, as a store keeps them."""
+CHUNK = 1 << 16
+"""Characters that are tokenized at a time, at least, where a text has that many."""
+LINE_END = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""Where str.splitlines splits."""
+
+
+def embedded_text() -> str:
+    """The text of Python's own reference, which comes with every Python."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def read_text(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise NotFoundError("F001", f"no such file: {path}") from None
+    except UnicodeDecodeError as error:
+        raise DataError("D003", f"{path} is not UTF-8 text, at byte {error.start}", "convert it first") from None
+
+
+def split_text(text: str, share: float = 0.1) -> tuple[str, str]:
+    """The past to train on and the future to test on."""
+    cut = int(len(text) * (1 - share))
+    return text[:cut], text[cut:]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of `length` tokens, each with the one that follows; every epoch cuts the text at other places."""
+
+    ids: Tokens
+    length: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if len(self) < 1:
+            message = f"{len(self.ids):,} tokens are too few: sequences of {self.length} are cut from twice as many"
+            fits = len(self.ids) // 2
+            hint = f"give more text, or sequences of {fits} at most (data.length, where two may go to marks)"
+            raise DataError("D002", message, hint if fits > 2 else "give more text")
+
+    def __len__(self) -> int:
+        """Samples in an epoch, whatever its first cut."""
+        return max(0, (len(self.ids) - self.length) // self.length)
+
+    def read(self, samples: Index) -> tuple[Ids, Ids, None]:
+        """Inputs and targets (n, length) of the samples with these numbers, counted over all epochs; no marks."""
+        starts = np.empty_like(samples)
+        for here, index, key in by_epoch(samples, len(self), self.seed):
+            starts[here] = index * self.length + key % self.length
+        rows = self.ids[starts[:, None] + np.arange(self.length + 1)]
+        return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64), None  # copies, not two views
+
+
+def evaluation_windows(ids: Tokens, length: int, ignore: int, overlap: int = 0) -> tuple[Ids, Ids]:
+    """Inputs and targets that predict every token but the first exactly once; the rest of the last row is ignored.
+
+    Each row but the first begins with `overlap` tokens of the row before, for context only.
+    """
+    stride = length - overlap
+    count = 1 + max(0, -(-(len(ids) - 1 - length) // stride))
+    if len(ids) < 2:
+        raise DataError("D002", f"{len(ids)} tokens to evaluate on: too few to predict any")
+    padded = np.zeros(length + (count - 1) * stride + 1, dtype=np.int64)
+    padded[: len(ids)] = ids
+    places = np.arange(count)[:, None] * stride + np.arange(length)
+    targets = padded[places + 1]
+    targets[places + 1 >= len(ids)] = ignore
+    targets[1:, :overlap] = ignore
+    return padded[places], targets
+
+
+def tokenize(tokenizer: Tokenizer, text: str, chunk: int = CHUNK) -> Ids:
+    """Ids of a long text, in chunks that end with a line: they are encoded side by side, and none grows too large."""
+    chunks = list(line_chunks(text, chunk))
+    return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in tokenizer.ids(chunks)])
+
+
+def line_chunks(text: str, chunk: int = CHUNK) -> Iterator[str]:
+    """A text in pieces that end with the first line to reach `chunk` characters; the last is what is left, or empty."""
+    start = 0
+    while found := LINE_END.search(text, start + chunk - 1):
+        yield text[start : found.end()]
+        start = found.end()
+    yield text[start:]

@@ -1,0 +1,179 @@
+"""The process that renders chat templates (`worker`), seen from here: started, asked, ended, replaced.
+
+It is started by the first render, which takes about a tenth of a second more, and kept. It ends when we do: with
+the end of its input, where nothing else ends it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from headway.errors import DataError, MemoryOrDiskError, NotFoundError
+
+OUTPUT_LIMIT, REQUEST_LIMIT = 1_000_000, 8_000_000
+"""Bytes of what a template writes, and of a conversation handed to it."""
+SECONDS, WALL_SECONDS = 0.25, 5.0
+"""For one render: of the processor's time, so that a busy machine refuses no good template; or, where the system
+does not count it, by the clock."""
+TIMES_ITSELF = hasattr(signal, "setitimer")
+"""Whether the sandbox can have itself ended after so much of the processor's time."""
+MEMORY = 512 << 20
+"""Bytes of address space, of which the interpreter takes about an eighth."""
+SANDBOX = Path(__file__).with_name("worker.py")
+PASSED_ON = ("TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "PYTHONHOME")
+"""Of the environment, so that nothing in it can leak: what an interpreter needs to start and to tell the time."""
+BOUNDS = frozenset({getattr(signal, "SIGPROF", 0), signal.SIGABRT})
+"""Signals by which our bounds end a process: its time is over; it gets no more memory."""
+FAULTS = frozenset(getattr(signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"))
+"""Signals that a program may bring on itself, with a stack that overflows for one."""
+
+_lock = threading.Lock()
+_child: subprocess.Popen[bytes] | None = None
+
+
+def exchange(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the sandbox answers to a template and sets of variables for it. One that ended is replaced."""
+    global _child
+    request = {"source": source, "seconds": SECONDS, "limit": OUTPUT_LIMIT, "renders": renders}
+    try:
+        line = json.dumps(request).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError("D007", f"a conversation that JSON cannot express: {str(error)[:100]}") from None
+    if len(line) > REQUEST_LIMIT:
+        raise DataError("D008", f"a conversation of {len(line):,} bytes as JSON; the limit is {REQUEST_LIMIT:,}")
+    with _lock:
+        raw = _answer(line, WALL_SECONDS * len(renders))
+    answer: dict[str, Any] = json.loads(raw)
+    return answer
+
+
+def _answer(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
+    """What a sandbox answers, within so many seconds; the `earlier` one ended with this status, without a reason."""
+    global _child
+    if _child is not None and _child.poll() is not None:  # something else ended it
+        stop(_child)
+        _child = None
+    _child = child = _child or _start()
+    began = time.monotonic()
+    try:
+        raw = _talk(child, line, seconds)
+    except BaseException:  # an interrupt: the next request must not get the answer to this one
+        _child = None
+        stop(child)
+        raise
+    if raw.endswith(b"\n"):
+        return raw
+    _child, status = None, stop(child)
+    if not TIMES_ITSELF and time.monotonic() - began >= seconds:
+        raise DataError("D008", f"chat template: no answer within {seconds:g} s")
+    if not ended_from_outside(status, earlier):
+        raise _ended(status)
+    if earlier is None:
+        return _answer(line, seconds, status)
+    raise MemoryOrDiskError("M001", f"the process that renders chat templates was ended twice (status {status})")
+
+
+def ended_from_outside(status: int, earlier: int | None) -> bool:
+    """Whether what a process was doing is not to blame for its end; `earlier` is how one ended that did the same.
+
+    It is to blame for what our bounds do, and for a fault that comes again. Anybody may send any other signal, as the
+    system does when it runs out of memory.
+    """
+    return status < 0 and -status not in BOUNDS and not (-status in FAULTS and status == earlier)
+
+
+def _talk(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
+    """The answer; what there is of one when the sandbox ended before it was complete."""
+    assert child.stdin is not None and child.stdout is not None
+    timer = None if TIMES_ITSELF else threading.Timer(seconds, child.kill)  # a thread costs more than the rendering
+    if timer is not None:
+        timer.start()
+    try:
+        if line:
+            child.stdin.write(line)
+            child.stdin.flush()
+        return child.stdout.readline()
+    except BrokenPipeError:
+        return b""
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    if find_spec("jinja2") is None:
+        raise NotFoundError("F003", "chat templates need the package jinja2", "pip install jinja2")
+    child = spawn(SANDBOX, str(MEMORY))
+    if _talk(child, b"", 60.0) != b"ready\n":
+        raise MemoryOrDiskError("M001", f"the process that renders chat templates ended with status {stop(child)}")
+    return child
+
+
+def spawn(program: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """An interpreter that runs a program of ours on what strangers send, with pipes to talk to it."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-s", str(program), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONPATH": _path()},
+        start_new_session=True,  # an interrupt is for us
+    )
+
+
+def _path() -> str:
+    return os.pathsep.join(place for place in sys.path if place)
+
+
+def stop(child: subprocess.Popen[bytes]) -> int:
+    """End it. Its exit status: negative for the signal that ended it. May be called again."""
+    child.kill()
+    _close_pipes(child)
+    return child.wait()
+
+
+def _close_pipes(child: subprocess.Popen[bytes]) -> None:
+    for pipe in (child.stdin, child.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.close()
+
+
+def _ended(status: int) -> DataError:
+    if status == -getattr(signal, "SIGPROF", 0):
+        return DataError("D008", f"chat template: more than {SECONDS * 1000:.0f} ms for one conversation")
+    return DataError("D008", f"chat template: the process that renders it ended with status {status}")
+
+
+@atexit.register
+def _close() -> None:
+    """It would end by itself, but Python complains of a process that nobody waited for."""
+    global _child
+    if _child is not None:
+        stop(_child)
+    _child = None
+
+
+def _forget() -> None:
+    """After a fork the sandbox is the parent's, and the lock may be held for ever."""
+    global _child, _lock
+    if _child is not None:
+        _close_pipes(_child)
+        _child.returncode = 0  # not ours to wait for
+    _child, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,301 @@
+"""Chat templates: a conversation as the text, and the tokens, that a model was trained on.
+
+A template is a program in Jinja that comes with a model; `renderer` runs it where it can do no harm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway.data.chat_template.client import MEMORY, exchange
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.errors import ConfigError, DataError
+from headway.jsonfile import read_json, show, unreadable
+
+SOURCE_LIMIT = 65_536
+"""Bytes of a template."""
+GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+MARK = "put {% generation %} and {% endgeneration %} around answers in the template"
+TOGETHER = 64
+"""Conversations that are rendered in one exchange with the sandbox."""
+
+Message = dict[str, Any]
+EncodedChat = tuple[list[int], list[bool]]
+"""The ids of a conversation, and which of them the model is to write."""
+
+END_OF_TURN = "<|end|>"
+TURNS = ("<|system|>", "<|user|>", "<|assistant|>", END_OF_TURN)
+"""Special tokens of `MARKED`."""
+MARKED = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+    "<|assistant|>{% generation %}{{ message['content'] }}<|end|>{% endgeneration %}"
+    "{% elif message['role'] in ('system', 'user') %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% else %}{{ raise_exception('no role ' + message['role']) }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""The template of a model whose tokenizer was made for conversations."""
+PLAIN = (
+    "{% if bos_token is defined and bos_token != eos_token %}{{ bos_token }}{% endif %}"
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+    "Assistant:{% generation %}{{ ' ' + message['content'] | trim + eos_token }}{% endgeneration %}{{ '\n' }}"
+    "{% elif message['role'] in ('system', 'user') %}"
+    "{{ message['role'] | capitalize + ': ' + message['content'] | trim + '\n' }}"
+    "{% else %}{{ raise_exception('no role ' + message['role']) }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""The template of a model that had none: plain words, since new tokens would need new rows in its embeddings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A conversation as text."""
+
+    text: str
+    spans: list[tuple[int, int]]
+    """Characters [start, end) inside {% generation %} blocks."""
+
+
+class ChatTemplate:
+    """A template's source, checked for its size; what is wrong with it otherwise shows when it is rendered."""
+
+    def __init__(self, source: str) -> None:
+        if (size := len(source.encode("utf-8", "surrogatepass"))) > SOURCE_LIMIT:
+            raise DataError("D008", f"a chat template of {size:,} bytes; the limit is {SOURCE_LIMIT:,}")
+        self.source = source
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tokens: Mapping[str, str] | None = None,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The conversation as text. `tokens` are strings such as bos_token; `variables` others it may ask for."""
+        asked = _variables(messages, tokens, tools, variables) | {"add_generation_prompt": add_generation_prompt}
+        return self.render_all([asked])[0].text
+
+    def render_all(self, asked: Sequence[Mapping[str, Any]]) -> list[Rendered]:
+        """One text for each set of variables, in one exchange with the sandbox."""
+        answer = exchange(self.source, asked)
+        if "error" in answer:
+            raise _failed(answer["error"], answer["message"], answer["line"])
+        return [Rendered(render["text"], [(a, b) for a, b in render["spans"]]) for render in answer["renders"]]
+
+
+def special_strings(tokenizer: Tokenizer) -> dict[str, str]:
+    """bos_token, eos_token … as templates know them."""
+    names = tokenizer.pieces(list(tokenizer.special.values()))
+    return {f"{role}_token": name for role, name in zip(tokenizer.special, names, strict=True)}
+
+
+def read_chat_template(folder: Path) -> ChatTemplate | None:
+    """The template of a model folder, from chat_template.jinja or tokenizer_config.json; None where it has none."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return ChatTemplate(_read_source(path))
+    config = folder / "tokenizer_config.json"
+    return chosen_template(read_json(config).get("chat_template")) if config.is_file() else None
+
+
+def chosen_template(value: Any) -> ChatTemplate | None:
+    """From a `chat_template` entry: one template, or a list of named ones of which "default" is taken."""
+    if value is None or isinstance(value, str):
+        return None if value is None else ChatTemplate(value)
+    try:
+        named = {entry["name"]: entry["template"] for entry in value}
+    except (TypeError, KeyError):
+        raise ConfigError("C002", "chat_template is neither a text nor a list of names and templates") from None
+    if not isinstance(named.get("default"), str):
+        listed = ", ".join(show(str(name)[:40]) for name in named) or "none"
+        raise ConfigError("C003", f'chat_template has no template named "default"; it has {listed}')
+    return ChatTemplate(named["default"])
+
+
+def _read_source(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(SOURCE_LIMIT + 1)
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if len(raw) > SOURCE_LIMIT:
+            raise DataError("D008", f"{show(path)} has more than {SOURCE_LIMIT:,} bytes") from None
+        raise DataError("D003", f"{show(path)} is not UTF-8, at byte {error.start:,}") from None
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def with_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
+    """A tokenizer that has a chat template: its own, or PLAIN, which is then saved with it."""
+    if (own := chosen_template(tokenizer.config.get("chat_template"))) is not None:
+        return tokenizer, own
+    if "eos" not in tokenizer.special:
+        why = "the tokenizer has no chat template, and no token that ends a text: nothing could end an answer"
+        raise ConfigError("C004", why, "start from a model whose tokenizer has one, or train from scratch")
+    return Tokenizer(tokenizer.backend, {**tokenizer.config, "chat_template": PLAIN}), ChatTemplate(PLAIN)
+
+
+def encode_chat(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Any] | None = None,
+) -> EncodedChat:
+    """The ids of a conversation, and which of them the model is to write: answers with the token that ends a turn.
+
+    Where the template has {% generation %} blocks, they say what is an answer. Otherwise an answer is what it adds
+    to the conversation before it, which must then be the beginning of the whole.
+    """
+    return _encoded(tokenizer, template, [messages], tools)[0]
+
+
+def encode_chats(
+    tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
+) -> list[EncodedChat | DataError]:
+    """The same for many, with few exchanges; an error in the place of each that cannot be used."""
+    groups = (conversations[at : at + TOGETHER] for at in range(0, len(conversations), TOGETHER))
+    return [found for group in groups for found in _each(tokenizer, template, group)]
+
+
+def _each(
+    tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
+) -> list[EncodedChat | DataError]:
+    """All at once; where that fails, either half, down to the one that is at fault."""
+    try:
+        return [*_encoded(tokenizer, template, conversations, None)]
+    except DataError as error:
+        if len(conversations) == 1:
+            return [error]
+    half = len(conversations) // 2
+    halves = conversations[:half], conversations[half:]
+    return [found for part in halves for found in _each(tokenizer, template, part)]
+
+
+def _encoded(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    conversations: Sequence[Sequence[Message]],
+    tools: Sequence[Any] | None,
+) -> list[EncodedChat]:
+    strings, marked = special_strings(tokenizer), GENERATION.search(template.source) is not None
+    asked: list[dict[str, Any]] = []
+    answers: list[list[int]] = []
+    for messages in conversations:
+        if not messages:
+            raise DataError("D007", "a conversation without messages")
+        whole = _variables(messages, strings, tools, None)
+        answers.append([] if marked else [i for i, entry in enumerate(messages) if entry.get("role") == "assistant"])
+        asked.append(whole)
+        for i in answers[-1]:
+            asked.append(whole | {"messages": list(messages[:i]), "add_generation_prompt": True})
+            asked.append(whole | {"messages": list(messages[: i + 1])})
+    renders = iter(template.render_all(asked))
+    groups = [(next(renders), [(i, next(renders), next(renders)) for i in places]) for places in answers]
+    added = tokenizer.backend.get_added_tokens_decoder()
+    found = []
+    texts = tokenizer.encode_batch([whole.text for whole, _ in groups], special=False)
+    for encoded, (rendered, parts) in zip(texts, groups, strict=True):
+        ends = {end for i, (_, end) in zip(encoded.ids, encoded.offsets, strict=True) if i in added}
+        spans = rendered.spans + [_answer(i, a.text, b.text, rendered.text, ends) for i, a, b in parts]
+        mask = [any(start < last and end > first for first, last in spans) for start, end in encoded.offsets]
+        found.append((encoded.ids, mask))
+    return found
+
+
+def _answer(number: int, before: str, after: str, whole: str, ends: set[int]) -> tuple[int, int]:
+    """Where the answer stands: up to the token that ends the turn, where one does, without the space after it."""
+    if not after.startswith(before):
+        what = "does not begin with the prompt for it"
+    elif not whole.startswith(after):
+        what = "is not the same when more messages follow"
+    else:
+        last = len(before) + len(after[len(before) :].rstrip())
+        return len(before), last if last in ends else len(after)
+    raise DataError("D008", f"in this chat template the text up to the answer in message {number + 1} {what}", MARK)
+
+
+def _variables(
+    messages: Sequence[Message],
+    tokens: Mapping[str, str] | None,
+    tools: Sequence[Any] | None,
+    variables: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise DataError("D007", f"message {i + 1} is {show(str(message)[:40])}, not an object with a role")
+    named = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": False}
+    return {**(tokens or {}), **(variables or {}), **named}
+
+
+def _failed(error: str, message: str, line: int) -> DataError:
+    where = f"chat template, line {line}" if line else "chat template"
+    what = show(message.strip().partition("\n")[0][:200]) or error
+    if error == "Refused":
+        return DataError("D008", f"{where}: it refuses this conversation: {what}")
+    if error == "MemoryError":
+        what = f"more than {MEMORY >> 20} MB of memory"
+    return DataError("D008", f"{where}: {what}", "the template is at fault, or the messages lack what it asks for")
+
+
+ROLES = {
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "bot"), "assistant"),
+    **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
+    "system": "system",
+}
+"""Names of speakers → the roles that templates know."""
+PAIRS = (("prompt", "response"), ("prompt", "completion"), ("question", "answer"), ("instruction", "output"))
+"""Fields with a question and its answer; alpaca's `instruction` may go on in `input`."""
+
+
+def read_messages(row: Mapping[str, Any]) -> list[Message]:
+    """The conversation in a row: `messages`, sharegpt's `conversations`, alpaca's, or a question and an answer."""
+    for field in ("messages", "conversations"):
+        if field in row:
+            return _listed(row[field], field)
+    for question, answer in PAIRS:
+        if question in row and answer in row:
+            asked = _text(row, question)
+            if question == "instruction" and row.get("input"):
+                asked += "\n\n" + _text(row, "input")
+            system = [{"role": "system", "content": _text(row, "system")}] if row.get("system") else []
+            pair = [{"role": "user", "content": asked}, {"role": "assistant", "content": _text(row, answer)}]
+            return [*system, *pair]
+    fields = ", ".join(show(str(name)[:40]) for name in list(row)[:20]) or "no fields"
+    known = ", ".join(" + ".join(pair) for pair in PAIRS)
+    raise DataError("D004", f"no conversation in a row with {fields}", f"known: messages, conversations, {known}")
+
+
+def _listed(value: Any, field: str) -> list[Message]:
+    if not isinstance(value, list | tuple) or not value:
+        raise DataError("D007", f"{field} is {show(str(value)[:40])}, not a list of messages")
+    return [_message(entry, f"{field}, message {i + 1}") for i, entry in enumerate(value)]
+
+
+def _message(entry: Any, where: str) -> Message:
+    """A message with its role as templates know it; whatever else it has (tool calls, …) stays."""
+    if not isinstance(entry, Mapping):
+        raise DataError("D007", f"{where} is {show(str(entry)[:40])}, not an object with a role and content")
+    short = "from" in entry and "role" not in entry
+    names = ("from", "value") if short else ("role", "content")
+    speaker, content = (entry.get(name) for name in names)
+    if not isinstance(speaker, str) or (short and speaker not in ROLES):
+        hint = f"known: {', '.join(ROLES)}" if short else ""
+        raise DataError("D007", f"{where}: {names[0]} is {show(str(speaker)[:40])}", hint)
+    if not isinstance(content, str | list | tuple) and not (content is None and len(entry) > 1):
+        raise DataError("D007", f"{where}: {names[1]} is {show(str(content)[:40])}, not text")
+    others = {key: value for key, value in entry.items() if key not in names}
+    return {"role": ROLES[speaker] if short else speaker, "content": content, **others}
+
+
+def _text(row: Mapping[str, Any], field: str) -> str:
+    if not isinstance(row[field], str):
+        raise DataError("D007", f"{field} is {show(str(row[field])[:40])}, not text")
+    return str(row[field])

@@ -1,0 +1,1 @@
+"""Rows to examples, by kind of dataset."""

@@ -1,0 +1,158 @@
+"""Sentences with a tag for every word: column files as of the CoNLL tasks, and rows with two lists.
+
+Column files have a word a line, blank lines between sentences, and the tag in the last column. A `-DOCSTART-` line
+begins a document. jsonl, json and parquet have a list of words and a list of tags a row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from headway.data.files.lines import BadLine, Lines, open_text
+from headway.data.files.locate import file_format, find_files
+from headway.data.files.readers import Flaw, Row, read_file
+from headway.data.files.rows import BadRows, brief
+from headway.errors import ConfigError, counted
+from headway.jsonfile import show
+
+DOCUMENT = "-DOCSTART-"
+WORDS = ("tokens", "words", "text")
+TAGS = ("ner_tags", "tags", "labels", "ner", "label")
+"""What the two lists are usually called, the likeliest first."""
+WORD = 4
+"""Parts of a word, at most: more of them are a text."""
+PEEK, LEAST, MOST = 1 << 14, 6, 0.8
+"""Bytes that tell what a text is, the lines with words that it takes, and the share of them that must look alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    """As the file has them."""
+    file: str = ""
+    line: int = 0
+    """Where the sentence begins."""
+    document: int = 0
+    """Counted in its file, by the lines that begin one; all rows of other files are of one."""
+
+
+def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = None) -> Iterator[Sentence]:
+    """All sentences of the files a spec stands for, in order; `words` and `tags` name columns, or number them from 1.
+
+    A sentence with a flaw anywhere is left out whole, or ends the reading, as `bad` has it.
+    """
+    bad = bad or BadRows()
+    files = (sentences_of(path, words, tags) for path in find_files(spec))
+    yield from bad.without(chain.from_iterable(files), spec, "sentences")
+
+
+def sentences_of(path: Path, words: str = "", tags: str = "") -> Iterator[Sentence | Flaw]:
+    columns = file_format(path)[0] in ("text", "tsv")
+    return _columns(path, _number(words, 0), _number(tags, -1)) if columns else _lists(path, words, tags)
+
+
+def is_columns(path: Path) -> bool:
+    """Whether a text has a word a line with its tag: as many cells in most, blank lines between, few tags."""
+    if file_format(path)[0] != "text":
+        return False
+    with open_text(path) as file:
+        lines = [line.split() for line in file.peek(PEEK)[:PEEK].split(b"\n")[:-1]]
+    found = [cells for cells in lines if cells and cells[0] != DOCUMENT.encode()]
+    if len(found) < LEAST or len(found) == len(lines):
+        return False
+    width, alike = Counter(map(len, found)).most_common(1)[0]
+    return width > 1 and alike >= MOST * len(found) and len({cells[-1] for cells in found}) <= len(found) / 2
+
+
+def _number(name: str, usual: int) -> int:
+    """A column by its number, from 1; from 0 inside."""
+    if not name:
+        return usual
+    if not name.isdecimal() or int(name) < 1:
+        raise ConfigError("C003", f"{name!r}: the columns of such a file have numbers, from 1")
+    return int(name) - 1
+
+
+def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
+    with open_text(path) as file:
+        lines = Lines(file)
+        block: list[tuple[str, str]] = []
+        begin, width, document, flaw = 0, 0, 0, None  # type: int, int, int, Flaw | None
+        while True:
+            try:
+                line = next(lines, None)
+            except BadLine as wrong:
+                flaw = flaw or Flaw(str(path), lines.number, wrong.reason, code=wrong.code)
+                continue
+            if line is not None and line.strip():
+                cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
+                if cells[0] == DOCUMENT:
+                    document += 1
+                    continue
+                begin, width = begin if block else lines.number, width or len(cells)
+                if reason := _column_flaw(cells, width, word, tag):
+                    flaw = flaw or Flaw(str(path), lines.number, reason)
+                    cells = [""] * width
+                block.append((cells[word].strip(), cells[tag].strip()) if not reason else ("", ""))
+                continue
+            if flaw or block:
+                words, tags = (tuple(pair[i] for pair in block) for i in (0, 1))
+                yield flaw or Sentence(words, tags, str(path), begin, document)
+            block, flaw = [], None
+            if line is None:
+                return
+
+
+def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
+    if len(cells) != width:
+        return f"{counted(len(cells), 'columns')} where the first line has {width}"
+    if width < 2:
+        return "one column: a word and its tag need two"
+    if max(word, tag) >= width:
+        return f"{width} columns, and data.text or data.label asks for number {max(word, tag) + 1}"
+    if not cells[word].strip() or not cells[tag].strip():
+        return "an empty word or tag"
+    if len(cells[word].split()) > WORD:
+        return f"{brief(cells[word])} is a text, where a word should be; task classify learns labels of texts"
+    return ""
+
+
+def _lists(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
+    for item in read_file(path):
+        yield item if isinstance(item, Flaw) else _listed(item, words, tags)
+
+
+def _listed(row: Row, words: str, tags: str) -> Sentence | Flaw:
+    values = row.values
+    names = [
+        name or next((usual for usual in known if isinstance(values.get(usual), list)), "")
+        for name, known in ((words, WORDS), (tags, TAGS))
+    ]
+    for name, setting, known in zip(names, ("data.text", "data.label"), (WORDS, TAGS), strict=True):
+        listed = ", ".join(f'"{show(column)[:40]}"' for column in list(values)[:12])
+        missing = f"no list called {name or ' or '.join(known)}, {setting} names it; there are {listed}"
+        if reason := _list_flaw(values.get(name), missing):
+            return Flaw(row.file, row.line, reason, name)
+    first, second = (values[name] for name in names)
+    if len(first) != len(second):
+        return Flaw(row.file, row.line, f"{counted(len(first), 'words')} but {counted(len(second), 'tags')}")
+    return Sentence(tuple(first), tuple(second), row.file, row.line)
+
+
+def _list_flaw(value: Any, missing: str) -> str:
+    if not isinstance(value, list):
+        return missing
+    if not value:
+        return "empty"
+    for entry in value:
+        if not isinstance(entry, str):
+            return f"{brief(entry)} ({type(entry).__name__}) in a list of words or tags; give names, not numbers"
+        if not entry.strip():
+            return "an empty word or tag"
+    return ""

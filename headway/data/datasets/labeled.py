@@ -1,0 +1,280 @@
+"""Labelled texts from tables: which columns they are in, what their labels are, and rows that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from headway.config.recipe import DataConfig
+from headway.data.batching.permutation import shuffled
+from headway.data.files.locate import file_format
+from headway.data.files.readers import NUMBER, Flaw, Row
+from headway.data.files.rows import BadRows, brief, find_files, peek, text_flaw
+from headway.errors import DataError, counted, nearest
+from headway.jsonfile import show
+
+Kind = Literal["single", "multi", "regression"]
+
+PAIR_NAMES = (
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text1", "text2"),
+    ("sentence_a", "sentence_b"), ("text_a", "text_b"), ("question", "sentence"), ("query", "passage"),
+)  # fmt: skip
+"""What two columns of texts that belong together are usually called."""
+TEXT_NAMES = ("text", "sentence", "content", "review", "comment", "document", "body", "question", "message", "title")
+LABEL_NAMES = (
+    *("label", "labels", "class", "category", "target", "stars", "rating", "sentiment", "score", "similarity", "tag"),
+    *("gold_label", "label_text", "coarse_label", "intent", "topic", "emotion"),
+)
+"""What the columns are usually called, the likeliest first."""
+UNNAMED = re.compile(r"column\d+")
+BETWEEN = "|"
+"""Between several labels in one cell of a table."""
+HELD_OUT, HOLD_KEY = 0.1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A text, or two, and what is said of it."""
+
+    text: str
+    pair: str | None
+    label: Any
+    """As the file has it; later the name of a label, a tuple of names, or a number."""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Columns:
+    text: str
+    pair: str
+    label: str
+
+
+def read_labelled(spec: str, data: DataConfig, bad: BadRows) -> list[Labelled]:
+    """All rows of a spec that have a text and a label."""
+    found: list[Labelled] = []
+    for path in find_files(spec):
+        items, first = peek(path)
+        if not first:
+            for item in items:
+                if isinstance(item, Flaw):
+                    bad.found(item)
+            continue
+        found += _rows(items, columns_of(path, first, data), bad)
+    if not found:
+        raise bad.nothing(spec, "labelled texts")
+    return found
+
+
+def _rows(items: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[Labelled]:
+    for item in items:
+        flaw = text_flaw(item, columns.text) or (text_flaw(item, columns.pair) if columns.pair else None)
+        if flaw is None and isinstance(item, Row) and item.values.get(columns.label) is None:
+            reason = "missing" if columns.label in item.values else "there is no such field"
+            flaw = Flaw(item.file, item.line, reason, columns.label)
+        if flaw is not None:
+            bad.found(flaw)
+        elif isinstance(item, Row):
+            values = item.values
+            pair = values[columns.pair] if columns.pair else None
+            yield Labelled(values[columns.text], pair, _listed(values[columns.label]), item.file, item.line)
+
+
+def _listed(value: Any) -> Any:
+    """A label as it stands, but for lists that a table has in its cells: ["a", "b"], or as Python writes them."""
+    if not (isinstance(value, str) and value.startswith("[") and value.endswith("]")):
+        return value
+    for text in (value, value.replace("'", '"')):
+        try:
+            return json.loads(text)
+        except ValueError:
+            continue
+    return value
+
+
+def columns_of(path: Path, rows: Sequence[Row], data: DataConfig) -> Columns:
+    """Those named in the recipe, those with usual names, or the only ones it can be."""
+    if file_format(path)[0] == "text":
+        raise DataError("D004", f"{show(path)} is plain text: labels need a column of their own", "csv, tsv, jsonl …")
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    for setting, name in (("text", data.text), ("pair", data.pair), ("label", data.label)):
+        if name and name not in names:
+            listed = ", ".join(f'"{show(n)[:40]}"' for n in names[:12])
+            message = f"{show(path)}: no column {name!r}{nearest(name, names)} (data.{setting})"
+            raise DataError("D004", message, f"there are {listed}")
+    text, pair = data.text, data.pair
+    if not text:
+        texts = [name for name in names if name != data.label and is_text(rows, name)]
+        text, usual = guess_text(path, texts, data.pair)
+        pair = pair or usual
+    return Columns(text, pair, data.label or _guess_label(path, rows, [n for n in names if n not in (text, pair)]))
+
+
+def is_text(rows: Sequence[Row], name: str) -> bool:
+    return any(isinstance(v := row.values.get(name), str) and not NUMBER.fullmatch(v) for row in rows)
+
+
+def guess_text(path: Path, texts: Sequence[str], pair: str) -> tuple[str, str]:
+    """The column of texts, and that of the texts which go with them, if the two have usual names."""
+    lower = {name.lower(): name for name in reversed(texts)}
+    for first, second in PAIR_NAMES:
+        if first in lower and second in lower:
+            return lower[first], lower[second]
+    if found := next((lower[name] for name in TEXT_NAMES if name in lower and lower[name] != pair), ""):
+        return found, ""
+    rest = [name for name in texts if name.lower() not in LABEL_NAMES and name != pair]
+    return _only(path, rest, "text"), ""
+
+
+def _guess_label(path: Path, rows: Sequence[Row], names: Sequence[str]) -> str:
+    lower = {name.lower(): name for name in reversed(names)}
+    if found := next((lower[name] for name in LABEL_NAMES if name in lower), ""):
+        return found
+    return _only(path, names, "label")
+
+
+def _only(path: Path, names: Sequence[str], what: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        holds = "words" if what == "text" else "anything beside the text"
+        remedy = f"headway data {shlex.quote(show(path))} shows what they hold"
+        raise DataError("D004", f"{show(path)}: no column may be the {what}: none holds {holds}", remedy)
+    listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
+    problem = f"any of {len(names)} columns may be the {what}: {listed}"
+    unnamed = all(UNNAMED.fullmatch(name) for name in names)
+    hint = f"name it: data.{what}={f'{names[0]}, or another; columns without names are counted' if unnamed else 'NAME'}"
+    raise DataError("D004", f"{show(path)}: {problem}"[:280], hint)
+
+
+def pairs_in(rows: Sequence[Labelled]) -> bool:
+    """Whether the texts come in pairs: all of them, or none."""
+    first = rows[0]
+    if odd := next((row for row in rows if (row.pair is None) != (first.pair is None)), None):
+        counts = ("two texts a row", "one")
+        has, others = counts if odd.pair is not None else counts[::-1]
+        message = f"{show(odd.file)} has {has}, {show(first.file)} has {others}"
+        raise DataError("D004", message, "name the columns that both have: data.text=NAME data.pair=NAME")
+    return first.pair is not None
+
+
+def kind_of_labels(rows: Sequence[Labelled], asked: str) -> Kind:
+    """As asked, or by the labels: a list is several, so is a|b; a number with a fraction is one; the rest is a name.
+
+    Where most labels are numbers and some have a fraction, those that are none are slips, and not classes.
+    """
+    several = any(isinstance(row.label, list | tuple) or _parted(row.label) for row in rows)
+    if asked == "multi" and not several:
+        _look_for_others(rows)
+    if asked != "auto":
+        return asked  # type: ignore[return-value]
+    if several:
+        return "multi"
+    numbers = [number for row in rows if (number := number_in(row.label)) is not None]
+    fraction = any(number != int(number) for number in numbers)
+    return "regression" if fraction and len(numbers) > len(rows) / 2 else "single"
+
+
+def _parted(label: Any) -> bool:
+    return isinstance(label, str) and len([part for part in label.split(BETWEEN) if part.strip()]) > 1
+
+
+def _look_for_others(rows: Sequence[Labelled]) -> None:
+    """Refuse labels that seem to be parted by something else."""
+    for row in rows:
+        if isinstance(row.label, str) and (mark := next((mark for mark in ",;" if mark in row.label), "")):
+            message = (
+                f"{show(row.file)} line {row.line}: is {brief(row.label)} one label, or several with {mark} between?"
+            )
+            hint = f"headway parts labels at {BETWEEN}, or reads a list of them; classify.kind=single if it is one"
+            raise DataError("D004", message, hint)
+
+
+def number_in(value: Any) -> float | None:
+    """A finite number, if it is one or is spelled like one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and not NUMBER.fullmatch(value):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def clean(rows: Sequence[Labelled], kind: Kind, bad: BadRows, column: str = "") -> list[Labelled]:
+    """Rows with their labels as names, sets of names or numbers; those without a usable one are bad."""
+    read: Callable[[Any], Any] = {"single": _name, "multi": _names, "regression": number_in}[kind]
+    wanted = {"single": "one label", "multi": "a list of labels", "regression": "a number"}[kind]
+    found = []
+    for row in rows:
+        label = read(row.label)
+        if label is None:
+            what = "empty" if row.label == "" else f"expected {wanted}, found {brief(row.label)}"
+            bad.found(Flaw(row.file, row.line, f"the label: {what}", column))
+        else:
+            found.append(replace(row, label=label))
+    if not found:
+        raise DataError("D002", f"no row has {wanted} ({counted(bad.count, 'bad rows')})")
+    return found
+
+
+def _name(value: Any) -> str | None:
+    """A label is known by its name: 1, 1.0 and "1" are the same."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return (str(value).strip() or None) if isinstance(value, str | int | float) else None
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    parts = [p for p in value.split(BETWEEN) if p.strip()] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        return None
+    names = [_name(part) for part in parts]
+    return None if None in names else tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def label_set(rows: Sequence[Labelled], kind: Kind) -> tuple[str, ...]:
+    """All labels in order, numbers by their size; a number that is predicted has one nameless label."""
+    if kind == "regression":
+        return ("value",)
+    names = {row.label for row in rows} if kind == "single" else {name for row in rows for name in row.label}
+    numbers = {name: number_in(name) for name in names}
+    if None in numbers.values():
+        return tuple(sorted(names))
+    return tuple(sorted(names, key=lambda name: (numbers[name], name)))
+
+
+def known_only(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind, bad: BadRows) -> list[Labelled]:
+    """Rows whose labels the model has; the others are bad."""
+    if kind == "regression":
+        return list(rows)
+    known, found = set(labels), []
+    for row in rows:
+        names = (row.label,) if kind == "single" else row.label
+        if strange := next((name for name in names if name not in known), None):
+            some = ", ".join(labels[:8]) + (" …" if len(labels) > 8 else "")
+            bad.found(Flaw(row.file, row.line, f"label {brief(strange)} is unknown: training had {some}"))
+        else:
+            found.append(row)
+    if not found:
+        raise DataError("D002", f"no row has a label that the model knows ({counted(bad.count, 'bad rows')})")
+    return found
+
+
+def hold_out(rows: Sequence[Labelled], share: float = HELD_OUT) -> tuple[list[Labelled], list[Labelled]]:
+    """Most to train on and some to validate on, drawn: files are often sorted by label. The same for any seed."""
+    if len(rows) < 2:
+        raise DataError("D002", f"{len(rows)} labelled text: none can be held out", "give data.valid")
+    order = shuffled(np.arange(len(rows)), len(rows), HOLD_KEY)
+    held = set(order[: max(1, int(len(rows) * share))].tolist())
+    return [r for i, r in enumerate(rows) if i not in held], [r for i, r in enumerate(rows) if i in held]

@@ -1,0 +1,229 @@
+"""Rows for models that read both ways: running text end to end, or two stretches of it that may be neighbours.
+
+Both read as `Drawn`: [CLS] text [SEP], and [CLS] A [SEP] B [SEP] with segments (Devlin et al. 2019), or whatever the
+tokenizer puts between two texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from headway.data.batching.permutation import Index, in_epoch_order, mix
+from headway.data.batching.windows import Ids, Tokens, Windows
+from headway.errors import DataError
+
+SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]”’]))\s+|\n\s*\n""")
+TRIES = 8
+"""Draws of a stranger, of which the first is taken that is about as long as the neighbour, or else the best."""
+SALT = 0x70616972
+"""Keeps these dice apart from those that other parts of a run throw with the same seed."""
+
+
+class Marks(NamedTuple):
+    """Ids of the tokens around a text, and of those between two."""
+
+    cls: int
+    sep: int
+    pad: int
+    between: tuple[int, ...]
+
+
+class Drawn(NamedTuple):
+    """Rows as a model reads them, (n, width); what all rows lack is None."""
+
+    ids: Ids
+    keep: Ids | None
+    segments: Ids | None
+    follows: Ids | None
+    """(n,) 0 where the second text follows the first, 1 where it comes from elsewhere, as `transformers` counts."""
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Split after full stops and at empty lines, the rest of the white space made single spaces."""
+    return (" ".join(part.split()) for part in SENTENCE_END.split(text) if part.strip())
+
+
+def usual_count(texts: Iterable[str]) -> int:
+    """Sentences that all but a hundredth of some texts have at most."""
+    counts = [sum(1 for _ in sentences(text)) for text in texts]
+    return max(1, int(np.quantile(counts, 0.99, method="lower")))
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """Full rows of running text (Liu et al. 2019); every epoch cuts it at other places."""
+
+    ids: Tokens
+    length: int
+    seed: int
+    marks: Marks
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @cached_property
+    def windows(self) -> Windows:
+        return Windows(self.ids, self.length - 2, self.seed)
+
+    def read(self, samples: Index) -> Drawn:
+        return Drawn(_around(self.windows.read(samples)[0], self.marks), None, None, None)
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """All of a text in its order, for evaluation; the last row may be padded."""
+
+    ids: Tokens
+    length: int
+    marks: Marks
+
+    def __post_init__(self) -> None:
+        if len(self) < 1:
+            raise DataError("D002", "0 tokens to evaluate on")
+
+    def __len__(self) -> int:
+        return -(-len(self.ids) // (self.length - 2))
+
+    def read(self, samples: Index) -> Drawn:
+        inner = self.length - 2
+        cells = samples[:, None] * inner + np.arange(inner)
+        text = self.ids[np.minimum(cells, len(self.ids) - 1)].astype(np.int64)
+        rows = _around(text, self.marks)
+        size = np.minimum(inner, len(self.ids) - samples * inner)
+        if (size == inner).all():
+            return Drawn(rows, None, None, None)
+        place = np.arange(self.length)
+        rows[place > size[:, None] + 1] = self.marks.pad
+        rows[np.arange(len(rows)), size + 1] = self.marks.sep
+        return Drawn(rows, (place < size[:, None] + 2).astype(np.int64), None, None)
+
+
+def _around(text: Ids, marks: Marks) -> Ids:
+    return np.pad(text, ((0, 0), (1, 1)), constant_values=((0, 0), (marks.cls, marks.sep)))
+
+
+@dataclass(frozen=True)
+class NextSentences:
+    """Two stretches of whole sentences; in half of the rows the second is what follows the first.
+
+    Sentence s is ids[starts[s] : starts[s + 1]], document d has sentences documents[d] … documents[d + 1] - 1. One
+    longer than half a row counts as several. An epoch takes every stretch of neighbours that fills a row once, and
+    draws anew where it is split and what stands in for its second part.
+    """
+
+    ids: Tokens
+    starts: Index
+    documents: Index
+    length: int
+    seed: int
+    marks: Marks
+
+    def __post_init__(self) -> None:
+        if len(self) < 2:
+            raise DataError("D002", f"{len(self)} rows of two sentences or more: too little text for mlm.pairs")
+
+    @property
+    def room(self) -> int:
+        """Tokens beside those that are put around them."""
+        return self.length - 2 - len(self.marks.between)
+
+    @cached_property
+    def units(self) -> tuple[Index, Index]:
+        """Where units begin, sentences or pieces of long ones, and at the end the number of tokens; who of them begin
+        a document, and at the end their number."""
+        half = max(1, self.room // 2)
+        lengths = np.diff(self.starts)
+        count = -(-lengths // half)
+        before = np.concatenate([[0], np.cumsum(count)])
+        piece = np.arange(before[-1]) - np.repeat(before[:-1], count)
+        begins = np.repeat(self.starts[:-1], count) + piece * half
+        return np.append(begins, self.starts[-1]), before[self.documents]
+
+    @cached_property
+    def stretches(self) -> Index:
+        """(m, 3): first unit, end, and end of the document, of as many neighbours as fit into a row, two at least."""
+        begins, documents = (part.tolist() for part in self.units)
+        found = []
+        for first, end in pairwise(documents):
+            while first < end:
+                last = self._fill(begins, first, end, self.room)
+                if last - first > 1:
+                    found.append((first, last, end))
+                first = last
+        return np.array(found, dtype=np.int64).reshape(-1, 3)
+
+    @staticmethod
+    def _fill(begins: list[int], first: int, end: int, room: int) -> int:
+        """The unit before which `room` ends, counted from the first; one is always taken."""
+        last = first + 1
+        while last < end and begins[last + 1] - begins[first] <= room:
+            last += 1
+        return last
+
+    def __len__(self) -> int:
+        return len(self.stretches)
+
+    def read(self, samples: Index) -> Drawn:
+        rows = in_epoch_order(samples, len(self), self.seed)
+        dice = mix(samples.astype(np.uint64) ^ mix(mix(np.uint64(self.seed)) ^ np.uint64(SALT)))
+        drawn = [self._pair(int(row), int(die)) for row, die in zip(rows, dice, strict=True)]
+        ids = np.full((len(rows), self.length), self.marks.pad, dtype=np.int64)
+        keep, segments = np.zeros_like(ids), np.zeros_like(ids)
+        cls, sep, _, between = self.marks
+        for i, (first, second, _) in enumerate(drawn):
+            a, b = self.ids[slice(*first)], self.ids[slice(*second)]
+            row = np.concatenate([[cls], a, between, b, [sep]])
+            ids[i, : len(row)], keep[i, : len(row)] = row, 1
+            segments[i, 1 + len(a) + len(between) : len(row)] = 1
+        return Drawn(ids, keep, segments, np.array([stranger for *_, stranger in drawn], dtype=np.int64))
+
+    def _pair(self, row: int, die: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+        """Tokens [begin, end) of the two parts, and 1 if they are strangers."""
+        first, split, last, _ = self._split(row, die)
+        begin, middle, end = (self._begins[unit] for unit in (first, split, last))
+        stranger = die >> 63
+        second = self._elsewhere(row, die, end - middle, self.room - (middle - begin)) if stranger else (middle, end)
+        return (begin, middle), second, stranger
+
+    def _elsewhere(self, row: int, die: int, wanted: int, room: int) -> tuple[int, int]:
+        """About as many tokens of another stretch, from where its second part would begin, in whole units.
+
+        Neither its length nor where it ends must tell it from the neighbour that it stands in for.
+        """
+        best, least = (0, 0), room + wanted
+        for _ in range(TRIES):
+            die = int(mix(np.uint64(die)))
+            other = (row + 1 + die % (len(self) - 1)) % len(self)
+            _, unit, _, end = self._split(other, int(mix(np.uint64(die))))
+            span = self._about(unit, end, wanted, room)
+            if (miss := abs(span[1] - span[0] - wanted)) < least:
+                best, least = span, miss
+            if 8 * least <= wanted:
+                break
+        return best
+
+    def _about(self, unit: int, end: int, wanted: int, room: int) -> tuple[int, int]:
+        """The units from here on whose length is nearest to what is wanted; the first is cut where it has no room."""
+        begins = self._begins
+        begin, last = begins[unit], self._fill(begins, unit, end, wanted)
+        short = wanted - (begins[last] - begin)
+        if last < end and begins[last + 1] - begin <= room and begins[last + 1] - begin - wanted < short:
+            last += 1
+        return begin, min(begins[last], begin + room)
+
+    def _split(self, row: int, die: int) -> tuple[int, int, int, int]:
+        """First unit of a stretch, the one where its second part begins, its end, and that of its document."""
+        first, last, end = self.stretches[row].tolist()
+        return first, first + 1 + (die & 0xFFFFFFFF) % (last - first - 1), last, end
+
+    @cached_property
+    def _begins(self) -> list[int]:
+        begins: list[int] = self.units[0].tolist()
+        return begins

@@ -1,0 +1,138 @@
+"""Texts and what they are to become: two files line by line, or two columns of a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headway.data.files.lines import BadLine, Lines, open_text
+from headway.data.files.locate import file_format, find_files, fingerprint
+from headway.data.files.readers import Flaw, Row
+from headway.data.files.rows import BadRows, brief, kind_of, peek
+from headway.errors import DataError, nearest
+from headway.jsonfile import show
+
+PAIR_NAMES = (
+    ("source", "target"), ("src", "tgt"), ("article", "summary"), ("article", "highlights"), ("document", "summary"),
+    ("dialogue", "summary"), ("text", "summary"), ("input", "output"), ("en", "de"), ("en", "fr"),
+)  # fmt: skip
+"""What the two columns are usually called, the likeliest first."""
+NESTED = "translation"
+"""A column of objects that have a text for each language."""
+
+
+class Pair(NamedTuple):
+    """A text and what it is to become; where several are as good, the first is learned."""
+
+    source: str
+    targets: tuple[str, ...]
+    file: str
+    line: int
+
+
+def two_files(spec: str) -> tuple[str, str] | None:
+    """`train.en,train.de` as its parts; None for a spec of another kind."""
+    parts = spec.split(",")
+    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) and not os.path.exists(spec) else None
+
+
+def fingerprint_pairs(spec: str) -> str:
+    return "+".join(fingerprint(part) for part in two_files(spec) or (spec,))
+
+
+def read_parallel(spec: str, text: str, pair: str, bad: BadRows) -> list[Pair]:
+    """All pairs of a spec; `text` and `pair` name the columns of a table, empty ones are guessed."""
+    sides = two_files(spec)
+    found = _of_files(*sides, bad) if sides else [row for path in find_files(spec) for row in _of(path, text, pair)]
+    return list(bad.without(found, spec, "pairs of texts"))
+
+
+def _of_files(source: str, target: str, bad: BadRows) -> Iterator[Pair | Flaw]:
+    """Line by line; a file that ends before the other leaves no line of it in doubt."""
+    ours, theirs = find_files(source), find_files(target)
+    if len(ours) != len(theirs):
+        raise DataError("D007", f"{show(source)} has {len(ours)} files, {show(target)} has {len(theirs)}: no pairs")
+    for first, second in zip(ours, theirs, strict=True):
+        number = 0
+        for number, (a, b) in enumerate(zip_longest(_lines(first), _lines(second)), start=1):
+            if a is None or b is None:
+                short, long = (first, second) if a is None else (second, first)
+                message = f"{show(short)} ends after {number - 1:,} lines, {show(long)} goes on: they do not pair up"
+                raise DataError("D007", message, f"see line {number:,} of {show(long)}, or where the two came apart")
+            flaws = [side for side in (a, b) if isinstance(side, Flaw)]
+            empty = [name for name, side in ((first, a), (second, b)) if isinstance(side, str) and not side.strip()]
+            if flaws:
+                yield flaws[0]
+            elif empty:
+                yield Flaw(str(empty[0]), number, "empty, and its other half is left alone")
+            else:
+                yield Pair(str(a).strip(), (str(b).strip(),), str(first), number)
+
+
+def _lines(path: Path) -> Iterator[str | Flaw]:
+    """Every line, empty ones too: they hold their place."""
+    with open_text(path) as file:
+        lines = Lines(file)
+        while True:
+            try:
+                yield next(lines)
+            except StopIteration:
+                return
+            except BadLine as wrong:
+                yield Flaw(str(path), lines.number, wrong.reason, code=wrong.code)
+
+
+def _of(path: Path, text: str, pair: str) -> Iterator[Pair | Flaw]:
+    if file_format(path)[0] == "text":
+        message = f"{show(path)} has one text a line: what is each to become?"
+        raise DataError("D004", message, "give two files, SOURCE,TARGET, or a table with two columns")
+    rows, first = peek(path)
+    names = pair_columns(path, [_open(row.values) for row in first], text, pair)
+    for row in rows:
+        yield row if isinstance(row, Flaw) else _pair(row, *names)
+
+
+def _open(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = values.get(NESTED)
+    return {**values, **inner} if isinstance(inner, Mapping) else values
+
+
+def _pair(row: Row, text: str, pair: str) -> Pair | Flaw:
+    values = _open(row.values)
+    for name in (text, pair):
+        if not _texts(values.get(name)):
+            said = "missing" if values.get(name) is None else f"expected text, found {brief(values[name])}"
+            return Flaw(row.file, row.line, said, name)
+    return Pair(" ".join(_texts(values[text])), tuple(_texts(values[pair])), row.file, row.line)
+
+
+def _texts(value: Any) -> list[str]:
+    """A text, or the sentences of one, or several that say the same; what is empty is none."""
+    parts = [value] if isinstance(value, str) else value
+    several = isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts)
+    return [part.strip() for part in parts if part.strip()] if several else []
+
+
+def pair_columns(path: Path, rows: Sequence[Mapping[str, Any]], text: str, pair: str) -> tuple[str, str]:
+    """The column of texts and that of what they become: as named, by their usual names, or the only two."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name, setting in ((text, "text"), (pair, "pair")):
+        if rows and name and name not in names:
+            message = f"{show(path)}: no column {name!r}{nearest(name, names)} (data.{setting})"
+            raise DataError("D004", message, f"there are {_list(names)}")
+    usual = next((both for both in PAIR_NAMES if set(both) <= set(names)), ("", ""))
+    found = [text or (usual[0] if usual[1] != text else ""), pair or (usual[1] if usual[0] != pair else "")]
+    prose = [n for n in names if n not in found and any(kind_of(row.get(n)) == "text" for row in rows)]
+    if found.count("") == len(prose):
+        found = [name or prose.pop(0) for name in found]
+    if rows and ("" in found or found[0] == found[1]):
+        message = f"{show(path)}: which column becomes which? there are {_list(names)}"
+        raise DataError("D004", message[:280], "name them: data.text=SOURCE data.pair=TARGET")
+    return found[0], found[1]
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f'"{show(name)[:40]}"' for name in names[:12])

@@ -1,0 +1,242 @@
+"""A data file as bytes, lines or JSON values: gzip unpacked under guard, UTF-8 insisted on, nothing too large."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import zlib
+from codecs import getincrementaldecoder
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headway.data.files.locate import file_format
+from headway.errors import DataError
+from headway.jsonfile import JSON_VALUES, show, unreadable
+
+ROW_LIMIT = 64_000_000
+"""Bytes of one row. One more likely means a quote that is never closed, or no line breaks at all."""
+GZIP_FREE, GZIP_RATIO = 64_000_000, 200
+"""What a gzip file may unpack to: so many bytes, or so many times its size, whichever is more. Text takes a tenth when
+it is packed, the most repetitive logs a hundredth, and only bombs a thousandth, which is gzip's own limit."""
+LINE_COST = 64
+"""Bytes that Python needs for a line beside its characters: many short ones take more than a long one."""
+MAGIC = {
+    b"\x1f\x8b": ("gzip", "let its name end in .gz"),
+    b"PAR1\x15": ("parquet", "let its name end in .parquet"),
+    b"PK\x03\x04": ("a zip archive", "unpack it first"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unpack it first: unzstd FILE"),
+    b"BZh91AY&SY": ("bzip2", "unpack it first: bunzip2 FILE"),
+    b"\xfd7zXZ\0": ("xz", "unpack it first: unxz FILE"),
+}
+"""First bytes, which no text has → what such a file is, and what to do with it."""
+BLOCK = 1 << 20
+"""Bytes of a text file read at a time, fewer than a row may have."""
+CHUNK = 1 << 16
+"""Bytes of JSON read at a time, at least."""
+
+
+class BadLine(Exception):
+    """A line that is no text. Reading can go on with the next one."""
+
+    def __init__(self, reason: str, code: str = "D007") -> None:
+        super().__init__(reason)
+        self.reason, self.code = reason, code
+
+
+class LongLine(BadLine):
+    """A line of a text file that is longer than a row may be."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"longer than {ROW_LIMIT:,} bytes; break it into lines, as fold -s does")
+        self.number = number
+
+
+def read_lines(file: BinaryIO) -> bytearray:
+    """All bytes of a text file, none of whose lines is longer than a row: found out before there is more in memory."""
+    whole, line, number = bytearray(), 0, 1
+    while block := file.read(BLOCK):
+        first, last = block.find(b"\n"), block.rfind(b"\n")
+        if line + (first if last >= 0 else len(block)) > ROW_LIMIT:
+            raise LongLine(number)
+        line = len(block) - last - 1 if last >= 0 else line + len(block)
+        number += block.count(b"\n")
+        whole += block
+    return whole
+
+
+class _Gunzip(io.RawIOBase):
+    """What a gzip file holds; damage and bombs become errors that name the file."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.total = path, 0
+        self.size = os.fstat(file.fileno()).st_size
+        self.inner = gzip.GzipFile(fileobj=file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self.inner.read(len(buffer))
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise damaged(self.path, f"gzip breaks off after {self.total:,} unpacked bytes: {error}") from None
+        self.total += len(data)
+        if self.total > max(GZIP_FREE, GZIP_RATIO * self.size):
+            raise DataError(
+                "D006",
+                f"{show(self.path)}: {self.size:,} bytes unpack to more than {self.total:,}",
+                "headway takes it for a gzip bomb; if it is none, unpack it yourself: gunzip FILE",
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def damaged(path: Path, reason: str) -> DataError:
+    return DataError("D006", f"{show(path)} is damaged: {reason[:150]}", "download or copy it again")
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a file, unpacked where its name ends in .gz (and then without a way back)."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise unreadable(path, error) from None
+    with file:
+        yield io.BufferedReader(_Gunzip(path, file), 1 << 16) if file_format(path)[1] else file
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a file that is UTF-8 as far as its first bytes tell, from behind its byte order mark."""
+    with open_bytes(path) as file:
+        head = file.peek(4096)[:4096]
+        for magic, (kind, remedy) in MAGIC.items():
+            if head.startswith(magic):
+                raise DataError("D003", f"{show(path)} is not text but {kind}", remedy)
+        if utf16 := _utf16(head):
+            raise DataError("D003", f"{show(path)} line 1, byte 1: {utf16} text, not UTF-8", recode(utf16))
+        if head.startswith(b"\xef\xbb\xbf"):
+            file.read(3)
+        yield file
+
+
+def recode(encoding: str = "WINDOWS-1252") -> str:
+    return f"convert it to UTF-8 from what it is: iconv -f {encoding} -t UTF-8 FILE > NEW"
+
+
+def _utf16(head: bytes) -> str:
+    """UTF-16 by its mark, or by every other byte of Western text being zero."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    zeros = head[0::2].count(0), head[1::2].count(0)
+    if min(zeros) == 0 and max(zeros) > len(head) / 4:
+        return "UTF-16BE" if zeros[0] else "UTF-16LE"
+    return ""
+
+
+def decode(raw: bytes | bytearray) -> str:
+    """UTF-8 text without NUL, or a BadLine."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise BadLine(f"not UTF-8: byte {error.start + 1} of the line is 0x{raw[error.start]:02x}", "D003") from None
+    if "\0" in text:
+        raise BadLine("a NUL byte, which no text has")
+    return text
+
+
+class Lines:
+    """The lines of a file as text, with their ends, numbered from 1; one that is no text raises BadLine."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.number = file, 0
+        self._again: deque[str] = deque()
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> str:
+        if self._again:
+            self.number += 1
+            return self._again.popleft()
+        raw = self.file.readline(ROW_LIMIT + 1)
+        if not raw:
+            raise StopIteration
+        self.number += 1
+        if len(raw) > ROW_LIMIT:
+            while raw and not raw.endswith(b"\n"):
+                raw = self.file.readline(ROW_LIMIT)
+            raise BadLine(f"longer than {ROW_LIMIT:,} bytes")
+        return decode(raw)
+
+    def give_back(self, lines: list[str]) -> None:
+        """Read these again: the last that were read, in order."""
+        self._again.extendleft(reversed(lines))
+        self.number -= len(lines)
+
+
+class JsonText:
+    """The text of a JSON file, read as far as needed; what is behind us is forgotten."""
+
+    blank = re.compile(r"[ \t\r\n]*")
+    scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).raw_decode  # only to find ends
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.decoder = file, getincrementaldecoder("utf-8")()
+        self.text, self.at, self.line, self.done = "", 0, 1, False
+        self.broken: BadLine | None = None
+
+    def more(self) -> bool:
+        """Read as much again as there is; false at the end of the file."""
+        if self.broken:
+            self.line += self.text.count("\n", self.at)
+            raise self.broken
+        if self.done:
+            return False
+        self.text, self.at = self.text[self.at :], 0
+        raw = self.file.read(max(CHUNK, len(self.text)))
+        try:
+            self.text += self.decoder.decode(raw, final=not raw)
+        except UnicodeDecodeError as error:  # what comes before it is still good
+            self.text += error.object[: error.start].decode()
+            self.broken = BadLine(f"not UTF-8: a byte is 0x{error.object[error.start]:02x}", "D003")
+        self.done = not raw
+        return True
+
+    def char(self) -> str:
+        """The next character that is not blank, or nothing at the end; reading stays before it."""
+        while True:
+            end = self.blank.match(self.text, self.at).end()  # type: ignore[union-attr]  # it also matches nothing
+            self.line += self.text.count("\n", self.at, end)
+            self.at = end
+            if end < len(self.text) or not self.more():
+                return self.text[end : end + 1]
+
+    def value(self) -> tuple[int, str]:
+        """The JSON value that comes next, as text, and the line it starts at."""
+        self.char()
+        while True:
+            if sum(self.text.count(mark, self.at) for mark in ",[{") > 2 * JSON_VALUES:  # as much again may be read
+                raise BadLine(f"an object of more than {JSON_VALUES:,} values")
+            try:
+                _, end = self.scan(self.text, self.at)
+                if not self.text[end - 1].isdecimal() or end + 2 < len(self.text) or not self.more():
+                    break  # else a number may go on behind what is read, with e-5
+            except RecursionError:
+                raise BadLine("JSON nested too deeply") from None
+            except json.JSONDecodeError as error:
+                if len(self.text) - self.at > ROW_LIMIT:
+                    raise BadLine(f"an object of more than {ROW_LIMIT:,} characters") from None
+                if not self.more():
+                    self.line += self.text.count("\n", self.at, error.pos)
+                    raise BadLine(f"not valid JSON: {error.msg}") from None
+        value, line = self.text[self.at : end], self.line
+        self.at, self.line = end, line + value.count("\n")
+        return line, value

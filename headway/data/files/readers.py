@@ -1,0 +1,381 @@
+"""Files to rows, format by format: each reader yields rows, and a Flaw in the place of one that cannot be used.
+
+    text      the whole file is one row, {"text": …}
+    csv       cells parted by commas, or by semicolons where the first line has no comma; strict about quotes
+    tsv       a line is a row and tabs part its cells; quotes are characters like others
+    jsonl     an object a line
+    json      a list of objects, or an object with such a list in it, SQuAD's above all (see `nested`)
+    parquet   rows by row group, numbered instead of lines
+
+Memory is bounded by one row of ROW_LIMIT bytes, for text by the file, whose lines are bounded likewise, for parquet by
+PARQUET_ROWS rows, for JSON that is an object by what such a file may hold.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headway.data.files import lines as stream
+from headway.data.files.lines import (
+    LINE_COST,
+    BadLine,
+    JsonText,
+    Lines,
+    LongLine,
+    damaged,
+    decode,
+    open_bytes,
+    open_text,
+    read_lines,
+)
+from headway.data.files.locate import file_format
+from headway.data.files.nested import rows_inside
+from headway.errors import MemoryOrDiskError, counted
+from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
+
+NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
+DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?(?:[ T]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\s*")
+CSV_REASONS = {
+    "expected after": "something follows a closing quote: quotes inside a quoted cell are written twice",
+    "unexpected end of data": "a quote opens here and is never closed",
+    "new-line character": "a carriage return outside quotes",
+}
+"""Part of what the csv module says → what it means."""
+EMPTY = "D002"
+"""Code of the flaw that nothing is there."""
+COLUMNS = 100_000
+"""Most columns of a table; more is a file of another kind."""
+PARQUET_ROWS, FEWEST_ROWS = 256, 8
+"""Rows turned into Python objects at a time; fewer where a row group is large, as one cell may be most of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    values: Mapping[str, Any]
+    file: str
+    line: int
+    """Where the row starts; for parquet its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Why there is no row where there should be one."""
+
+    file: str
+    line: int
+    reason: str
+    column: str = ""
+    code: str = "D007"
+    seen: bool = False
+    """Whether anybody who reads the file finds it; else it is one only for a certain use of it."""
+
+
+Found = Iterator[Row | Flaw]
+
+
+def read_file(path: Path) -> Found:
+    """The rows of one file, in order, and its flaws where they are."""
+    try:
+        for item in READERS[file_format(path)[0]](path):
+            yield item if isinstance(item, Row) else replace(item, seen=True)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _text(path: Path) -> Found:
+    with open_text(path) as file:
+        try:
+            raw = read_lines(file)
+        except LongLine as long:
+            yield Flaw(str(path), long.number, long.reason, code=long.code)
+            return
+    try:
+        text = decode(raw)
+    except BadLine:
+        yield _first_flaw(path, Lines(io.BytesIO(raw)))
+        return
+    if text.strip():
+        yield Row({"text": text}, str(path), 1)
+    else:
+        yield _empty(path)
+
+
+def _first_flaw(path: Path, lines: Lines) -> Flaw:
+    """The line that is no text, where one of them is known not to be."""
+    while True:
+        try:
+            next(lines)
+        except BadLine as bad:
+            return Flaw(str(path), lines.number, bad.reason, code=bad.code)
+
+
+def _empty(path: Path | str) -> Flaw:
+    return Flaw(str(path), 1, "the file is empty", code=EMPTY)
+
+
+def _csv(path: Path) -> Found:
+    with open_text(path) as file:
+        first = file.peek(1 << 16).partition(b"\n")[0]
+        yield from table(str(path), Lines(file), ";" if b";" in first and b"," not in first else ",")
+
+
+def _tsv(path: Path) -> Found:
+    with open_text(path) as file:
+        yield from table(str(path), Lines(file), "\t")
+
+
+Record = tuple[int, list[str] | BadLine]
+"""The line a record starts at, and its cells, or why there are none."""
+
+
+class _Record:
+    """Lines for the csv module, remembered until their record is complete."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines, self.size = lines, 0
+        self.taken: list[str] = []
+
+    def start(self) -> int:
+        self.taken, self.size = [], 0
+        return self.lines.number + 1
+
+    def __iter__(self) -> _Record:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self.lines)
+        self.taken.append(line)
+        self.size += len(line) + (LINE_COST if len(self.taken) > 1 else 0)
+        if self.size > stream.ROW_LIMIT:
+            raise csv.Error("unexpected end of data")
+        return line
+
+
+def _csv_records(lines: Lines, delimiter: str) -> Iterator[Record]:
+    # The default refuses cells that any longer document fills. The setting is the whole process's: never lower it.
+    csv.field_size_limit(max(csv.field_size_limit(), stream.ROW_LIMIT))
+    record = _Record(lines)
+    reader = csv.reader(record, delimiter=delimiter, strict=True)
+    while True:
+        start = record.start()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            # After an unclosed quote all lines that follow look like one cell: go on with the second line instead.
+            lines.give_back(record.taken[1:])
+            reason = next((said for part, said in CSV_REASONS.items() if part in str(error)), str(error))
+            yield start, BadLine(reason)
+        except BadLine as bad:
+            yield lines.number, bad
+        else:
+            yield start, cells
+
+
+def _tsv_records(lines: Lines) -> Iterator[Record]:
+    while True:
+        try:
+            line = next(lines).removesuffix("\n").removesuffix("\r")
+        except StopIteration:
+            return
+        except BadLine as bad:
+            yield lines.number, bad
+        else:
+            yield lines.number, [_tsv_cell(cell) for cell in line.split("\t")] if line else []
+
+
+def _tsv_cell(cell: str) -> str:
+    """As it stands, but for quotes that only a csv writer puts there, around a cell with quotes of its own."""
+    inner = cell[1:-1]
+    if '"' not in inner and cell != '""':
+        return cell
+    written = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if written else cell
+
+
+def table(file: str, lines: Lines, delimiter: str) -> Found:
+    """Cells under the names of the first line, or under column1, column2, … where that line is data itself."""
+    # A csv without names is rare, and forms ask whole questions in theirs; for tsv both are usual.
+    sentences = delimiter != "\t"
+    records = _csv_records(lines, delimiter) if sentences else _tsv_records(lines)
+    names: list[str] = []
+    for line, cells in records:
+        if isinstance(cells, BadLine):
+            lost = "" if names else ", so none of the file is read"  # nobody knows the columns then
+            yield Flaw(file, line, cells.reason + lost, code=cells.code)
+            if lost:
+                return
+            continue
+        if not cells:  # a blank line
+            continue
+        if not names:
+            header = _are_names(cells, sentences)
+            names = [(header and cell.strip()) or f"column{i}" for i, cell in enumerate(cells, start=1)]
+            if wrong := _unusable(names):
+                yield Flaw(file, line, f"{wrong}, so none of the file is read")
+                return
+            if header:
+                continue
+        if len(cells) != len(names):
+            yield Flaw(file, line, f"{counted(len(cells), 'cells')} where the first line has {len(names)}")
+        else:
+            yield Row(dict(zip(names, cells, strict=True)), file, line)
+    if not names:
+        yield _empty(file)
+
+
+def _unusable(names: Sequence[str]) -> str:
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        return f"two columns are called {name[:40]!r}"
+    return f"{len(names):,} columns, and {COLUMNS:,} is the limit" if len(names) > COLUMNS else ""
+
+
+def _are_names(cells: Sequence[str], sentences: bool) -> bool:
+    """Whether a first line names the columns: it has no numbers, and no sentences unless those may be names too."""
+    named = [cell.strip() for cell in cells if cell.strip()]
+    if not named or any(NUMBER.fullmatch(cell) for cell in named):
+        return False
+    return sentences or all(len(cell.split()) <= 5 and cell[-1] not in ".?!…" for cell in named)
+
+
+def _jsonl(path: Path) -> Found:
+    with open_text(path) as file:
+        lines, empty = Lines(file), True
+        while True:
+            try:
+                line = next(lines)
+            except StopIteration:
+                break
+            except BadLine as bad:
+                yield Flaw(str(path), lines.number, bad.reason, code=bad.code)
+            else:
+                if not line.strip():
+                    continue
+                yield _object(path, lines.number, line)
+            empty = False
+    if empty:
+        yield _empty(path)
+
+
+def _object(path: Path, line: int, text: str) -> Row | Flaw:
+    try:
+        return Row(parse_object(text.encode(), JSON_VALUES), str(path), line)
+    except ValueError as error:
+        return Flaw(str(path), line, re.sub(r": line 1 column (\d+) \(char \d+\)", r" at column \1", str(error)))
+
+
+def _json(path: Path) -> Found:
+    with open_text(path) as file:
+        text = JsonText(file)
+        try:
+            if (first := text.char()) != "[":
+                if first == "{":
+                    yield from _nested(path, text.line)
+                else:
+                    yield Flaw(str(path), text.line, "not a list of objects") if first else _empty(path)
+                return
+            text.at += 1
+            mark = text.char()
+            while mark != "]":
+                line, value = text.value()
+                yield _object(path, line, value)
+                if (mark := text.char()) == ",":
+                    text.at += 1
+                elif mark != "]":
+                    raise BadLine("not valid JSON: a comma or the end of the list is missing")
+            text.at += 1
+            if text.char():
+                raise BadLine("not valid JSON: something follows the end of the list")
+        except BadLine as bad:  # nothing says where the next object starts
+            yield Flaw(str(path), text.line, f"{bad.reason}; the file is read no further", code=bad.code)
+
+
+def _nested(path: Path, line: int) -> Found:
+    with open_text(path) as file:
+        try:
+            for line, row in rows_inside(file.read(JSON_LIMIT + 1)):
+                yield Flaw(str(path), line, row) if isinstance(row, str) else Row(row, str(path), line)
+        except ValueError as error:
+            yield Flaw(str(path), line, str(error))
+
+
+def _parquet(path: Path) -> Found:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    number = 0
+    with _seekable(path) as file:
+        try:
+            table = ParquetFile(file)
+            names = table.schema_arrow.names
+            if len(set(names)) < len(names):
+                yield Flaw(str(path), 1, "two columns have the same name, so none of the file is read")
+                return
+            for group in range(table.num_row_groups):
+                count, size = (
+                    getattr(table.metadata.row_group(group), name) for name in ("num_rows", "total_byte_size")
+                )
+                if size > max(1, count) * stream.ROW_LIMIT:  # unpacked; the library would hold all of it, several times
+                    why = f"{counted(count, 'rows')} of {size:,} bytes; a row may have {stream.ROW_LIMIT:,}"
+                    yield Flaw(str(path), number + 1, why)
+                    number += count
+                    continue
+                some = max(FEWEST_ROWS, min(PARQUET_ROWS, PARQUET_ROWS * stream.ROW_LIMIT // (size or 1)))
+                for batch in table.iter_batches(batch_size=some, row_groups=[group], use_threads=False):
+                    for values in _objects(batch):
+                        number += 1
+                        if isinstance(values, str):
+                            yield Flaw(str(path), number, values)
+                        else:
+                            yield Row(values, str(path), number)
+        except (pyarrow.ArrowException, OSError, ValueError) as error:  # the last for names that are not UTF-8
+            raise damaged(path, f"no parquet after row {number:,}: {str(error).splitlines()[0]}") from None
+
+
+def _objects(batch: Any) -> list[dict[str, Any] | str]:
+    """The rows of a batch as dicts; a string says why one of them is none."""
+    import pyarrow
+
+    try:
+        return list(batch.to_pylist())
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # one bad value spoils a batch: find it
+        if len(batch) == 1:
+            return [f"a value that Python cannot hold: {str(error)[:80]}"]
+        return [row for i in range(len(batch)) for row in _objects(batch.slice(i, 1))]
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[BinaryIO]:
+    """Parquet is read from its end: a packed file is unpacked to disk first."""
+    with open_bytes(path) as file:
+        if not file_format(path)[1]:
+            yield file
+            return
+        with tempfile.TemporaryFile() as unpacked:
+            try:
+                shutil.copyfileobj(file, unpacked)
+            except OSError as error:
+                raise MemoryOrDiskError("M002", f"no room to unpack {show(path)}: {error.strerror}") from None
+            yield unpacked
+
+
+READERS: dict[str, Callable[[Path], Found]] = {
+    "text": _text,
+    "csv": _csv,
+    "tsv": _tsv,
+    "jsonl": _jsonl,
+    "json": _json,
+    "parquet": _parquet,
+}

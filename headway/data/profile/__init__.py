@@ -1,0 +1,1 @@
+"""What `headway data` says about a file."""

@@ -1,0 +1,1 @@
+"""Made-up data, so that every recipe runs without a file."""

@@ -1,0 +1,50 @@
+"""Reviews made up by a small grammar, for learning to tell good from bad where no data are at hand.
+
+The label follows from the words, but not from any one of them: a negation turns a verdict round, and what others
+thought, or what somebody else's film was like, does not count.
+"""
+
+from __future__ import annotations
+
+import random
+
+from headway.data.datasets.labeled import Labelled
+
+GOOD = ("wonderful", "moving", "clever", "funny", "gripping", "beautiful", "warm", "brilliant", "charming", "fresh")
+BAD = ("dull", "clumsy", "tedious", "bland", "shallow", "noisy", "empty", "lifeless", "awkward", "stale")
+THINGS = ("film", "plot", "story", "cast", "script", "ending", "dialogue", "music", "camera work", "first half")
+OTHERS = ("my brother", "the critic next to me", "everybody else", "the poster", "an old friend", "the press")
+WAYS = ("really", "quite", "truly", "simply", "rather", "")
+ASIDES = (
+    "it runs for two hours", "we sat in the third row", "it was raining outside", "the seats were new",
+    "i saw it on a monday", "it is based on a novel", "there was a queue at the door", "the hall was half full",
+)  # fmt: skip
+
+
+def make_reviews(count: int, seed: int = 0) -> list[Labelled]:
+    """So many reviews, half of them positive; the same for the same seed."""
+    dice = random.Random(seed)
+    rows = []
+    for number in range(count):
+        good = number % 2 == 0
+        parts = [_verdict(dice, good), *(_distraction(dice) for _ in range(dice.randint(0, 2)))]
+        dice.shuffle(parts)
+        label = "positive" if good else "negative"
+        rows.append(Labelled(" , ".join(parts) + " .", None, label, "generated", number + 1))
+    return rows
+
+
+def _verdict(dice: random.Random, good: bool) -> str:
+    negated = dice.random() < 0.4
+    word = dice.choice(GOOD if good != negated else BAD)
+    way = dice.choice(WAYS)
+    thing = dice.choice(THINGS)
+    middle = f"was not {way}" if negated else f"was {way}"
+    return " ".join(f"i thought the {thing} {middle} {word}".split())
+
+
+def _distraction(dice: random.Random) -> str:
+    if dice.random() < 0.5:
+        return dice.choice(ASIDES)
+    word = dice.choice(GOOD + BAD)
+    return f"{dice.choice(OTHERS)} called the {dice.choice(THINGS)} {dice.choice(('', 'not '))}{word}"

@@ -1,0 +1,92 @@
+"""Sentences and stories made up by small grammars, for learning to tag and to answer where no data are at hand.
+
+Names of people, places and firms are drawn from the same syllables: only what stands around a name says what it is.
+"""
+
+from __future__ import annotations
+
+import random
+
+from headway.data.datasets.conll import Sentence
+from headway.data.datasets.squad import Question
+from headway.data.datasets.tags import to_tags
+
+SYLLABLES = ("bra", "do", "fen", "gor", "hal", "ki", "lun", "mar", "nes", "or", "pel", "ri", "sa", "tol", "ul", "ven")
+MONTHS = ("January", "March", "April", "May", "June", "August", "October", "November")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+TITLES = {
+    "PER": "Mr {} said|Mrs {} told reporters|Dr {} agreed|{} was born|{} , aged 41 , won|{} and his brother came",
+    "LOC": "it rained in {}|roads to {} were closed|the mayor of {} resigned|voters near {} waited|people left {}",
+    "ORG": "shares of {} fell|{} cut its prices|workers at {} went home|profits of {} rose|{} hired forty engineers",
+    "DATE": "it happened on {}|on {} nobody came|it will end on {}|since {} nothing changed|by {} all was quiet",
+}
+"""Type → what may be said of one, whose blank is the entity."""
+JOINTS = (", and", ", but", "while", ";", "because")
+
+PEOPLE = ("anna", "boris", "clara", "david", "emma", "felix", "greta", "hugo", "ines", "jonas", "karla", "leo")
+FACTS = {
+    "{} lives in {} .": ("where does {} live ?", ("paris", "london", "rome", "oslo", "madrid", "vienna", "berlin")),
+    "{} works as a {} .": ("what is the job of {} ?", ("baker", "doctor", "pilot", "painter", "teacher", "lawyer")),
+    "{} bought {} .": ("what did {} buy ?", ("a red car", "an old house", "two books", "a small boat", "a piano")),
+    "{} left on {} .": ("when did {} leave ?", ("monday", "tuesday", "friday", "sunday", "the first of may")),
+    "{} met {} .": ("who did {} meet ?", ("the king", "the mayor", "a famous singer", "her uncle", "two friends")),
+}
+"""What a story says of somebody → the question it answers, and the answers there are."""
+TOLD = 4
+"""Facts of a story."""
+UNANSWERED = 0.25
+"""Share of questions on what the story does not tell."""
+
+
+def make_sentences(count: int, seed: int = 0) -> list[Sentence]:
+    """So many sentences, tagged in BIO; the same for the same seed."""
+    dice = random.Random(seed)
+    return [_sentence(dice, number + 1) for number in range(count)]
+
+
+def _sentence(dice: random.Random, number: int) -> Sentence:
+    words: list[str] = []
+    found = []
+    for clause in range(dice.randint(1, 3)):
+        if clause:
+            words += dice.choice(JOINTS).split()
+        kind = dice.choice(list(TITLES))
+        for word in dice.choice(TITLES[kind].split("|")).split():
+            if word != "{}":
+                words.append(word)
+                continue
+            name = _date(dice) if kind == "DATE" else [_name(dice) for _ in range(dice.randint(1, 2))]
+            found.append((kind, len(words), len(words) + len(name)))
+            words += name
+    words.append(".")
+    return Sentence(tuple(words), tuple(to_tags(found, len(words))), "generated", number)
+
+
+def _name(dice: random.Random) -> str:
+    return "".join(dice.choice(SYLLABLES) for _ in range(dice.randint(2, 3))).capitalize()
+
+
+def _date(dice: random.Random) -> list[str]:
+    if dice.random() < 0.3:
+        return [dice.choice(DAYS)]
+    return [str(dice.randint(1, 28)), dice.choice(MONTHS), str(dice.randint(1950, 2020))]
+
+
+def make_stories(count: int, seed: int = 0) -> list[Question]:
+    """So many questions, each on a story of its own; the same for the same seed."""
+    dice = random.Random(seed)
+    return [_story(dice, number + 1) for number in range(count)]
+
+
+def _story(dice: random.Random, number: int) -> Question:
+    """A kind of fact is told of one person only: to tell people apart by it takes a small model many more stories."""
+    people, facts = dice.sample(PEOPLE, 3), dice.sample(list(FACTS), TOLD)
+    told = {fact: (dice.choice(people), dice.choice(FACTS[fact][1])) for fact in facts}
+    context = " ".join(fact.format(*said) for fact, said in told.items())
+    if dice.random() < UNANSWERED:
+        fact = dice.choice([fact for fact in FACTS if fact not in told])
+        return Question(f"story {number}", FACTS[fact][0].format(dice.choice(people)), context, ())
+    fact = dice.choice(facts)
+    person, value = told[fact]
+    start = context.index(fact.format(person, value)) + fact.format(person, "{}").index("{}")
+    return Question(f"story {number}", FACTS[fact][0].format(person), context, ((value, start),))

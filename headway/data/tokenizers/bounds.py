@@ -1,0 +1,241 @@
+"""Bounds on a stranger's tokenizer, checked before the `tokenizers` library sees any of it.
+
+That library trusts its files: it allocates for the largest id, follows nested steps until the stack is full (which ends
+the process), and applies any chain of replacements, whatever a text grows to. No real tokenizer comes near the bounds.
+Each check raises a ValueError of one line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headway.config.model import MAX_VOCAB
+from headway.data.tokenizers.charsmap import charsmap_growth
+from headway.data.tokenizers.patterns import pattern_shape
+from headway.errors import DamagedError
+from headway.jsonfile import show
+
+TOKENIZER_VALUES = 2_500_000
+"""Values of a tokenizer.json: a vocabulary of 256 thousand with half a million merges has 1.9 million."""
+LONGEST_TOKEN, LONGEST_TEXT, LONGEST_WORD, LONGEST_MARK = 4096, 1024, 256, 64
+"""Characters of a token; of what is replaced and what is put there; of a word that WordPiece cuts, which takes the cube
+of them; of what is put before, between or after pieces."""
+MOST_ADDED, ADDED_TEXT = 1 << 16, 1 << 20
+"""Tokens that are found in a text before it is cut, and their characters together."""
+MOST_STEPS, DEEPEST, MOST_PARTS = 64, 4, 64
+"""Steps of a chain, chains in chains, and parts of what is put around a text."""
+MOST_GROWTH = 256
+"""Times that a text may grow in a chain, at worst: Unicode's own rules make eleven times as much of one character."""
+SPARE_IDS = 1 << 16
+"""Ids without a token, beside as many as there are tokens."""
+SEGMENTS = 4
+CHAINS = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
+"""Parts of tokenizer.json that may be chains → what a chain calls its steps."""
+GROWTH = {
+    "NFC": 3,
+    "NFD": 3,
+    "NFKC": 11,
+    "NFKD": 11,
+    "Lowercase": 2,
+    "BertNormalizer": 6,
+    "ByteLevel": 2,
+    "Metaspace": 4,
+}
+"""Bytes that a step makes of one, at most."""
+
+
+@contextmanager
+def bounded(path: Path | str) -> Iterator[None]:
+    """Around checks: what they say becomes an error that names the file."""
+    try:
+        yield
+    except ValueError as error:
+        hint = "no tokenizer needs this: take the file from those who made the model, or leave the model alone"
+        raise DamagedError("X001", f"{show(path)}: {error}", hint) from None
+
+
+def check_tokenizer(found: Mapping[str, Any]) -> None:
+    """What a tokenizer.json holds, once it is parsed."""
+    size = _check_ids(found)
+    for part, steps in CHAINS.items():
+        chain = list(_steps(found.get(part), steps, part))
+        if part == "post_processor":
+            for step in chain:
+                _check_around(step, size)
+        elif (times := growth(chain)) > MOST_GROWTH:
+            raise ValueError(f"its {part} makes up to {times:,.0f} times as much of a text; the limit is {MOST_GROWTH}")
+    model = found["model"]
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if len(str(model.get(name) or "")) > LONGEST_MARK:
+            raise ValueError(f"its {name} has more than {LONGEST_MARK} characters")
+    if not 0 <= _whole(model.get("max_input_chars_per_word", 100), "max_input_chars_per_word") <= LONGEST_WORD:
+        raise ValueError(f"it cuts words of more than {LONGEST_WORD} characters (max_input_chars_per_word)")
+
+
+def check_names(names: Iterable[str], count: int) -> None:
+    """The tokens of a vocabulary."""
+    if count > MAX_VOCAB:
+        raise ValueError(f"a vocabulary of {count:,} tokens; the limit is {MAX_VOCAB:,}")
+    for name in names:
+        if not isinstance(name, str) or len(name) > LONGEST_TOKEN:
+            size = (
+                f"a token of {len(name):,} characters" if isinstance(name, str) else f"{str(name)[:40]!r} for a token"
+            )
+            raise ValueError(f"{size}; the limit is {LONGEST_TOKEN:,} characters")
+
+
+def check_largest(largest: int, count: int) -> None:
+    """Ids are places in a table: nobody has one for the largest id where there are few tokens."""
+    if largest >= min(MAX_VOCAB, 2 * count + SPARE_IDS):
+        raise ValueError(f"ids up to {largest:,} for {count:,} tokens")
+
+
+def check_added(names: Iterable[str]) -> None:
+    """The tokens that are found in a text before it is cut: a search tree has a node for each of their characters."""
+    count = size = 0
+    for name in names:
+        count, size = count + 1, size + len(name)
+        if len(name) > LONGEST_TOKEN:
+            raise ValueError(f"an added token of {len(name):,} characters; the limit is {LONGEST_TOKEN:,}")
+        if count > MOST_ADDED or size > ADDED_TEXT:
+            raise ValueError(f"more than {MOST_ADDED:,} added tokens, or {ADDED_TEXT:,} characters of them")
+
+
+def _check_ids(found: Mapping[str, Any]) -> int:
+    """The vocabulary and the added tokens; returns how many rows hold all ids."""
+    model, added = found.get("model"), found.get("added_tokens") or []
+    if not isinstance(model, dict) or not isinstance(added, list) or not all(isinstance(t, dict) for t in added):
+        raise ValueError("no model, or added tokens that are no list of objects")
+    vocab, merges = model.get("vocab"), model.get("merges") or []
+    if isinstance(vocab, dict):
+        names: Iterable[Any] = vocab.keys()
+        largest = max((_whole(i, f"the id of {name[:40]!r}") for name, i in vocab.items()), default=-1)
+    elif isinstance(vocab, list) and all(isinstance(pair, list) and pair for pair in vocab):
+        names, largest = [pair[0] for pair in vocab], len(vocab) - 1
+    else:
+        raise ValueError("a model without a vocabulary")
+    check_names(names, len(vocab))
+    if not isinstance(merges, list):
+        raise ValueError("merges that are no list")
+    check_names((part for merge in merges for part in (merge if isinstance(merge, list) else [merge])), len(merges))
+    check_added([_text(token.get("content"), "an added token") for token in added])
+    largest = max([largest, *(_whole(token.get("id"), "the id of an added token") for token in added)])
+    check_largest(largest, len(vocab) + len(added))
+    return largest + 1
+
+
+def _whole(value: Any, what: str) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{what} is {str(value)[:40]!r}, no whole number")
+    return value
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{what} is {str(value)[:40]!r}, no text")
+    return value
+
+
+def _steps(part: Any, key: str, what: str) -> Iterator[Mapping[str, Any]]:
+    """All steps of a chain in their order, those of chains within it too."""
+    pending, count = [(part, 0)] if part is not None else [], 0
+    while pending:
+        step, depth = pending.pop()
+        if not isinstance(step, dict):
+            raise ValueError(f"its {what} is {str(step)[:40]!r}, no object")
+        inner = step.get(key)
+        if inner is None:
+            yield step
+            continue
+        if depth >= DEEPEST or not isinstance(inner, list) or (count := count + len(inner)) > MOST_STEPS:
+            raise ValueError(f"its {what} has more than {MOST_STEPS} steps, or chains {DEEPEST} deep")
+        pending += [(each, depth + 1) for each in reversed(inner)]
+
+
+def growth(chain: Iterable[Mapping[str, Any]]) -> float:
+    """How many times as much a chain makes of a text, at worst; patterns are judged in passing."""
+    times = 1.0
+    for step in chain:
+        times *= _step_growth(step)
+    return times
+
+
+def growth_of(normalizer: Any) -> float:
+    """The same for the normalizer of a backend, or for none."""
+    state = json.loads(normalizer.__getstate__()) if normalizer is not None else None
+    return growth(_steps(state, CHAINS["normalizer"], "normalizer"))
+
+
+def _step_growth(step: Mapping[str, Any]) -> float:
+    kind = str(step.get("type"))
+    for name, value in step.items():
+        if isinstance(value, str) and name != "precompiled_charsmap" and len(value) > LONGEST_TEXT:
+            raise ValueError(f"{name[:40]!r} of a {kind[:40]} has {len(value):,} characters; limit {LONGEST_TEXT:,}")
+    least = _least_match(step["pattern"]) if "pattern" in step else 1
+    if kind == "Replace":
+        size = len(_text(step.get("content"), "what is put in the place of a pattern").encode())
+        return max(1.0, size / least) if least else 1.0 + size
+    if kind == "Prepend" and len(_text(step.get("prepend"), "what is put before a text")) > LONGEST_MARK:
+        raise ValueError(f"it puts more than {LONGEST_MARK} characters before a text")
+    if kind == "Precompiled":
+        return charsmap_growth(_table(step.get("precompiled_charsmap")))
+    return GROWTH.get(kind, 1)
+
+
+def _least_match(pattern: Any) -> int:
+    """Bytes of the shortest match."""
+    if isinstance(pattern, dict) and isinstance(regex := pattern.get("Regex"), str):
+        return pattern_shape(regex).least
+    text = _text(pattern.get("String") if isinstance(pattern, dict) else pattern, "a pattern")
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a pattern of {len(text):,} characters; the limit is {LONGEST_TEXT:,}")
+    return len(text.encode())
+
+
+def _table(value: Any) -> bytes:
+    try:
+        return base64.b64decode(value or b"", validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise ValueError("its table of characters is not in base 64") from None
+
+
+def _check_around(step: Mapping[str, Any], size: int) -> None:
+    """What is put around a text: few tokens, of ids that there are, and each text once."""
+    for name in ("sep", "cls"):
+        if name in step:
+            pair = step[name]
+            if not isinstance(pair, list) or len(pair) != 2 or not _whole(pair[1], f"the id of {name}") < size:
+                raise ValueError(f"it puts {str(pair)[:40]!r} around a text, and its ids end before {size:,}")
+    special = step.get("special_tokens", {})
+    if not isinstance(special, dict) or len(special) > MOST_PARTS:
+        raise ValueError(f"more than {MOST_PARTS} tokens around a text")
+    for name, token in special.items():
+        ids = token.get("ids") if isinstance(token, dict) else None
+        if not isinstance(ids, list) or len(ids) > MOST_PARTS:
+            raise ValueError(f"more than {MOST_PARTS} ids for {name[:40]!r}")
+        if any(_whole(i, f"the id of {name[:40]!r}") >= size for i in ids):
+            raise ValueError(f"it puts {name[:40]!r} around a text, whose id is not below {size:,}")
+    for name in ("single", "pair"):
+        _check_template(step.get(name, []), name)
+
+
+def _check_template(parts: Any, name: str) -> None:
+    if not isinstance(parts, list) or len(parts) > MOST_PARTS or not all(isinstance(part, dict) for part in parts):
+        raise ValueError(f"its template for a {name} is no list of at most {MOST_PARTS} parts")
+    inside = [inner for part in parts for inner in part.values()]
+    if any(not isinstance(i, dict) or not _whole(i.get("type_id", 0), "a segment id") < SEGMENTS for i in inside):
+        raise ValueError(f"its template for a {name} has segments beyond {SEGMENTS}, or parts that are none")
+    texts = [str(part["Sequence"].get("id")) for part in parts if "Sequence" in part]
+    if len(set(texts)) < len(texts):
+        raise ValueError(f"its template for a {name} has the same text twice")

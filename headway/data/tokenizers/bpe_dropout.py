@@ -1,0 +1,67 @@
+"""BPE with merges left out at random, so that a word is met in other pieces each time (Provilkov et al. 2020).
+
+The dropout of `tokenizers` draws from a generator that cannot be given a seed; here a word has some segmentations of
+its own, and which of them stands in a sample follows from the sample's number.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from headway.data.batching.permutation import mix
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.errors import ConfigError
+
+VARIANTS = 16
+"""Segmentations that a word has."""
+
+WORD_PART = 128
+"""Characters that are merged together: merging takes the square of them, and longer ones are no words but strings."""
+
+
+class BpeDropout:
+    """Texts in pieces that change; from any thread, as what is computed twice is the same."""
+
+    def __init__(self, tokenizer: Tokenizer, share: float, seed: int) -> None:
+        model = json.loads(tokenizer.backend.to_str())["model"]
+        if not model.get("merges"):
+            raise ConfigError("C004", f"seq2seq.bpe_dropout = {share} is for data.tokenizer = bpe")
+        self.backend, self.share, self.seed = tokenizer.backend, share, seed
+        self.ranks = {tuple(pair): i for i, pair in enumerate(model["merges"])}
+        self.vocab: dict[str, int] = model["vocab"]
+        self._known: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def words(self, text: str) -> list[str]:
+        """A text as merging sees it: no merge reaches from one of these into the next."""
+        backend = self.backend
+        text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+        return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+
+    def ids(self, words: Sequence[str], sample: int, side: int = 0) -> list[int]:
+        """The words of a sample in this epoch's pieces; `side` tells the two texts of a sample apart."""
+        cells = (np.uint64(sample) << np.uint64(24)) | np.arange(side << 20, (side << 20) + len(words), dtype=np.uint64)
+        dice = mix(cells ^ mix(np.uint64(self.seed))) % np.uint64(VARIANTS)
+        return [i for word, variant in zip(words, dice.tolist(), strict=True) for i in self.variant(word, variant)]
+
+    def variant(self, word: str, number: int) -> tuple[int, ...]:
+        """One of a word's segmentations."""
+        if (word, number) not in self._known:
+            dice = random.Random(f"{self.seed} {number} {word}")
+            parts = (word[at : at + WORD_PART] for at in range(0, len(word), WORD_PART))
+            pieces = [piece for part in parts for piece in segment(part, self.ranks, self.share, dice)]
+            self._known[word, number] = tuple(self.vocab[piece] for piece in pieces)
+        return self._known[word, number]
+
+
+def segment(word: str, ranks: dict[tuple[str, ...], int], share: float, dice: random.Random) -> list[str]:
+    """Characters merged, the earliest learned pair first, each time without those that the dice leave out."""
+    pieces = list(word)
+    while found := [(ranks[p], i) for i, p in enumerate(pairwise(pieces)) if p in ranks and dice.random() >= share]:
+        _, i = min(found)
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+    return pieces

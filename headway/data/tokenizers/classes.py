@@ -1,0 +1,149 @@
+"""The classes that tokenizer_config.json names, where their keys overrule tokenizer.json.
+
+A class puts its own steps in place of those in tokenizer.json, as its keys in tokenizer_config.json say, and its
+defaults stand for keys that are not there. Only steps of the class's own kind are replaced: chains that it could not
+have written, such as digits apart in a GPT-2, are what a model was trained with. add_bos_token and add_eos_token say
+nothing beside a tokenizer.json. Nothing is imported by a name; it is a word to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from headway.data.tokenizers.legacy import json_object
+from headway.data.tokenizers.special_tokens import flag, token_of
+from headway.data.tokenizers.spm import SPACE
+from headway.data.tokenizers.spm_folders import llama_prefix
+
+Parts = dict[str, Any]
+"""Parts of a tokenizer.json, by their keys."""
+
+PREPEND = {"type": "Prepend", "prepend": SPACE}
+RESPELL = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+"""How older files of tokenizers spell the spaces of sentencepiece."""
+BERT_MARKS = {"cls": "[CLS]", "sep": "[SEP]"}
+
+
+def class_rules(folder: Path, config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    """What the class of a folder puts in place of what was `found` in its tokenizer.json."""
+    model = json_object(folder / "config.json")
+    kind = str(model.get("model_type") or "")
+    if kind and kind not in MODEL_CLASSES:  # there a class is just a name
+        return {}
+    hint = config.get("tokenizer_class") or model.get("tokenizer_class") or MODEL_CLASSES.get(kind, "")
+    rules = CLASSES.get(str(hint).removesuffix("Fast"))
+    return rules(config, found) if rules else {}
+
+
+def _bert(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    if found["model"].get("type", "WordPiece") != "WordPiece":  # older files do not say
+        return {}
+    parts: Parts = {}
+    if _type(found, "normalizer") in (None, "BertNormalizer"):
+        parts["normalizer"] = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": flag(config, "tokenize_chinese_chars", True),
+            "strip_accents": flag(config, "strip_accents", None),  # None: when lower-casing
+            "lowercase": flag(config, "do_lower_case", True),
+        }
+    return parts | _around("BertProcessing", config, found, BERT_MARKS)
+
+
+def _gpt2(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    if _type(found, "pre_tokenizer") != "ByteLevel":
+        return {}
+    space = flag(config, "add_prefix_space", False)
+    splitter = {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": True}
+    return {"pre_tokenizer": splitter}
+
+
+def _roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    splitter = _gpt2(config, found)
+    return splitter and splitter | _roberta_around(config, found, {"cls": "<s>", "sep": "</s>"})
+
+
+def _llama(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    """Byte-level files have the class by mistake only."""
+    normalizer, splitter = found.get("normalizer") or {}, found.get("pre_tokenizer") or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    by_splitter = not normalizer and splitter.get("type") == "Metaspace" and splitter.get("replacement") == SPACE
+    if not by_splitter and (splitter or steps not in ([PREPEND, RESPELL], [RESPELL])):
+        return {}
+    return {"normalizer": None, "pre_tokenizer": _spaces(llama_prefix(config), split=False)}
+
+
+def _xlm_roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    splitter = found.get("pre_tokenizer") or {}
+    kinds = [step.get("type") for step in splitter.get("pretokenizers", [splitter])]
+    if kinds not in (["WhitespaceSplit", "Metaspace"], ["Metaspace"]):
+        return {}
+    spaces = _spaces("always" if flag(config, "add_prefix_space", True) else "never", split=True)
+    return {
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, spaces]},
+        "decoder": spaces,
+        **_roberta_around(config, found, {"bos": "<s>", "eos": "</s>"}),
+    }
+
+
+def _big_bird(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    if _type(found, "pre_tokenizer") != "Metaspace":
+        return {}
+    spaces = _spaces("always" if flag(config, "add_prefix_space", True) else "never", split=True)
+    around = _around("BertProcessing", config, found, BERT_MARKS)
+    return {"pre_tokenizer": spaces, "decoder": spaces, **around}
+
+
+def _spaces(scheme: str, *, split: bool) -> Parts:
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": split}
+
+
+def _type(found: Mapping[str, Any], part: str) -> Any:
+    return (found.get(part) or {}).get("type")
+
+
+def _around(processor: str, config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]) -> Parts:
+    """The tokens around a text: those with the two roles of `usual`, whatever the file says."""
+    first, last = (token_of(config, role) or name for role, name in usual.items())
+    vocab = found["model"]["vocab"]
+    ids = dict(vocab) if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
+    ids |= {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
+    if first not in ids or last not in ids:
+        return {}
+    return {"post_processor": {"type": processor, "cls": [first, ids[first]], "sep": [last, ids[last]]}}
+
+
+def _roberta_around(config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]) -> Parts:
+    around = _around("RobertaProcessing", config, found, usual)
+    for processor in around.values():
+        processor["add_prefix_space"] = flag(config, "add_prefix_space", False)
+        processor["trim_offsets"] = flag(config, "trim_offsets", True)
+    return around
+
+
+CLASSES: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Parts]] = {
+    "BertTokenizer": _bert,
+    "DistilBertTokenizer": _bert,
+    "GPT2Tokenizer": _gpt2,
+    "WhisperTokenizer": _gpt2,
+    "RobertaTokenizer": _roberta,
+    "BartTokenizer": _roberta,
+    "LlamaTokenizer": _llama,
+    "XLMRobertaTokenizer": _xlm_roberta,
+    "BigBirdTokenizer": _big_bird,
+}
+"""The classes with rules, without a "Fast" at the end of their names; other classes take tokenizer.json as it is."""
+MODEL_CLASSES = {
+    "bert": "BertTokenizer",
+    "distilbert": "BertTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "whisper": "WhisperTokenizer",
+    "roberta": "RobertaTokenizer",
+    "bart": "RobertaTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "big_bird": "BigBirdTokenizer",
+    **dict.fromkeys(("llama", "t5", "mt5", "marian", "gemma", "headway"), ""),
+}
+"""model_type → the class of a folder that names none."""

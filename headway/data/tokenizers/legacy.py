@@ -1,0 +1,153 @@
+"""Backends from the files of older model folders, which hold a vocabulary only; the rules are stated here.
+
+How to split, what to put around a text: that lived in the class that wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.data.tokenizers.bounds import bounded, check_largest, check_names
+from headway.data.tokenizers.special_tokens import flag, mark, roles_in, token_of
+from headway.errors import DamagedError, NotFoundError
+from headway.jsonfile import AGAIN, JSON_LIMIT, read_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+
+def word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
+    """BERT: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`; the id of an entry is its line."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+    vocab = {line.rstrip(): i for i, line in enumerate(read_text(path).removesuffix("\n").split("\n"))}
+    with bounded(path):
+        check_names(vocab, len(vocab))
+        check_largest(max(vocab.values()), len(vocab))
+    unk, cls, sep = (token_of(config, role) or f"[{role.upper()}]" for role in ("unk", "cls", "sep"))
+    require(path, vocab, unk, cls, sep)
+    backend = Backend(models.WordPiece(vocab, unk_token=unk, continuing_subword_prefix="##"))
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=flag(config, "tokenize_chinese_chars", True),
+        strip_accents=flag(config, "strip_accents", None),  # None: when lower-casing
+        lowercase=flag(config, "do_lower_case", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    backend.post_processor = processors.TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
+    )
+    mark(backend, roles_in(backend, config, vocab).values(), config)
+    return backend
+
+
+def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Backend:
+    """GPT-2: the text, and what add_bos_token and add_eos_token say. OPT: `</s> A`.
+
+    RoBERTa, BART: `<s> A </s>`, `<s> A </s></s> B </s>`.
+    """
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, pre_tokenizers, processors
+
+    vocab = _byte_vocab(vocab_path)
+    merges = _merges(merges_path, vocab)
+    whole = vocab.keys() - {a + b for a, b in merges}  # what merging can build is text, even "<s>"
+    hint, prefix_space = str(config.get("tokenizer_class")), flag(config, "add_prefix_space", False)
+    backend = Backend(models.BPE(vocab=vocab, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    if hint.startswith(("Roberta", "Bart")) or (not hint.startswith("GPT2") and {"<s>", "</s>"} <= whole):
+        cls, sep, mask = (token_of(config, role) for role in ("cls", "sep", "mask"))
+        cls, sep = cls or "<s>", sep or "</s>"
+        require(vocab_path, vocab, cls, sep)
+        backend.post_processor = processors.RobertaProcessing(
+            (sep, vocab[sep]), (cls, vocab[cls]), trim_offsets=True, add_prefix_space=prefix_space
+        )
+        config |= {"cls_token": cls, "sep_token": sep}
+        if not isinstance(config.get("mask_token"), dict):  # a mask stands for a word and the space before it
+            config["mask_token"] = {"content": mask or "<mask>", "lstrip": True}
+    elif used := {role: token for role in ("bos", "eos") if (token := _asked_for(config, role))}:
+        require(vocab_path, vocab, *used.values())
+        before, after = ([used[role]] if role in used else [] for role in ("bos", "eos"))
+        second = [f"{token}:1" for token in (*before, "$B", *after)]
+        backend.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after],
+            pair=[*before, "$A", *after, *second],
+            special_tokens=[(token, vocab[token]) for token in dict.fromkeys(used.values())],
+        )
+    mark(backend, roles_in(backend, config, whole).values(), config)
+    return backend
+
+
+def _asked_for(config: Mapping[str, Any], role: str) -> str | None:
+    return token_of(config, role) if flag(config, f"add_{role}_token", False) else None
+
+
+def _byte_vocab(path: Path) -> dict[str, int]:
+    vocab = vocab_ids(path)
+    if any(token.endswith("</w>") for token in vocab):
+        message = f"{path} marks the ends of words with </w>: no byte-level vocabulary"
+        raise NotFoundError("F005", message, conversion(path.parent))
+    return vocab
+
+
+def vocab_ids(path: Path) -> dict[str, int]:
+    """Token → id, each id once."""
+    vocab = json_object(path)
+    for token, i in vocab.items():
+        if type(i) is not int or i < 0:
+            raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number", AGAIN)
+    with bounded(path):
+        check_names(vocab, len(vocab))
+        check_largest(max(vocab.values(), default=0), len(vocab))
+    if len(set(vocab.values())) < len(vocab):
+        raise DamagedError("X001", f"{path} gives the same id to several of its {len(vocab)} tokens", AGAIN)
+    return vocab
+
+
+def _merges(path: Path, vocab: Mapping[str, int]) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(read_text(path).replace("\r\n", "\n").split("\n"), start=1):
+        if not line or line.startswith("#version"):
+            continue
+        first, _, second = line.partition(" ")
+        for token in (first, second, first + second):
+            if token not in vocab:
+                raise DamagedError("X001", f"{path}:{number}: {token[:40]!r} is not in the vocabulary")
+        merges.append((first, second))
+    return merges
+
+
+def require(path: Path, vocab: Mapping[str, int], *names: str) -> None:
+    for name in names:
+        if name not in vocab:
+            raise DamagedError("X001", f"{path} has no {name!r} among its {len(vocab)} tokens", AGAIN)
+
+
+def read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(JSON_LIMIT + 1)
+        if len(raw) > JSON_LIMIT:
+            raise DamagedError("X001", f"{path} has more than {JSON_LIMIT:,} bytes", AGAIN)
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as cause:
+        raise DamagedError("X001", f"{path} is not UTF-8 text, at byte {cause.start}") from cause
+    except OSError as cause:
+        raise NotFoundError("F001", f"{path} cannot be read: {cause.strerror}") from cause
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when there is no file."""
+    return read_json(path) if path.is_file() else {}
+
+
+def conversion(folder: Path) -> str:
+    call = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
+    return f"make a tokenizer.json once, where transformers is installed: {call}"

@@ -1,0 +1,132 @@
+"""A sentencepiece model as a backend of `tokenizers`: the same pieces of every text, by the ids that a model knows.
+
+The ids are those of the file, or of a list that the family keeps beside it; names on the list that the file has not
+are never found in a text. A name that must not be found is spelled with a space before it, of which a text has none by
+then. Giving it a low score instead, as is often done, would make unknown characters dearer than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headway.data.tokenizers.bounds import bounded, check_added
+from headway.data.tokenizers.charsmap import charsmap_normalizers
+from headway.data.tokenizers.spm_file import BPE, BYTE, NORMAL, USER_DEFINED, PieceFile, unknown_rule
+from headway.errors import DamagedError
+from headway.jsonfile import AGAIN, show
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers.decoders import Decoder
+    from tokenizers.models import Model
+    from tokenizers.normalizers import Normalizer
+
+SPACE = "▁"
+"""How a space is spelled in pieces."""
+HIDDEN = " "
+"""Stands before a piece that is not to be found."""
+LONGEST = 128
+"""Characters of a token to be cut in two in every way; 16 are sentencepiece's own limit, special tokens have more."""
+MANY = 2**31
+"""More spaces than a text has."""
+
+
+def pieces_backend(
+    file: PieceFile,
+    names: Sequence[str],
+    special: Collection[str],
+    whole: Collection[str] = (),
+    prefix: str | None = None,
+) -> Backend:
+    """Names in the order of their ids; `special` and `whole` ones are found in a text before it is cut.
+
+    `prefix` says where a space is put before a text that has none: "first" of the whole text, "always" also after every
+    token found in it, "never"; None as sentencepiece itself does, which knows no such tokens.
+    """
+    from tokenizers import AddedToken, pre_tokenizers
+    from tokenizers import Tokenizer as Backend
+
+    found = {piece.text: piece.score for piece in file.pieces if piece.kind in (NORMAL, USER_DEFINED)}
+    plain = {*found, *special, *whole, *file.of_kind(BYTE)}
+    spelled = [name if name in plain else HIDDEN + name for name in names]
+    scores = {name: found[name] for name in names if name in found}
+    _check_normalizer(file)
+    backend = Backend(_bpe(file, spelled, scores) if file.model == BPE else _unigram(file, spelled, scores))
+    backend.normalizer = _normalizer(file, prepend=file.dummy_prefix and prefix is None)
+    by_word = SPACE in scores and not any(SPACE in name[1:] for name in scores)  # no piece reaches into the next word
+    if by_word or prefix is not None:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prefix or "never", split=by_word)
+    dummy = file.dummy_prefix if prefix is None else prefix != "never"
+    backend.decoder = _decoder(file, dummy, hidden=spelled != list(names))
+    with bounded(file.path):
+        check_added(name for name in names if name in special or name in whole)
+    backend.add_special_tokens([AddedToken(name, normalized=False) for name in names if name in special])
+    backend.add_tokens([AddedToken(name, normalized=False) for name in names if name in whole])
+    return backend
+
+
+def _unigram(file: PieceFile, spelled: Sequence[str], scores: Mapping[str, float]) -> Model:
+    """Pieces that the file has and the list has not are left out: their text becomes others, or unknown."""
+    from tokenizers.models import Unigram
+
+    normal = [piece.score for piece in file.pieces if piece.kind == NORMAL]
+    low, high = min(normal, default=0.0), max(normal, default=0.0)
+    scores = dict(scores)
+    for name in file.of_kind(USER_DEFINED):  # sentencepiece's way to prefer them to all that they are made of
+        scores[name] = max(low, len(name.encode()) * high - 0.1)
+    # The lowest of all scores is the measure for unknown characters, so it must not be another one.
+    return Unigram([(name, scores.get(name, low)) for name in spelled], spelled.index(file.unk), file.byte_fallback)
+
+
+def _bpe(file: PieceFile, spelled: Sequence[str], scores: Mapping[str, float]) -> Model:
+    from tokenizers.models import BPE
+
+    if (longest := max(map(len, scores), default=0)) > LONGEST:
+        message = f"{show(file.path)}: a piece of {longest:,} characters; the limit is {LONGEST}"
+        raise DamagedError("X001", message, AGAIN)
+    vocab = {name: i for i, name in enumerate(spelled)}
+    merges = scored_merges(scores)
+    return BPE(vocab=vocab, merges=merges, unk_token=file.unk, fuse_unk=True, byte_fallback=file.byte_fallback)
+
+
+def scored_merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """All pairs of tokens that make a token, the best token first: the order in which sentencepiece merges."""
+    order = {token: i for i, token in enumerate(scores)}
+    pairs = (
+        (-score, order[token[:cut]], order[token[cut:]], token[:cut], token[cut:])
+        for token, score in scores.items()
+        for cut in range(1, len(token))
+        if token[:cut] in order and token[cut:] in order
+    )
+    return [(first, second) for *_, first, second in sorted(pairs)]
+
+
+def _normalizer(file: PieceFile, prepend: bool) -> Normalizer:
+    from tokenizers import Regex
+    from tokenizers.normalizers import Prepend, Replace, Sequence
+
+    spaces: list[Normalizer] = [Replace(" ", SPACE)]
+    if file.single_spaces:  # at the end of a text, a ▁ that was written there goes with them
+        single = [Replace(Regex(r"\A +"), ""), Replace(Regex(" {2,}"), " ")]
+        spaces = [*single, *spaces, Replace(Regex(rf"{SPACE}+\z"), "")]
+    return Sequence([*charsmap_normalizers(file.charsmap), *spaces, *([Prepend(SPACE)] if prepend else [])])
+
+
+def _check_normalizer(file: PieceFile) -> None:
+    """sentencepiece spares pieces that its user asked for; `tokenizers` cannot."""
+    from tokenizers.normalizers import Sequence
+
+    respelled = Sequence(charsmap_normalizers(file.charsmap))
+    for name in file.of_kind(USER_DEFINED):
+        if respelled.normalize_str(name) != name or (SPACE in name and file.single_spaces):
+            raise unknown_rule(file.path, f"a piece {name[:40]!r} that is spared when a text is spelled anew")
+
+
+def _decoder(file: PieceFile, dummy: bool, hidden: bool) -> Decoder:
+    from tokenizers.decoders import ByteFallback, Fuse, Replace, Sequence, Strip
+
+    shown = [Replace(HIDDEN, "")] if hidden else []
+    text = [*shown, Replace(SPACE, " "), *([ByteFallback()] if file.byte_fallback else []), Fuse()]
+    before = MANY if file.single_spaces else int(dummy)
+    return Sequence([*text, Strip(" ", before, 0)] if before else text)

@@ -1,0 +1,1 @@
+"""Accelerated decoding: kernels for GPUs and CPUs."""

@@ -1,0 +1,144 @@
+"""What each fast way through a decoder can compute: a list of what it can, so that what nobody thought of goes slowly.
+
+A way has a table of config fields and the values that it knows. A field that is not in its table must have its default,
+which is what a model had before the field existed. So a field added to a config is refused until its kernels know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from torch import nn
+
+from headway.config.model import LMHeadConfig, ModelConfig, PositionConfig, RopeConfig, StackConfig, TokensConfig
+from headway.model.attention import Attention
+from headway.model.heads import LMHead
+from headway.model.model import Model
+from headway.model.norms import LayerNorm, RMSNorm
+from headway.model.quantized import Int8Linear, Int8Matrix
+from headway.model.transformer import Block, FeedForward, Residual, Stack
+
+Rule = Callable[[Any], bool]
+
+
+def anything(value: object) -> bool:
+    return True
+
+
+def exactly(*values: object) -> Rule:
+    return lambda value: any(value is known or value == known for known in values)
+
+
+def of_any(*names: str) -> dict[str, Rule]:
+    """Fields of any value: a way computes with it, or another part of the model does before it."""
+    return dict.fromkeys(names, anything)
+
+
+def _part(rules: Mapping[str, Rule]) -> Rule:
+    return lambda part: within(part, rules)
+
+
+def _part_or_none(rules: Mapping[str, Rule]) -> Rule:
+    return lambda part: part is None or within(part, rules)
+
+
+def within(part: Any, rules: Mapping[str, Rule]) -> bool:
+    """Whether every field of a config has a value that the rules know, or its default where they do not know it."""
+    for field in fields(part):
+        value, rule = getattr(part, field.name), rules.get(field.name)
+        if not (value == _default(field) if rule is None else rule(value)):
+            return False
+    return True
+
+
+def _default(field: Field[Any]) -> object:
+    """MISSING where there is none, which no value equals."""
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+ROPE = of_any("theta", "scaling", "factor", "low_factor", "high_factor", "original_length")  # `rotary_angles` does all
+POSITIONS = of_any("kind", "length", "offset", "layout") | {"every_layer": exactly(False)}
+TOKENS = of_any("kind", "vocab", "segments", "scale", "norm", "norm_eps", "dropout")  # the model's own front end
+TOKENS |= {"positions": _part(POSITIONS)}
+HEAD = of_any("tied", "bias", "scale") | {"transform": exactly(None)}
+STACK: dict[str, Rule] = {
+    **of_any("d_model", "n_heads", "d_ff", "n_kv_heads", "d_head", "cross", "norm_eps", "norm_offset", "final_norm"),
+    **of_any("gated", "qkv_bias", "out_bias", "ffn_bias"),
+    **of_any("dropout", "attention_dropout", "activation_dropout"),  # none while a model writes
+    "n_layers": lambda count: count > 0,
+    "causal": exactly(True),
+    "norm": exactly("layernorm", "rmsnorm"),
+    "norm_at": exactly("pre", "post"),
+    "residual": exactly(True),
+    "layer_scale": exactly(None),
+    "activation": exactly("relu", "gelu", "gelu_tanh", "silu", "tanh"),
+    "key_bias": exactly(True),
+    "scale": lambda scale: scale is None or scale != 0,
+    "window": exactly(None),
+    "rope": _part_or_none(ROPE),
+    "relative": exactly(None),
+    "alibi": exactly(False),
+    "sparse": exactly(None),
+}
+MODEL: dict[str, Rule] = {
+    **of_any("encoder", "source", "shared_embedding"),  # an encoder is the model's own
+    **of_any("nsp", "classify", "tag", "span", "special", "labels", "init", "family"),  # nothing that a step computes
+    "decoder": _part_or_none(STACK),
+    "target": _part_or_none(TOKENS),
+    "lm": _part_or_none(HEAD),
+    "quantization": exactly("none", "int8"),  # and by the types of the matrices
+}
+
+HOST = MODEL
+"""Numba's kernels, for texts and for beams."""
+GPU = {**MODEL, "decoder": _part_or_none(STACK | {"norm_at": exactly("pre")}), "quantization": exactly("none")}
+"""Triton's kernels for texts."""
+GPU_BEAMS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)}), "quantization": exactly("none")}
+PACKED_HEAD = of_any("tied", "transform", "bias", "scale")
+"""A packed output matrix: all before it is the model's own."""
+COLUMNS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)})}
+"""torch's products of columns, for beams; heads share no keys there: see `shares_nothing`."""
+
+KNOWN_CONFIGS = (ModelConfig, StackConfig, RopeConfig, TokensConfig, PositionConfig, LMHeadConfig)
+"""Those whose fields are in the tables above."""
+MODULES = {Stack, Block, Attention, Residual, FeedForward, LayerNorm, RMSNorm, LMHead, nn.ModuleList}
+"""What the kernels stand in for …"""
+MATRICES: dict[type, set[type]] = {nn.Linear: {nn.Linear}, Int8Linear: {Int8Linear, Int8Matrix}}
+"""… beside these, by the kind of matrix."""
+
+
+def can(model: Model, rules: Mapping[str, Rule], *matrices: type) -> bool:
+    """Whether a way with these rules, and kernels for these kinds of matrices, computes what the model does."""
+    config = model.config
+    if not within(config, rules):
+        return False
+    stack, head = config.decoder, config.lm
+    if stack is None or head is None or config.target is None:
+        return False
+    norms = stack.final_norm == (stack.norm_at == "pre")
+    scaled = head.scale == 1 or head.bias == "none"
+    return norms and scaled and stack.head_width % 2 == 0 and _made_of(model, matrices)
+
+
+def _made_of(model: Model, matrices: tuple[type, ...]) -> bool:
+    """Whether the decoder and its head are modules that the kernels stand in for, with nobody listening in."""
+    known = MODULES.union(*(MATRICES[kind] for kind in matrices))
+    parts = [*model.decoder.modules(), *model.lm.modules()]
+    alike = len({parameter.dtype for part in (model.decoder, model.lm) for parameter in part.parameters()}) == 1
+    return alike and all(type(part) in known for part in parts) and not listened_to(*parts)
+
+
+def listened_to(*parts: nn.Module) -> bool:
+    """Whether somebody has a hook on one of them, which only the module itself would call."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+
+
+def has_whole_numbers(model: Model) -> bool:
+    return any(type(part) is Int8Linear for part in (*model.decoder.modules(), model.lm.output))
+
+
+def shares_nothing(model: Model) -> bool:
+    stack = model.config.decoder
+    return stack is not None and stack.kv_heads == stack.n_heads

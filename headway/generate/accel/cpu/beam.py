@@ -1,0 +1,96 @@
+"""An encoder–decoder for beam search on a CPU: beams that move take no keys and values along.
+
+Every row writes to its own row of the cache; a table says in which row each column of its text is, and only that is
+reordered. Letters: B rows, T tokens, V vocabulary, S columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.generate.accel.cpu.plan import Array, Memory, Pace, Plan
+from headway.generate.protocol import Around
+from headway.model.masks import Layout
+from headway.model.model import Model
+
+
+@dataclass
+class Beams:
+    """What has been read: keys and values, where each text's are, and the sources."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    held: Array
+    """(B, S): the row that has each column of a text."""
+    length: int
+    memory: Memory
+    plan: Plan | None = None
+
+
+class HostSteps(Around[Model]):
+    """A model, as beam search sees it; nothing but one token of each row is read at a time."""
+
+    threads = True
+    """Its kernels have threads of their own."""
+
+    def __init__(self, model: Model, width: int) -> None:
+        """With up to `width` beams for each source."""
+        super().__init__(model)
+        self.width, self.pace = width, Pace()
+
+    def start(
+        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> Beams:
+        cache = self.model.start(inputs, keep=keep, batch=batch, capacity=1)
+        rows, source = len(cache.keep), cache.memory[0][0].shape[2]
+        seen = np.ones((rows, source), np.bool_)
+        if cache.memory_keep is not None:
+            real = cache.memory_keep != 0
+            seen = (real | ~real.any(1, keepdim=True)).numpy()  # in an empty source, anything
+        held = np.repeat(np.arange(rows)[:, None], source, 1)
+        shape = (rows * self.width, cache.keys[0].shape[1], capacity, cache.keys[0].shape[3])
+        keys, values = ([torch.empty(shape) for _ in cache.keys] for _ in range(2))
+        memory = Memory([_whole(k) for k, _ in cache.memory], [_whole(v) for _, v in cache.memory], held, seen)
+        return Beams(keys, values, np.zeros((rows, capacity), np.int64), 0, memory)
+
+    def extend(self, state: Beams, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        raise NotImplementedError("beam search asks for scores only")
+
+    def step(self, state: Beams, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        assert keep is None
+        for column in ids.unbind(1):
+            scores = self._read(state, column)
+        return scores
+
+    def _read(self, state: Beams, ids: Tensor) -> Tensor:
+        rows = len(state.held)
+        plan = state.plan
+        if plan is None or len(plan.end) != rows:
+            plan = state.plan = Plan(self.model, rows, state.keys, state.values, state.memory)
+        state.held[:, state.length] = np.arange(rows)
+        plan.held[:], plan.end[:] = state.held, state.length
+        layout = Layout(torch.full((rows, 1), state.length), None, state.length)
+        x = self.model.target(ids[:, None], layout=layout).x[:, 0]
+        plan.run(x.numpy(), self.pace)
+        state.length += 1
+        return torch.from_numpy(plan.scores)
+
+    def reorder(self, state: Beams, /, rows: Tensor) -> Beams:
+        index = rows.numpy()
+        memory = state.memory
+        places = Memory(memory.keys, memory.values, memory.held[index], memory.seen[index])
+        plan = state.plan
+        if plan is not None and len(plan.end) == len(index):  # it goes on reading where it does
+            memory.held[:], memory.seen[:] = places.held, places.seen
+            places = memory
+        else:
+            plan = None
+        return Beams(state.keys, state.values, state.held[index], state.length, places, plan)
+
+
+def _whole(tensor: Tensor) -> Array:
+    return np.ascontiguousarray(tensor.numpy())

@@ -1,0 +1,92 @@
+"""Decoding on a CPU: prompts through the model as it is, and one token of every text through compiled calls.
+
+Letters: B texts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.generate.accel.abilities import has_whole_numbers
+from headway.generate.accel.base import FastDecoder
+from headway.generate.accel.cpu.kernels import attend, highest
+from headway.generate.accel.cpu.plan import Pace, Plan
+from headway.generate.accel.cuda.prefill import SIZES, Piece, in_passes
+from headway.generate.engine.slot_cache import SlotCache
+from headway.model.cache import Cache
+from headway.model.masks import Layout
+from headway.model.model import Model
+
+
+def compiled() -> bool:
+    """Whether kernels of an earlier process were kept."""
+    return any(Path(attend.stats.cache_path or ".").glob("kernels.attend-*.nbi"))
+
+
+class HostDecoder(FastDecoder):
+    """Only those rows are computed that are asked for."""
+
+    early = False
+
+    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        super().__init__(model, keys, values)
+        marks = torch.zeros(self.rows, self.columns, dtype=torch.long)
+        self.slots = SlotCache(Cache(list(keys), list(values), marks, marks.bool()))
+        self.best = torch.zeros(self.rows, dtype=torch.long)
+        self._scores = torch.zeros(self.rows, self.lm.vocab)
+        self._pace = Pace()
+        self._plans: dict[int, Plan] = {}
+
+    def forget(self) -> None:
+        self._plans.clear()
+
+    def _model(self) -> Model:
+        model = self.owner()
+        assert model is not None, "who decodes has the model"
+        return model
+
+    @torch.no_grad()
+    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+        found: dict[int, Tensor] = {}
+        for part in self._passes(texts):
+            for row, held, _, _ in part:
+                self.slots.texts[row] = [0] * held  # what they are is not looked at
+            step = self.slots.step({row: list(new) for row, _, new, _ in part})
+            scores = self._model().step(step, step.ids)
+            found |= {row: scores[place] for place, (row, _, _, _) in enumerate(part)}
+        return torch.stack([found[row] for row in texts])
+
+    def _passes(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
+        """With whole numbers, side by side are only texts of one length: attention sums padded ones in another order,
+        which changes how the next product rounds them, so what is read of a text would depend on the others."""
+        if not has_whole_numbers(self._model()):
+            yield from in_passes(texts)
+            return
+        alike: dict[tuple[int, int], dict[int, tuple[int, Sequence[int]]]] = {}
+        for row, (held, new) in texts.items():
+            alike.setdefault((held, len(new)), {})[row] = (held, new)
+        for (_, count), group in alike.items():
+            rows, each = list(group), max(1, SIZES[-1] // max(count, 1))
+            for begin in range(0, len(rows), each):
+                yield from in_passes({row: group[row] for row in rows[begin : begin + each]})
+
+    @torch.no_grad()
+    def step(self, rows: Sequence[int] | None = None) -> Tensor:
+        index = np.arange(self.rows) if rows is None else np.array(rows)
+        if len(index) not in self._plans:
+            self._plans[len(index)] = Plan(self._model(), len(index), self.keys, self.values)
+        plan, ends = self._plans[len(index)], self.end.numpy()
+        plan.held[:], plan.end[:] = index[:, None], ends[index]
+        layout = Layout(torch.from_numpy(plan.end)[:, None], None, 0)
+        x = self.front(torch.from_numpy(self.ids.numpy()[index])[:, None], layout=layout).x[:, 0]
+        plan.run(x.numpy(), self._pace)
+        best = np.empty(len(index), np.int64)
+        highest(plan.scores, best)
+        self._scores.numpy()[index], self.best.numpy()[index] = plan.scores, best
+        ends[index] = np.minimum(plan.end + 1, self.columns - 1)
+        return self._scores

@@ -1,0 +1,247 @@
+"""One decoding step on a CPU, in Python that Numba compiles; imported only where Numba is.
+
+A step reads every weight once and does little else, so what counts is that all cores read, without a pause between
+one matrix and the next: norms, activations and residuals happen in the kernels that read a matrix. Weights are
+float32, or whole numbers of one byte with a scale for each row. What is computed of a text does not depend on how many
+others share the step: products sum in a fixed order (`hostlanes`), all else is done row by row.
+Letters: B texts, N outputs, K inputs, G key-value heads, R query heads to each of them, D width of a head.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+from numba import njit, prange
+
+from headway.generate.accel.cpu.lanes import tile
+
+F = np.float32
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "tanh")
+RELU, GELU, GELU_TANH, SILU, TANH = 1, 2, 3, 4, 5
+LAYERNORM, RMSNORM = 1, 2
+BLOCK = 32
+"""Outputs that a core computes before it looks for more work."""
+TILE = 4
+"""Rows that stay at hand while it does."""
+MANY = 16
+"""Rows from which it is worth reading two rows of a matrix at a time: not memory but arithmetic takes the time then."""
+
+exact = partial(njit, nogil=True, error_model="numpy", cache=True)
+# Sums may be taken in any order, which is what vectors need; numbers that are none stay so.
+compiled = partial(exact, fastmath={"reassoc", "contract", "arcp", "nsz"})
+
+one_by_one, one_by_four, two_by_four = tile(1, 1), tile(1, 4), tile(2, 4)
+
+
+@compiled()
+def sigmoid(x):
+    return F(1) / (F(1) + F(math.exp(-x)))
+
+
+@compiled()
+def activate(x, kind):
+    if kind == RELU:
+        return max(x, F(0))
+    if kind == GELU:
+        return F(0.5) * x * (F(1) + F(math.erf(x * F(0.7071067811865476))))
+    if kind == GELU_TANH:
+        return x * sigmoid(F(1.5957691216057308) * (x + F(0.044715) * x * x * x))
+    if kind == SILU:
+        return x * sigmoid(x)
+    if kind == TANH:
+        return F(math.tanh(x))
+    return x
+
+
+@compiled()
+def normalise(x, gain, shift, eps, offset, kind, out):
+    """Rows of x (B, K)."""
+    width = x.shape[1]
+    for b in range(len(x)):
+        mean = F(0)
+        if kind == LAYERNORM:
+            for k in range(width):
+                mean += x[b, k]
+            mean /= F(width)
+        squares = F(0)
+        for k in range(width):
+            squares += (x[b, k] - mean) * (x[b, k] - mean)
+        scale = F(1) / F(math.sqrt(squares / F(width) + eps))
+        for k in range(width):
+            out[b, k] = (x[b, k] - mean) * scale * (gain[k] + offset) + shift[k]
+
+
+@compiled()
+def dot(row, x):
+    total = F(0)
+    for k in range(len(x)):
+        total += F(row[k]) * x[k]
+    return total
+
+
+@exact()
+def sums(x, weight, begin, end, first, out, outset):
+    """Up to four rows of x from `first` on by rows `begin` … `end` of a matrix, to out[:, outset …]."""
+    rows, count = min(TILE, len(x) - first), end - begin
+    if rows < TILE:  # one stream at a time: that is read fastest
+        for b in range(rows):
+            for n in range(count):
+                out[b, outset + n] = one_by_one(weight, begin + n, x, first + b)[0]
+        return
+    pairs = count // 2 * 2 if len(x) >= MANY else 0
+    for n in range(0, pairs, 2):
+        a, b, c, d, e, f, g, h = two_by_four(weight, begin + n, x, first)
+        at, to = outset + n, outset + n + 1
+        out[0, at], out[1, at], out[2, at], out[3, at] = a, b, c, d
+        out[0, to], out[1, to], out[2, to], out[3, to] = e, f, g, h
+    for n in range(pairs, count):
+        a, b, c, d = one_by_four(weight, begin + n, x, first)
+        out[0, outset + n], out[1, outset + n], out[2, outset + n], out[3, outset + n] = a, b, c, d
+
+
+@compiled()
+def finish(y, scale, bias, act):
+    """act(y · scale + bias) in its place, for a row."""
+    for n in range(len(y)):
+        y[n] = y[n] * scale[n] + bias[n]
+    if act == RELU:
+        for n in range(len(y)):
+            y[n] = max(y[n], F(0))
+    elif act:
+        for n in range(len(y)):
+            y[n] = activate(y[n], act)
+
+
+@compiled()
+def some(x, weight, scale, bias, act, gated, residual, add, out, begin, end):
+    """Outputs `begin` to `end` of `product`, for as many rows at a time as a core has at hand."""
+    outputs = out.shape[1]
+    values = np.empty((TILE, end - begin), F)
+    for first in range(0, len(x), TILE):
+        here = out[first : first + TILE]
+        sums(x, weight, begin, end, first, here, begin)
+        if gated:
+            sums(x, weight, outputs + begin, outputs + end, first, values, 0)
+        for b in range(len(here)):
+            y = here[b, begin:end]
+            finish(y, scale[begin:end], bias[begin:end], act)
+            if gated:
+                low, high = outputs + begin, outputs + end
+                finish(values[b], scale[low:high], bias[low:high], 0)
+                for n in range(len(y)):
+                    y[n] *= values[b, n]
+            if add:
+                more = residual[first + b, begin:end]
+                for n in range(len(y)):
+                    y[n] += more[n]
+
+
+@compiled(parallel=True)
+def product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act, gated, residual, add, out):
+    """out = act(W · norm(x) + bias) + residual, which is not out; or if `gated` act(gate) · value, without it."""
+    inputs = x
+    if norm:
+        normalise(x, gain, shift, eps, offset, norm, normed)
+        inputs = normed
+    outputs = out.shape[1]
+    for block in prange((outputs + BLOCK - 1) // BLOCK):
+        begin = block * BLOCK
+        end = min(begin + BLOCK, outputs)
+        some(inputs, weight, scale, bias, act, gated, residual, add, out, begin, end)
+
+
+@compiled()
+def turned(x, angles, at, rotary, out):
+    """A head at one position: the halves rotated against each other."""
+    half = len(x) // 2
+    if not rotary:
+        for d in range(len(x)):
+            out[d] = x[d]
+        return
+    for d in range(half):
+        cos, sin = angles[0, at, d], angles[1, at, d]
+        out[d] = x[d] * cos - x[half + d] * sin
+        out[half + d] = x[half + d] * cos + x[d] * sin
+
+
+@compiled()
+def mix(query, cells, content, held, group, seen, scale, out):
+    """What a query finds in columns of a cache (rows, G, S, D) by its key-value head; column c in row held[c].
+
+    Columns that are not `seen` weigh nothing.
+    """
+    count, width = len(seen), len(query)
+    weights = np.empty(count, F)
+    peak = F(-np.inf)
+    for c in range(count):
+        weights[c] = dot(cells[held[c], group, c], query) * scale if seen[c] else F(-np.inf)
+        peak = max(peak, weights[c])
+    for d in range(width):
+        out[d] = F(0)
+    total = F(0)
+    for c in range(count):
+        if seen[c]:
+            weight = F(math.exp(weights[c] - peak))
+            total += weight
+            here = content[held[c], group, c]
+            for d in range(width):
+                out[d] += weight * here[d]
+    for d in range(width):
+        out[d] /= total
+
+
+@compiled()
+def look(qkv, keys, values, angles, rotary, held, last, group, scale, out):
+    """One key-value head of one token: to its column, the last, and what its queries find up to there."""
+    groups, width = keys.shape[1], keys.shape[3]
+    heads = len(out) // width
+    each = heads // groups
+    at = (heads + group) * width
+    turned(qkv[at : at + width], angles, last, rotary, keys[held[last], group, last])
+    at += groups * width
+    own = values[held[last], group, last]
+    for d in range(width):
+        own[d] = qkv[at + d]
+    query, seen = np.empty(width, F), np.ones(last + 1, np.bool_)
+    for head in range(group * each, (group + 1) * each):
+        at = head * width
+        turned(qkv[at : at + width], angles, last, rotary, query)
+        mix(query, keys, values, held, group, seen, scale, out[at : at + width])
+
+
+@compiled(parallel=True)
+def attend(qkv, keys, values, angles, rotary, held, end, scale, out):
+    """New token b takes column end[b] of its text and looks at all up to there; column c is in row held[b, c]."""
+    groups = keys.shape[1]
+    for i in prange(len(qkv) * groups):
+        b, g = i // groups, i % groups
+        look(qkv[b], keys, values, angles, rotary, held[b], end[b], g, scale, out[b])
+
+
+@compiled(parallel=True)
+def across(queries, keys, values, held, seen, scale, out):
+    """Row b looks at a source, which is in row held[b, …] of what an encoder has read; seen[b] says what is real."""
+    groups, width = keys.shape[1], keys.shape[3]
+    heads = out.shape[1] // width
+    for i in prange(len(queries) * heads):
+        b, head = i // heads, i % heads
+        at = head * width
+        group = head // (heads // groups)
+        mix(queries[b, at : at + width], keys, values, held[b], group, seen[b], scale, out[b, at : at + width])
+
+
+@compiled()
+def highest(scores, out):
+    """The best token of each row, -1 where scores are no numbers."""
+    for b in range(len(scores)):
+        best, place = F(-np.inf), -1
+        for n in range(scores.shape[1]):
+            if scores[b, n] > best:
+                best, place = scores[b, n], n
+            elif scores[b, n] != scores[b, n]:
+                place = -1
+                break
+        out[b] = place

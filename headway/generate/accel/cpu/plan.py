@@ -1,0 +1,181 @@
+"""A decoding step on a CPU as a list of compiled calls, whose operands stay in their place.
+
+Letters: B rows, S columns, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from headway.config.model import StackConfig
+from headway.generate.accel.cpu import kernels as hostkernels
+from headway.model.model import Model
+from headway.model.norms import LayerNorm, RMSNorm
+from headway.model.positions import rotary_angles
+from headway.model.quantized import Int8Linear
+
+Array = NDArray[Any]
+Call = tuple[Callable[..., None], tuple[Any, ...]]
+Matrix = nn.Linear | Int8Linear
+Norm = LayerNorm | RMSNorm
+
+NOTHING = np.zeros((1, 1), np.float32)
+NO_NORM = (NOTHING[0], NOTHING[0], np.float32(0), np.float32(0), 0)
+TRY = 100
+"""Every so many steps, the other number of threads is tried."""
+LOOK = 8
+"""Steps by which it is judged how long one takes: by the shortest."""
+
+
+class Memory(NamedTuple):
+    """What an encoder has read: keys and values by layer, and for each row its place in them and what is real."""
+
+    keys: list[Array]
+    values: list[Array]
+    held: Array
+    """(B, S)"""
+    seen: Array
+    """(B, S)"""
+
+
+class Plan:
+    """A step of so many rows: set `held` and `end`, `run`, and find `scores`."""
+
+    def __init__(
+        self, model: Model, rows: int, keys: Sequence[Tensor], values: Sequence[Tensor], memory: Memory | None = None
+    ) -> None:
+        stack, lm = model.config.decoder, model.lm
+        assert stack is not None
+        columns, width = keys[0].shape[2:]
+        self.held = np.zeros((rows, columns), np.int64)
+        """(B, S): the row of the cache that has each column of a text."""
+        self.end = np.zeros(rows, np.int64)
+        """(B,): the column of the next token."""
+        self.calls: list[Call] = []
+        self.pre = stack.norm_at == "pre"
+        self.due: Norm | None = None
+        """A norm after a branch is left to the product that comes next."""
+        self.x = self.now = _empty(rows, stack.d_model)
+        """What goes in, and the array that has the residual stream after the calls so far."""
+        self.other = np.empty_like(self.x)
+        qkv, mixed = _empty(rows, (stack.n_heads + 2 * stack.kv_heads) * width), _empty(rows, stack.n_heads * width)
+        hidden, scale = _empty(rows, stack.d_ff), np.float32(stack.scale or width**-0.5)
+        place = (*_angles(stack, width, columns), self.held, self.end, scale)
+        blocks: list[Any] = list(model.decoder.blocks)
+        for layer, block in enumerate(blocks):
+            stream = self._branch(block.attention.qkv, block.residual1.norm, qkv)
+            self.calls.append((hostkernels.attend, (qkv, keys[layer].numpy(), values[layer].numpy(), *place, mixed)))
+            self._join(mixed, block.attention.out, stream, block.residual1.norm)
+            if memory is not None:
+                queries = np.empty_like(mixed)
+                stream = self._branch(block.cross.q, block.residual_cross.norm, queries)
+                read = (memory.keys[layer], memory.values[layer], memory.held, memory.seen)
+                self.calls.append((hostkernels.across, (queries, *read, scale, mixed)))
+                self._join(mixed, block.cross.out, stream, block.residual_cross.norm)
+            act = (block.ffn.activation, block.ffn.gated)
+            stream = self._branch(block.ffn.up, block.residual2.norm, hidden, act)
+            self._join(hidden, block.ffn.down, stream, block.residual2.norm)
+        wide = _empty(rows, lm.output.out_features)
+        self._branch(lm.output, model.decoder.norm, wide, scale=lm.config.scale)
+        self.scores = wide[:, : lm.vocab]
+        """(B, V)"""
+
+    def run(self, x: Array, pace: Pace) -> None:
+        self.x[:] = x
+        with pace:
+            for kernel, arguments in self.calls:
+                kernel(*arguments)
+
+    def _branch(
+        self, linear: Matrix, norm: Any, out: Array, act: tuple[str, bool] = ("none", False), scale: float = 1.0
+    ) -> Array:
+        """Begin a branch with a product; returned is what the branch will be added to."""
+        norm = norm if self.pre else self.due
+        normed = NOTHING if norm is None else np.empty_like(self.now)
+        self.calls.append(_product(self.now, linear, out, norm=norm, normed=normed, act=act, scale=scale))
+        return self.now if self.pre or norm is None else normed
+
+    def _join(self, x: Array, linear: Matrix, stream: Array, norm: Norm) -> None:
+        """End a branch with a product: it is added to the stream."""
+        self.calls.append(_product(x, linear, self.other, add=stream))
+        self.now, self.other, self.due = self.other, self.now, norm
+
+
+def _product(
+    x: Array,
+    linear: Matrix,
+    out: Array,
+    *,
+    norm: Norm | None = None,
+    normed: Array = NOTHING,
+    act: tuple[str, bool] = ("none", False),
+    add: Array | None = None,
+    scale: float = 1.0,
+) -> Call:
+    """act(matrix · norm(x) · scale + bias) + add, to `out`."""
+    factors = np.full(linear.out_features, scale, np.float32)
+    if isinstance(linear, Int8Linear):
+        weight = linear.matrix.weight
+        factors *= linear.matrix.scale.float().numpy()
+    else:
+        weight = linear.weight.detach()
+    bias = np.zeros_like(factors) if linear.bias is None else linear.bias.detach().numpy()
+    before = NO_NORM if norm is None else _normed(norm)
+    after = (hostkernels.ACTIVATIONS.index(act[0]), act[1], NOTHING if add is None else add, add is not None)
+    return hostkernels.product, (x, *before, normed, weight.numpy(), factors, bias, *after, out)
+
+
+def _normed(norm: Norm) -> tuple[Any, ...]:
+    gain = norm.weight.detach().numpy()
+    if isinstance(norm, RMSNorm):
+        return gain, np.zeros_like(gain), np.float32(norm.eps), np.float32(norm.offset), hostkernels.RMSNORM
+    return gain, norm.bias.detach().numpy(), np.float32(norm.eps), np.float32(0), hostkernels.LAYERNORM
+
+
+def _angles(stack: StackConfig, width: int, columns: int) -> tuple[Array, bool]:
+    """Cosines and sines (2, S, half a head's width), and whether there are any."""
+    if stack.rope is None:
+        return np.zeros((2, 1, 1), np.float32), False
+    found = rotary_angles(stack.rope, width, torch.arange(columns)[None])
+    return torch.stack([a[0, 0] for a in found]).float().numpy(), True
+
+
+def _empty(rows: int, width: int) -> Array:
+    return np.empty((rows, width), np.float32)
+
+
+class Pace:
+    """How many threads take a step soonest: all, or half of them where other programs want the cores too.
+
+    Threads of a kernel wait for the last of them; one that has to wait for its core holds up all the others.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock, self.begin = clock, 0.0
+        self.threads: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+        self.steps = 0
+        self.most = True
+        """Whether all take the present step."""
+        self.recent = {most: deque([0.0], maxlen=LOOK) for most in (True, False)}
+        """Seconds of the last steps that all took, or half of them; a single one says little."""
+
+    def __enter__(self) -> None:
+        best = min(self.recent[True]) <= min(self.recent[False])
+        self.most = best if self.steps % TRY else not best
+        numba.set_num_threads(self.threads if self.most else max(1, self.threads // 2))
+        self.begin = self.clock()
+
+    def __exit__(self, *_: object) -> None:
+        if self.steps % TRY == 0:
+            self.recent[self.most].clear()  # it was a while ago
+        self.recent[self.most].append(self.clock() - self.begin)
+        self.steps += 1

@@ -1,0 +1,1 @@
+"""Decoding on a GPU, with Triton kernels and CUDA graphs."""

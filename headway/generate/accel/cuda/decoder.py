@@ -1,0 +1,121 @@
+"""Decoding on an NVIDIA GPU: prompts read without padding, and one token of every text as a recorded graph.
+
+Letters: B texts, N tokens of prompts, V vocabulary, G key-value heads, D width of a head, S columns of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from headway.generate.accel.base import FastDecoder
+from headway.generate.accel.cuda.graphs import recorded
+from headway.generate.accel.cuda.ops import Look, power_of_two, through, vector_product
+from headway.generate.accel.cuda.prefill import SIZES, PromptPass, in_passes
+from headway.generate.sampling.logits import best
+from headway.model.masks import Layout
+from headway.model.model import Model
+
+PROCESSORS = 132
+"""Of an H100 or H200: the attention of a step is cut into about as many parts."""
+
+
+class GpuDecoder(FastDecoder):
+    """Prompts are read without padding; a step is a recorded graph."""
+
+    early = True
+
+    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        super().__init__(model, keys, values)
+        stack, columns, device = self.stack, self.columns, self.ids.device
+        self.group = stack.n_heads // stack.kv_heads
+        share = columns * self.rows * stack.kv_heads // PROCESSORS
+        self.split = min(1024, max(64, power_of_two(share + 1) // 2))
+        """Columns that one program of a step's attention looks at."""
+        self.parts = -(-columns // self.split)
+        self.mixed = torch.empty(self.rows, stack.n_heads, self.parts, self.width, device=device)
+        self.peaks = torch.empty(self.rows, stack.n_heads, self.parts, device=device)
+        self.sums = torch.empty_like(self.peaks)
+        self.best = self.ids
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._scores = torch.empty(0)
+        self._passes: dict[int, PromptPass] = {}
+
+    def forget(self) -> None:
+        self._graph = None
+        self._passes.clear()
+
+    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+        found: dict[int, Tensor] = {}
+        for part in in_passes(texts):
+            size = next(size for size in SIZES if sum(len(new) for _, _, new, _ in part) <= size)
+            if size not in self._passes:
+                self._passes[size] = PromptPass(self, size)
+            scores = self._passes[size](part)
+            found |= {row: scores[place] for place, (row, _, _, whole) in enumerate(part) if whole}
+        return torch.stack([found[row] for row in texts])
+
+    def step(self, rows: Sequence[int] | None = None) -> Tensor:
+        """Of all rows: it takes no longer."""
+        if self._graph is None:
+            self._record()
+        assert self._graph is not None
+        self._graph.replay()
+        return self._scores
+
+    def _record(self) -> None:
+        end = self.end.clone()
+        self._graph, self._scores = recorded(self._step)
+        self.end.copy_(end)
+
+    def _step(self) -> Tensor:
+        x = self.front(self.ids[:, None], layout=Layout(self.end.long()[:, None], None, 0)).x[:, 0]
+        scores = self._alone(x) if len(x) == 1 else self.head(self.through(x, self._look))
+        highest, tokens = best(scores)
+        self.best = tokens.where(highest > -torch.inf, -1)
+        torch.clamp(self.end + 1, max=self.columns - 1, out=self.end)
+        return scores
+
+    def _alone(self, x: Tensor) -> Tensor:
+        """Matrix by vector: all else happens in the kernels that read a matrix."""
+        for layer, block in enumerate(self.blocks):
+            attention, ffn = block.attention, block.ffn
+            qkv = vector_product(x, attention.qkv, norm=block.residual1.norm)
+            x = vector_product(self._look(layer, qkv), attention.out, add=x)
+            hidden = vector_product(x, ffn.up, norm=block.residual2.norm, act=ffn.activation, gated=ffn.gated)
+            x = vector_product(hidden, ffn.down, add=x)
+        return self._scaled(vector_product(x, self.lm.output, norm=self.norm))
+
+    def through(self, x: Tensor, look: Look) -> Tensor:
+        return through(self.blocks, self.norm, x, look)
+
+    def head(self, x: Tensor) -> Tensor:
+        """Hidden states that have passed the last norm to scores."""
+        return self._scaled(self.lm.output(x))
+
+    def _scaled(self, scores: Tensor) -> Tensor:
+        scores, scale = scores[:, : self.lm.vocab], self.lm.config.scale
+        return scores if scale == 1.0 else scores * scale
+
+    def _look(self, layer: int, qkv: Tensor) -> Tensor:
+        """The attention of one new token a row."""
+        from headway.generate.accel.cuda import kernels
+
+        stack, keys, one = self.stack, self.keys[layer], self.parts == 1
+        out = torch.empty(self.rows, stack.n_heads * self.width, device=qkv.device, dtype=qkv.dtype)
+        kernels.attend[(self.rows, stack.kv_heads, self.parts)](
+            qkv, keys, self.values[layer], *(self.angles or (qkv, qkv)), self.end,
+            out if one else self.mixed, self.peaks, self.sums, keys.stride(0), keys.stride(1), self.scale,
+            G=stack.kv_heads, R=self.group, D=self.width, HALF=max(16, power_of_two(self.width // 2)),
+            WIDE_R=max(16, power_of_two(self.group)), ROTARY=self.angles is not None, SPLIT=self.split,
+            SPLITS=self.parts, BLOCK=64, num_warps=2 if self.rows > 8 else 4,
+        )  # fmt: skip
+        if not one:
+            kernels.merge[(self.rows * stack.n_heads,)](
+                self.mixed, self.peaks, self.sums, out,
+                D=self.width, WIDE_D=power_of_two(self.width), SPLITS=self.parts, WIDE=power_of_two(self.parts),
+                num_warps=2,
+            )  # fmt: skip
+        return out

@@ -1,0 +1,302 @@
+"""The bookkeeping of a beam search: beams that run, hypotheses that have ended, and the rules by which they do.
+
+Hypotheses, scores and the rules for finishing are those of `transformers`; so is a forced token, which costs nothing.
+
+Letters: B inputs, W beams, N best tokens of each beam, K candidates of an input, V vocabulary, T tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from headway.errors import ConfigError, DataError
+from headway.generate.accel.cuda.topk import likeliest
+from headway.generate.protocol import Decoder, S, Source, device_of
+from headway.generate.sampling.logits import tails, top
+from headway.generate.sampling.rules import LogitRules, Place, add_biases, repeat_less, restrict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beam(LogitRules):
+    """How wide, how long, and which of two texts is the better one."""
+
+    width: int = 4
+    """1 is greedy search: where the best token ends a text, what goes on is worse."""
+    length_penalty: float = 1.0
+    """A hypothesis of n tokens, its end included, is worth its log-probability / n ** length_penalty."""
+    early: bool | Literal["never"] = False
+    """True stops at `width` finished hypotheses; False when no running one is better, at its present length; "never"
+    when none could be better at the length that gives it the most."""
+    n_best: int = 1
+    groups: int = 1
+    """Diverse beam search (Vijayakumar et al. 2018): equal groups that avoid each other's tokens."""
+    diversity: float = 0.0
+    """Taken, when a group chooses, from a token for each time an earlier group chose it in the same step. Scores
+    stay log-probabilities."""
+    max_tokens: int = 128
+    """Longest hypothesis, its end included; less where the model can read less."""
+    eos: tuple[int, ...] | None = None
+    """Tokens that end a hypothesis; None takes the model's own."""
+    renormalise: bool = False
+    """Whether the tokens that the rules leave share all of the probability."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("width", "n_best", "groups", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError("C003", f"{name} = {getattr(self, name)} should be at least 1")
+        if not (math.isfinite(self.length_penalty) and 0 <= self.diversity < math.inf):
+            values = f"length_penalty = {self.length_penalty}, diversity = {self.diversity}"
+            raise ConfigError("C003", f"{values}: both are finite, and diversity is not negative")
+        if self.n_best > self.width:
+            raise ConfigError("C004", f"n_best = {self.n_best} does not go with width = {self.width}: at most that")
+        if self.width % self.groups:
+            raise ConfigError("C004", f"width = {self.width} does not go with groups = {self.groups}: must divide it")
+        if self.diversity and self.groups == 1:
+            raise ConfigError("C004", f"diversity = {self.diversity} does not go with groups = 1: it is between groups")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A text that was found."""
+
+    tokens: list[int]
+    """Those after the prompt, the end token included."""
+    score: float
+    """Its log-probability / length ** length_penalty."""
+
+
+@dataclass
+class Group:
+    """Beams of one group for each input: those that run, and the best that have ended."""
+
+    tokens: Tensor
+    """(B, W, T)"""
+    scores: Tensor
+    """(B, W) log-probabilities, -inf for a beam that does not exist (yet)."""
+    ended: Tensor
+    """(B, W, T), best first."""
+    ended_scores: Tensor
+    """(B, W), -inf where there is none."""
+    lengths: Tensor
+    """(B, W) of those that have ended."""
+    open: Tensor
+    """(B,): whether something better may still be found."""
+
+    @classmethod
+    def empty(cls, inputs: int, width: int, length: int, device: torch.device) -> Group:
+        scores = torch.full((inputs, width), -torch.inf, device=device)
+        tokens = torch.zeros(inputs, width, length, dtype=torch.long, device=device)
+        running = scores.clone()
+        running[:, 0] = 0.0  # equal beams would find the same candidates
+        open_ = torch.ones(inputs, dtype=torch.bool, device=device)
+        return cls(tokens, running, tokens.clone(), scores, tokens[:, :, 0].clone(), open_)
+
+    def take(self, rows: list[int]) -> Group:
+        return Group(*(tensor[rows] for tensor in self.tensors()))
+
+    def tensors(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self.__dataclass_fields__]
+
+
+class Rules:
+    """By which beams grow and hypotheses end."""
+
+    def __init__(self, beam: Beam, eos: Tensor, limits: Tensor) -> None:
+        """`eos` are the tokens that end a text, `limits` (B, 1) how many each input may write."""
+        self.beam, self.eos, self.limits = beam, eos, limits
+
+    def forced(self, own: Tensor, last: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and tokens (B, W, N) of the best; where a token is forced, of that one alone."""
+        for token, now in ((self.beam.first, at == 0), (self.beam.last, self.limits == at + 1)):
+            if token is None:
+                continue
+            here = now.view(-1, 1, 1)
+            only = torch.full_like(own, -torch.inf)
+            only[:, :, 0] = 0.0
+            own, last = torch.where(here, only, own), torch.where(here, token, last)
+        return own, last
+
+    def candidates(self, width: int) -> int:
+        """Enough of an input that as many as it has beams do not end."""
+        return max(2, 1 + len(self.eos)) * width
+
+    def settle(
+        self, group: Group, last: Tensor, own: Tensor, at: Tensor, ranks: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """A token more for a group: the beams that go on (B, W), and parents, tokens, worth (B, K) of what ended.
+
+        `last` are the best tokens of each beam and `own` their log-probabilities (B, W, N), `ranks` what they are
+        chosen by where that is something else; `at` (1,) is the place of the new token, known to the device alone.
+        """
+        width, each = last.shape[1:]
+        count = min(self.candidates(width), width * each)
+        total = (own + group.scores[:, :, None]).flatten(1)
+        ranks, best = (total if ranks is None else (ranks + group.scores[:, :, None]).flatten(1)).topk(count)
+        scores, parents, last = total.gather(1, best), best // each, last.flatten(1).gather(1, best)  # B K
+        over = torch.isin(last, self.eos) | (self.limits == at + 1)
+        tokens = group.tokens.gather(1, _wide(parents, group.tokens)).index_copy_(2, at, last[:, :, None])  # B K T
+        long = ((at + 1).double() ** self.beam.length_penalty).to(scores.dtype)
+        worth = self._collect(group, tokens, scores / long, over, at)
+        going = ranks.masked_fill(over, -torch.inf).topk(width).indices
+        group.tokens = tokens.gather(1, _wide(going, tokens))
+        group.scores = scores.masked_fill(over, -torch.inf).gather(1, going)
+        worst = group.ended_scores.amin(1)
+        if self.beam.early == "never" and self.beam.length_penalty > 0:
+            long = (self.limits[:, 0].double() ** self.beam.length_penalty).to(scores.dtype)
+        ahead = group.scores.amax(1) / long > worst
+        if self.beam.early is True:
+            ahead = ahead & (worst == -torch.inf)
+        group.open = group.open & ahead
+        return parents.gather(1, going), (parents, last, worth)
+
+    def _collect(self, group: Group, tokens: Tensor, worth: Tensor, over: Tensor, at: Tensor) -> Tensor:
+        """Keep the best of what has ended; what each candidate is worth (B, K), -inf where it does not count."""
+        width = group.scores.shape[1]
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        counts = over & (place < width) & group.open[:, None]  # the others are there to go on from
+        worth = worth.masked_fill(~counts, -torch.inf)
+        group.ended_scores, best = torch.cat([group.ended_scores, worth], 1).topk(width)
+        group.ended = torch.cat([group.ended, tokens], 1).gather(1, _wide(best, tokens))
+        group.lengths = torch.cat([group.lengths, (at + 1).expand_as(over)], 1).gather(1, best)
+        return worth
+
+
+class Search(Rules):
+    """A search for a model: the rules, and what differs from input to input: how its prompt ends."""
+
+    def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]], source: Source | None = None) -> None:
+        device, room, eos = device_of(model), model.config.max_length, beam.eos
+        longest = max(len(prompt) for prompt in prompts)
+        if room is not None and longest > room:
+            raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {room}")
+        if eos is None:
+            eos = model.config.special.ends
+        most = [beam.limit(len(p), beam.max_tokens) for p in prompts]
+        if room is not None:
+            most = [min(n, room + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
+        ends = torch.tensor(eos, dtype=torch.long, device=device)
+        super().__init__(beam, ends, torch.tensor(most, device=device)[:, None])
+        self.longest, self.capacity = max(most), longest + max(most)
+        self.never = torch.tensor([b[0] for b in beam.banned if len(b) == 1], dtype=torch.long, device=device)
+        self.banned = [b for b in beam.banned if len(b) > 1]
+        self.before = tails(prompts, longest if beam.back is None else beam.back).to(device)
+        self.prompts = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        sources = (prompts if source is None else source.ids()) if beam.no_repeat_source else [[]] * len(prompts)
+        self.source = tails(sources, max(map(len, sources))).to(device)
+
+    def groups(self) -> list[Group]:
+        inputs, width = len(self.limits), self.beam.width // self.beam.groups
+        return [Group.empty(inputs, width, self.longest, self.limits.device) for _ in range(self.beam.groups)]
+
+    def take(self, rows: list[int]) -> None:
+        self.limits, self.before = self.limits[rows], self.before[rows]
+        self.prompts, self.source = self.prompts[rows], self.source[rows]
+
+    @property
+    def simple(self) -> bool:
+        """Whether all rules can be followed without a look at whole rows of scores."""
+        beam = self.beam
+        return beam.groups == 1 and not (self.banned or beam.renormalise or beam.ruled("banned", "first", "last"))
+
+    def possible(self, scores: Tensor) -> Tensor:
+        """Log-probabilities (B, V), of which some tokens have none in any text."""
+        return scores.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
+
+    def greedy(self, scores: Tensor, tokens: Tensor, step: int) -> Tensor:
+        """Ranks (B, 1, V) of a search that follows one beam: there, rules change logits, not log-probabilities."""
+        logits = scores.float().index_fill(1, self.never, -torch.inf)
+        return self.rules(logits[:, None], tokens, step)
+
+    def allowed(self, vocab: int) -> Tensor:
+        """(V,): the tokens that may come at all."""
+        every = torch.ones(vocab, dtype=torch.bool, device=self.never.device)
+        return every.index_fill_(0, self.never, False)
+
+    def rules(self, logp: Tensor, tokens: Tensor, step: int) -> Tensor:
+        """Log-probabilities (B, W, V) with what is banned or forced in this step; tokens (B, W, T) are the beams'."""
+        width = tokens.shape[1]
+        before = self.before[:, None].expand(-1, width, -1)
+        place = Place(
+            history=torch.cat([before, tokens[:, :, :step]], 2).flatten(0, 1),
+            source=self.source.repeat_interleave(width, 0),
+            steps=torch.full((logp.shape[0] * width,), step, device=logp.device),
+            prompts=self.prompts.repeat_interleave(width),
+            limits=self.limits[:, 0].repeat_interleave(width),
+            ends=self.eos,
+        )
+        flat = logp.flatten(0, 1)
+        for rule in (add_biases, repeat_less, restrict):
+            flat = rule(flat, self.beam, place)
+        return (flat.log_softmax(-1) if self.beam.renormalise else flat).view_as(logp)
+
+    def advance(self, groups: list[Group], scores: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+        """One step of all groups: the beams (B, W) to go on from, and for a trace what ended in each group.
+
+        Scores (B W, V) are of all beams, or, while every beam is the prompt, (B, V) of that.
+        """
+        inputs, at = len(self.limits), torch.full((1,), step, device=scores.device)
+        if self.simple:
+            width = self.beam.width
+            best = likeliest(scores, self.candidates(width), self.allowed(scores.shape[1]))
+            own, last = (each.unflatten(0, (inputs, -1)).expand(-1, width, -1) for each in best)
+            own, last = self.forced(own, last, at)
+            parents, over = self.settle(groups[0], last, own, at)
+            return parents, [over]
+        logp = self.possible(scores).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
+        if self.beam.width == 1:
+            ranks, last = top(self.greedy(scores, groups[0].tokens, step), 1)  # where that is an end, it is the end
+            own = logp.gather(2, last)
+            own = own.masked_fill(own == -torch.inf, 0.0)  # one that is banned, and forced all the same
+            own = own.masked_fill(ranks == -torch.inf, -torch.inf)
+            parents, over = self.settle(groups[0], last, own, at, ranks)
+            return parents, [over]
+        return self._advance(groups, logp, step, at)
+
+    def _advance(
+        self, groups: list[Group], logp: Tensor, step: int, at: Tensor
+    ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+        """The same by log-probabilities (B, W, V), one group after the other."""
+        inputs, width = logp.shape[0], groups[0].scores.shape[1]
+        taken = logp.new_zeros(inputs, logp.shape[2]) if self.beam.diversity else None
+        parents, ended = [], []
+        for g, group in enumerate(groups):
+            here = self.rules(logp[:, g * width : (g + 1) * width], group.tokens, step)
+            ranks = here if taken is None else here - self.beam.diversity * taken[:, None]
+            ranks, last = top(ranks, min(self.candidates(width), here.shape[2]))
+            chosen, over = self.settle(group, last, here.gather(2, last), at, ranks)
+            parents.append(chosen + g * width)
+            ended.append((over[0] + g * width, *over[1:]))
+            if taken is not None:
+                taken.scatter_add_(1, group.tokens[:, :, step], (group.scores > -torch.inf).to(taken.dtype))
+        return torch.cat(parents, 1), ended
+
+
+def _wide(index: Tensor, tokens: Tensor) -> Tensor:
+    """An index of beams (B, N) for all their tokens (B, N, T)."""
+    return index[:, :, None].expand(-1, -1, tokens.shape[2])
+
+
+def hypotheses(groups: Sequence[Group], count: int) -> list[list[Hypothesis]]:
+    """The best of all groups for each input, each once; what one group has found is in order, and differs."""
+    found: list[list[Hypothesis]] = [[] for _ in groups[0].open]
+    for group in groups:
+        most = int(group.lengths.max())
+        columns = group.ended[:, :count, :most], group.ended_scores[:, :count], group.lengths[:, :count]
+        for row, *ended in zip(found, *(column.tolist() for column in columns), strict=True):
+            row += [Hypothesis(tokens[:n], score) for tokens, score, n in zip(*ended, strict=True) if score > -math.inf]
+    if not all(found):
+        raise DataError("D001", "no text is possible: every token is banned, or the model's scores are not numbers")
+    return found if len(groups) == 1 else [_once(row)[:count] for row in found]
+
+
+def _once(found: list[Hypothesis]) -> list[Hypothesis]:
+    """The best first; of equal texts, which groups may find, one."""
+    texts = {tuple(one.tokens): one for one in sorted(found, key=lambda one: one.score)}
+    return sorted(texts.values(), key=lambda one: -one.score)

@@ -1,0 +1,127 @@
+"""Tokens to text as they come: whole characters only, and nothing that may still turn out to be a stop string."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.data.tokenizers.train import byte_ids
+
+TAIL = 64
+"""Tokens of a prompt that are looked at for the beginning of a character."""
+HALF = "\N{REPLACEMENT CHARACTER}"
+"""What a tokenizer shows for bytes that are not, or not yet, a character."""
+
+
+class Detokenizer(Protocol):
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+_SPELLED: WeakKeyDictionary[Tokenizer, list[bytes] | None] = WeakKeyDictionary()
+
+
+def spelling(tokenizer: Detokenizer) -> list[bytes] | None:
+    """The bytes of each token, if a text is nothing but these in a row; None for other tokenizers."""
+    if not isinstance(tokenizer, Tokenizer):
+        return None
+    if tokenizer not in _SPELLED:
+        decoder = json.loads(tokenizer.backend.to_str())["decoder"] or {}
+        plain = decoder.get("type") == "ByteLevel"
+        _SPELLED[tokenizer] = _spell(tokenizer) if plain else None
+    return _SPELLED[tokenizer]
+
+
+def _spell(tokenizer: Tokenizer) -> list[bytes]:
+    values, added = byte_ids(), tokenizer.backend.get_added_tokens_decoder()
+    silent = {i for i, token in added.items() if token.special}
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    return [
+        b"" if i in silent else bytes(values[c] for c in p) if all(c in values for c in p) else p.encode()
+        for i, p in enumerate(pieces)
+    ]
+
+
+@dataclass
+class TextStream:
+    """The text of one row. `push` returns what can be shown now; `close` the rest, once no token will follow.
+
+    Where tokens are bytes, these are put together. Otherwise the last few tokens are decoded again at each step: back
+    to where text last grew, as a tokenizer may drop the space before its first token.
+    """
+
+    tokenizer: Detokenizer
+    stops: tuple[str, ...] = ()
+    context: Sequence[int] = ()
+    """Tokens before the first one, which decide whether a space comes between."""
+    stopped: bool = field(default=False, init=False)
+    """Whether a stop string was found; all text before it has been returned."""
+
+    def __post_init__(self) -> None:
+        self._held = ""
+        """Text that may be the beginning of a stop string."""
+        self._bytes = spelling(self.tokenizer)
+        if self._bytes is not None:
+            self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+            self._broken = ""
+            """Bytes that are no character, shown only if others follow."""
+            for token in self.context[-TAIL:]:
+                self._put_together(token)
+            return
+        self._ids = list(self.context)
+        self._shown = self.tokenizer.decode(self._ids).rstrip(HALF) if self._ids else ""
+        self._settled = len(self._ids)
+        """Of `_ids`, those whose text is `_shown`."""
+
+    def push(self, token: int) -> str:
+        """Text that is certain with this token; empty while a character or a stop string may be incomplete."""
+        more = self._decode_again(token) if self._bytes is None else self._put_together(token)
+        if not more:
+            return ""
+        self._held += more
+        return self._release() if self.stops else self.close()
+
+    def _put_together(self, token: int) -> str:
+        assert self._bytes is not None
+        spelled = self._bytes[token] if 0 <= token < len(self._bytes) else b""
+        text = self._broken + self._utf8.decode(spelled)
+        whole = text.rstrip(HALF)
+        self._broken = text[len(whole) :]
+        return whole
+
+    def _decode_again(self, token: int) -> str:
+        self._ids.append(token)
+        text = self.tokenizer.decode(self._ids)
+        whole = text.rstrip(HALF)
+        if len(whole) <= len(self._shown):
+            return ""
+        more, self._shown = whole[len(self._shown) :], whole
+        if whole == text:
+            self._ids = self._ids[self._settled :]
+            self._settled, self._shown = len(self._ids), self.tokenizer.decode(self._ids)
+        return more
+
+    def close(self) -> str:
+        """What was held back for a stop string that never came; half a character at the end is dropped."""
+        rest, self._held = self._held, ""
+        return rest
+
+    def _release(self) -> str:
+        ends = [(start + len(stop), start) for stop in self.stops if (start := self._held.find(stop)) >= 0]
+        if ends:  # the one that is complete first, so that it does not matter how text is cut into tokens
+            self.stopped = True
+            text, self._held = self._held[: min(ends)[1]], ""
+            return text
+        waiting = _overlap(self._held, self.stops)
+        text, self._held = self._held[: len(self._held) - waiting], self._held[len(self._held) - waiting :]
+        return text
+
+
+def _overlap(text: str, stops: tuple[str, ...]) -> int:
+    """Length of the longest end of a text that begins a stop string."""
+    longest = min(len(text), max((len(stop) for stop in stops), default=0))
+    return next((n for n in range(longest, 0, -1) if any(stop.startswith(text[-n:]) for stop in stops)), 0)

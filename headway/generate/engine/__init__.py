@@ -1,0 +1,1 @@
+"""Continuous batching: requests that share one KV cache."""

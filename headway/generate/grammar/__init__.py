@@ -1,0 +1,1 @@
+"""Generation constrained by a grammar."""

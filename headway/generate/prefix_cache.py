@@ -1,0 +1,105 @@
+"""Prompt caching for one reader at a time: what a text has in common with the one before is not read again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.generate.accel.snapshot import Snapshot
+from headway.generate.engine.slot_cache import common
+from headway.generate.protocol import Around, Decoder, device_of
+from headway.model.cache import Cache
+
+
+def _grown(small: Cache, large: Cache) -> Cache:
+    """The larger cache, which has read nothing, with what the smaller one holds."""
+    n = large.length = large.span = small.length
+    for new, old in zip((*large.keys, *large.values), (*small.keys, *small.values), strict=True):
+        new[:, :, :n] = old[:, :, :n]
+    large.positions[:, :n], large.keep[:, :n] = small.positions[:, :n], small.keep[:, :n]
+    return large
+
+
+@dataclass
+class Reading:
+    """A text as decoding reads it; the keys and values stay with the Prefix."""
+
+    capacity: int
+    ids: list[int]
+
+
+class Prefix(Around[Decoder[Any]]):
+    """A model with the state of the last text it read: itself a decoder, of one row.
+
+    Texts may alternate: one whose state is gone is read again, never wrongly. Only keys and values can be cut; a
+    recurrent state that has read too much starts anew.
+    """
+
+    def __init__(self, model: Decoder[Any]) -> None:
+        super().__init__(model)
+        self.ids: list[int] = []
+        """What the state has read."""
+        self.state: Any = None
+        self.capacity = 0
+        self.weights: Snapshot | None = None
+        """Those that the state was read with."""
+
+    def refresh(self) -> bool:
+        """Forget what was read if the model's weights have changed since; whether they have. Before each new text."""
+        if self.weights is not None and self.weights.same(self.model):
+            return False
+        self.weights, self.state, self.ids = Snapshot(self.model), None, []
+        return True
+
+    def fit(self, ids: Sequence[int], capacity: int) -> int:
+        """How many of these ids the state has read, now that it has read nothing else and has room for them all."""
+        shared, kept = common(self.ids, ids), isinstance(self.state, Cache)
+        if self.capacity < capacity:  # twice as much as is asked for: growing copies it all
+            room = self.config.max_length
+            self.capacity = max(capacity, 2 * capacity if room is None else min(2 * capacity, room))
+            self.state = _grown(self.state, self.model.start(batch=1, capacity=self.capacity)) if kept else None
+        if self.state is None or not (kept or shared == len(self.ids)):
+            self.state, shared = self.model.start(batch=1, capacity=self.capacity), 0
+        elif kept:
+            self.state.cut(shared)
+        self.ids = list(ids[:shared])
+        return shared
+
+    @torch.no_grad()
+    def read(self, ids: Sequence[int], last: int = 1, capacity: int = 0) -> Tensor:
+        """Hidden states (1, last, M) of the last tokens of a text."""
+        shared = self.fit(ids[: len(ids) - last], max(capacity, len(ids)))
+        new = torch.tensor([ids[shared:]], dtype=torch.long, device=device_of(self.model))
+        hidden = self.model.extend(self.state, new)
+        self.ids = list(ids)
+        return hidden[:, hidden.shape[1] - last :]
+
+    def rows(self, count: int) -> Any:
+        """A state of so many rows that have all read what this one has."""
+        rows = self.model.reorder(self.state, torch.zeros(count, dtype=torch.long, device=device_of(self.model)))
+        if not isinstance(self.state, Cache):  # which is copied; of others no more is known than that they are gone
+            self.state, self.ids = None, []
+        return rows
+
+    def start(
+        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> Reading:
+        assert inputs is None and batch == 1, "a prefix is that of one text, and no encoder's"
+        self.refresh()
+        return Reading(capacity, [])
+
+    def extend(self, state: Reading, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        state.ids += ids[0].tolist()
+        return self.read(state.ids, ids.shape[1], state.capacity)
+
+    def step(self, state: Reading, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        state.ids += ids[0].tolist()
+        return self.lm(self.read(state.ids, 1, state.capacity)[:, -1])
+
+    def reorder(self, state: Reading, /, rows: Tensor) -> Reading:
+        assert rows.tolist() == [0]
+        return state

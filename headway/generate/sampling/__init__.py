@@ -1,0 +1,1 @@
+"""Logits to the next token."""

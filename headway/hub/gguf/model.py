@@ -1,0 +1,245 @@
+"""GGUF files of the Llama family, as llama.cpp writes them: dequantised and read like any other model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.config.model import ModelConfig, RopeConfig
+from headway.config.toml import short
+from headway.errors import ConfigError, DamagedError, NotFoundError, nearest
+from headway.hub.family import Family, read_config
+from headway.hub.gguf.file import GGUFFile, Stored, read_gguf
+from headway.hub.tables import FAMILIES
+from headway.jsonfile import show, unreadable
+from headway.model.positions import rotary_angles
+
+ARCHITECTURE = "LlamaForCausalLM"
+TENSORS = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "model.layers.{i}.input_layernorm",
+    "attn_q": "model.layers.{i}.self_attn.q_proj",
+    "attn_k": "model.layers.{i}.self_attn.k_proj",
+    "attn_v": "model.layers.{i}.self_attn.v_proj",
+    "attn_output": "model.layers.{i}.self_attn.o_proj",
+    "ffn_norm": "model.layers.{i}.post_attention_layernorm",
+    "ffn_gate": "model.layers.{i}.mlp.gate_proj",
+    "ffn_up": "model.layers.{i}.mlp.up_proj",
+    "ffn_down": "model.layers.{i}.mlp.down_proj",
+}
+"""llama.cpp's names → those of the Hugging Face layout."""
+NAME = re.compile(r"(?:blk\.(?P<block>\d{1,6})\.)?(?P<part>[a-z_]+)\.(?P<leaf>weight|bias)")
+ROPE_FACTORS = "rope_freqs.weight"
+"""Llama 3.1's stretched positions: one divisor per frequency instead of the settings they came from."""
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""Settings that every published model with such divisors shares; the factor is their largest."""
+FIELDS = {
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+}
+"""Facts → fields of config.json."""
+REQUIRED = (
+    *("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"),
+    "attention.layer_norm_rms_epsilon",
+)
+READ_ELSEWHERE = ("attention.value_length", "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor")
+UNUSED = ("vocab_size", "rope.scaling.original_context_length", "rope.scaling.finetuned", "tensor_data_layout")
+PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+class GGUFWeights:
+    """The tensors of a GGUF file under their Hugging Face names; each is dequantised when it is read."""
+
+    def __init__(self, file: GGUFFile, heads: Mapping[str, int]) -> None:
+        self._file, self._heads = file, heads
+        """`heads`: part → heads whose rows llama.cpp has interleaved."""
+        self._names = {_hf_name(name): name for name in file.tensors if name != ROPE_FACTORS}
+        kinds = {_kinds()[tensor.kind].name for tensor in file.tensors.values() if len(tensor.shape) == 2}
+        self._dtype = PLAIN[kinds.pop()] if len(kinds) == 1 and kinds <= PLAIN.keys() else "float32"
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    @property
+    def total_bytes(self) -> int:
+        """In memory, once dequantised."""
+        item = 4 if self._dtype == "float32" else 2
+        return sum(item * int(np.prod(self.shape(name))) for name in self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._file.tensors[self._names[name]].shape
+
+    def dtype(self, name: str) -> str:
+        """One for the whole model: that of its matrices, or float32 where they are quantised."""
+        return self._dtype
+
+    def read(self, name: str) -> Tensor:
+        theirs = self._names[name]
+        tensor = torch.from_numpy(_dequantised(self._file, theirs))
+        match = NAME.fullmatch(theirs)
+        if match and match["part"] in self._heads:
+            tensor = _in_halves(tensor, self._heads[match["part"]])
+        return tensor.to(getattr(torch, self._dtype))
+
+
+def gguf_in(place: Path) -> Path | None:
+    """The GGUF file that a path means: itself, or the only one in a folder without a config.json."""
+    if place.suffix == ".gguf" and place.is_file():
+        return place
+    if not place.is_dir() or (place / "config.json").exists():
+        return None
+    found = list(place.glob("*.gguf"))
+    return found[0] if len(found) == 1 else None
+
+
+def open_gguf(path: Path) -> tuple[ModelConfig, Family, str, GGUFWeights]:
+    """Config, family, architecture and weights of a GGUF file."""
+    file, family = open_file(path), FAMILIES["llama"]
+    theirs = hf_config(file)
+    config = read_config(family, theirs)  # checks all sizes that are computed with below
+    stack = config.decoder
+    assert stack is not None and stack.rope is not None
+    for name in ("attention.value_length", "rope.dimension_count"):
+        if (found := file.facts.get(f"llama.{name}", stack.head_width)) != stack.head_width:
+            message = f"{show(path)}: llama.{name} = {short(found)}, heads of {stack.head_width}"
+            raise ConfigError("C022", message, "headway turns the whole of a head, and values are as wide as keys")
+    theirs["head_dim"] = stack.head_width
+    if ROPE_FACTORS in file.tensors:
+        theirs["rope_scaling"] = _llama3(file, stack.rope.theta, stack.head_width)
+    config = read_config(family, theirs)
+    return config, family, ARCHITECTURE, GGUFWeights(file, {"attn_q": stack.n_heads, "attn_k": stack.kv_heads})
+
+
+def open_file(path: Path) -> GGUFFile:
+    """A GGUF file, its header checked."""
+    kinds = _kinds()
+    from gguf.constants import GGML_QUANT_SIZES
+
+    return read_gguf(path, lambda kind: GGML_QUANT_SIZES.get(kinds[kind]) if kind in kinds else None)
+
+
+def _kinds() -> dict[int, Any]:
+    if find_spec("gguf") is None:
+        raise NotFoundError("F003", "GGUF files need the package gguf", "pip install 'headway[gguf]'")
+    from gguf.constants import GGMLQuantizationType
+
+    return {int(kind): kind for kind in GGMLQuantizationType}
+
+
+def _dequantised(file: GGUFFile, name: str) -> Any:
+    """A tensor as float32, in memory of its own."""
+    from gguf.quants import dequantize
+
+    stored: Stored = file.tensors[name]
+    kind = _kinds()[stored.kind]
+    try:
+        raw = np.memmap(file.path, np.uint8, "r", stored.begin, (stored.end - stored.begin,))
+        rows = raw.view(np.ndarray).reshape(*stored.shape[:-1], -1)  # the subclass is slow to slice
+        return np.array(dequantize(rows, kind), dtype=np.float32).reshape(stored.shape)
+    except NotImplementedError:
+        what = f"tensor {show(name)} is quantised as {kind.name}, which the gguf package cannot undo"
+        raise DamagedError(
+            "X001", f"{show(file.path)}: {what}", "take a file quantised as Q4_0, Q4_K, Q8_0 or F16"
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            raise unreadable(file.path, error) from error
+        raise DamagedError("X001", f"{show(file.path)}: tensor {show(name)}: {error}") from None
+
+
+def _in_halves(rows: Tensor, heads: int) -> Tensor:
+    """llama.cpp turns neighbouring rows of a head together, Hugging Face one of each half."""
+    return rows.reshape(heads, -1, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
+
+
+def _hf_name(name: str) -> str:
+    """A name that is not in the table stays as it is, to be refused with the model's other strangers."""
+    match = NAME.fullmatch(name)
+    if match is None or match["part"] not in TENSORS:
+        return name
+    theirs = TENSORS[match["part"]]
+    if ("{i}" in theirs) != (match["block"] is not None):
+        return name
+    return f"{theirs.replace('{i}', match['block'] or '')}.{match['leaf']}"
+
+
+def hf_config(file: GGUFFile) -> dict[str, Any]:
+    """The facts of a file as the config.json of a Llama model."""
+    facts, path = file.facts, show(file.path)
+    kind = facts.get("general.architecture")
+    if kind != "llama":
+        hint = nearest(kind, ["llama"]) if isinstance(kind, str) else ""
+        raise ConfigError("C020", f"{path}: general.architecture is {short(kind)}{hint}", "headway reads GGUF of llama")
+    own = {key.removeprefix("llama."): value for key, value in facts.items() if key.startswith("llama.")}
+    for name in REQUIRED:
+        if name not in own:
+            raise ConfigError("C004", f"{path}: llama.{name} is missing")
+    for name, value in own.items():
+        if name not in (*FIELDS, *READ_ELSEWHERE, *UNUSED) and value not in (0, False, "", [], 1.0):
+            raise ConfigError("C021", f"{path}: llama.{name} = {short(value)} is unknown to headway")
+        if isinstance(value, list):
+            raise ConfigError("C022", f"{path}: llama.{name} has a value for each block; headway wants one for all")
+    theirs = {FIELDS[name]: value for name, value in own.items() if name in FIELDS}
+    theirs |= {"model_type": "llama", "architectures": [ARCHITECTURE], "vocab_size": _vocab(file)}
+    theirs["tie_word_embeddings"] = "output.weight" not in file.tensors
+    theirs["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
+    theirs["mlp_bias"] = "blk.0.ffn_up.bias" in file.tensors
+    kind = own.get("rope.scaling.type", "none")
+    if kind not in ("none", "linear"):
+        hint = "headway knows none, linear, and the divisors of Llama 3"
+        raise ConfigError("C022", f"{path}: llama.rope.scaling.type = {short(kind)}", hint)
+    if kind == "linear":
+        theirs["rope_scaling"] = {"rope_type": "linear", "factor": own.get("rope.scaling.factor")}
+    for ours, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
+        theirs[f"{ours}_token_id"] = facts.get(f"tokenizer.ggml.{name}_token_id")
+    turn = facts.get("tokenizer.ggml.eot_token_id")
+    if turn is not None and turn != theirs["eos_token_id"]:  # what ends a turn of a chat ends a text, too
+        ends = [] if theirs["eos_token_id"] is None else [theirs["eos_token_id"]]
+        theirs["eos_token_id"] = [*ends, turn]
+    return theirs
+
+
+def _vocab(file: GGUFFile) -> int:
+    if "token_embd.weight" not in file.tensors:
+        raise DamagedError("X002", f"{show(file.path)}: tensor token_embd.weight is missing")
+    return file.tensors["token_embd.weight"].shape[0]
+
+
+def _llama3(file: GGUFFile, theta: float, width: int) -> dict[str, Any]:
+    """The settings that give the file's divisors, tried out; refused where they do not."""
+    found = torch.from_numpy(_dequantised(file, ROPE_FACTORS).reshape(-1))
+    factor, (low, high, length) = float(found.max()), LLAMA3.values()
+    rope = RopeConfig(
+        theta=theta, scaling="llama3", factor=factor, low_factor=low, high_factor=high, original_length=int(length)
+    )
+    plain, stretched = _frequencies(RopeConfig(theta=theta), width), _frequencies(rope, width)
+    if found.shape != plain.shape or not torch.allclose(plain / found, stretched, rtol=1e-4):
+        message = f"{show(file.path)}: {ROPE_FACTORS} holds other divisors than Llama 3 has"
+        raise ConfigError("C022", message, "headway cannot express them")
+    return {"rope_type": "llama3", "factor": factor, **LLAMA3}
+
+
+def _frequencies(config: RopeConfig, width: int) -> Tensor:
+    """How far each pair of numbers turns from one position to the next."""
+    cosine, sine = rotary_angles(config, width, torch.ones(1, 1))
+    return torch.atan2(sine, cosine).flatten()[: width // 2]

@@ -1,1 +1,0 @@
-"""Linear maps: plain, in whole numbers of one byte, and with something learned beside them."""

@@ -1,0 +1,220 @@
+"""Curves drawn by hand: as SVG for a page, as braille dots for a terminal.
+
+A panel is stretched to the width it is given, so its SVG holds lines only (whose width does not stretch); everything
+with letters is HTML, placed in per cent. A phone then shows the same curves with letters of the same size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from headway.report.format import ABSENT, brief, number
+from headway.report.page import render_macro
+from headway.runs.events import Series
+
+WIDTH, HEIGHT = 1000, 100
+"""Of the drawing, in its own units."""
+BINS = 800
+"""Points in which a curve is drawn, two of each: its lowest and its highest."""
+TABLE_ROWS, MOST_DOTS = 40, 60
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bits of the braille dots, by row and column of a letter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One curve of a panel."""
+
+    name: str
+    look: str
+    """A class of the page's style: `raw`, `train`, `valid`, …; `valid` also has a dot at each point."""
+    x: Series
+    y: Series
+    dots: bool = False
+    """Dots for a line of any look, where its points are few and far between."""
+
+    @property
+    def dotted(self) -> bool:
+        return self.dots or self.look == "valid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Curves on one scale."""
+
+    key: str
+    title: str
+    describe: str
+    lines: Sequence[Line]
+    log: bool = False
+    """Drawn a second time with a logarithmic scale, to switch to."""
+    tall: bool = False
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to 0 … 1, bottom to top."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __call__(self, values: Series) -> Series:
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            plain = np.log(values) if self.log else values
+            result: Series = (plain - low) / (high - low)
+        return result
+
+    def ticks(self) -> list[float]:
+        return log_ticks(self.low, self.high) if self.log else nice_ticks(self.low, self.high)
+
+
+def downsample(x: Series, y: Series, bins: int = BINS) -> tuple[Series, Series]:
+    """The lowest and the highest point of each of so many stretches, so that no spike is lost; few points stay all."""
+    if len(x) <= 2 * bins:
+        return x, y
+    width = -(-len(x) // bins)
+    rows = np.concatenate([y, np.full(-len(y) % width, np.nan)]).reshape(-1, width)
+    low = np.where(np.isfinite(rows), rows, np.inf).argmin(1)
+    high = np.where(np.isfinite(rows), rows, -np.inf).argmax(1)
+    base = np.arange(len(rows)) * width
+    at = np.unique(np.concatenate([[0], base + low, base + high, [len(x) - 1]]))
+    return x[at], y[at]
+
+
+def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round numbers from low to high."""
+    step = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(step * f for f in (1, 2, 5, 10) if (high - low) / (step * f) <= most)
+    return [round(i * step, 12) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten; where there are too few, also their doubles and halves, or plain round numbers."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    every = -(-len(powers) // 6)
+    for factors in ((1,), (1, 2, 5)):
+        found = [f * 10.0**p for p in powers for f in factors if low <= f * 10.0**p <= high and p % every == 0]
+        if len(found) >= 3:
+            return found
+    return nice_ticks(low, high, 4)
+
+
+def scale_for(lines: Sequence[Line], log: bool) -> Scale | None:
+    """A scale that all curves fit in. What a wild spike adds beyond four times all but a hundredth is cut off."""
+    values = [line.y[np.isfinite(line.y)] for line in lines]
+    values = [v[v > 0] if log else v for v in values]
+    if not any(len(v) for v in values):
+        return None
+    low = min(float(v.min()) for v in values if len(v))
+    high = max(_top(v) for v in values if len(v))
+    if not high > low:
+        high, low = (high * 1.1, high / 1.1) if log else (high + (abs(high) or 1) * 0.1, low - (abs(low) or 1) * 0.1)
+    margin = (high / low) ** 0.04 if log else (high - low) * 0.04
+    return Scale(low / margin, high * margin, True) if log else Scale(low - margin, high + margin)
+
+
+def _top(values: Series) -> float:
+    usual, most = float(np.quantile(values, 0.99)), float(values.max())
+    return most if most <= 4 * usual or usual <= 0 else usual
+
+
+def path_of(x: Series, y: Series, across: Scale, up: Scale) -> str:
+    """SVG path data; a gap where there is no value."""
+    parts, pen = [], "M"
+    for a, b in zip(across(x) * WIDTH, (1 - up(y)) * HEIGHT, strict=True):
+        if not math.isfinite(b):
+            pen = "M"
+            continue
+        parts.append(f"{pen}{a:.1f} {min(max(b, -HEIGHT), 2 * HEIGHT):.1f}")
+        pen = "L"
+    return "".join(parts)
+
+
+def view(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> dict[str, Any] | None:
+    """A panel as the values that templates/charts.html draws; None where it has nothing to show."""
+    kinds = ("linear", "log") if panel.log else ("linear",)
+    drawn = [(kind, scale) for kind in kinds if (scale := scale_for(panel.lines, kind == "log")) is not None]
+    plots = [
+        {
+            "kind": kind,
+            "ticks": [(100 * float(scale(np.array(t))), tick_name(t)) for t in scale.ticks()],
+            "grid": "".join(f"M0 {(1 - float(scale(np.array(t)))) * HEIGHT:.1f}H{WIDTH}" for t in scale.ticks()),
+            "curves": [_curve(line, across, scale) for line in panel.lines],
+        }
+        for kind, scale in drawn
+    ]
+    rules = [(look, float(across(np.array(at))) * WIDTH) for look, at in marks]
+    size = {"width": WIDTH, "height": HEIGHT, "tall": panel.tall}
+    words = {"key": panel.key, "title": panel.title, "describe": panel.describe}
+    return {**words, **size, "legend": panel.lines, "plots": plots, "rules": rules} if plots else None
+
+
+def draw(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> Markup:
+    """A panel as HTML: title, legend, the curves on each of its scales."""
+    found = view(panel, across, marks)
+    return Markup("") if found is None else render_macro("charts.html", "panel", found)
+
+
+def axis_ticks(across: Scale) -> list[tuple[float, str]]:
+    """Places in per cent, and what stands there."""
+    return [(100 * float(across(np.array(t))), tick_name(t)) for t in nice_ticks(across.low, across.high)]
+
+
+def draw_axis(across: Scale, name: str) -> Markup:
+    return render_macro("charts.html", "axis", axis_ticks(across), name)
+
+
+def _curve(line: Line, across: Scale, up: Scale) -> dict[str, str]:
+    x, y = downsample(line.x, line.y)
+    path, dots = path_of(x, y, across, up), ""
+    if line.dotted and 0 < len(x) <= MOST_DOTS and path:  # a line of no length is a round dot
+        dots = path.replace("L", "M").replace("M", "h0M").removeprefix("h0") + "h0"
+    return {"look": line.look, "path": path, "dots": dots}
+
+
+def tick_name(value: float) -> str:
+    return brief(value) if abs(value) >= 1e4 else number(value)
+
+
+def table(lines: Sequence[Line], write: Callable[[float], str]) -> Markup:
+    """The numbers of some curves: at most so many rows, the first and the last among them."""
+    steps = np.unique(np.concatenate([line.x for line in lines if len(line.x)] or [np.empty(0)]))
+    chosen = steps[np.unique(np.linspace(0, len(steps) - 1, min(TABLE_ROWS, len(steps))).round().astype(int))]
+    rows = [[f"{step:,.0f}", *(_value_at(line, step, write) for line in lines)] for step in chosen]
+    return render_macro("tables.html", "table", ["step", *(line.name for line in lines)], rows, "", "numbers")
+
+
+def _value_at(line: Line, step: float, write: Callable[[float], str]) -> str:
+    """The last value known by a step."""
+    near = line.y[line.x <= step][-1:]
+    return write(float(near[0])) if len(near) and np.isfinite(near[0]) else ABSENT
+
+
+def text_chart(y: Series, width: int = 60, height: int = 8) -> list[str]:
+    """A curve in braille dots, with the highest and lowest value in front; nothing for fewer than two points."""
+    y = y[np.isfinite(y)]
+    if len(y) < 2:
+        return []
+    columns = [float(part.mean()) for part in np.array_split(y, min(2 * width, len(y)))]
+    low, high = min(columns), max(columns)
+    rows = 4 * height
+    cells = [[0] * -(-len(columns) // 2) for _ in range(height)]
+    before = None
+    for i, value in enumerate(columns):
+        level = round((high - value) / ((high - low) or 1) * (rows - 1))
+        start = level if before is None else before + (level > before) - (level < before)
+        for row in range(min(start, level), max(start, level) + 1):
+            cells[row // 4][i // 2] |= DOTS[row % 4][i % 2]
+        before = level
+    labels = [number(high), *[""] * (height - 2), number(low)]
+    wide = max(map(len, labels))
+    drawn = ["".join(chr(0x2800 + cell) for cell in row) for row in cells]
+    return [f"{label:>{wide}} ┤{row}" for label, row in zip(labels, drawn, strict=True)]

@@ -1,0 +1,116 @@
+"""A comparison for people: as lines of a table in a terminal, and as a page with its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headway.report import format as w
+from headway.report.charts import Line, Panel, Scale, axis_ticks, view
+from headway.report.page import render_page
+
+LOOKS = ("train", "valid", "lr", "norm", "rate")
+"""Styles of the page's curves, one a variant; where there are more variants, the same colours follow in dashes."""
+FIRST = ("bleu", "rouge_l", "accuracy", "f1")
+"""Figures that say most, where a task has them; then come the others in the order of the log."""
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L"}
+"""What the literature calls some of them."""
+
+
+def figure_names(found: Mapping[str, Any]) -> list[str]:
+    """Figures that any variant has, the most telling first."""
+    names = dict.fromkeys(name for variant in found["variants"] for name in variant["figures"])
+    return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+
+
+def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of the table: a variant each, with up to `most` figures."""
+    names = figure_names(found)[:most]
+    keys = found["keys"]
+    head = ["settings" if len(keys) > 2 else " ".join(keys) or "runs", *(name.replace("_", " ") for name in names)]
+    lines = []
+    for variant in found["variants"]:
+        done = sum(run["status"] == "finished" for run in variant["runs"])
+        count = str(done) if done == len(variant["runs"]) else f"{done} of {len(variant['runs'])}"
+        lines.append(
+            [
+                variant["name"],
+                *(_value(variant["figures"].get(name)) for name in names),
+                w.of_all(variant.get("trained"), variant["parameters"]),
+                w.duration(variant["seconds"]),
+                w.brief(variant["tokens_per_second"]),
+                count,
+            ]
+        )
+    return [*head, "parameters", "time", "tokens/s", "runs"], lines
+
+
+def _value(figure: Mapping[str, Any] | None) -> str:
+    """1.234 ± 0.012 [1.204, 1.264]: mean, standard deviation, interval of the mean."""
+    if figure is None:
+        return w.ABSENT
+    if figure["sd"] is None:
+        return w.fixed(figure["mean"])
+    low, high = w.fixed(figure["low"]), w.fixed(figure["high"])
+    return f"{w.fixed(figure['mean'])} ± {w.fixed(figure['sd'])} [{low}, {high}]"
+
+
+def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of a table by length; nothing where no run was evaluated so."""
+    bounds = sorted({(s["from"], s["to"]) for variant in found["variants"] for s in variant["slices"]})
+    if not bounds:
+        return [], []
+    lines = []
+    for variant in found["variants"]:
+        known = {(s["from"], s["to"]): s["mean"] for s in variant["slices"]}
+        lines.append([variant["name"], *(w.fixed(known.get(each)) for each in bounds)])
+    ranges = (f"{low:.0f}" if low == high else f"{low:.0f}–{high:.0f}" for low, high in bounds)
+    return [f"{_figure(found)} by length", *ranges], lines
+
+
+def _figure(found: Mapping[str, Any]) -> str:
+    name = str(next((s["figure"] for v in found["variants"] for s in v["slices"]), ""))
+    return NAMES.get(name, name.replace("_", " "))
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """The page."""
+    seeds, settings = ", ".join(map(str, found["seeds"])), " ".join(found["common"])
+    slices = [variant["slices"] for variant in found["variants"]]
+    middles = [[[(s["from"] + s["to"]) / 2, s["mean"]] for s in each] for each in slices]
+    ends = [end for each in slices for s in each for end in (s["from"], s["to"])]
+    loss = [variant["curve"] for variant in found["variants"]]
+    values = {
+        "title": f"{found['recipe']}: {', '.join(found['keys']) or 'runs'} compared",
+        "about": f"seeds {seeds}" + (f"; {settings}" if settings else ""),
+        "several": len(found["seeds"]) > 1,
+        "results": rows(found, most=9),
+        "curves": _plot(found, "loss", "step", loss, [0.0, *(x for each in loss for x, _ in each)]),
+        "lengths": length_rows(found),
+        "by_length": _plot(found, _figure(found), "tokens of the text that is read", middles, ends),
+    }
+    return render_page("compare.html", values)
+
+
+def _plot(
+    found: Mapping[str, Any],
+    up: str,
+    across: str,
+    points: Sequence[Sequence[Sequence[float]]],
+    ends: Sequence[float],
+) -> dict[str, Any] | None:
+    """A curve for each variant that has two points or more; `up` and `across` name the axes, `ends` must be on them."""
+    lines = []
+    for i, (variant, each) in enumerate(zip(found["variants"], points, strict=True)):
+        look = LOOKS[i % len(LOOKS)] + (" second" if i >= len(LOOKS) else "")
+        x, y = np.array(each, dtype=np.float64).reshape(-1, 2).T
+        lines += [Line(name=variant["name"], look=look, x=x, y=y, dots=True)] if len(x) > 1 else []
+    if not lines:
+        return None
+    margin = (max(ends) - min(ends)) * 0.02  # so that no dot is cut in half
+    scale = Scale(min(ends), max(ends) + margin)
+    describe = f"{up}, a curve for each of {len(lines)} variants, over: {across}."
+    panel = view(Panel(key=up, title=up, describe=describe, lines=lines, tall=True), scale, [])
+    return None if panel is None else {"panel": panel, "ticks": axis_ticks(scale), "across": across}

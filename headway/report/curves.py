@@ -1,0 +1,133 @@
+"""The curves of a run on one page: which there are, where something happened, and their numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from headway.report import format as w
+from headway.report.charts import Line, Panel, Scale, axis_ticks, downsample, table, view
+from headway.report.diagnostics import scored_steps, throughput
+from headway.report.page import render_macro
+from headway.runs.events import Series, smooth, smoothing, whole
+from headway.runs.history import History
+
+MARKS = 30
+"""Signs of one kind that fit side by side."""
+HOVER_BINS = 250
+"""Points of a curve that the page's script can read values from, two of each."""
+MARK_KINDS = (
+    ("save", "saved", "●"), ("best", "best", "★"), ("restart", "resumed", "↻"), ("spike", "spike", "▲"),
+    ("nan", "NaN", "✕"),
+)  # fmt: skip
+"""Kind of event, its row above the curves, its sign."""
+RULED = ("best", "restart", "spike", "nan")
+"""Kinds that are also drawn through the curves."""
+
+
+def curves(run: History) -> Markup:
+    """All panels on one axis of steps, the events above them, and each panel's numbers."""
+    steps = run.steps["step"]
+    if not len(steps):
+        return Markup("")
+    across = Scale(0.0, 1.01 * max(1.0, float(steps[-1])))  # a little room for the last point
+    marks = marks_of(run, across)
+    rules = [(kind, at) for kind, places in marks.items() if kind in RULED for at in places]
+    drawn = [(panel, found) for panel in panels(run) if (found := view(panel, across, rules)) is not None]
+    smoothed = [(p.title, [line for line in p.lines if "raw" not in line.look]) for p, _ in drawn]
+    values = {
+        "rail": _rail(marks, across),
+        "panels": [found for _, found in drawn],
+        "ticks": axis_ticks(across),
+        "tables": [(title, table(lines, w.number)) for title, lines in smoothed],
+        "series": Markup(hover_data([panel for panel, _ in drawn], across)),
+    }
+    return render_macro("curves.html", "curves", values)
+
+
+def panels(run: History) -> list[Panel]:
+    """The curves of a run; a panel without a value is left out when it is drawn."""
+    steps = run.steps["step"]
+    where, scores = np.array(scored_steps(run), dtype=np.float64).reshape(-1, 2).T
+    valid = [Line(name="validation", look="valid", x=where, y=scores)] if len(where) else []
+    text = "over the steps of training. The numbers are in the table below."
+    return [
+        Panel(
+            key="loss",
+            title="Loss",
+            describe=f"Loss in nats, lower is better, {text}",
+            lines=[*_both("train", steps, run.steps["loss"], "training, "), *valid],
+            log=True,
+            tall=True,
+        ),
+        Panel(
+            key="lr",
+            title="Learning rate",
+            describe=f"Learning rate {text}",
+            lines=[Line(name="at each step", look="lr", x=steps, y=run.steps["lr"])],
+        ),
+        Panel(
+            key="norm",
+            title="Gradient norm",
+            describe=f"Length of the gradient before it is clipped, {text}",
+            lines=_both("norm", steps, run.steps["grad_norm"]),
+            log=True,
+        ),
+        Panel(
+            key="rate",
+            title="Tokens a second",
+            describe=f"Tokens a second {text}",
+            lines=_both("rate", steps, throughput(run)),
+        ),
+    ]
+
+
+def _both(look: str, steps: Series, values: Series, what: str = "") -> list[Line]:
+    """A curve as it is, faint, and smoothed on top of it; a short one as it is only."""
+    window = smoothing(len(steps))
+    raw = Line(name=f"{what}each step", look=f"{look} raw", x=steps, y=values)
+    if window == 1:
+        return [Line(name=raw.name, look=look, x=steps, y=values)]
+    return [raw, Line(name=f"{what}smoothed over {w.count(window)} steps", look=look, x=steps, y=smooth(values))]
+
+
+def marks_of(run: History, across: Scale) -> dict[str, list[float]]:
+    """Steps at which each kind of event happened; where they are close together, one stands for all around it."""
+    found: dict[str, list[float]] = {}
+    for kind, _, _ in MARK_KINDS:
+        at = [float(step) for e in run.of(kind) if (step := whole(e.get("step"))) is not None]
+        if kind == "best":
+            best = whole((run.facts.best_eval or {}).get("step"))
+            at = [float(best)] if best is not None else at[-1:]
+        inside = sorted(step for step in at if across.low <= step <= across.high)
+        cells = {int(float(across(np.array(step))) * MARKS): step for step in inside}
+        if cells:
+            found[kind] = list(cells.values())
+    return found
+
+
+def _rail(marks: Mapping[str, Sequence[float]], across: Scale) -> list[tuple[str, str, str, list[tuple[int, float]]]]:
+    """Kind, name and sign of the events that happened, with their steps and places in per cent."""
+    return [
+        (kind, name, sign, [(round(at), 100 * float(across(np.array(at)))) for at in marks[kind]])
+        for kind, name, sign in MARK_KINDS
+        if marks.get(kind)
+    ]
+
+
+def hover_data(shown: Iterable[Panel], across: Scale) -> str:
+    """The curves as data, for the page's script to read values from."""
+    series = []
+    for panel in shown:
+        for line in panel.lines:
+            if "raw" not in line.look:
+                x, y = downsample(line.x, line.y, HOVER_BINS)
+                values = [float(f"{v:.5g}") if math.isfinite(v) else None for v in y.tolist()]
+                name = {"train": "training", "valid": "validation"}.get(line.look, panel.title.lower())
+                series.append({"panel": panel.key, "name": name, "x": [int(v) for v in x], "y": values})
+    text = json.dumps({"low": across.low, "high": across.high, "series": series}, allow_nan=False)
+    return text.replace("<", "\\u003c")

@@ -1,0 +1,332 @@
+"""What the numbers of a run mean: a verdict in two sentences, its health, and what to try next, with reasons."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headway.report.format import brief, count, goal_name, listed, many, number, percent
+from headway.runs.events import Event, Series, real, smooth, whole
+from headway.runs.history import History
+
+STEEP = 0.02
+"""Share of the validation loss still gained over the last quarter of a run that is worth going on for."""
+RISE = 0.01
+"""Share by which the last validation loss exceeds the best before it is called worse."""
+CLIPPED = 0.5
+"""Share of steps with clipped gradients, after the warm-up, that is worth a word."""
+SLOWER = 0.7
+"""Throughput at the end, as a share of the median, below which something slowed the machine."""
+
+TASKS = {
+    "lm": "language model", "chat": "chat model", "mlm": "masked language model", "classify": "text classifier",
+    "tag": "tagger", "answer": "question-answering model", "embed": "embedding model", "seq2seq": "translator",
+    "summarize": "summarizer", "word2vec": "set of word vectors", "vit": "image classifier",
+    "transcribe": "transcriber", "audio": "sound classifier", "forecast": "forecaster", "graph": "graph model",
+}  # fmt: skip
+"""Task → what it makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What went wrong in a run, counted."""
+
+    spikes: int
+    nans: int
+    skipped: int
+    rewinds: int
+    restarts: int
+    clipped: float | None
+    """Share of all steps whose gradient was cut down to `train.clip`; None without clipping."""
+    bad_rows: int
+    bad_lines: int
+    sinks: tuple[str, ...]
+    """Copies of the log that failed, each with its reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """Something to try, and the numbers that speak for it."""
+
+    advice: str
+    reason: str
+
+
+def health(run: History) -> Health:
+    nans = run.of("nan")
+    actions = [event.get("action") for event in nans]
+    return Health(
+        spikes=len(run.of("spike")),
+        nans=len(nans),
+        skipped=actions.count("skip"),
+        rewinds=actions.count("rewind"),
+        restarts=max(run.sessions - 1, 0),
+        clipped=clipped_share(run, after=0),
+        bad_rows=whole(run.last("data").get("bad_rows")) or 0,
+        bad_lines=run.facts.bad_lines,
+        sinks=tuple(f"{event.get('name')} ({event.get('problem')})" for event in run.of("sink")),
+    )
+
+
+def clipped_share(run: History, after: int) -> float | None:
+    """Share of the steps after one whose gradient was longer than `train.clip`."""
+    limit, norms = real(run.setting("train.clip")), run.steps["grad_norm"]
+    norms = norms[(run.steps["step"] > after) & np.isfinite(norms)]
+    return float(np.mean(norms > limit)) if limit and len(norms) else None
+
+
+def throughput(run: History) -> Series:
+    """Tokens a second of each step; NaN where the clock stood still."""
+    tokens, seconds = run.steps["tokens"], run.steps["seconds"]
+    more, time = np.diff(tokens, prepend=0.0), np.diff(seconds, prepend=0.0)
+    return np.divide(more, time, out=np.full_like(tokens, np.nan), where=time > 0)
+
+
+def data_name(run: History, part: str = "train") -> str:
+    """What the log or the recipe calls the data; empty for those that come with headway, and a part held back."""
+    return str(run.last("data").get(part) or run.setting(f"data.{part}") or "")
+
+
+def describe_data(run: History) -> str:
+    """What it was trained on."""
+    if name := data_name(run):
+        return name
+    if not run.recipe:
+        return "unknown data"
+    return "the text of Python's own reference" if run.task == "lm" else "the data that come with the recipe"
+
+
+def describe_model(run: History) -> str:
+    """A language model of 834k parameters."""
+    kind = TASKS.get(run.task, f"{run.task} model")
+    article = "An" if kind[0] in "aeiou" else "A"
+    size = run.facts.parameters
+    return f"{article} {kind} of {brief(size)} parameters" if size is not None else f"{article} {kind}"
+
+
+def baseline(run: History) -> float | None:
+    """The loss of guessing every token of the vocabulary alike, where the task predicts tokens."""
+    vocab = real(run.last("data").get("vocab"))
+    return math.log(vocab) if vocab and vocab > 1 and run.task in ("lm", "chat", "mlm", "seq2seq") else None
+
+
+def verdict(run: History) -> tuple[str, str]:
+    """What was trained and how good it is; whether that went well."""
+    return summary(run, describe_data(run)), _how(run)
+
+
+def summary(run: History, data: str) -> str:
+    """One sentence: what, on what, how long, how good."""
+    facts = run.facts
+    text = f"{describe_model(run)}, trained on {data} for {count(facts.steps)} steps"
+    text += f" ({brief(facts.tokens)} tokens)" if facts.tokens is not None else ""
+    if (best := facts.best_eval) is None:
+        return text + "; it was never evaluated."
+    text += f"; its best {goal_name(facts.goal)} is {number(real(best.get(facts.goal)))}"
+    if facts.goal != "valid" and (loss := real(best.get("valid"))) is not None:
+        text += f" (validation loss {number(loss)})"
+    if (bits := real(best.get("bits_per_byte"))) is not None:
+        text += f" ({number(bits)} bits per byte)"
+    if (step := whole(best.get("step"))) is not None:
+        text += f", at step {count(step)}"
+    if (guess := baseline(run)) is not None:
+        text += f" (guessing evenly among all tokens: {number(guess)})"
+    return text + "."
+
+
+def _how(run: History) -> str:
+    if run.status == "broken":
+        return f"Its folder is damaged: {run.problem}."
+    state = {
+        "running": "It is still being trained",
+        "finished": "It finished",
+        "stopped": "It was stopped before its budget was spent",
+        "diverged": "It diverged: a loss, gradient or weight was no longer a finite number",
+    }[run.status]
+    if not run.facts.steps:
+        return f"{state}; there is no step in its log."
+    found = health(run)
+    troubles = [many(n, word) for n, word in ((found.spikes, "spike"), (found.nans, "NaN")) if n]
+    restarts = [many(found.restarts, "restart")] if found.restarts else []
+    if run.status == "diverged":
+        calm = f", after {listed([*troubles, *restarts])}"
+    elif troubles:
+        calm = f", with {listed([*troubles, *restarts])}"
+    else:
+        calm = ", and training was calm: no spikes, no NaN, " + (restarts[0] if restarts else "no restarts")
+    trend = _trend(run)
+    return f"{state}{calm}{f'; {trend}' if trend else ''}."
+
+
+def _trend(run: History) -> str:
+    if (worse := overfit(run)) is not None:
+        return f"validation has been rising since step {count(whole(worse.get('step')))}"
+    if (gain := late_gain(run)) is None:
+        return ""
+    if gain >= STEEP:
+        return f"validation was still falling, by {percent(gain)} over the last quarter"
+    return "validation had levelled off" if gain >= 0 else "validation had stopped falling"
+
+
+def scored_steps(run: History) -> list[tuple[int, float]]:
+    """(step, validation loss) of the evaluations that have both."""
+    pairs = ((whole(e.get("step")), real(e.get("valid"))) for e in run.evals)
+    return sorted((step, loss) for step, loss in pairs if step is not None and loss is not None)
+
+
+def late_gain(run: History) -> float | None:
+    """Share of the validation loss lost over about the last quarter of the steps; None if that cannot be said."""
+    losses = scored_steps(run)
+    if len(losses) < 3:
+        return None
+    end, last = losses[-1]
+    before = [loss for step, loss in losses[:-1] if step <= 0.75 * end] or [losses[0][1]]
+    return (before[-1] - last) / abs(before[-1]) if before[-1] else None
+
+
+def overfit(run: History) -> Event | None:
+    """The evaluation with the lowest loss, if that has risen since while the training loss went on falling."""
+    best, losses = run.facts.lowest_eval, scored_steps(run)
+    step = whole(best.get("step")) if best else None
+    if best is None or step is None or len(losses) < 3:
+        return None
+    lowest = float(best["valid"])
+    if losses[-1][1] < lowest + RISE * abs(lowest):
+        return None
+    curve, steps = smooth(run.steps["loss"]), run.steps["step"]
+    then = curve[steps <= step][-1:]
+    return best if len(then) and len(curve) and curve[-1] < then[0] else None
+
+
+def suggestions(run: History) -> list[Suggestion]:
+    """What to try next, the most pressing first."""
+    found = [_go_on(run), _nan(run), _overfitting(run), _longer(run), _clipping(run), _spiking(run)]
+    found += [_unevaluated(run), _slowing(run), _rows(run)]
+    return [suggestion for suggestion in found if suggestion is not None]
+
+
+def _go_on(run: History) -> Suggestion | None:
+    if run.status != "stopped":
+        return None
+    share = run.steps["share"][-1:]
+    part = f" with {percent(float(share[0]))} of its budget spent" if len(share) and np.isfinite(share[0]) else ""
+    return Suggestion(
+        advice=f"Go on with it: headway train --resume {run.folder}",
+        reason=f"It stopped at step {count(run.facts.steps)}{part}, and a resumed run ends as if it had never stopped.",
+    )
+
+
+def _nan(run: History) -> Suggestion | None:
+    if not (events := run.of("nan")):
+        return None
+    first = events[0]
+    where = f" ({first['where']})" if first.get("where") else ""
+    return Suggestion(
+        advice=f"Lower the learning rate{_halved(run)} or lengthen train.warmup.",
+        reason=f"The loss or a gradient was not a finite number at step {count(whole(first.get('step')))}{where}.",
+    )
+
+
+def _overfitting(run: History) -> Suggestion | None:
+    if (best := overfit(run)) is None:
+        return None
+    end = scored_steps(run)[-1]
+    step, loss = count(whole(best.get("step"))), number(real(best.get("valid")))
+    dropout = max(0.1, 2 * (real(run.setting("model.dropout")) or 0.0))
+    epochs = epochs_seen(run)
+    again = f" The data were read {brief(epochs)} times." if epochs is not None and epochs >= 2 else ""
+    return Suggestion(
+        advice=f"Train for fewer epochs (about {step} steps), with more dropout (model.dropout={min(dropout, 0.5):g}), "
+        "or on more data.",
+        reason=f"Validation loss rose from {loss} at step {step} to {number(end[1])} at step {count(end[0])} "
+        f"while the training loss went on falling.{again}",
+    )
+
+
+def _longer(run: History) -> Suggestion | None:
+    gain = late_gain(run)
+    if gain is None or gain < STEEP or run.status != "finished" or overfit(run) is not None:
+        return None
+    return Suggestion(
+        advice=f"Train longer{_doubled(run)}.",
+        reason=f"Validation loss fell by {percent(gain)} over the last quarter of the run: it had not levelled off.",
+    )
+
+
+def _clipping(run: History) -> Suggestion | None:
+    warmup = whole(run.setting("train.warmup")) or 0
+    share = clipped_share(run, after=warmup)
+    if share is None or share < CLIPPED:
+        return None
+    return Suggestion(
+        advice=f"Lower the learning rate{_halved(run)}, or raise train.clip if the curve is smooth.",
+        reason=f"{percent(share)} of the steps after the warm-up had a gradient longer than "
+        f"train.clip = {number(real(run.setting('train.clip')))} and were cut down to it.",
+    )
+
+
+def _spiking(run: History) -> Suggestion | None:
+    spikes = len(run.of("spike"))
+    if spikes < 2 or run.of("nan"):
+        return None
+    return Suggestion(
+        advice=f"Lower the learning rate{_halved(run)}, or look at the data around the spikes.",
+        reason=f"The loss jumped {spikes} times, first at step {count(whole(run.of('spike')[0].get('step')))}.",
+    )
+
+
+def _unevaluated(run: History) -> Suggestion | None:
+    if run.evals or run.status in ("broken", "running"):
+        return None
+    return Suggestion(
+        advice="Evaluate more often: a smaller train.eval_every.",
+        reason=f"There was no evaluation within {count(run.facts.steps)} steps, so nothing is known about unseen text.",
+    )
+
+
+def _slowing(run: History) -> Suggestion | None:
+    rates = throughput(run)
+    rates = rates[np.isfinite(rates)]
+    if len(rates) < 100:
+        return None
+    usual, end = float(np.median(rates)), float(np.median(rates[-len(rates) // 10 :]))
+    if end >= SLOWER * usual:
+        return None
+    return Suggestion(
+        advice="See what else the machine was doing, and how warm it was.",
+        reason=f"Throughput was {count(end)} tokens/s at the end and {count(usual)} in the middle.",
+    )
+
+
+def _rows(run: History) -> Suggestion | None:
+    data = run.last("data")
+    if not (bad := whole(data.get("bad_rows"))):
+        return None
+    return Suggestion(
+        advice="Look at the rows that were left out before trusting the result.",
+        reason=f"{count(bad)} of {count(real(data.get('documents')))} rows could not be used.",
+    )
+
+
+def epochs_seen(run: History) -> float | None:
+    """How many times the training data was read."""
+    there = real(run.last("data").get("tokens"))
+    return run.facts.tokens / there if there and run.facts.tokens is not None else None
+
+
+def _halved(run: History) -> str:
+    rate: Any = real(run.setting("train.lr"))
+    if rate is None:
+        seen = run.steps["lr"][np.isfinite(run.steps["lr"])]
+        rate = float(seen.max()) if len(seen) else None
+    return f" (train.lr={rate / 2:.3g})" if rate else ""
+
+
+def _doubled(run: History) -> str:
+    for name in ("steps", "minutes", "epochs"):
+        if budget := real(run.setting(f"train.{name}")):
+            return f" (train.{name}={2 * budget:g})" if budget < 5e5 else f" (twice the train.{name})"
+    return ""

@@ -1,0 +1,171 @@
+"""What an evaluation shows: tables, calibration and mistakes, as blocks that a terminal and a page render alike.
+
+On a page it comes from run/evaluation.json, a file like any other: what is not of the kind expected is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.report import format as w
+from headway.runs.details import KNOWN
+from headway.runs.events import real
+
+MOST_LABELS, MOST_ROWS, LETTERS, NAME = 40, 60, 300, 40
+MOST_METRICS = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first of a row names it."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    shares: list[list[float]] | None = None
+    """How dark each cell after the first is, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How often a model is right, by how sure it is."""
+
+    error: float | None
+    """The expected gap of the two."""
+    bins: list[tuple[float, float, float | None]]
+    """Confidence, share that is right, examples."""
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """Texts that the model got wrong, the surest first, each with what was said of it."""
+
+    rows: list[tuple[str, str]]
+
+
+Block = Table | Calibration | Mistakes
+
+
+def metrics_table(found: Any) -> Table | None:
+    """Metrics with their intervals."""
+    rows = []
+    for name, three in found.items() if isinstance(found, Mapping) else ():
+        values = [real(x) for x in three] if isinstance(three, Sequence) and len(three) == 3 else []
+        if values:
+            value, low, high = (w.fixed(x) for x in values)
+            rows.append([_name(name), value, f"{low} … {high}"])
+    return Table("", ["", "value", "95 % of resamples"], rows) if rows else None
+
+
+def blocks(details: Any) -> list[Block]:
+    """All that the details of an evaluation hold, in the order in which they explain it."""
+    if not isinstance(details, Mapping):
+        return []
+    found = (
+        _confusion(details.get("confusion")),
+        _labels(details.get("labels")),
+        _calibration(details.get("calibration")),
+        _kinds(details.get("by_answer"), "with an answer and without"),
+        _kinds(details.get("by_question"), "by the word that asks"),
+        _slices(details.get("slices"), details.get("unit", "tokens")),
+        _mistakes(details.get("worst")),
+    )
+    return [block for block in found if block is not None]
+
+
+def _confusion(found: Any) -> Table | None:
+    """A row for each true label, shaded by the share of it that a label was given to."""
+    if not isinstance(found, Mapping):
+        return None
+    labels, counts = found.get("labels"), found.get("counts")
+    if not isinstance(labels, list) or not isinstance(counts, list) or len(labels) > MOST_LABELS:
+        return None
+    if not all(isinstance(row, list) for row in counts):
+        return None
+    rows, shares = [], []
+    for name, row in zip(labels, counts, strict=False):
+        values = [real(x) or 0.0 for x in row]
+        if str(name).startswith("(") and not any(values):  # nothing is really of that kind
+            continue
+        rows.append([_name(name), *map(w.count, values)])
+        shares.append([value / (sum(values) or 1.0) for value in values])
+    return Table("confusion: truth in rows, predictions in columns", ["truth", *map(_name, labels)], rows, shares)
+
+
+def _labels(found: Any) -> Table | None:
+    names = ["precision", "recall", "f1"]
+    rows = [[_name(row.get("label")), _count(row), *(_share(row.get(k)) for k in names)] for row in _mappings(found)]
+    return Table("label by label", ["label", "examples", *names], rows) if rows else None
+
+
+def _calibration(found: Any) -> Calibration | None:
+    if not isinstance(found, Mapping):
+        return None
+    read = [[real(b.get(k)) for k in ("confidence", "right", "examples")] for b in _mappings(found.get("bins"))]
+    bins = [(sure, right, examples) for sure, right, examples in read if sure is not None and right is not None]
+    return Calibration(real(found.get("error")), bins) if bins else None
+
+
+def _kinds(found: Any, title: str) -> Table | None:
+    rows = _mappings(found)
+    names = _metrics(rows)
+    cells = [[_name(row.get("kind")), _count(row), *(_share(row.get(name)) for name in names)] for row in rows]
+    return Table(title, ["", "examples", *map(_name, names)], cells) if cells else None
+
+
+def _slices(found: Any, unit: Any) -> Table | None:
+    rows = _mappings(found)
+    names = _metrics(rows)
+    cells = [
+        [
+            f"{w.count(real(row.get('from')))} … {w.count(real(row.get('to')))}",
+            _count(row),
+            *(_share(row.get(name)) for name in names),
+        ]
+        for row in rows
+    ]
+    return Table("by length", [_name(unit), "examples", *map(_name, names)], cells) if cells else None
+
+
+def _mistakes(found: Any) -> Mistakes | None:
+    rows = []
+    for row in _mappings(found):
+        line, sure = real(row.get("line")), real(row.get("probability"))
+        where = "" if line is None or row.get("file") == "" else f"line {line:.0f}: "  # some are of no file
+        how = "" if sure is None else f" ({w.fixed(sure)})"
+        said = f"{where}{_plain(row.get('label'))} taken for {_plain(row.get('predicted'))}{how}"
+        rows.append((_cut(row.get("text")), _cut(said)))
+    return Mistakes(rows) if rows else None
+
+
+def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [name for name in dict.fromkeys(k for row in rows for k in row) if name not in KNOWN][:MOST_METRICS]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(str(v) for v in value) or "none"
+    return w.fixed(value) if isinstance(value, float) else str(value)
+
+
+def _share(value: Any) -> str:
+    return w.fixed(real(value))
+
+
+def _count(row: Mapping[str, Any]) -> str:
+    return w.count(real(row.get("examples")))
+
+
+def _name(value: object) -> str:
+    return _cut(str(value).replace("_", " "), NAME)
+
+
+def _cut(value: Any, letters: int = LETTERS) -> str:
+    text = str(value)
+    return text if len(text) <= letters else text[:letters] + "…"
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, Mapping)][:MOST_ROWS] if isinstance(value, list) else []

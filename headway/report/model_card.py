@@ -1,0 +1,200 @@
+"""The model card of a run: README.md with the header that the hub reads. It says what the folder says, and no more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from headway.config.toml import to_toml
+from headway.errors import HeadwayError
+from headway.jsonfile import read_json
+from headway.report import format as w
+from headway.report.diagnostics import data_name, describe_data, summary, verdict
+from headway.report.report import COMMAND, HELD_BACK, gather, write_text
+from headway.runs.events import real, whole
+from headway.runs.history import History, read_run
+
+PIPELINES = {
+    "lm": "text-generation", "chat": "text-generation", "mlm": "fill-mask", "classify": "text-classification",
+    "tag": "token-classification", "answer": "question-answering", "embed": "feature-extraction",
+    "seq2seq": "text2text-generation", "summarize": "summarization", "vit": "image-classification",
+    "transcribe": "automatic-speech-recognition", "audio": "audio-classification",
+    "forecast": "time-series-forecasting", "graph": "graph-ml",
+}  # fmt: skip
+"""Task → what the hub calls it."""
+OWNED = "<!-- Written by headway, and again after more training: delete this line to keep changes of your own. -->"
+RESERVED = {"yes", "no", "on", "off", "true", "false", "null"}
+"""Words that YAML reads as something else."""
+
+
+def write_card(folder: Path) -> Path:
+    """Write README.md of a run, unless someone has made it their own."""
+    path = folder / "README.md"
+    if path.exists() and OWNED not in path.read_text(encoding="utf-8", errors="replace"):
+        return path
+    write_text(path, card(read_run(folder)))
+    return path
+
+
+def card(run: History) -> str:
+    """The text of the card."""
+    kind, facts = _model_type(run.folder), gather(run)
+    data = code(_short(data_name(run))) if data_name(run) else describe_data(run)
+    parts = (
+        _header(run, kind),
+        OWNED,
+        f"# {prose(run.name)}",
+        prose(summary(run, "\0")).replace("\0", data),
+        _numbers(facts),
+        _use(run, kind),
+        _training(run, facts),
+        _data(run, facts["data"], data),
+        _limits(run),
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _model_type(folder: Path) -> str:
+    """As config.json names it; empty where there is none to read."""
+    try:
+        return str(read_json(folder / "config.json").get("model_type") or "")
+    except HeadwayError:
+        return ""
+
+
+def _header(run: History, kind: str) -> str:
+    tags = [tag for tag in dict.fromkeys(("headway", run.task, kind)) if _plain_word(tag)]
+    pipeline = [f"pipeline_tag: {PIPELINES[run.task]}"] if run.task in PIPELINES else []
+    return "\n".join(["---", "library_name: headway", *pipeline, "tags:", *(f"- {tag}" for tag in tags), "---"])
+
+
+def _plain_word(text: str) -> bool:
+    return bool(re.fullmatch(r"[a-z][a-z0-9_-]{1,40}", text)) and text not in RESERVED
+
+
+def _numbers(facts: Mapping[str, Any]) -> str:
+    numbers = facts["numbers"]
+    best = f" (best, step {w.count(numbers['best_step'])})" if numbers["best_step"] is not None else ""
+    goal = prose(w.goal_name(numbers["goal"]))
+    rows = (
+        (f"{goal}{best}", w.fixed(numbers["best"])),
+        ("validation loss at that step", "" if numbers["goal"] == "valid" else w.fixed(numbers["best_valid"])),
+        ("validation bits per byte", w.fixed(numbers["bits_per_byte"])),
+        (f"test {goal}", w.fixed(numbers["test_best"])),
+        ("test loss", w.fixed(numbers["test_loss"])),
+        ("test bits per byte", w.fixed(numbers["test_bits_per_byte"])),
+        ("training loss, at the end", w.fixed(numbers["train_loss"])),
+        ("loss of guessing evenly", w.fixed(numbers["uniform_guess"])),
+        ("parameters", w.count(numbers["parameters"])),
+        ("of them trained", "" if numbers["trained"] in (None, numbers["parameters"]) else w.count(numbers["trained"])),
+    )
+    return _table("Numbers", rows)
+
+
+def _use(run: History, kind: str) -> str:
+    if run.status == "broken" or not any(run.folder.glob("*.safetensors")):
+        return ""
+    writes = PIPELINES.get(run.task) == "text-generation"
+    most = min(50, max(8, (whole(run.setting("data.length")) or 64) // 2))  # learned positions end there
+    prompt = ' "Once upon a time"' if writes else ""
+    lines = ["## Use", "In this folder:", f"```\nheadway run .{prompt}\n```"]
+    then = '\nprint("".join(model.stream("Once upon a time")))' if writes else ""
+    lines.append(f'```python\nimport headway\n\nmodel = headway.load("."){then}\n```')
+    if kind == "headway":
+        lines.append("`transformers` has no model of this shape; config.json says so with `model_type: headway`.")
+    elif kind and run.task in PIPELINES:
+        text = f'model("Once upon a time", max_new_tokens={most})[0]["generated_text"]'
+        call = f"print({text if writes else 'model'})"
+        made = f'model = transformers.pipeline("{PIPELINES[run.task]}", model=".")'
+        lines.append(f"With `transformers`:\n\n```python\nimport transformers\n\n{made}\n{call}\n```")
+    return "\n\n".join(lines)
+
+
+def _training(run: History, facts: Mapping[str, Any]) -> str:
+    cost, known = facts["cost"], facts["reproduce"]
+    names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
+    versions = ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
+    base = run.setting("model.from")
+    rows = (
+        ("started from", code(_short(base)) if base else ""),
+        ("steps", w.count(facts["numbers"]["steps"])),
+        ("tokens", w.count(cost["tokens"])),
+        ("time", w.duration(cost["wall_seconds"])),
+        ("training FLOPs", w.number(cost["flops"])),
+        ("device", prose(known["device"]) if known["device"] else ""),
+        ("processes", prose(known["world"]) if known["world"] else ""),
+        ("versions", prose(versions)),
+        ("seed", prose(known["seed"]) if known["seed"] is not None else ""),
+    )
+    recipe = f"`{COMMAND}` trains it again from this recipe:\n\n{_fenced(to_toml(_without_places(run.recipe)), 'toml')}"
+    how = prose(verdict(run)[1])
+    return "\n\n".join([_table("Training", rows), how, *([recipe] if run.recipe else [])])
+
+
+def _data(run: History, data: Mapping[str, Any], name: str) -> str:
+    valid = data_name(run, "valid")
+    rows = (
+        ("trained on", name),
+        ("documents", w.count(data["documents"])),
+        ("tokens", w.count(data["tokens"])),
+        ("bytes", w.count(data["bytes"])),
+        ("read", f"{w.brief(data['epochs'])} times" if data["epochs"] is not None else ""),
+        ("validated on", code(_short(valid)) if valid else HELD_BACK),
+        ("fingerprint", code(data["fingerprint"]) if data["fingerprint"] else ""),
+    )
+    return _table("Data", rows)
+
+
+def _limits(run: History) -> str:
+    length, bad = whole(run.setting("data.length")), real(run.last("data").get("bad_rows"))
+    only = "" if run.setting("model.from") else " It has seen nothing but the data above."
+    lines = [
+        f"- The numbers above are all that was measured.{only}",
+        f"- It was trained on sequences of {w.count(length)} tokens." if length else "",
+        "- Nothing was done to keep it from writing what is wrong or harmful."
+        if PIPELINES.get(run.task) == "text-generation"
+        else "",
+        "- It did not finish its training." if run.status in ("stopped", "diverged", "running") else "",
+        f"- {w.count(bad)} rows of the data could not be used."
+        if (bad := real(run.last("data").get("bad_rows")))
+        else "",
+        "- No licence is stated here: find out what that of the data allows before you publish it.",
+    ]
+    return "## Limits\n\n" + "\n".join(line for line in lines if line)
+
+
+def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    body = [f"| {name} | {value.replace('|', chr(92) + '|')} |" for name, value in rows if value not in ("", w.ABSENT)]
+    return "\n".join([f"## {title}\n", "| | |", "|---|---|", *body]) if body else ""
+
+
+def _short(name: Any) -> str:
+    """A file by its name alone: where it lay on one machine is no business of the card's readers."""
+    return Path(str(name)).name if str(name).startswith(("/", "~")) else str(name)
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_places(inner) for key, inner in value.items()}
+    return _short(value) if isinstance(value, str) and value else value
+
+
+def prose(text: Any) -> str:
+    """Text that Markdown and HTML leave as it is."""
+    safe = re.sub(r"([\\`*_\[\]~#|])", r"\\\1", re.sub(r"[^\S ]+|[\x01-\x1f\x7f-\x9f]", " ", str(text)))
+    return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def code(text: Any) -> str:
+    """Text in a code span of one line."""
+    line = w.printable(text)
+    ticks = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    pad = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
+    return f"{ticks}{pad}{line}{pad}{ticks}"
+
+
+def _fenced(text: str, language: str) -> str:
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"

@@ -1,0 +1,190 @@
+"""The report of a run: one page that needs nothing else, and the same facts as JSON. Made from the log, at any time."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headway.config.toml import to_toml
+from headway.hub.weights import writing
+from headway.report import sections
+from headway.report.curves import curves
+from headway.report.diagnostics import baseline, data_name, describe_data, epochs_seen, health, suggestions, verdict
+from headway.report.format import many
+from headway.report.page import render_page
+from headway.runs.details import read_details
+from headway.runs.events import Event, real, whole
+from headway.runs.history import History, read_run
+
+FORMAT_VERSION = 1
+HELD_BACK = "a part of the same data, held back"
+COMMAND = "headway train run/recipe.toml"
+TEXT_LETTERS = 1500
+"""Of any one text of the log: a sample, a name."""
+VERDICT_LETTERS, RECIPE_LETTERS = 1000, 50_000
+EVAL_ROWS = 60
+CPUS = ("cpu", "x86_64", "amd64", "aarch64", "arm64")
+"""Devices that compute the same sums in the same order each time."""
+
+
+def write_report(folder: Path) -> Path:
+    """Write run/report.html and run/report.json of a run; the path of the page."""
+    run = read_run(folder)
+    facts = gather(run)
+    path = folder / "run" / "report.html"
+    write_text(path.with_suffix(".json"), json.dumps(facts, indent=1, allow_nan=False) + "\n")
+    write_text(path, render(run, facts))
+    return path
+
+
+def render(run: History, facts: Mapping[str, Any]) -> str:
+    """The page."""
+    bad = run.facts.bad_lines
+    values = {
+        "name": run.name,
+        "heading": sections.cut(facts["name"]),
+        "status": facts["status"],
+        "about": sections.about(facts),
+        "verdict": [sections.cut(sentence, VERDICT_LETTERS) for sentence in facts["verdict"]],
+        "tiles": sections.tiles(facts["numbers"], facts["cost"]),
+        "curves": curves(run),
+        "samples": sections.samples(facts),
+        "evaluations": sections.evaluations(facts),
+        "details": sections.details(facts["details"]),
+        "data": sections.data(facts),
+        "health": sections.health(facts["health"]),
+        "cost": sections.cost(facts["cost"], facts["numbers"]["bytes_on_disk"]),
+        "suggestions": facts["suggestions"],
+        "command": facts["reproduce"]["command"],
+        "reproduce": sections.reproduce(facts["reproduce"]),
+        "recipe": sections.cut(to_toml(run.recipe), RECIPE_LETTERS) if run.recipe else "",
+        "note": f" {many(bad, 'line')} of the log could not be read." if bad else "",
+    }
+    return render_page("report.html", values)
+
+
+def gather(run: History) -> dict[str, Any]:
+    """The facts of the report as plain JSON values; None is what is not known."""
+    facts: dict[str, Any] = {
+        "format": FORMAT_VERSION,
+        "name": run.name,
+        "task": run.task,
+        "status": run.status,
+        "problem": run.problem,
+        "started": run.facts.started,
+        "verdict": verdict(run),
+        "numbers": _numbers(run),
+        "evaluations": [{k: v for k, v in e.items() if real(v) is not None and k != "time"} for e in shown_evals(run)],
+        "samples": [{"step": whole(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
+        "details": read_details(run.folder),
+        "data": _data(run),
+        "health": asdict(health(run)),
+        "cost": _cost(run),
+        "suggestions": [asdict(suggestion) for suggestion in suggestions(run)],
+        "reproduce": _reproduce(run),
+        "recipe": run.recipe,
+    }
+    return {key: plain(value) for key, value in facts.items()}
+
+
+def _numbers(run: History) -> dict[str, Any]:
+    facts, best, test = run.facts, run.facts.best_eval or {}, run.last("test")
+    return {
+        "goal": facts.goal,
+        "best": real(best.get(facts.goal)),
+        "best_valid": real(best.get("valid")),
+        "best_step": whole(best.get("step")),
+        "bits_per_byte": real(best.get("bits_per_byte")),
+        "test_best": None if facts.goal == "valid" else real(test.get(facts.goal)),
+        "test_loss": real(test.get("test")),
+        "test_bits_per_byte": real(test.get("bits_per_byte")),
+        "train_loss": facts.loss,
+        "uniform_guess": baseline(run),
+        "parameters": facts.parameters,
+        "trained": facts.trained,
+        "steps": facts.steps,
+        "evaluations": len(run.evals),
+        "bytes_on_disk": facts.size,
+    }
+
+
+def _data(run: History) -> dict[str, Any]:
+    data = run.last("data")
+    counts = ("documents", "tokens", "bytes", "vocab", "samples", "valid_tokens", "valid_bytes", "bad_rows")
+    return {
+        "train": describe_data(run),
+        "valid": data_name(run, "valid") or HELD_BACK,
+        "fingerprint": data.get("fingerprint"),
+        "epochs": epochs_seen(run),
+        **{name: real(data.get(name)) for name in counts},
+    }
+
+
+def _cost(run: History) -> dict[str, Any]:
+    facts, end = run.facts, run.last("end")
+    return {
+        "train_seconds": facts.train_seconds,
+        "wall_seconds": facts.wall_seconds,
+        "tokens": facts.tokens,
+        "tokens_per_second": facts.tokens_per_second,
+        **{name: real(end.get(name)) for name in ("flops", "mfu", "peak_memory")},
+    }
+
+
+def _reproduce(run: History) -> dict[str, Any]:
+    known = {name: run.session.get(name) for name in ("version", "torch", "python", "device", "world")}
+    text = "the same recipe, versions and machine give the same run"
+    if str(known["device"] or "cpu").lower() not in CPUS:
+        text += ", up to the order in which a GPU adds numbers"
+    text += "; other hardware or versions change the last digits, and in a long run those add up"
+    return {"command": COMMAND, "seed": run.recipe.get("seed"), **known, "determinism": text}
+
+
+def shown_samples(run: History) -> list[Event]:
+    """Those nearest to the beginning, a quarter, the half and the end of the run."""
+    known = [(step, event) for event in run.samples if (step := whole(event.get("step"))) is not None]
+    if not known:
+        return run.samples[-1:]
+    end = max(run.facts.steps, known[-1][0])
+    picked = {min(range(len(known)), key=lambda i: abs(known[i][0] - share * end)) for share in (0, 0.25, 0.5, 1)}
+    return [known[i][1] for i in sorted(picked)]
+
+
+def shown_evals(run: History) -> list[Event]:
+    """All evaluations, or some at equal distances, the first, the last and the best among them."""
+    if len(run.evals) <= EVAL_ROWS:
+        return run.evals
+    at = set(np.linspace(0, len(run.evals) - 1, EVAL_ROWS).round().astype(int).tolist())
+    return [event for i, event in enumerate(run.evals) if i in at or event is run.facts.best_eval]
+
+
+def plain(value: Any) -> Any:
+    """As JSON can say it: no NaN, no dates of TOML, no text without end."""
+    if isinstance(value, Mapping):
+        return {str(k)[:TEXT_LETTERS]: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return sections.cut(value, TEXT_LETTERS)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The whole file, or the one before it; half a surrogate pair from a log becomes a question mark."""
+    raw = text.encode("utf-8", "replace")
+    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+    with writing(path.parent, len(raw)):
+        try:
+            partial.write_bytes(raw)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)

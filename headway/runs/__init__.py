@@ -1,0 +1,1 @@
+"""Runs that were: history, comparison, retention. No torch here."""

@@ -1,0 +1,219 @@
+"""Several runs of one recipe side by side: what is varied, what came of it, and how sure that is. No torch here.
+
+The spread is that of runs that differ in their seed alone; the interval is where their mean lies, 95 times in 100.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.errors import ConfigError, UsageError
+from headway.runs.details import KNOWN, read_details
+from headway.runs.events import real
+from headway.runs.history import History
+
+WHOLE = ("data.train", "data.valid", "data.test")
+"""Settings in which a comma stands between two files."""
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""97.5 % point of Student's distribution with 1, 2, … degrees of freedom."""
+NORMAL = 1.959964
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+NO_FIGURE = ("event", "time", "step")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is to be compared."""
+
+    common: tuple[str, ...]
+    """Settings of all runs."""
+    keys: tuple[str, ...]
+    """Settings that are varied."""
+    variants: tuple[tuple[str, ...], ...]
+    """`key=value` words of each; the first setting changes last."""
+    seeds: tuple[int, ...] | None
+    """None: as many as `count`, from the recipe's own on."""
+    count: int = 1
+    together: bool = False
+    """All settings that are varied change at once."""
+
+    def seeds_from(self, first: int) -> tuple[int, ...]:
+        return self.seeds or tuple(range(first, first + self.count))
+
+
+def grid(words: Sequence[str]) -> Grid:
+    """`key=a,b` words varied, `seeds=` counted, and all others taken as they are.
+
+    Settings that change together are joined: `model.kind+model.attention=lstm+none,lstm+dot`.
+    """
+    common, varied, seeds, count = [], [], None, 1
+    for word in words:
+        key, equals, raw = word.partition("=")
+        values = [raw] if key in WHOLE else split_values(raw)
+        if key == "seeds":
+            count, seeds = _seeds(word, values)
+        elif equals and len(values) > 1:
+            varied.append([_joined(key, value) for value in values])
+        else:
+            common.append(word)
+    variants = tuple(tuple(itertools.chain(*each)) for each in itertools.product(*varied))
+    if len(variants) < 2 and not (seeds or count > 1):
+        raise UsageError(
+            "U001",
+            "nothing to compare: no setting has two values",
+            "try: headway compare tiny model.norm=layernorm,dyt",
+        )
+    keys = tuple(word.partition("=")[0] for each in varied for word in each[0])
+    if doubled := sorted({key for key in keys if keys.count(key) > 1}):
+        raise UsageError("U001", f"{doubled[0]} is varied twice")
+    return Grid(tuple(common), keys, variants, seeds, count, len(varied) == 1 and len(keys) > 1)
+
+
+def _joined(key: str, value: str) -> list[str]:
+    """The words of one value: one for each of the settings that change together."""
+    keys = key.split("+")
+    values = value.split("+") if len(keys) > 1 else [value]
+    if len(keys) != len(values):
+        raise UsageError("U001", f"{key} are {len(keys)} settings, {value} has {len(values)} values")
+    return [f"{k}={v}" for k, v in zip(keys, values, strict=True)]
+
+
+def split_values(raw: str) -> list[str]:
+    """Parts between commas; those inside brackets or quotes stay."""
+    parts, depth, quote = [""], 0, ""
+    for letter in raw:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append("")
+            continue
+        parts[-1] += letter
+    return parts
+
+
+def _seeds(word: str, values: list[str]) -> tuple[int, tuple[int, ...] | None]:
+    if not all(re.fullmatch(r"\d{1,9}", value) for value in values) or len(set(values)) < len(values):
+        raise ConfigError("C003", f"{word} should be a number of seeds, or a list of different ones")
+    if len(values) > 1:
+        return len(values), tuple(int(value) for value in values)
+    if not 1 <= int(values[0]) <= 1000:
+        raise ConfigError("C003", f"{word} should be from 1 to 1000")
+    return int(values[0]), None
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean, standard deviation, and the interval of the mean by Student's distribution; one value has no spread."""
+    mean, number = statistics.fmean(values), len(values)
+    if number < 2:
+        return {"mean": mean, "sd": None, "low": None, "high": None}
+    sd = statistics.stdev(values)
+    half = student(number - 1) * sd / math.sqrt(number)
+    return {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half}
+
+
+def student(freedom: int) -> float:
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    z, n = NORMAL, float(freedom)  # the first terms of the expansion for many degrees of freedom
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / n**power for power, term in enumerate(terms, start=1))
+
+
+def final_figures(run: History) -> dict[str, float]:
+    """Of the test data; without them, of the evaluation whose weights were kept."""
+    kept = run.last("best").get("step")  # only a run that keeps its best weights says which these are
+    best = next((event for event in run.evals if kept is not None and event.get("step") == kept), None)
+    event = run.last("test") or best or run.facts.last_eval or {}
+    return {name: value for name, x in event.items() if name not in NO_FIGURE and (value := real(x)) is not None}
+
+
+def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[str, Any]:
+    """All that is known of the comparison as plain values; `runs` has those of each variant."""
+    seeds = sorted({int(run.recipe.get("seed", 0)) for row in runs for run in row})
+    variants = [
+        {"name": name, **_variant(words, row)}
+        for name, words, row in zip(variant_names(plan), plan.variants, runs, strict=True)
+    ]
+    asked = {"common": list(plan.common), "keys": list(plan.keys), "seeds": seeds}
+    return {"format": 1, "recipe": name, **asked, "variants": variants}
+
+
+def variant_names(plan: Grid) -> list[str]:
+    """The values of each. Of settings that change at once, numbers have their names, which else nobody could tell
+    apart, and only the first has those that it shares with the others."""
+    names = []
+    for words in plan.variants:
+        shown = []
+        for word, usual in zip(words, plan.variants[0], strict=True):
+            key, _, value = word.partition("=")
+            if not plan.together or not NUMBER.fullmatch(value):
+                shown.append(value)
+            elif word != usual or words == plan.variants[0]:
+                shown.append(f"{key.rpartition('.')[2]}={value}")
+        names.append(" ".join(shown) or "all")
+    return names
+
+
+def _variant(words: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
+    done = [run for run in runs if run.status == "finished"]
+    figures = [final_figures(run) for run in done]
+    names = dict.fromkeys(name for each in figures for name in each)
+    shared = [name for name in names if all(name in each for each in figures)]
+    return {
+        "settings": list(words),
+        "figures": {n: {**spread(v), "values": v} for n in shared if (v := [each[n] for each in figures])},
+        "parameters": _mean(run.facts.parameters for run in done),
+        "trained": _mean(run.facts.trained for run in done),
+        "seconds": _mean(run.facts.train_seconds for run in done),
+        "tokens_per_second": _mean(run.facts.tokens_per_second for run in done),
+        "runs": [{"name": run.name, "seed": run.recipe.get("seed"), "status": run.status} for run in runs],
+        "curve": _curve(done),
+        "slices": _slices([details for run in done if (details := read_details(run.folder)) is not None]),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _curve(runs: Sequence[History]) -> list[list[float]]:
+    """(step, mean validation loss) where all runs have one."""
+    pairs = ([(real(e.get("step")), real(e.get("valid"))) for e in run.evals] for run in runs)
+    found = [{step: loss for step, loss in each if step is not None and loss is not None} for each in pairs]
+    steps = set(found[0]).intersection(*found[1:]) if found else set()
+    return [[step, statistics.fmean(each[step] for each in found)] for step in sorted(steps)]
+
+
+def _slices(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Means over runs of the first figure, by length; what not all runs have is left out."""
+    tables = [_table(each.get("details")) for each in found]
+    shared = [key for key in tables[0] if all(key in table for table in tables)] if tables else []
+    return [
+        {"from": low, "to": high, "figure": figure, "mean": statistics.fmean(t[low, high, figure] for t in tables)}
+        for low, high, figure in shared
+    ]
+
+
+def _table(details: Any) -> dict[tuple[float, float, str], float]:
+    """(from, to, name of the figure) → value, of one run."""
+    rows, table = details.get("slices") if isinstance(details, Mapping) else None, {}
+    for row in rows if isinstance(rows, list) else ():
+        figures = {k: real(v) for k, v in row.items()} if isinstance(row, Mapping) else {}
+        low, high = figures.get("from"), figures.get("to")
+        first = next(((k, v) for k, v in figures.items() if k not in KNOWN and v is not None), None)
+        if low is not None and high is not None and first is not None:
+            table[low, high, str(first[0])] = first[1]
+    return table

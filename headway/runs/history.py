@@ -1,0 +1,276 @@
+"""A run read back from its folder: what the list of runs, the report and the card are made of. No torch here.
+
+A run whose folder makes no sense is no error but a fact: it is listed as broken, and `problem` says why.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from headway.config.toml import read_toml
+from headway.errors import HeadwayError, NotFoundError, nearest
+from headway.jsonfile import show
+from headway.runs.events import BEGINNINGS, Event, Series, Tape, read_events, real, smooth
+
+Status = Literal["running", "finished", "stopped", "diverged", "broken"]
+
+LOCK = "run.lock"  # as in train/checkpoint.py, which would bring torch with it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """A run in numbers; None is what its log does not say."""
+
+    steps: int
+    tokens: float | None
+    loss: float | None
+    """Of training, at the end: the last point of the smoothed curve."""
+    last_eval: Event | None
+    goal: str
+    """The figure of an evaluation that tells the best one; `valid` is the loss."""
+    best_eval: Event | None
+    """The best one by that."""
+    lowest_eval: Event | None
+    """The one with the lowest validation loss."""
+    tokens_per_second: float | None
+    train_seconds: float | None
+    """Inside steps, over all sessions."""
+    wall_seconds: float | None
+    """From the start to the last event of each session, added up."""
+    started: float | None
+    parameters: float | None
+    trained: float | None
+    """Of the parameters, those that were not frozen."""
+    size: int
+    """Bytes of the whole folder."""
+    bad_lines: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """A run as its folder tells it."""
+
+    name: str
+    folder: Path
+    status: Status
+    problem: str
+    """Why it is broken, or nothing."""
+    recipe: dict[str, Any]
+    steps: dict[str, Series]
+    """By column of the log: step, tokens, seconds, loss, lr, grad_norm, share."""
+    evals: list[Event]
+    samples: list[Event]
+    events: list[Event]
+    """All others, in the order of the log."""
+    facts: Facts
+
+    def of(self, kind: str) -> list[Event]:
+        """The events of one kind."""
+        return [event for event in self.events if event["event"] == kind]
+
+    def last(self, kind: str) -> Event:
+        """The latest event of a kind, or an empty one."""
+        return next((event for event in reversed(self.events) if event["event"] == kind), {})
+
+    def setting(self, path: str) -> Any:
+        """A value of the recipe by its dotted path; None where there is none."""
+        node: Any = self.recipe
+        for key in path.split("."):
+            node = node.get(key) if isinstance(node, dict) else None
+        return node
+
+    @property
+    def task(self) -> str:
+        return str(self.recipe.get("task") or "lm")
+
+    @property
+    def session(self) -> Event:
+        """How it was run, by the latest word on each: device, versions, processes."""
+        return {key: value for event in self._beginnings for key, value in event.items()}
+
+    @property
+    def sessions(self) -> int:
+        """How often it was begun or resumed; a start and a restart at the same step are one."""
+        same = [a["event"] != b["event"] and a.get("step") == b.get("step") for a, b in pairwise(self._beginnings)]
+        return len(self._beginnings) - same.count(True)
+
+    @property
+    def _beginnings(self) -> list[Event]:
+        return [event for event in self.events if event["event"] in BEGINNINGS]
+
+
+def read_run(folder: Path) -> History:
+    """Everything a run's folder says about it."""
+    if not (folder / "run").is_dir():
+        raise NotFoundError("F001", f"{show(folder)} is no run: it has no folder run", "headway runs lists them")
+    problem, recipe, tape = "", {}, Tape()
+    try:
+        recipe = read_toml(folder / "run" / "recipe.toml")[0]
+        for event in read_events(folder / "run" / "log.jsonl"):
+            tape.take(event)
+        if tape.lines == tape.bad_lines:
+            problem = "run/log.jsonl has no event"
+    except HeadwayError as error:
+        problem = error.message.replace(f"{folder}{os.sep}", "")
+    status = _status(folder, tape)
+    if status == "finished" and not any(folder.glob("*.safetensors")):
+        problem = problem or "the log says that it finished, but there are no weights"
+    columns = tape.columns()
+    return History(
+        name=folder.name or folder.resolve().name,
+        folder=folder,
+        status="broken" if problem and status != "running" else status,
+        problem=problem,
+        recipe=recipe,
+        steps=columns,
+        evals=tape.evals,
+        samples=tape.samples,
+        events=tape.events,
+        facts=_facts(folder, tape, columns),
+    )
+
+
+def find_runs(out: Path) -> list[History]:
+    """All runs of a folder, the one started last first."""
+    return [read_run(path) for path in reversed(_folders(out))]
+
+
+def resolve_run(name: str, out: Path) -> Path:
+    """The folder of a run: `last`, its name, the beginning of it, or a path."""
+    found = _folders(out)
+    names = [path.name for path in found]
+    if name == "last":
+        if not (known := [path for path in found if (path / "run" / "recipe.toml").exists()]):
+            raise NotFoundError("F001", f"no runs in {show(out)}", "start one: headway train tiny")
+        return known[-1]
+    if name in names:
+        return out / name
+    if name and (Path(name) / "run").is_dir():
+        return Path(name)
+    matching = [path for path in found if name and path.name.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        which = ", ".join(show(path.name) for path in matching[::-1][:5])
+        raise NotFoundError("F001", f"{len(matching)} runs begin with {show(name)}", f"say which: {which}")
+    hint = f"there are: {', '.join(show(n) for n in names[::-1][:5])}" if names else "start one: headway train tiny"
+    raise NotFoundError("F001", f"no run {show(name)} in {show(out)}{nearest(name, names)}", hint)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a trainer holds the run's lock; the system drops it with the process."""
+    try:
+        handle = os.open(folder / "run" / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
+def disk_size(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder; a link counts as itself, what vanishes meanwhile as nothing."""
+    names = [os.path.join(place, name) for place, _, files in os.walk(path) for name in files] or [str(path)]
+    total = 0
+    for name in names:
+        try:
+            total += os.lstat(name).st_size
+        except OSError:
+            continue
+    return total
+
+
+def _facts(folder: Path, tape: Tape, columns: dict[str, Series]) -> Facts:
+    step, tokens, seconds = (_last(columns[name]) for name in ("step", "tokens", "seconds"))
+    goal, best = _best(tape)
+    begun = [event for event in tape.events if event["event"] in BEGINNINGS]
+    sizes = {
+        name: next((size for e in reversed(begun) if (size := real(e.get(name))) is not None), None)
+        for name in ("parameters", "trained")
+    }
+    return Facts(
+        steps=int(step or 0),
+        tokens=tokens,
+        loss=_last(smooth(columns["loss"])),
+        last_eval=tape.evals[-1] if tape.evals else None,
+        goal=goal,
+        best_eval=best,
+        lowest_eval=_first(tape.evals, "valid", rising=False),
+        tokens_per_second=tokens / seconds if tokens is not None and seconds else None,
+        train_seconds=seconds,
+        wall_seconds=tape.wall if tape.first_time is not None else None,
+        started=tape.first_time,
+        **sizes,
+        size=disk_size(folder),
+        bad_lines=tape.bad_lines,
+    )
+
+
+def _best(tape: Tape) -> tuple[str, Event | None]:
+    """The figure that a run chose its best weights by, and the evaluation that had most of it; else the lowest loss."""
+    begun = next((e for e in reversed(tape.events) if e["event"] in BEGINNINGS), {})
+    goal = begun.get("goal")
+    if isinstance(goal, str) and (best := _first(tape.evals, goal, rising=begun.get("rising") is True)):
+        return goal, best
+    return "valid", _first(tape.evals, "valid", rising=False)
+
+
+def _first(evals: list[Event], name: str, *, rising: bool) -> Event | None:
+    """The first of those with the best value."""
+    known = [(value, event) for event in evals if (value := real(event.get(name))) is not None]
+    return min(known, key=lambda pair: -pair[0] if rising else pair[0])[1] if known else None
+
+
+def _last(values: Series) -> float | None:
+    return float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
+
+
+def _status(folder: Path, tape: Tape) -> Status:
+    """What the last session came to."""
+    diverged, ended = False, None
+    for event in tape.events:
+        if event["event"] in BEGINNINGS:
+            diverged, ended = False, None
+        elif event["event"] == "nan":
+            diverged = event.get("action", "stop") == "stop"
+        elif event["event"] == "end":
+            ended = event
+    # A log that has ended is not asked for its lock: asking takes it for a moment, which a trainer could stumble over.
+    if ended is None and is_running(folder):
+        return "running"
+    if diverged:
+        return "diverged"
+    return "finished" if ended is not None and not ended.get("signal") else "stopped"
+
+
+def _folders(out: Path) -> list[Path]:
+    """The runs of a folder, oldest first."""
+    try:
+        inside = (path for path in out.iterdir() if ".partial-" not in path.name)
+        return sorted((path for path in inside if (path / "run").is_dir()), key=_age)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise NotFoundError("F001", f"{show(out)}: cannot be read: {error.strerror or error}") from None
+
+
+def _age(folder: Path) -> tuple[float, str]:
+    """What the order of runs goes by: when its recipe was written, as for `headway run last`; then the name."""
+    for path in (folder / "run" / "recipe.toml", folder / "run", folder):
+        try:
+            return path.stat().st_mtime, folder.name
+        except OSError:
+            continue
+    return 0.0, folder.name

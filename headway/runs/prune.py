@@ -1,0 +1,130 @@
+"""What of a folder of runs can go: found, shown, and removed only when told to. A running run is never touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.errors import ConfigError, HeadwayError
+from headway.hub.weights import writing
+from headway.jsonfile import read_json
+from headway.runs.history import History, disk_size, is_running
+
+YOUNG = 3600
+"""Seconds since its last change within which something half-made may still be in the making."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """A file or folder that is not needed."""
+
+    path: Path
+    reason: str
+    size: int
+    run: Path | None
+    """The run it belongs to; None for what lies beside the runs."""
+
+
+def find_leftovers(out: Path, runs: Sequence[History], broken: bool) -> list[Leftover]:
+    """Old checkpoints of finished runs and what was never finished; with `broken` also runs that came to nothing."""
+    found = [item for run in runs if not is_running(run.folder) for item in _of_run(run, broken)]
+    return [*found, *_beside(out)]
+
+
+def remove(items: Iterable[Leftover]) -> list[Leftover]:
+    """Delete what `find_leftovers` found; those that are gone. A run that has begun again meanwhile is left alone."""
+    from headway.train.checkpoint import RunLock  # brings torch
+
+    gone = []
+    for item in items:
+        if not os.path.lexists(item.path):
+            continue
+        whole_run = item.path == item.run
+        with suppress(ConfigError), writing(item.path.parent, 0):  # a lock that is taken
+            with RunLock(item.run / "run") if item.run else nullcontext():
+                # Half of it never bears the name of the whole; a run takes its lock with it.
+                doomed = item.path.with_name(f"{item.path.name}.partial-{secrets.token_hex(8)}")
+                item.path.rename(doomed)
+                if not whole_run:
+                    _delete(doomed)
+            if whole_run:
+                _delete(doomed)
+            gone.append(item)
+    return gone
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _of_run(run: History, broken: bool) -> Iterator[Leftover]:
+    checkpoints = run.folder / "run" / "checkpoints"
+    steps = _checkpoints(checkpoints)
+    came_to_nothing = run.status in ("broken", "diverged") or (run.status == "stopped" and not steps)
+    if broken and came_to_nothing and not run.folder.is_symlink():
+        if (run.folder / "run" / "log.jsonl").exists() or not _young(run.folder):  # it may be about to start
+            yield _leftover(run.folder, f"{run.status}: {run.problem or _why(run)}", run.folder)
+        return
+    for path in _half_made(checkpoints, aged=False):
+        yield _leftover(path, "a save that was not finished", run.folder)
+    for place in (run.folder, run.folder / "run"):
+        for path in _half_made(place, aged=True):
+            yield _leftover(path, "a file that was not finished", run.folder)
+    if run.status == "finished":
+        newest = next((i for i, path in enumerate(steps) if _looks_whole(path)), len(steps))
+        for path in steps[newest + 1 :]:
+            yield _leftover(path, "an older checkpoint of a finished run", run.folder)
+
+
+def _why(run: History) -> str:
+    return "not a finite number" if run.status == "diverged" else "no checkpoint to go on from"
+
+
+def _beside(out: Path) -> Iterator[Leftover]:
+    for path in _half_made(out, aged=True):
+        yield _leftover(path, "a folder that was not finished", None)
+
+
+def _leftover(path: Path, reason: str, run: Path | None) -> Leftover:
+    return Leftover(path=path, reason=reason, size=disk_size(path), run=run)
+
+
+def _half_made(place: Path, aged: bool) -> list[Path]:
+    """What bears the name of something unfinished; `aged` leaves out what someone may be writing now."""
+    found = sorted(p for p in place.glob("*.partial-*") if re.fullmatch(r".+\.partial-[0-9a-f]+", p.name))
+    return [path for path in found if not (aged and _young(path)) and not path.is_symlink()]
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """By name, newest first."""
+    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-[0-9]{8,18}", path.name)]
+    return sorted((path for path in found if not path.is_symlink()), key=lambda path: int(path.name[5:]), reverse=True)
+
+
+def _looks_whole(path: Path) -> bool:
+    """Whether every file has the size its manifest says; hashing them all would take as long as reading them."""
+    try:
+        files = read_json(path / "manifest.json")["files"]
+        return bool(files) and all((path / name).stat().st_size == entry["size"] for name, entry in files.items())
+    except (HeadwayError, OSError, LookupError, TypeError, AttributeError, ValueError):
+        return False
+
+
+def _young(path: Path) -> bool:
+    """Whether anything in it changed of late."""
+    places = [path, *(Path(at, name) for at, folders, files in os.walk(path) for name in (*folders, *files))]
+    latest = 0.0
+    for place in places:
+        with suppress(OSError):
+            latest = max(latest, place.lstat().st_mtime)
+    return time.time() - latest < YOUNG

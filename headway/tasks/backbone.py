@@ -1,0 +1,52 @@
+"""The body that a task puts its head on: by the recipe's shape, or a trained one without the heads it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from headway.config.model import ModelConfig, SpecialTokens
+from headway.config.recipe import Recipe
+from headway.config.shape import encoder_config
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.errors import ConfigError, DataError
+from headway.model.model import Model, Output
+
+
+def encoder_body(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
+    """A text encoder without heads that reads data.length tokens."""
+    length, what = recipe.data.length, recipe.model.from_
+    if base is None:
+        special = SpecialTokens(pad=tokenizer.special.get("pad"))
+        return replace(encoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
+    if base.kind != "encoder" or base.source is None or base.source.kind != "tokens":
+        raise ConfigError("C004", f"task {recipe.task} trains text encoders, model.from = {what} is none")
+    if base.max_length is not None and length > base.max_length:
+        raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+    return replace(base, lm=None, nsp=None, classify=None, tag=None, span=None, labels=())
+
+
+def limit_of(model: Model, length: int | None) -> int | None:
+    """Tokens that are read of a text: as trained, and never more than the model knows."""
+    longest = model.config.max_length
+    return longest if length is None else length if longest is None else min(length, longest)
+
+
+def read_batch(model: Model, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Output:
+    """Hidden states of texts or pairs of texts; a model without a second segment (RoBERTa) is given none.
+
+    The decoder of an encoder–decoder (BART) reads the same text, one token later, and its states are the result.
+    """
+    front = model.config.output_front
+    if model.config.kind == "encoder-decoder":
+        start = model.config.special.start
+        if start is None:
+            raise DataError("D001", "the decoder of this model has no start token in the config")
+        later = torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)
+        both: Output = model(ids, later, keep=keep, target_keep=keep)
+        return both
+    typed = segments if front.kind == "tokens" and front.segments > 1 else None
+    output: Output = model(ids, keep=keep, segments=typed)
+    return output

@@ -1,0 +1,1 @@
+"""Labels and numbers for texts and pairs of texts."""

@@ -1,0 +1,1 @@
+"""Sentence embeddings, trained by contrast."""

@@ -1,0 +1,1 @@
+"""Losses, as a sum and a count."""

@@ -1,0 +1,1 @@
+"""Encoder–decoder models: translation and summarization."""

@@ -1,0 +1,472 @@
+"""`headway run` with models that read: one tiny model for each task, none of which has learnt anything."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from headway.api import load
+from headway.cli.run.predict import OWN, TRY
+from headway.cli.train import _afterwards
+from headway.config import presets
+from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
+from headway.data.tokenizers.train import train_tokenizer
+from headway.hub.folder import save_model
+from headway.model.model import Model
+from headway.progress import Display
+from headway.tasks.registry import TASKS
+from tests.cli.conftest import Done, Run
+
+WORDS = "anna lives in oslo and boris met a good film on a bad day where who rain"
+TEXTS = ["a good film", "bad", "anna lives in oslo and boris met anna on a bad day", "rain", "who met boris"] * 3
+HEADS: dict[str, dict[str, Any]] = {
+    "classify": {"classify": ClassifyHeadConfig(labels=2, dense="tanh"), "labels": ("no", "yes")},
+    "several": {"classify": ClassifyHeadConfig(labels=3, several=True), "labels": ("x", "y", "z")},
+    "number": {"classify": ClassifyHeadConfig(labels=1), "labels": ("value",)},
+    "tag": {"tag": TagHeadConfig(labels=3), "labels": ("O", "B-X", "I-X")},
+    "answer": {"span": SpanHeadConfig()},
+    "embed": {},
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    tokenizer = train_tokenizer("wordpiece", [f"{WORDS} " * 9], 120)
+    found, place = {}, tmp_path_factory.mktemp("reading")
+    base = presets.bert(1, 16, 2, vocab=len(tokenizer), length=24)
+    bare = replace(base, lm=None, nsp=None)
+    for seed, (name, config) in enumerate([*((n, replace(bare, **h)) for n, h in HEADS.items()), ("mlm", base)]):
+        torch.manual_seed(seed)
+        model = Model(config)
+        for parameter in model.parameters():
+            parameter.data += 0.3 * torch.randn_like(parameter)
+        found[name] = save_model(model, place / name, tokenizer)
+    torch.manual_seed(0)
+    found["lm"] = save_model(
+        Model(presets.gpt2(1, 16, 2, vocab=256, length=64)), place / "lm", train_tokenizer("bytes", [])
+    )
+    return found
+
+
+@pytest.fixture
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    Path("story.txt").write_text("anna lives in oslo\nboris met anna on a bad day\n")
+    Path("texts.txt").write_text("\n\n".join(TEXTS) + "\n")
+    return partial(run, "run", "--device", "cpu")
+
+
+def rows(done: Done) -> list[dict[str, Any]]:
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
+    raw = text.encode() if isinstance(text, str) else text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
+
+
+def close(one: Any, other: Any) -> bool:
+    """Equal, but for the last digits of numbers."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    return bool(one == (pytest.approx(other, abs=3e-5, rel=1e-4) if isinstance(other, float) else other))
+
+
+# --- what is shown
+
+
+def test_labels(models: dict[str, Path], run: Run) -> None:
+    bundle = load(models["classify"])
+    done = run(models["classify"], "a good film", "bad", "-q")
+    for line, text in zip(done.out.splitlines(), ("a good film", "bad"), strict=True):
+        expected = bundle.classify(text)[0]
+        assert line.split() == [expected.label, f"{expected.probability:.1%}", *text.split()]
+    (row,) = rows(run(models["classify"], "bad", "--json", "-q"))
+    assert row["probabilities"] == pytest.approx(bundle.classify("bad")[0].probabilities, abs=1e-5)
+    (pair,) = rows(run(models["classify"], "bad", "pair=a = film", "--json", "-q"))
+    assert pair["probabilities"] == pytest.approx(bundle.classify("bad", "a = film")[0].probabilities, abs=1e-5)
+    assert pair["probabilities"] != pytest.approx(row["probabilities"], abs=1e-4)
+    both = rows(run(models["classify"], "bad", "rain", "pair=film", "pair=day", "--json", "-q"))
+    assert both[1]["probabilities"] == pytest.approx(bundle.classify("rain", "day")[0].probabilities, abs=1e-5)
+    (long,) = rows(run(models["classify"], TEXTS[2], "--json", "-q"))
+    assert long["probabilities"] == pytest.approx(bundle.classify(TEXTS[2])[0].probabilities, abs=1e-5)
+    (short,) = rows(run(models["classify"], TEXTS[2], "--json", "-q", "data.length=4"))
+    assert short["probabilities"] != pytest.approx(long["probabilities"], abs=1e-4)
+    (several,) = rows(run(models["several"], "bad", "--json", "-q"))
+    assert several["label"] == [name for name, p in several["probabilities"].items() if p > 0.5]
+    assert re.match(r"(none|[xyz](, [xyz])*) +\d+\.\d%  bad\n", run(models["several"], "bad", "-q").out)
+    assert float(run(models["number"], "bad", "-q").out.split()[0]) == pytest.approx(
+        load(models["number"]).classify("bad")[0].label, abs=1e-4
+    )
+
+
+def test_entities(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "anna lives in oslo and boris met a good film"
+    (row,) = rows(run(models["tag"], text, "--json", "-q"))
+    assert row["entities"] and all(text[e["start"] : e["end"]] == e["text"] for e in row["entities"])
+    done = run(models["tag"], text, "-q")
+    marked, *lines = done.out.splitlines()
+    assert re.sub(r"\[X (.*?)\]", r"\1", marked) == text and marked.count("[X ") == len(row["entities"]) == len(lines)
+    first = row["entities"][0]
+    assert lines[0].split()[:2] == [f"{first['start']}–{first['end']}", "X"]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    painted = run(models["tag"], text, "-q").out
+    assert "[X" not in painted and re.sub(r"\x1b\[[\d;]*m", "", painted).splitlines()[0] == text
+
+
+def test_answers(models: dict[str, Path], run: Run) -> None:
+    context = Path("story.txt").read_text()
+    (row,) = rows(run(models["answer"], "who met boris", "--context", "story.txt", "--json", "-q", "top=3"))
+    expected = load(models["answer"]).answer("who met boris", context)[:3]
+    assert [each["answer"] or "" for each in row["best"]] == [each.text for each in expected]
+    assert all(each["answer"] in (None, context[each["start"] or 0 : each["end"] or 0]) for each in row["best"])
+    done = run(models["answer"], "who met boris", "--context", "story.txt", "top=99", "-q")
+    assert "no answer" in done.out and len(done.out.splitlines()) == 21
+    refused = run(models["answer"], "who", "--context", "story.txt", "answer.none=no", "top=99", "-q")
+    assert "no answer" not in refused.out and len(refused.out.splitlines()) == 20
+
+
+def test_blanks_and_scores(models: dict[str, Path], run: Run) -> None:
+    text = "anna [MASK] in [MASK]"
+    (row,) = rows(run(models["mlm"], text, "--json", "-q", "top=2"))
+    assert [len(blank["choices"]) for blank in row["blanks"]] == [2, 2] and row["text"] == text
+    best, first, _ = run(models["mlm"], text, "-q").out.splitlines()
+    assert best == row["best"] and first.count("%") == 5
+    score = run(models["mlm"], "--score", "anna lives", "rain", "-q").out.splitlines()
+    assert [line.split()[-1] for line in score] == ["lives", "rain"] and score[0].split()[1] == "2"
+    (row,) = rows(run(models["mlm"], "--score", "anna lives", "--json", "-q"))
+    assert row["tokens"] == 2 and f"{row['perplexity']:.2f}" in score[0]
+
+
+def test_vectors_and_the_nearest(models: dict[str, Path], run: Run) -> None:
+    bundle = load(models["embed"])
+    (row,) = rows(run(models["embed"], "a good film", "--json", "-q"))
+    assert row["embedding"] == pytest.approx(bundle.embed("a good film")[0].tolist(), abs=1e-5)
+    assert run(models["embed"], "rain", "-q").out.startswith(f"16 numbers  {bundle.embed('rain')[0, 0]:+.4f} ")
+    Path("known.txt").write_text("rain\n\na good film\nbad\n")
+    (row,) = rows(run(models["embed"], "--nearest", "known.txt", "bad", "--json", "top=2", "-q"))
+    expected = bundle.nearest("bad", ["rain", "a good film", "bad"], 2)
+    assert [near["text"] for near in row["nearest"]] == [near.text for near in expected]
+    assert row["nearest"][0]["line"] == 4 and row["nearest"][0]["cosine"] == pytest.approx(1, abs=1e-5)
+    done = run(models["classify"], "--nearest", "known.txt", "bad", "rain", "-q")  # any encoder has vectors
+    assert done.out.splitlines()[1] == " 1.0000  line 4  bad" and done.out.splitlines()[5].endswith("line 1  rain")
+    assert run(models["answer"], "--nearest", "known.txt", "bad", "-q").code == 0
+    Path("asked.txt").write_text("bad\nrain\n")
+    found = rows(run(models["embed"], "--nearest", "known.txt", "--file", "asked.txt", "--json", "-q", "top=1"))
+    assert [(row["text"], row["nearest"][0]["text"]) for row in found] == [("bad", "bad"), ("rain", "rain")]
+    assert rows(run(models["embed"], "--nearest", "known.txt", "--file", "asked.txt", "-q", "top=1")) == found
+    assert [row["line"] for row in found] == [1, 2]
+
+
+# --- files and pipes
+
+
+@pytest.mark.parametrize("task", ["classify", "several", "number", "tag", "answer", "mlm", "embed", "score"])
+def test_a_file_has_the_answers_of_its_texts_one_by_one(
+    models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    monkeypatch.setattr("headway.tasks.inputs.WINDOW", 7)
+    texts = [f"{text} [MASK]" for text in TEXTS] if task == "mlm" else TEXTS
+    Path("texts.txt").write_text("\n\n".join(texts) + "\n")
+    more = {"answer": ["--context", "story.txt"], "score": ["--score"]}.get(task, [])
+    words = [models["mlm" if task == "score" else task], *more, "-q"]
+    found = rows(run(*words, "--file", "texts.txt"))
+    assert [(row.pop("line"), row["text"]) for row in found] == [(1 + 2 * i, text) for i, text in enumerate(texts)]
+    for text, row in list(zip(texts, found, strict=True))[:5]:
+        assert close(row, rows(run(*words, text, "--json"))[0])
+    piped(monkeypatch, "\n".join(texts))
+    again = rows(run(*words, "-"))
+    assert [row.pop("line") for row in again] == [*range(1, 16)] and close(again, found)
+
+
+def test_rows_and_their_columns(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = load(models["classify"])
+    Path("r.csv").write_text("id,body,note,label\n1,bad,x y,no\n2,a good film,z z,yes\n")
+    found = rows(run(models["classify"], "--file", "r.csv", "data.text=body", "-q"))
+    assert [(row["line"], row["text"]) for row in found] == [(2, "bad"), (3, "a good film")]
+    assert found[1]["probabilities"] == pytest.approx(bundle.classify("a good film")[0].probabilities, abs=1e-5)
+    paired = rows(run(models["classify"], "--file", "r.csv", "data.text=body", "data.pair=note", "-q"))
+    assert paired[0]["probabilities"] == pytest.approx(bundle.classify("bad", "x y")[0].probabilities, abs=1e-5)
+    Path("p.jsonl").write_text('{"premise": "bad", "hypothesis": "x y", "label": 1}\n')
+    assert close(rows(run(models["classify"], "--file", "p.jsonl", "-q"))[0]["label"], paired[0]["label"])
+    piped(monkeypatch, '{"premise": "bad", "hypothesis": "x y"}\n')
+    assert close(rows(run(models["classify"], "-", "-q"))[0]["probabilities"], paired[0]["probabilities"])
+    Path("q.jsonl").write_text('{"question": "who", "context": "boris met anna"}\n')
+    (row,) = rows(run(models["answer"], "--file", "q.jsonl", "-q"))
+    assert row["text"] == "who" and close(
+        row["best"][0]["score"], load(models["answer"]).answer("who", "boris met anna")[0].score
+    )
+    Path("d").mkdir()
+    for name in "ab":
+        Path(f"d/{name}.txt").write_text("rain\n")
+    assert [row["file"] for row in rows(run(models["embed"], "--file", "d", "-q"))] == ["d/a.txt", "d/b.txt"]
+
+
+def test_bad_rows_stop_or_are_counted(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("b.jsonl").write_text('{"text": "bad"}\n{"text": " "}\nnope\n{"text": 5}\n{"text": "rain"}\n')
+    done = run(models["classify"], "--file", "b.jsonl")
+    assert done.code == 4 and 'b.jsonl line 2, column "text": empty' in done.err and "bad_rows=skip" in done.err
+    assert json.loads(done.out)["line"] == 1  # what came before is not lost
+    done = run(models["classify"], "--file", "b.jsonl", "data.bad_rows=skip")
+    assert [row["line"] for row in rows(done)] == [1, 5]
+    assert "2 answers\n3 rows left out:\nb.jsonl:2: " in done.err and "b.jsonl:4: " in done.err
+    lines = ["anna [MASK]", "no blank", f"{'rain ' * 30}[MASK]", "[MASK] met"]
+    Path("m.txt").write_text("\n".join(lines))
+    done = run(models["mlm"], "--file", "m.txt", "data.bad_rows=skip")
+    assert [row["line"] for row in rows(done)] == [1, 4]
+    assert (
+        "m.txt:2: no blank in 'no blank'" in done.err and "m.txt:3: " in done.err and "the model reads 24" in done.err
+    )
+    assert "m.txt line 2: no blank" in run(models["mlm"], "--file", "m.txt").err
+    piped(monkeypatch, b"rain\n\xff\xfe\nbad\n")
+    done = run(models["embed"], "-")
+    assert done.code == 4 and "D003" in done.err and "stdin line 2" in done.err and "headway data" not in done.err
+    assert json.loads(done.out)["text"] == "rain"
+
+
+def test_long_texts_are_cut_and_that_is_said(models: dict[str, Path], run: Run) -> None:
+    long = "rain " * 40
+    done = run(models["classify"], long)
+    assert done.code == 0 and "1 of the texts is longer than 24 tokens" in done.err
+    assert "longer" not in run(models["classify"], "rain").err
+    Path("long.txt").write_text(f"{long}\nrain\n{long}\n")
+    assert "2 of the texts are longer than 24 tokens" in run(models["embed"], "--file", "long.txt").err
+    assert "longer" not in run(models["tag"], long).err  # read in windows
+
+
+@pytest.mark.parametrize("words", [["-"], []])
+def test_a_pipe_is_answered_line_by_line(words: list[str], models: dict[str, Path]) -> None:
+    """The second line is only written after the answer to the first."""
+    command = [sys.executable, "-m", "headway", "run", str(models["classify"]), *words, "-q", "--device", "cpu"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as child:
+        assert child.stdin is not None and child.stdout is not None
+        for number, text in enumerate(("rain", "a good film"), start=1):
+            child.stdin.write(f"{text}\n")
+            child.stdin.flush()
+            row = json.loads(child.stdout.readline())
+            assert (row["line"], row["text"]) == (number, text)
+        child.stdin.close()
+        assert child.wait(20) == 0
+
+
+def test_a_text_that_cannot_be_used_ends_the_command_though_the_pipe_is_open(models: dict[str, Path]) -> None:
+    """Found by the model, while a thread waits for the next line."""
+    command = [sys.executable, "-m", "headway", "run", str(models["mlm"]), "-", "-q", "--device", "cpu"]
+    env, pipe = {**os.environ, "OMP_NUM_THREADS": "1"}, subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as child:
+        assert child.stdin is not None and child.stderr is not None
+        child.stdin.write(b"no blank to fill\n")
+        child.stdin.flush()
+        said = child.stderr.read().decode()
+        assert child.wait(60) == 4 and said.startswith("error[D001]: stdin line 1: ") and "Fatal" not in said, said
+
+
+def test_models_that_write_read_files_too(models: dict[str, Path], run: Run) -> None:
+    Path("t.txt").write_text("abc\nx\n")
+    words = ["--tokens", "6", "--seed", "3", "-q"]
+    found = rows(run(models["lm"], "--file", "t.txt", *words, "top_k=40"))
+    for row, text in zip(found, ("abc", "x"), strict=True):
+        assert run(models["lm"], text, *words, "top_k=40").out == f"{text}{row['new']}\n"
+    scored = rows(run(models["lm"], "--score", "--file", "t.txt", "data.bad_rows=skip"))
+    assert [row["tokens"] for row in scored] == [3, 1]
+    assert run(models["lm"], "--file", "t.txt", "temprature=1").code == 3
+
+
+# --- mistakes
+
+
+def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
+    Path("empty.txt").write_text("")
+    Path("binary.txt").write_bytes(bytes(range(256)))
+    for task, words, code, what in (
+        ("classify", [], 2, "which text? this model is for classify"),
+        ("classify", [""], 4, "text 1 is empty"),
+        ("classify", ["a", "--beam", "2"], 2, "--beam is for models that write"),
+        ("classify", ["a", "--score"], 2, "--score does not go with classify"),
+        ("classify", ["a", "--context", "story.txt"], 2, "--context does not go with classify"),
+        ("classify", ["a", "--file", "story.txt"], 2, "--file does not go with a text"),
+        ("classify", ["a", "dta.text=x"], 3, 'did you mean "data"'),
+        ("classify", ["a", "task=clasify"], 2, 'did you mean "classify"'),
+        ("classify", ["a", "b", "c", "pair=x", "pair=y"], 2, "3 texts and 2 pair="),
+        ("classify", ["--file", "empty.txt"], 4, "empty.txt: no texts"),
+        ("classify", ["--file", "binary.txt"], 4, "binary.txt line 1: a NUL byte"),
+        ("classify", ["--file", "absent.txt"], 5, "F001"),
+        ("classify", ["a", "task=tag"], 4, "no labels to give a word"),
+        ("tag", ["a", "pair=b"], 2, "pair=… does not go with tag"),
+        ("tag", ["a", "top=0"], 2, "top=0"),
+        ("answer", ["who"], 2, "--context"),
+        ("answer", ["who", "--context", "absent.txt"], 5, "F001"),
+        ("answer", ["--file", "story.txt"], 4, "no contexts"),
+        ("mlm", ["no blank"], 4, "write [MASK]"),
+        ("embed", ["--nearest", "story.txt"], 2, "--nearest wants a text"),
+        ("classify", ["a", "--seed", "1"], 2, "--seed is for models that write on, and this one is for classify"),
+        ("tag", ["a", "--tokens", "9"], 2, "--tokens is for models that write on"),
+        ("classify", ["a", "answer.none=no"], 2, "answer is a setting for answer, and this model is for classify"),
+        (
+            "classify",
+            ["a", "top=1"],
+            2,
+            "top is a setting for mlm and answer and embed, and this model is for classify",
+        ),
+        ("embed", ["a", "--nearest", "empty.txt"], 4, "empty.txt: no texts"),
+        ("lm", ["a", "--nearest", "story.txt"], 4, "no text encoder"),
+        ("lm", ["a", "--json"], 2, "--json is for models that read"),
+        ("lm", ["--file", "story.txt", "--beam", "2"], 2, "--beam does not go with --file"),
+    ):
+        done = run(models[task], *words)
+        assert done.code == code and what in done.err and "Traceback" not in done.err, (words, done)
+    assert run("vit-tiny", "a").code != 0 and "does not read text" in run("vit-tiny", "a").err
+
+
+# --- files of a task's own
+
+
+def test_a_tagger_reads_what_taggers_are_trained_on(models: dict[str, Path], run: Run) -> None:
+    sentences = [("anna", "lives", "in", "oslo"), ("boris", "met", "anna"), ("a", "bad-day", "rain")]
+    Path("a.conll").write_text("\n\n".join("\n".join(f"{w} X O" for w in words) for words in sentences) + "\n")
+    tagged = [{"tokens": words, "ner_tags": ["O"] * len(words)} for words in sentences]
+    Path("a.jsonl").write_text("\n".join(map(json.dumps, tagged)))
+    bundle = load(models["tag"])
+    for name, lines in (("a.conll", [1, 6, 10]), ("a.jsonl", [1, 2, 3])):
+        found = rows(run(models["tag"], "--file", name, "-q"))
+        assert [(row["line"], row["text"]) for row in found] == list(zip(lines, map(" ".join, sentences), strict=True))
+        for row, words in zip(found, sentences, strict=True):
+            assert [e["text"] for e in row["entities"]] == [e.text for e in bundle.tag([words])[0]]
+    one = rows(run(models["tag"], "--file", "story.txt", "-q"))
+    assert [row["text"] for row in one] == Path("story.txt").read_text().splitlines()
+
+
+def test_questions_of_a_squad_file_keep_their_ids(models: dict[str, Path], run: Run) -> None:
+    asked = [{"id": f"q{i}", "question": "who met boris", "answers": []} for i in range(3)]
+    data = {"data": [{"paragraphs": [{"context": "boris met anna on a bad day", "qas": asked}]}]}
+    Path("a.json").write_text(json.dumps(data, indent=1))
+    found = rows(run(models["answer"], "--file", "a.json", "-q"))
+    assert [row["id"] for row in found] == ["q0", "q1", "q2"] and "pair" not in found[0]
+    (alone,) = rows(run(models["answer"], "who met boris", "--context", "story.txt", "--json", "-q"))
+    assert alone.keys() == found[0].keys() - {"id", "line"}
+
+
+def test_pairs_of_a_file_are_in_the_answers(models: dict[str, Path], run: Run) -> None:
+    Path("a.csv").write_text("sentence1,sentence2\nbad,film\n")
+    (found,) = rows(run(models["classify"], "--file", "a.csv", "-q"))
+    (alone,) = rows(run(models["classify"], "bad", "pair=film", "--json", "-q"))
+    assert found.pop("line") == 2 and close(found, alone) and found["pair"] == "film"
+
+
+@pytest.mark.parametrize(
+    ("piped_in", "words", "texts"),
+    [
+        ("\ufeff" + '{"text": "bad"}\n{"text": "rain"}\n', [], ["bad", "rain"]),
+        ("\ufeffbad\nrain\n", [], ["bad", "rain"]),
+        ('id,text\n1,bad\n2,"a, film"\n', [], ["bad", "a, film"]),
+        ("\ufefftext\tn\nbad\t1\n", [], ["bad"]),
+        ("n;body\n1;bad\n", ["data.text=body"], ["bad"]),
+        ('"n","review"\n1,bad\n', [], ["bad"]),
+        ("good, text\nbad\n", [], ["good, text", "bad"]),
+        ("good,bad\nrain\n", [], ["good,bad", "rain"]),
+    ],
+)
+def test_what_a_pipe_holds(
+    piped_in: str, words: list[str], texts: list[str], models: dict[str, Path], run: Run, monkeypatch: Any
+) -> None:
+    piped(monkeypatch, piped_in)
+    assert [row["text"] for row in rows(run(models["classify"], "-", "-q", *words))] == texts
+
+
+def test_long_cells_come_through_a_pipe(models: dict[str, Path], run: Run, monkeypatch: Any) -> None:
+    csv.field_size_limit(1 << 17)  # as Python has it
+    piped(monkeypatch, f'id,text\n1,"{"a " * (1 << 17)}"\n2,bad\n')
+    assert [row["line"] for row in rows(run(models["classify"], "-", "-q"))] == [2, 3]
+
+
+def test_a_column_that_a_pipe_has_not(models: dict[str, Path], run: Run, monkeypatch: Any) -> None:
+    piped(monkeypatch, "bad\nrain\n")
+    done = run(models["classify"], "-", "data.text=body")
+    assert done.code == 4 and "stdin has no column 'body' (data.text)" in done.err
+
+
+def test_what_comes_before_a_bad_line_is_answered(models: dict[str, Path], run: Run, monkeypatch: Any) -> None:
+    piped(monkeypatch, "a [MASK] film\nno blank\nrain [MASK]\n")
+    done = run(models["mlm"], "-", "-q")
+    assert done.code == 4 and "stdin line 2" in done.err
+    assert [json.loads(line)["line"] for line in done.out.splitlines()] == [1]
+    piped(monkeypatch, "a [MASK] film\nno blank\nrain [MASK]\n")
+    assert [row["line"] for row in rows(run(models["mlm"], "-", "-q", "data.bad_rows=skip"))] == [1, 3]
+
+
+# --- after a training
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.report.model_card.write_card", lambda folder: None)
+    monkeypatch.setattr("headway.report.report.write_report", lambda folder: folder / "report.html")
+    said: list[str] = []
+    loop = SimpleNamespace(stop_signal=0)
+
+    def said_after(train: str, pairs: bool | None, out: str = "runs") -> str:
+        model = SimpleNamespace(config=SimpleNamespace(classify=SimpleNamespace(pairs=pairs)))
+        recipe = SimpleNamespace(task=task, data=SimpleNamespace(train=train), out=out)
+        _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=recipe, model=model), said.append)
+        return said[-1]
+
+    for pairs in (None, False, True):
+        second = ' pair="…"' if pairs and task == "classify" else ""
+        assert said_after("", pairs).startswith(f"next: headway run last {TRY[task]}{second}   headway eval last")
+        own = TRY[task] if task == "chat" else OWN.get(task, '"…"')
+        assert said_after("mine.csv", pairs).startswith(f"next: headway run last {own}{second}   headway eval last")
+    elsewhere = said_after("", None, "other")
+    assert (
+        "last" not in elsewhere and f"headway run {tmp_path} " in elsewhere and f"headway eval {tmp_path}" in elsewhere
+    )
+
+
+def test_examples_are_shown_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    show = Display(False).report
+    three = [line for i in range(3) for line in (f"text {i}", "  → nothing", f"  in truth {i}")]
+    show("sample", text="\n".join(three))
+    assert capfd.readouterr().err.splitlines() == [f"  {line}" for line in three[:6]]
+    show("sample", text="\n".join([f"line {i}" for i in range(9)]))
+    assert len(capfd.readouterr().err.splitlines()) == 6
+    show("sample", text="\n".join(["a", *["  more"] * 9]))
+    assert len(capfd.readouterr().err.splitlines()) == 6
+
+
+def test_which_weights_are_kept_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    show = Display(False).report
+    show("kept", step=9, best=9, early=0)
+    assert capfd.readouterr().err == ""
+    show("kept", step=30, best=20, early=2)
+    show("kept", step=30, best=20, early=0)
+    assert capfd.readouterr().err.splitlines() == [
+        "no better in 2 evaluations: stopped at step 30; the weights of step 20 are kept, the best",
+        "the weights of step 20 are kept, the best",
+    ]
+
+
+def test_what_data_lost_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    show = Display(False).report
+    show("data", tokens=1000, valid_tokens=10, bad_rows=0, shortened=0, cut=0, left_out=0)
+    assert capfd.readouterr().err == "1,000 tokens to learn from, 10 held out\n"
+    show("data", tokens=1000, valid_tokens=10, vocab=9, bad_rows=1, shortened=2000, cut=3, left_out=4)
+    said = capfd.readouterr().err
+    assert (
+        "vocabulary 9, 1 bad row left out, 2,000 shortened by their first turns, 3 cut at the end, 4 too long" in said
+    )

@@ -1,0 +1,174 @@
+"""What the numbers of a run are taken to mean: each verdict and each advice, and when it is not given."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.report.diagnostics import clipped_share, health, late_gain, overfit, suggestions, throughput, verdict
+from headway.report.report import gather, render
+from headway.runs.history import History, read_run
+from tests.runs.conftest import RECIPE, Page, event, finished, steps, towards, write_run
+
+
+def read(tmp_path: Path, log: list[Any], **more: Any) -> History:
+    return read_run(write_run(tmp_path / "run-0001", log, **more))
+
+
+def page_of(run: History) -> Page:
+    return Page(render(run, gather(run)))
+
+
+def advice_of(run: History) -> list[str]:
+    return [s.advice for s in suggestions(run)]
+
+
+def test_a_calm_run_that_levelled_off(tmp_path: Path) -> None:
+    run = read(tmp_path, [*finished([3.0, 2.5, 2.4, 2.39]), event("data", vocab=256, tokens=500)])
+    first, second = verdict(run)
+    assert first == (
+        "A language model of 1.23k parameters, trained on the text of Python's own reference for 100 steps (1k tokens);"
+        " its best validation loss is 2.39 (1.195 bits per byte), at step 100 "
+        "(guessing evenly among all tokens: 5.545)."
+    )
+    assert second == (
+        "It finished, and training was calm: no spikes, no NaN, no restarts; validation had levelled off."
+    )
+    assert suggestions(run) == []
+    assert "Nothing in the numbers asks for a change." in page_of(run).text
+
+
+def test_a_task_with_a_goal_of_its_own_is_judged_by_it(tmp_path: Path) -> None:
+    run = read(tmp_path, towards("macro_f1", (0.5, 0.6, 0.75, 0.7), (1.0, 2.0, 2.4, 3.0)))
+    assert "; its best macro f1 is 0.75 (validation loss 2.4), at step 75." in verdict(run)[0]
+    worse = overfit(run)
+    assert worse is run.evals[0], "overfitting is a matter of the loss"
+    assert "validation has been rising since step 25" in verdict(run)[1]
+
+
+def test_validation_that_rises_asks_for_less(tmp_path: Path) -> None:
+    run = read(tmp_path, [*finished([2.0, 1.8, 1.9, 2.2]), event("data", tokens=100)])
+    assert overfit(run) == run.evals[1]
+    (found,) = suggestions(run)
+    assert (
+        found.advice
+        == "Train for fewer epochs (about 50 steps), with more dropout (model.dropout=0.2), or on more data."
+    )
+    assert found.reason == (
+        "Validation loss rose from 1.8 at step 50 to 2.2 at step 100 while the training loss went on falling. "
+        "The data were read 10 times."
+    )
+    assert "validation has been rising since step 50" in verdict(run)[1]
+
+
+def test_validation_that_rises_with_the_training_loss_is_something_else(tmp_path: Path) -> None:
+    log = finished([2.0, 1.8, 1.9, 2.2])
+    for i, line in enumerate(line for line in log if line["event"] == "step"):
+        line["loss"] = 1 + i / 100
+    assert overfit(read(tmp_path, log)) is None
+    assert "validation had stopped falling" in verdict(read_run(tmp_path / "run-0001"))[1]
+
+
+@pytest.mark.parametrize(
+    ("valid", "falling"),
+    [([3, 2.5, 2.2, 2.0], True), ([3, 2.5, 2.42, 2.4], False), ([3.0, 2.0], False), ([3, 2.5, 2.0, 2.01], False)],
+)
+def test_validation_still_falling_asks_for_more(tmp_path: Path, valid: list[float], falling: bool) -> None:
+    run = read(tmp_path, finished(valid))
+    assert ("Train longer (train.steps=200)." in advice_of(run)) is falling
+    assert ("still falling" in verdict(run)[1]) is falling
+
+
+def test_a_run_that_did_not_finish_is_not_told_to_train_longer(tmp_path: Path) -> None:
+    run = read(tmp_path, finished([3, 2.5, 2.2, 2.0])[:-1])
+    (go_on,) = suggestions(run)
+    assert go_on.advice == f"Go on with it: headway train --resume {run.folder}"
+    assert go_on.reason.startswith("It stopped at step 100 with 100 % of its budget spent, ")
+
+
+@pytest.mark.parametrize(("clipped", "said"), [(44, False), (46, True), (90, True)])
+def test_clipped_steps(tmp_path: Path, clipped: int, said: bool) -> None:
+    """The warm-up is ten steps, of which all are clipped: they do not count."""
+    log = finished()
+    for i, line in enumerate(line for line in log if line["event"] == "step"):
+        line["grad_norm"] = 3.0 if i < 10 + clipped else 0.2
+    run = read(tmp_path, log)
+    assert clipped_share(run, after=10) == pytest.approx(clipped / 90)
+    assert health(run).clipped == pytest.approx((10 + clipped) / 100)
+    lower = "Lower the learning rate (train.lr=0.001), or raise train.clip if the curve is smooth."
+    assert (lower in advice_of(run)) is said
+
+
+def test_without_clipping_nothing_is_clipped(tmp_path: Path) -> None:
+    run = read(tmp_path, finished(), recipe=RECIPE.replace("clip = 1.0", "clip = 0.0"))
+    assert health(run).clipped is None
+
+
+def test_spikes_and_nan(tmp_path: Path) -> None:
+    spikes = [event("spike", step=30), event("spike", step=60)]
+    assert advice_of(read_run(write_run(tmp_path / "one", finished(between=spikes[:1])))) == []
+    run = read_run(write_run(tmp_path / "two", finished(between=spikes)))
+    assert suggestions(run)[0].reason == "The loss jumped 2 times, first at step 30."
+    assert verdict(run)[1].startswith("It finished, with 2 spikes;")
+    nans = [*spikes, event("nan", step=70, where="layer 3", action="skip"), event("nan", step=80, action="rewind")]
+    nans += [event("nan", step=90, action="skip")]
+    run = read_run(write_run(tmp_path / "nan", finished(between=nans)))
+    (found,) = suggestions(run)
+    assert found.advice == "Lower the learning rate (train.lr=0.001) or lengthen train.warmup."
+    assert found.reason == "The loss or a gradient was not a finite number at step 70 (layer 3)."
+    assert (health(run).nans, health(run).skipped, health(run).rewinds) == (3, 2, 1)
+    assert "3 (2 skipped, 1 rewound)" in page_of(run).text
+    diverged = read_run(
+        write_run(tmp_path / "end", [event("start"), *steps(1, 9), event("nan", step=9, action="stop")])
+    )
+    assert verdict(diverged)[1].startswith("It diverged: ") and "after 1 NaN" in verdict(diverged)[1]
+
+
+def test_a_rate_that_the_recipe_does_not_give_is_taken_from_the_log(tmp_path: Path) -> None:
+    run = read(tmp_path, finished(between=[event("nan", step=3)]), recipe="[train]\nclip = 1.0\n")
+    assert "(train.lr=0.001)" in suggestions(run)[0].advice
+
+
+def test_a_run_never_evaluated(tmp_path: Path) -> None:
+    run = read(tmp_path, finished([]))
+    assert suggestions(run)[0].advice == "Evaluate more often: a smaller train.eval_every."
+    assert verdict(run)[0].endswith("; it was never evaluated.")
+    assert suggestions(replace(run, status="running")) == [], "that may still come"
+
+
+def test_a_machine_that_slowed_down(tmp_path: Path) -> None:
+    log = finished()
+    seconds = 0.0
+    for i, line in enumerate(line for line in log if line["event"] == "step"):
+        seconds += 0.1 if i < 85 else 0.5
+        line["seconds"] = seconds
+    run = read(tmp_path, log)
+    assert throughput(run)[[0, 50, 99]].tolist() == pytest.approx([100, 100, 20])
+    assert suggestions(run)[0].reason == "Throughput was 20 tokens/s at the end and 100 in the middle."
+    still = read_run(write_run(tmp_path / "b", [event("step", step=n, tokens=n, seconds=1.0) for n in (1, 2)]))
+    assert math.isnan(throughput(still)[1])
+
+
+def test_rows_left_out_and_restarts_and_dropped_sinks(tmp_path: Path) -> None:
+    more = [event("data", documents=50, bad_rows=3), event("sink", name="wandb", problem="OSError: x")]
+    run = read(tmp_path, [event("start", step=0), *more, event("restart", step=0), *finished()[1:]])
+    assert suggestions(run)[0].reason == "3 of 50 rows could not be used."
+    assert (health(run).restarts, health(run).sinks) == (0, ("wandb (OSError: x)",)), (
+        "start and restart at step 0 are one"
+    )
+    assert "wandb (OSError: x)" in page_of(run).text
+    again = read_run(
+        write_run(tmp_path / "b", [event("start", step=0), *steps(1, 9), event("restart", step=5), *steps(6, 9)])
+    )
+    assert health(again).restarts == 1 and "1 restart" in verdict(again)[1]
+
+
+def test_the_last_quarter_is_the_last_quarter(tmp_path: Path) -> None:
+    assert late_gain(read_run(write_run(tmp_path / "a", finished([4, 3, 2, 1])))) == pytest.approx(0.5)
+    assert late_gain(read_run(write_run(tmp_path / "b", finished([4, 2])))) is None
+    ten = finished([10, 9, 8, 7, 6, 5, 4, 3, 2, 1])
+    assert late_gain(read_run(write_run(tmp_path / "c", ten))) == pytest.approx(0.75), "from step 70 on"

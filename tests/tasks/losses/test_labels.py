@@ -1,0 +1,162 @@
+"""Losses of labels: smoothed, weighted, and of two passes that should agree, each against the sum written out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.config.model import ClassifyHeadConfig
+from headway.config.recipe import ShapeConfig
+from headway.config.shape import encoder_config
+from headway.config.tasks import ClassifyConfig, TagConfig
+from headway.errors import ConfigError
+from headway.model.heads import pool
+from headway.model.model import Model
+from headway.tasks.losses.labels import label_loss, label_scores, loss_count, score_loss
+from headway.tasks.losses.tokens import disagreement
+
+TARGETS = torch.tensor([0, 2, 1, 2])
+WEIGHTS = torch.tensor([2.0, 1.0, 0.5])
+
+
+def batch() -> tuple[torch.Tensor, ...]:
+    ids = torch.randint(1, 30, (4, 8))
+    keep = torch.arange(8)[None] < torch.tensor([8, 5, 3, 8])[:, None]
+    return ids, keep, torch.zeros_like(ids)
+
+
+def model(dropout: float = 0.0, **head: Any) -> Model:
+    config = encoder_config(ShapeConfig(depth=2, width=16, heads=2, dropout=dropout), 30, 8)
+    labels = ("a", "b", "c")
+    built = Model(replace(config, lm=None, classify=ClassifyHeadConfig(labels=3, **head), labels=labels))
+    return built.eval().requires_grad_(False)
+
+
+def test_smoothing_spreads_a_share_of_each_label_evenly() -> None:
+    scores = torch.randn(4, 3)
+    share = torch.full((4, 3), 0.2 / 3)
+    share[torch.arange(4), TARGETS] += 0.8
+    each = -(share * scores.log_softmax(-1)).sum(1)
+    assert float(score_loss("single", scores, TARGETS, None, 0.2)) == pytest.approx(float(each.sum()), rel=1e-5)
+    net, tensors = model(), batch()
+    total = label_loss("single", ClassifyConfig(smoothing=0.2))(net, *tensors, TARGETS, WEIGHTS)
+    expected = score_loss("single", label_scores(net, *tensors), TARGETS, WEIGHTS, 0.2)
+    assert float(total) == pytest.approx(float(expected), rel=1e-5)
+
+
+@given(
+    st.integers(2, 6), st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.7]), st.booleans(), st.integers(1, 3), st.data()
+)
+def test_weighted_and_smoothed_is_torch_on_the_whole_batch(
+    labels: int, texts: int, smoothing: float, weighted: bool, parts: int, data: st.DataObject
+) -> None:
+    """However the batch is parted: sums and counts add up to torch's mean."""
+    scores = torch.randn(texts, labels, dtype=torch.float64)
+    targets = torch.tensor(data.draw(st.lists(st.integers(0, labels - 1), min_size=texts, max_size=texts)))
+    weights = torch.rand(labels, dtype=torch.float64) + 0.05 if weighted else None
+    expected = F.cross_entropy(scores, targets, weight=weights, label_smoothing=smoothing)
+    pieces = list(zip(scores.chunk(parts), targets.chunk(parts), strict=True))
+    total = sum(float(score_loss("single", s, t, weights, smoothing)) for s, t in pieces)
+    count = sum(loss_count("single", t, weights) for _, t in pieces)
+    assert total / count == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_several_labels_are_torch_on_the_whole_batch(weighted: bool) -> None:
+    scores, targets = torch.randn(7, 3), (torch.rand(7, 3) < 0.4).float()
+    weights = WEIGHTS if weighted else None
+    expected = F.binary_cross_entropy_with_logits(scores, targets, pos_weight=weights)
+    total = sum(
+        float(score_loss("multi", s, t, weights)) for s, t in ((scores[:3], targets[:3]), (scores[3:], targets[3:]))
+    )
+    count = loss_count("multi", targets[:3], weights) + loss_count("multi", targets[3:], weights)
+    assert total / count == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_numbers_are_torch_on_the_whole_batch() -> None:
+    scores, targets = torch.randn(7, 1), torch.randn(7)
+    total = float(score_loss("regression", scores, targets)) / loss_count("regression", targets, None)
+    assert total == pytest.approx(float(F.mse_loss(scores[:, 0], targets)), rel=1e-5)
+
+
+def test_two_passes_count_as_much_as_their_class() -> None:
+    """Equal weights change nothing, whatever they are."""
+    net, (ids, keep, segments) = model(0.3).train(), batch()
+    means = []
+    for weights in (None, torch.ones(3), torch.full((3,), 3.0)):
+        torch.manual_seed(1)
+        total = label_loss("single", ClassifyConfig(rdrop=0.7, smoothing=0.1))(
+            net, ids, keep, segments, TARGETS, weights
+        )
+        means.append(float(total) / loss_count("single", TARGETS, weights))
+    assert means == pytest.approx([means[0]] * 3, rel=1e-5)
+
+
+def test_two_passes_should_agree() -> None:
+    first, second = torch.randn(4, 3), torch.randn(4, 3)
+    p, q = first.log_softmax(-1), second.log_softmax(-1)
+    both = [F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
+    assert float(disagreement(p, q).sum()) == pytest.approx(float(sum(both)) / 2, rel=1e-4)
+    assert float(disagreement(p, p).sum()) == 0.0
+
+
+def test_rdrop_is_the_mean_of_two_passes_and_their_disagreement() -> None:
+    """The slow way: the texts beside themselves in one pass, its halves taken apart."""
+    net, (ids, keep, segments) = model(0.3).train(), batch()
+    torch.manual_seed(1)
+    scores = label_scores(net, *(torch.cat([t, t]) for t in (ids, keep, segments)))
+    assert not torch.allclose(scores[:4], scores[4:])  # dropout is not the same for both
+    apart = sum(F.cross_entropy(s, TARGETS, reduction="sum", label_smoothing=0.1) for s in (scores[:4], scores[4:]))
+    torch.manual_seed(1)
+    settings = ClassifyConfig(rdrop=0.7, smoothing=0.1)
+    total = label_loss("single", settings)(net, ids, keep, segments, TARGETS, None)
+    p, q = scores.log_softmax(-1).chunk(2)
+    expected = float(apart) / 2 + 0.7 * float(disagreement(p, q).sum())
+    assert float(total) == pytest.approx(expected, rel=1e-5)
+    plain = label_loss("single", ClassifyConfig())(net.eval(), ids, keep, segments, TARGETS, None)
+    still = label_loss("single", ClassifyConfig(rdrop=0.7))(net, ids, keep, segments, TARGETS, None)
+    assert float(still) == pytest.approx(float(plain), rel=1e-5)  # without dropout there is nothing to disagree on
+
+
+def test_the_losses_can_be_compiled() -> None:
+    net, tensors = model(), batch()
+    for settings in (ClassifyConfig(smoothing=0.1), ClassifyConfig(rdrop=1.0)):
+        loss = label_loss("single", settings)
+        compiled = torch.compile(loss, backend="eager", fullgraph=True)
+        assert float(compiled(net, *tensors, TARGETS, None)) == pytest.approx(
+            float(loss(net, *tensors, TARGETS, None)), rel=1e-6
+        )
+
+
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), side=st.sampled_from(["left", "right"]))
+def test_the_largest_values_are_those_of_real_tokens(lengths: list[int], side: str) -> None:
+    x = torch.randn(len(lengths), 6, 4) - 5  # padding of zeros would be larger
+    count = torch.tensor(lengths)[:, None]
+    keep = torch.arange(6)[None] < count if side == "right" else torch.arange(6)[None] >= 6 - count
+    x[~keep] = 9.0
+    found = pool(x, keep, "max")
+    for row, (vectors, real) in enumerate(zip(x, keep, strict=True)):
+        assert torch.equal(found[row], vectors[real].max(0).values)
+        assert torch.equal(pool(vectors[real][None], None, "max")[0], found[row])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ClassifyConfig(smoothing=1.0), r"classify\.smoothing = 1\.0 should be at least 0 and less than 1"),
+        (lambda: ClassifyConfig(dropout=-0.1), r"classify\.dropout = -0\.1 should be"),
+        (lambda: ClassifyConfig(rdrop=-1.0), r"classify\.rdrop = -1\.0 should be at least 0"),
+        (lambda: TagConfig(smoothing=-0.5), r"tag\.smoothing = -0\.5 should be"),
+        (lambda: TagConfig(dropout=1.5), r"tag\.dropout = 1\.5 should be"),
+        (lambda: TagConfig(context=-1), r"tag\.context = -1 should be at least 0"),
+    ],
+)
+def test_settings_out_of_range(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
