@@ -1,4 +1,4 @@
-"""Write the layout of headway/ into docs/architecture.md: every folder and module with the first line of its docstring."""
+"""Write the layout of headway/ into docs/architecture.md: each folder and module, with its docstring's first line."""
 
 from __future__ import annotations
 
