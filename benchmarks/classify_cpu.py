@@ -37,10 +37,10 @@ def made_up(count: int) -> list[str]:
 
 def from_file(path: str, count: int) -> list[str]:
     from headway.config.recipe import DataConfig
-    from headway.data.datasets.labeled import read_labelled
+    from headway.data.datasets.labeled import read_labeled
     from headway.data.files.rows import BadRows
 
-    return [row.text for row in read_labelled(path, DataConfig(), BadRows("skip"))[:count]]
+    return [row.text for row in read_labeled(path, DataConfig(), BadRows("skip"))[:count]]
 
 
 def small_encoder(folder: Path, texts: list[str]) -> Path:
@@ -84,12 +84,12 @@ def main() -> None:
         return torch.cat(found)
 
     def mine() -> torch.Tensor:
-        rows = classify(ours.model, ours.reader(), texts)
+        rows = classify(ours.model, ours.require_tokenizer(), texts)
         return torch.tensor([list(row.probabilities.values()) for row in rows])
 
     gap = float((mine() - loop()).abs().max())
     times = alternate({"transformers": loop, "headway": mine}, given.rounds, warm=0)
-    lengths = [len(e.ids) for e in ours.reader().encode_batch(texts)]
+    lengths = [len(e.ids) for e in ours.require_tokenizer().encode_batch(texts)]
     emit(
         sentences=len(texts),
         tokens=sum(lengths),

@@ -92,7 +92,7 @@ def smollm2(folder: Path, args: argparse.Namespace) -> dict[str, Write]:
         found["llama.cpp q4_1, the file"] = llama_cpp(file, args.threads)
         found["llama.cpp q8_0"] = llama_cpp(requantize(file, folder / "q8_0.gguf"), args.threads)
         for name in ("llama.cpp q4_1, the file", "headway int8"):
-            prompts = [bundle.reader().encode(text, special=False).ids for text in TEXTS]
+            prompts = [bundle.require_tokenizer().encode(text, special=False).ids for text in TEXTS]
             same = [agreement(found["headway float32"](p, args.tokens), found[name](p, args.tokens)) for p in prompts]
             emit(name=f"smollm2: first tokens that headway float32 and {name} agree on", of=args.tokens, agree=same)
     return found

@@ -36,18 +36,18 @@ from torch import Tensor, nn
 import headway
 from headway.config.model import ModelConfig
 from headway.config.recipe import Recipe, TrainConfig, batch_size, load_recipe
-from headway.data.batching.prefetch import Loader
+from headway.data.batching.prefetch import Prefetcher
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Output
-from headway.runs.compare import final_figures, spread
+from headway.runs.compare import confidence_interval, final_metrics
 from headway.runs.history import read_run
-from headway.tasks.base import Setting, Task
+from headway.tasks.base import Task, TaskContext
 from headway.tasks.batch import Batch
 from headway.tasks.registry import make_task
 from headway.train.build import base_tokenizer
 from headway.train.distributed import World
-from headway.train.optim.average import Copies
+from headway.train.optim.average import WeightCopy
 from headway.train.optim.optimizer import lr_factor, peak_lr
 
 FILES = {
@@ -56,7 +56,7 @@ FILES = {
     "conll": {"train": "eng.train.gz", "valid": "eng.testa.gz", "test": "eng.testb.gz"},
     "squad": {"train": "squad.train.json.gz", "valid": "squad.dev.json.gz", "test": "xquad.en.json.gz"},
 }
-FIGURES = {"classify": ("accuracy", "macro_f1"), "tag": ("f1",), "answer": ("em", "f1")}
+METRICS = {"classify": ("accuracy", "macro_f1"), "tag": ("f1",), "answer": ("em", "f1")}
 """Of each task, the first being the one to compare by."""
 NOT_THEIRS = {"optimizer": "adamw", "layer_decay": 1.0, "unfreeze": 0, "accumulate": 1, "ema": 0.0, "average": 0}
 NOT_THEIRS |= {"patience": 0, "minutes": None, "checkpointing": False, "on_nan": "stop"}
@@ -80,14 +80,14 @@ class Peer(nn.Module):
         super().__init__()
         self.body, self.config = body, config
 
-    def forward(self, inputs: Tensor, *, keep: Tensor, segments: Tensor | None = None) -> Output:
-        typed = {} if segments is None else {"token_type_ids": segments}
-        found = self.body(input_ids=inputs, attention_mask=keep.long(), **typed)
+    def forward(self, inputs: Tensor, *, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Output:
+        typed = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        found = self.body(input_ids=inputs, attention_mask=attention_mask.long(), **typed)
         if self.config.span is None:
-            return Output(found.logits, keep)
-        return Output(torch.stack([found.start_logits, found.end_logits], -1), keep)
+            return Output(found.logits, attention_mask)
+        return Output(torch.stack([found.start_logits, found.end_logits], -1), attention_mask)
 
-    def classify(self, scores: Tensor, keep: Tensor | None = None) -> Tensor:
+    def classify(self, scores: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         return scores
 
     tag = span = classify
@@ -150,21 +150,21 @@ class Best:
 
     def __init__(self, model: Peer, task: Task, config: TrainConfig) -> None:
         self.model, self.task, self.config = model, task, config
-        self.copies, self.goal = Copies(model), -math.inf
+        self.copies, self.goal = WeightCopy(model), -math.inf
 
     def look(self) -> None:
         with precision(self.config):
-            found = self.task.evaluate(self.model, WORLD)[self.task.goal]  # type: ignore[arg-type]
-        goal = found if self.task.rising else -found
+            found = self.task.evaluate(self.model, WORLD)[self.task.primary_metric]  # type: ignore[arg-type]
+        goal = found if self.task.higher_is_better else -found
         if goal > self.goal:
             self.goal = goal
-            self.copies.take()
+            self.copies.store()
 
 
 def plain_loop(recipe: Recipe, compiled: bool, folder: Path) -> Result:
     """What `headway train` does, without headway: a model of transformers, and the usual loop."""
     config = recipe.train
-    task = make_task(Setting(recipe, folder, base_tokenizer(recipe)))
+    task = make_task(TaskContext(recipe, folder, base_tokenizer(recipe)))
     torch.manual_seed(recipe.seed)
     model = make_peer(recipe, task, compiled)
     plan = task.plan(batch_size(recipe))
@@ -177,7 +177,7 @@ def plain_loop(recipe: Recipe, compiled: bool, folder: Path) -> Result:
         return batch.pinned() if DEVICE.type == "cuda" else batch
 
     seconds, start = 0.0, now()
-    with Loader(make, 0, recipe.data.workers) as batches:
+    with Prefetcher(make, 0, recipe.data.workers) as batches:
         for number in range(total):
             step(next(batches), lr_factor(config, number, number / budget))
             if best is not None and ((number + 1) % config.eval_every == 0 or number + 1 == total):
@@ -186,7 +186,7 @@ def plain_loop(recipe: Recipe, compiled: bool, folder: Path) -> Result:
                 start = now()
         seconds += now() - start
     if best is not None:
-        best.copies.put()
+        best.copies.copy_to_model()
     with precision(config):
         peer: Any = model
         found = task.test(peer, WORLD) or task.evaluate(peer, WORLD)
@@ -197,7 +197,7 @@ def by_headway(args: argparse.Namespace, words: Sequence[str], folder: Path) -> 
     run = read_run(headway.train(args.task, *words, f"out={folder}"))
     if run.status != "finished":
         raise SystemExit(f"the run was {run.status}")
-    return {**final_figures(run), "seconds": run.facts.train_seconds or 0.0, "steps": float(run.facts.steps)}
+    return {**final_metrics(run), "seconds": run.facts.train_seconds or 0.0, "steps": float(run.facts.steps)}
 
 
 def by_transformers(args: argparse.Namespace, words: Sequence[str], folder: Path) -> Result:
@@ -254,7 +254,7 @@ def summary(task: str, names: Sequence[str], found: Mapping[str, Sequence[Result
     for side, results in found.items():
         facts: dict[str, Any] = {}
         for name in (*names, "seconds"):
-            over = spread([result[name] for result in results])
+            over = confidence_interval([result[name] for result in results])
             facts |= {name: over["mean"], f"{name}_sd": over["sd"]}
         emit(task=task, side=side, runs=len(results), **facts)
     if len(found) == 2:
@@ -281,7 +281,7 @@ def main() -> None:
     emit(**machine(), transformers=THEIRS.__version__)
     sides = [args.only] if args.only else list(SIDES)
     found: dict[str, list[Result]] = {side: [] for side in sides}
-    names = FIGURES[load_recipe(args.task)[1].task]
+    names = METRICS[load_recipe(args.task)[1].task]
     for place, seed in enumerate(args.seeds.split(",")):
         for side in sides[:: -1 if place % 2 else 1]:  # whoever comes first in a process may pay for more than its own
             with tempfile.TemporaryDirectory() as made:

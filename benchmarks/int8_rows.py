@@ -20,7 +20,7 @@ from common import emit, machine
 from torch import Tensor
 
 from headway.config.presets import gpt2
-from headway.generate.accel.cpu.decoder import HostDecoder
+from headway.generate.accel.cpu.decoder import CpuDecoder
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 
@@ -34,9 +34,9 @@ def least(rounds: int, work: Callable[[], Any]) -> float:
     return 1e3 * min(found)
 
 
-def decoder_of(model: Model, rows: int) -> HostDecoder:
+def decoder_of(model: Model, rows: int) -> CpuDecoder:
     cache = model.start(batch=rows, capacity=64)
-    return HostDecoder(model, cache.keys, cache.values)
+    return CpuDecoder(model, cache.keys, cache.values)
 
 
 def by_kernels(model: Model, ids: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.attention import step_kernels
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModelling
+from headway.tasks.lm.task import LanguageModeling
 from headway.train.distributed import World
 from headway.train.log.events import Log
 from headway.train.loop import Loop
@@ -44,7 +44,7 @@ def build(args: argparse.Namespace, steps: int, compiled: bool) -> Loop:
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     every = max(1, steps)
     config = TrainConfig(steps=steps, lr=1e-4, compile=compiled, eval_every=every, sample_every=every, save_every=every)
-    task = LanguageModelling(
+    task = LanguageModeling(
         Recipe(seed=1, data=DataConfig(length=args.length)), TOKENIZER, store, _short(store, args.length)
     )
     world = World(0, 1, DEVICE)

@@ -40,17 +40,17 @@ def same_model(model: Any, folder: Path) -> Model:
     return load_model(folder / "marian")
 
 
-def ours(model: Model, source: Tensor, length: int, width: int, keep: Tensor | None = None) -> Write:
+def ours(model: Model, source: Tensor, length: int, width: int, attention_mask: Tensor | None = None) -> Write:
     """What headway writes for rows of ids: `length` tokens each, since nothing may end them."""
     start = model.config.special.start
     assert start is not None
     beam = Beam(width=width, max_tokens=length, banned=((EOS,), (start,)))
-    return lambda: [found[0].tokens for found in beam_search(model, beam, source=Source(source, keep))]
+    return lambda: [found[0].tokens for found in beam_search(model, beam, source=Source(source, attention_mask))]
 
 
-def theirs(model: Any, source: Tensor, length: int, width: int, keep: Tensor | None = None) -> Write:
+def theirs(model: Any, source: Tensor, length: int, width: int, attention_mask: Tensor | None = None) -> Write:
     """The same by transformers."""
-    real = torch.ones_like(source) if keep is None else keep.long()
+    real = torch.ones_like(source) if attention_mask is None else attention_mask.long()
     options = {
         "num_beams": width,
         "max_new_tokens": length,

@@ -29,7 +29,7 @@ from common import emit, machine
 import headway
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.runs.compare import final_figures, spread
+from headway.runs.compare import confidence_interval, final_metrics
 from headway.runs.history import History, read_run
 
 BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")
@@ -67,7 +67,7 @@ def pretrain(args: argparse.Namespace, folder: Path) -> Path:
         tokens_s=told.facts.tokens_per_second,
         corpus_mb=corpus.stat().st_size / 1e6,
         parameters=told.facts.parameters,
-        **final_figures(told),
+        **final_metrics(told),
     )
     return run
 
@@ -83,7 +83,7 @@ def fine_tune(start: str, seed: int, words: Sequence[str], folder: str) -> dict[
     """One run of sst2, in whatever process; its folder is its own."""
     out = Path(folder) / f"from-{Path(start).name}" / str(seed)
     told = finished(headway.train("sst2", *words, f"model.from={start}", f"seed={seed}", f"out={out}"))
-    return {"accuracy": final_figures(told)["accuracy"], "seconds": told.facts.train_seconds or 0.0}
+    return {"accuracy": final_metrics(told)["accuracy"], "seconds": told.facts.train_seconds or 0.0}
 
 
 def fine_tune_all(args: argparse.Namespace, own: Path, folder: Path) -> dict[str, list[float]]:
@@ -105,14 +105,14 @@ def fine_tune_all(args: argparse.Namespace, own: Path, folder: Path) -> dict[str
 
 
 def table(found: dict[str, list[float]]) -> None:
-    base = spread(found["random"])["mean"]
+    base = confidence_interval(found["random"])["mean"]
     for name, values in found.items():
-        over = spread(values)
+        over = confidence_interval(values)
         assert over["mean"] is not None and base is not None
         emit(start=name, accuracy=over["mean"], accuracy_sd=over["sd"], gain=over["mean"] - base, seeds=len(values))
     print("\n| start | SST-2 test accuracy | gain |\n|---|---|---|")
     for name, values in found.items():
-        mean, sd = spread(values)["mean"], spread(values)["sd"]
+        mean, sd = confidence_interval(values)["mean"], confidence_interval(values)["sd"]
         assert mean is not None and base is not None
         wide = "" if sd is None else f" ± {100 * sd:.2f}"
         print(f"| {name} | {100 * mean:.2f}{wide} | {100 * (mean - base):+.2f} |")

@@ -44,7 +44,7 @@ def main() -> None:
         for rows in ROWS if name != "output" else ROWS[:4]:
             x = torch.randn(rows, shape[1])
             facts = {"op": "_weight_int8pack_mm", "matrix": name, "rows": rows}
-            measure(args.rounds, lambda m=matrix, x=x: m.product(x), lambda m=matrix, x=x: m.plainly(x), **facts)
+            measure(args.rounds, lambda m=matrix, x=x: m.product(x), lambda m=matrix, x=x: m.reference(x), **facts)
     weight = torch.randn(MARIAN)
     for rows in (33, 64, 128, 256):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)

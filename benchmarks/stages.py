@@ -19,10 +19,10 @@ from pretraining import PARTS, fine_tune, finished
 
 import headway
 from headway.config.recipe import DataConfig
-from headway.data.datasets.labeled import read_labelled
+from headway.data.datasets.labeled import read_labeled
 from headway.data.datasets.next_sentence import sentences
 from headway.data.files.rows import BadRows
-from headway.runs.compare import final_figures, spread
+from headway.runs.compare import confidence_interval, final_metrics
 
 FIRST = (
     *("data.length=64", "classify.pool=mean", "classify.dropout=0.1", "train.epochs=2", "train.batch=32"),
@@ -34,7 +34,7 @@ SHORTEST, LONGEST = 5, 50
 
 def write_sentences(reviews: str, path: Path) -> int:
     """The sentences of reviews, each with the label of the whole; HTML's line breaks are spaces."""
-    found = read_labelled(reviews, DataConfig(), BadRows())
+    found = read_labeled(reviews, DataConfig(), BadRows())
     lines = [
         json.dumps({"text": sentence, "label": str(row.label)})
         for row in found
@@ -60,7 +60,7 @@ def main() -> None:
         words = (f"data.train={path}", f"model.from={args.model}", f"out={folder}/first")
         first = headway.train("classify", *FIRST, *words)
         told = finished(first)
-        emit(stage="sentences", sentences=count, seconds=told.facts.train_seconds, **final_figures(told))
+        emit(stage="sentences", sentences=count, seconds=told.facts.train_seconds, **final_metrics(told))
         rest = [f"data.{part}={Path(args.data) / name}" for part, name in PARTS.items()]
         rest += ["train.lr=5e-5", *args.settings]
         found = []
@@ -68,7 +68,12 @@ def main() -> None:
             result = fine_tune(str(first), seed, rest, folder)
             found.append(result["accuracy"])
             emit(stage="sst2", seed=seed, **result)
-    emit(stage="sst2", seeds=len(found), accuracy=spread(found)["mean"], accuracy_sd=spread(found)["sd"])
+    emit(
+        stage="sst2",
+        seeds=len(found),
+        accuracy=confidence_interval(found)["mean"],
+        accuracy_sd=confidence_interval(found)["sd"],
+    )
 
 
 if __name__ == "__main__":

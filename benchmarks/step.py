@@ -31,7 +31,7 @@ from headway.model.embed import TokenEmbedding
 from headway.model.model import Model
 from headway.tasks.batch import Batch
 from headway.tasks.losses.tokens import token_loss
-from headway.tasks.masked_lm.task import MaskedWords
+from headway.tasks.masked_lm.task import MaskedLM
 from headway.train.compute import Compute
 from headway.train.distributed import World
 from headway.train.optim.optimizer import make_optimizer
@@ -115,7 +115,7 @@ class Bert(Work):
 
     def ours(self, model: Model, *batch: Tensor) -> Tensor:
         ids, places, answers = batch
-        return MaskedWords.loss(model, ids, None, None, places, answers, None)
+        return MaskedLM.loss(model, ids, None, None, places, answers, None)
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.BertConfig(
@@ -180,7 +180,7 @@ def our_step(model: Model, work: Work, mode: str) -> Step:
     world = World(0, 1, torch.device("cuda"))
     compute = Compute(model, work.ours, make_optimizer(model, config, 1), config, world)
     if mode == "compiled":
-        compute.records, compute._stream = False, None
+        compute.captures, compute._stream = False, None
     parts = [(Batch(work.batch, work.predictions), 1)]
 
     def step() -> None:

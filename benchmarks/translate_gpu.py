@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
     """A batch as headway's task makes it."""
 
     source: Tensor
-    keep: Tensor
+    attention_mask: Tensor
     inputs: Tensor
     targets: Tensor
 
@@ -81,7 +81,7 @@ def their_step(model: Any, pairs: Pairs, compiled: bool) -> Step:
     def loss() -> Tensor:
         scores = model(
             input_ids=pairs.source,
-            attention_mask=pairs.keep.long(),
+            attention_mask=pairs.attention_mask.long(),
             decoder_input_ids=pairs.inputs,
             use_cache=False,
         ).logits
@@ -161,8 +161,8 @@ def writer(write: Callable[..., Write], model: Any, rows: Rows, size: int, args:
     ordered = sorted(rows, key=len, reverse=True)
     calls = []
     for at in range(0, len(ordered), size):
-        ids, length, keep = together(ordered[at : at + size], args.vocab - 1)
-        calls.append(write(model, ids, length, args.beam, keep))
+        ids, length, attention_mask = together(ordered[at : at + size], args.vocab - 1)
+        calls.append(write(model, ids, length, args.beam, attention_mask))
     return lambda: [row for call in calls for row in call()]
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from headway.checks.attention_maps import attention_maps
 from headway.checks.choices import Accuracy, ChoicesConfig, measure_choices
-from headway.checks.equivalence.suite import Row, selfcheck
+from headway.checks.equivalence.result import CheckResult
+from headway.checks.equivalence.suite import check_model
 from headway.config.model import ModelConfig
 from headway.config.presets import PRESETS, preset
-from headway.config.recipe import RUNS, Recipe
-from headway.config.tasks import AnswerConfig
+from headway.config.recipe import RUNS, Recipe, read_recipe
+from headway.config.tasks import QuestionAnsweringConfig
 from headway.config.toml import build, read_toml
 from headway.data.chat_template.template import Message
 from headway.data.files.rows import BadRows
@@ -28,10 +29,10 @@ from headway.errors import ConfigError, DataError, NotFoundError, nearest
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import Sampling, decode
 from headway.generate.grammar.grammar import Mask, Patterns
-from headway.generate.prefix_cache import Prefix
+from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder
 from headway.generate.score import Scored, score
-from headway.generate.speculative import Speculation
+from headway.generate.speculative import SpeculativeDecoder
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
 from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
@@ -45,7 +46,7 @@ from headway.tasks.embedding.vectors import nearest as nearest_texts
 from headway.tasks.masked_lm.fill import Filled, fill_all
 from headway.tasks.qa.evaluate import Answer
 from headway.tasks.qa.task import answer
-from headway.tasks.seq2seq.translate import Written, beam_for, recipe_of, translate
+from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
 from headway.tasks.tagging.task import Entity, tag
 
 
@@ -62,9 +63,9 @@ class Bundle:
     def config(self) -> ModelConfig:
         return self.model.config
 
-    def check(self, *, compiled: bool = True) -> Iterator[Row]:
+    def check(self, *, compiled: bool = True) -> Iterator[CheckResult]:
         """Prove that its fast paths equal its slow ones."""
-        return selfcheck(self.model, self.tokenizer, compiled=compiled)
+        return check_model(self.model, self.tokenizer, compiled=compiled)
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder in the Hugging Face layout."""
@@ -76,9 +77,9 @@ class Bundle:
         if self.folder is None or not (path := self.folder / "run" / "recipe.toml").exists():
             return None
         values, text = read_toml(path)
-        return build(Recipe, values, source=text)
+        return read_recipe(values, source=text)
 
-    def reader(self) -> Tokenizer:
+    def require_tokenizer(self) -> Tokenizer:
         """The tokenizer, or the reason why there is none."""
         if self.tokenizer is not None:
             return self.tokenizer
@@ -86,18 +87,18 @@ class Bundle:
             raise DataError("D001", f"{self.name} has no tokenizer", "train one, or load a folder that has it")
         return read_tokenizer(self.folder)
 
-    def _writer(self) -> Tokenizer:
+    def _generation_tokenizer(self) -> Tokenizer:
         if self.config.kind != "decoder" or self.config.lm is None:
             raise DataError("D001", f"{self.name} does not write text")
-        return self.reader()
+        return self.require_tokenizer()
 
     @cached_property
     def prompts(self) -> PromptEncoder:
         """What makes prompts of texts and conversations."""
-        return PromptEncoder(self._writer(), self.config.special, self.name)
+        return PromptEncoder(self._generation_tokenizer(), self.config.special, self.name)
 
     @cached_property
-    def settings(self) -> GenerationSettings:
+    def generation(self) -> GenerationSettings:
         """How the model's folder says that it generates."""
         found = read_generation(self.folder)
         vocab = self.model.lm.vocab if self.config.lm is not None else 0
@@ -110,20 +111,20 @@ class Bundle:
     def notes(self) -> tuple[str, ...]:
         """What the folder says of generation that is not followed."""
         writes = self.config.lm is not None and self.config.kind != "encoder"
-        return self.settings.notes(encodes=self.config.kind == "encoder-decoder") if writes else ()
+        return self.generation.notes(encodes=self.config.kind == "encoder-decoder") if writes else ()
 
     def sampling(self, **given: Any) -> Sampling:
         """How the folder says that texts are drawn, with settings of the caller's own."""
-        return build(Sampling, self.settings.fields(given))
+        return build(Sampling, self.generation.fields(given))
 
     def beam(self, **given: Any) -> Beam:
         """The same for a beam search."""
-        return build(Beam, self.settings.fields(given, beam=True))
+        return build(Beam, self.generation.fields(given, beam=True))
 
     @cached_property
-    def held(self) -> Prefix:
+    def prefix_cache(self) -> PrefixCache:
         """The model with the keys and values of what it read last, so that a conversation is not read again."""
-        return Prefix(self.model)
+        return PrefixCache(self.model)
 
     def stream(
         self,
@@ -138,39 +139,41 @@ class Bundle:
         """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest.
 
         Up to `tokens` of them, drawn by `sampling`; without it, as the folder says. `by` reads in the model's place:
-        what is `held`, or a `speculation`. The text fits `mask`, from `pattern`.
+        what is `prefix_cache`, or a `speculation`. The text fits `mask`, from `pattern`.
         """
-        return self._pieces(self.prompts.text(prompt), self._drawn(sampling, tokens), trace, by or self.model, mask)
+        return self._pieces(
+            self.prompts.text(prompt), self._sampling_for(sampling, tokens), trace, by or self.model, mask
+        )
 
-    def _drawn(self, sampling: Sampling | None, tokens: int | None, usual: int = 200) -> Sampling:
-        sampling = sampling or Sampling(**{"max_tokens": usual, **self.settings.fields({})})
+    def _sampling_for(self, sampling: Sampling | None, tokens: int | None, usual: int = 200) -> Sampling:
+        sampling = sampling or Sampling(**{"max_tokens": usual, **self.generation.fields({})})
         return sampling if tokens is None else replace(sampling, max_tokens=tokens, max_length=0)
 
     def _pieces(
         self, ids: list[int], sampling: Sampling, trace: list[Choice] | None, by: Decoder[Any], mask: Mask | None
     ) -> Iterator[str]:
-        for piece in decode(by, [ids], sampling, tokenizer=self._writer(), mask=mask, trace=trace):
+        for piece in decode(by, [ids], sampling, tokenizer=self._generation_tokenizer(), mask=mask, trace=trace):
             if piece.text:
                 yield piece.text
 
-    def write(self, prompts: Sequence[str], sampling: Sampling | None = None) -> list[str]:
+    def generate(self, prompts: Sequence[str], sampling: Sampling | None = None) -> list[str]:
         """New text after each prompt, all of them at one time; the same as one by one where there is a seed."""
-        tokenizer, found = self._writer(), [""] * len(prompts)
+        tokenizer, found = self._generation_tokenizer(), [""] * len(prompts)
         ids = [self.prompts.text(prompt) for prompt in prompts]
         for piece in decode(self.model, ids, sampling or self.sampling(), tokenizer=tokenizer) if ids else ():
             found[piece.row] += piece.text
         return found
 
-    def speculation(self, draft: Bundle, sampling: Sampling, ahead: int = 4) -> Speculation:
+    def speculation(self, draft: Bundle, sampling: Sampling, ahead: int = 4) -> SpeculativeDecoder:
         """What writes the same text with a smaller model's guesses; one for each text, and it counts them."""
-        if self._writer().backend.get_vocab() != draft._writer().backend.get_vocab():
+        if self._generation_tokenizer().backend.get_vocab() != draft._generation_tokenizer().backend.get_vocab():
             message = f"{draft.name} cannot guess for {self.name}: their tokenizers differ"
             raise DataError("D001", message, "a draft is a smaller model of the same family")
-        return Speculation(self.held, draft.held, sampling, ahead)
+        return SpeculativeDecoder(self.prefix_cache, draft.prefix_cache, sampling, ahead)
 
     @cached_property
     def _patterns(self) -> Patterns:
-        return Patterns(self._writer(), self.model.lm.vocab, self.config.special.ends)
+        return Patterns(self._generation_tokenizer(), self.model.lm.vocab, self.config.special.eos_ids)
 
     def pattern(self, regex: str = "", schema: Mapping[str, Any] | None = None) -> Mask:
         """What holds one new text to a regular expression, or to JSON by a schema."""
@@ -180,11 +183,11 @@ class Bundle:
         self, prompt: str, beam: Beam | None = None, trace: list[Growth] | None = None
     ) -> list[tuple[str, float]]:
         """The best continuations of a prompt that a beam search finds, with their scores."""
-        tokenizer = self._writer()
+        tokenizer = self._generation_tokenizer()
         found = beam_search(self.model, beam or self.beam(), [self.prompts.text(prompt)], trace=trace)[0]
         return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
 
-    def reply(
+    def chat(
         self,
         messages: Sequence[Message],
         tokens: int | None = None,
@@ -198,14 +201,14 @@ class Bundle:
 
         What the last turn read is held: only what is new is read.
         """
-        drawn = self._drawn(sampling, tokens, usual=400)
-        return self._pieces(self.prompts.chat(messages), drawn, trace, by or self.held, mask)
+        drawn = self._sampling_for(sampling, tokens, usual=400)
+        return self._pieces(self.prompts.chat(messages), drawn, trace, by or self.prefix_cache, mask)
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """How likely the model finds each text, its first token given where it has no beginning of its own."""
         start = self.config.special.bos
-        first = [] if start is None or self._writer().before else [start]
-        rows = [[*first, *ids] for ids in self._writer().ids(texts, special=True)]
+        first = [] if start is None or self._generation_tokenizer().prefix_ids else [start]
+        rows = [[*first, *ids] for ids in self._generation_tokenizer().ids(texts, special=True)]
         if short := [text for text, row in zip(texts, rows, strict=True) if len(row) < 2]:
             raise DataError("D001", f"{short[0]!r} has no token to predict")
         found = score(self.model, rows, [1] * len(rows))
@@ -213,7 +216,7 @@ class Bundle:
 
     def choices(self, config: ChoicesConfig, bad: BadRows | None = None) -> Accuracy:
         """How many questions of a file the model answers, by which of the choices it finds the likeliest."""
-        return measure_choices(self.model, self._writer(), config, bad or BadRows(setting="bad_rows"))
+        return measure_choices(self.model, self._generation_tokenizer(), config, bad or BadRows(setting="bad_rows"))
 
     def attention(
         self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
@@ -221,7 +224,7 @@ class Bundle:
         """The pieces of a text, and who of them looks at whom: weights (1, heads, queries, keys) by layer."""
         if self.config.kind == "encoder-decoder" or self.config.output_front.kind != "tokens":
             raise DataError("D001", f"{self.name} does not read a single text")
-        tokenizer = self.reader()
+        tokenizer = self.require_tokenizer()
         ids = tokenizer.encode(text).ids
         device = next(self.model.parameters()).device
         maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
@@ -231,33 +234,35 @@ class Bundle:
 
     def classify(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
         """What the model says of each text, or of each text with its second one."""
-        return classify(self.model, self.reader(), _several(texts), None if pairs is None else _several(pairs))
+        return classify(
+            self.model, self.require_tokenizer(), _several(texts), None if pairs is None else _several(pairs)
+        )
 
     def tag(self, texts: str | Sequence[str | Sequence[str]]) -> list[list[Entity]]:
         """The entities of each text; of a text given as words, too."""
-        return tag(self.model, self.reader(), [texts] if isinstance(texts, str) else texts)
+        return tag(self.model, self.require_tokenizer(), [texts] if isinstance(texts, str) else texts)
 
-    def answer(self, question: str, context: str, settings: AnswerConfig | None = None) -> list[Answer]:
+    def answer(self, question: str, context: str, settings: QuestionAnsweringConfig | None = None) -> list[Answer]:
         """The best answers that a context has to a question; one without a text is that there is none."""
-        return answer(self.model, self.reader(), question, context, settings)
+        return answer(self.model, self.require_tokenizer(), question, context, settings)
 
     def fill(self, texts: str | Sequence[str], top: int = 5) -> list[Filled]:
         """The likeliest words for each [MASK] of each text."""
-        return fill_all(self.model, self.reader(), _several(texts), top)
+        return fill_all(self.model, self.require_tokenizer(), _several(texts), top)
 
     def embed(self, texts: str | Sequence[str], pool: str = "") -> Tensor:
         """One vector of length one for each text; `pool` is mean or first, as trained where it is left out."""
-        return embed(self.model, self.reader(), _several(texts), self._pool(pool))
+        return embed(self.model, self.require_tokenizer(), _several(texts), self._pool(pool))
 
     def nearest(self, query: str, texts: Sequence[str], k: int = 5, pool: str = "") -> list[Near]:
         """The k texts that mean most nearly the same as the query, the best first."""
-        return nearest_texts(self.model, self.reader(), query, texts, k, self._pool(pool))
+        return nearest_texts(self.model, self.require_tokenizer(), query, texts, k, self._pool(pool))
 
-    def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Written]]:
+    def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Translation]]:
         """The best that an encoder–decoder makes of each text, with scores; as trained where no search is given."""
         recipe = recipe_of(self.model, self.folder, self.recipe)
-        beam = beam or replace(beam_for(recipe), **self.settings.rules)
-        return translate(self.model, self.reader(), _several(texts), recipe, beam)
+        beam = beam or replace(beam_for(recipe), **self.generation.rules)
+        return translate(self.model, self.require_tokenizer(), _several(texts), recipe, beam)
 
     def translate(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[str]:
         """What each text becomes: its translation, its summary."""

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-LOSSES = {
+DATA_NOTES = {
     "bad_rows": "bad rows left out",
     "bad_tests": "bad rows of the test data left out",
     "shortened": "shortened by their first turns",
@@ -40,7 +40,7 @@ class Display:
     def _data(self, tokens: int, valid_tokens: int, documents: int = 1, vocab: int = 0, **facts: Any) -> None:
         texts = f"{documents:,} documents, " if documents > 1 else ""
         words = f", vocabulary {vocab:,}" if vocab else ""
-        lost = {said: facts[name] for name, said in LOSSES.items() if facts.get(name)}
+        lost = {said: facts[name] for name, said in DATA_NOTES.items() if facts.get(name)}
         notes = "".join(f", {n:,} {said if n > 1 else said.replace('rows', 'row')}" for said, n in lost.items())
         self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out{words}{notes}")
 
@@ -60,14 +60,14 @@ class Display:
     def _nan(self, step: int, action: str, where: str = "", **_: Any) -> None:
         self._say(f"step {step:,}  not finite: {action}{f' ({where})' if where else ''}")
 
-    def _test(self, step: int, **figures: float) -> None:
-        self._say(_figures(figures))
+    def _test(self, step: int, **metrics: float) -> None:
+        self._say(_metrics(metrics))
 
     def _sink(self, problem: str, **_: Any) -> None:
         self._say(f"the log goes on without a sink: {problem}")
 
-    def _eval(self, step: int, **figures: float) -> None:
-        self._say(f"step {step:,}  loss {self.loss:.3f}  {_figures(figures)}")
+    def _eval(self, step: int, **metrics: float) -> None:
+        self._say(f"step {step:,}  loss {self.loss:.3f}  {_metrics(metrics)}")
 
     def _sample(self, text: str, **_: Any) -> None:
         dim, plain = ("\x1b[2m", "\x1b[0m") if self.live else ("", "")
@@ -96,6 +96,6 @@ def _whole(lines: list[str], room: int = 6) -> list[str]:
     return lines[: max((i for i in begins if 0 < i <= room), default=room)]
 
 
-def _figures(figures: dict[str, float]) -> str:
+def _metrics(metrics: dict[str, float]) -> str:
     """Results on one line, each with its name."""
-    return "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in figures.items())
+    return "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in metrics.items())

@@ -32,20 +32,20 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
-def ran_out(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error, or one that it came from, says that memory ran out."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     if isinstance(error, RuntimeError) and any(words in str(error).lower() for words in TOLD):
         return True
-    return error.__cause__ is not None and ran_out(error.__cause__)
+    return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
-def as_ours(error: BaseException, hint: str = "") -> HeadwayError | None:
+def as_headway_error(error: BaseException, hint: str = "") -> HeadwayError | None:
     """The same as an error of memory or disk, with figures; None for what has to do with neither."""
     if isinstance(error, HeadwayError):
         return None
-    if ran_out(error):
+    if is_out_of_memory(error):
         asked = _asked(error)
         said = f": {asked} more were asked for" if asked else ""
         there = _there(error)
@@ -62,7 +62,7 @@ def _there(error: BaseException) -> str:
     """How much there is: of a GPU by its own word, else of the machine."""
     if gpu := GPU.search(str(error)):
         return f"; the GPU has {gpu[1]}, of which {gpu[2]} are free"
-    free = host_available()
+    free = available_host_memory()
     return f"; this process can have {gigabytes(free)} more of the machine's memory" if free is not None else ""
 
 
@@ -80,12 +80,16 @@ def memory_errors(hint: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, HeadwayError) and ran_out(error) and (ours := as_ours(error, hint())):
+        if (
+            not isinstance(error, HeadwayError)
+            and is_out_of_memory(error)
+            and (ours := as_headway_error(error, hint()))
+        ):
             raise ours from error
         raise
 
 
-def host_available() -> int | None:
+def available_host_memory() -> int | None:
     """Bytes that this process can still have: of the machine, of its control groups, of its own limit; None: unknown.
 
     Swap counts, and so do caches that the system would give up: it is a bound, not a promise.

@@ -42,18 +42,18 @@ def test_turns_are_as_if_read_anew(bundle: Bundle, monkeypatch: pytest.MonkeyPat
     passes: list[int] = []
     whole = Model.extend
 
-    def extend(self: Model, cache: Any, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self: Model, cache: Any, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         passes.append(ids.shape[1])
-        return whole(self, cache, ids, keep)
+        return whole(self, cache, ids, attention_mask)
 
     monkeypatch.setattr(Model, "extend", extend)
     messages: list[dict[str, str]] = []
     for line, first in (("hello", 23), ("again", None), ("and more", None)):
         messages.append({"role": "user", "content": line})
-        alone = "".join(bundle.reply(messages, 6, sampling, by=bundle.model))
+        alone = "".join(bundle.chat(messages, 6, sampling, by=bundle.model))
         anew = passes[0]
         passes.clear()
-        assert "".join(bundle.reply(messages, 6, sampling)) == alone
+        assert "".join(bundle.chat(messages, 6, sampling)) == alone
         assert passes[0] == anew == first if first else passes[0] < anew - 20
         passes.clear()
         messages.append({"role": "assistant", "content": "a fixed answer"})
@@ -67,7 +67,7 @@ def test_a_draft_needs_the_same_tokenizer(bundle: Bundle) -> None:
     assert "".join(bundle.stream("ab", 10, Sampling(seed=1), by=made)) == "".join(
         bundle.stream("ab", 10, Sampling(seed=1))
     )
-    assert made.taken == made.guessed == 6
+    assert made.accepted == made.drafted == 6
 
 
 def test_choices_are_only_asked_of_what_writes(bundle: Bundle) -> None:
@@ -99,9 +99,9 @@ def test_a_model_does_what_it_has_a_head_for() -> None:
 
 def test_texts_are_written_as_if_alone(bundle: Bundle) -> None:
     sampling = Sampling(seed=5, max_tokens=8)
-    found = bundle.write(["abc", "x", ""], sampling)
+    found = bundle.generate(["abc", "x", ""], sampling)
     assert found == ["".join(bundle.stream(text, 8, sampling)) for text in ("abc", "x", "")] and len(set(found)) > 1
-    assert bundle.write([], sampling) == []
+    assert bundle.generate([], sampling) == []
 
 
 def test_vectors_are_pooled_as_trained(tmp_path: Path) -> None:

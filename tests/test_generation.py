@@ -25,7 +25,7 @@ from headway.hub.generation_config import KEPT, read_generation, rules_in
 from headway.model.model import Model
 from headway.serve.limits import Limits
 from headway.serve.schemas import ChatRequest, CompletionRequest
-from headway.serve.service import Service
+from headway.serve.service import ServedModel
 
 ENDS = [3, 7, 11]
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -64,17 +64,19 @@ def run(*words: object) -> int:
 
 def test_any_of_several_ends_ends_a_text(tmp_path: Path) -> None:
     bundle = load(write(tmp_path / "m", eos_token_id=ENDS, sequence_bias=[[[11], 50.0]], suppress_tokens=[3, 7]))
-    assert bundle.config.special.ends == tuple(ENDS)
-    assert list(bundle.stream("ab")) == [] == list(bundle.reply([{"role": "user", "content": "ab"}]))
-    assert bundle.write(["ab", "c"]) == ["", ""]
+    assert bundle.config.special.eos_ids == tuple(ENDS)
+    assert list(bundle.stream("ab")) == [] == list(bundle.chat([{"role": "user", "content": "ab"}]))
+    assert bundle.generate(["ab", "c"]) == ["", ""]
     pieces = list(decode(bundle.model, [[97]], bundle.sampling()))
     assert [(piece.token, piece.finish) for piece in pieces] == [(11, "stop")]
-    assert [text for text, _ in bundle.beams("ab", bundle.beam(width=2, early=True))] == [bundle.reader().decode([11])]
-    service = Service(bundle, Limits(slots=2))
+    assert [text for text, _ in bundle.beams("ab", bundle.beam(width=2, early=True))] == [
+        bundle.require_tokenizer().decode([11])
+    ]
+    service = ServedModel(bundle, Limits(slots=2))
     try:
         assert service.engine is not None
         asked = CompletionRequest.model_validate({"model": "m", "prompt": "ab", "max_tokens": 9})
-        ticket = service.engine.submit(service.writer()[0].complete(asked).requests[0])
+        ticket = service.engine.submit(service.generator()[0].complete(asked).requests[0])
         while service.engine.step():
             pass
         assert [event.finish for event in ticket] == ["stop"]
@@ -105,7 +107,7 @@ def test_what_is_followed_survives_being_saved_and_trained_on(tmp_path: Path) ->
     write_model_files(first.model, run_folder, first.tokenizer, tmp_path / "saved")  # as a run does from its base
     for folder in (tmp_path / "saved", run_folder):
         assert rules_in(folder) == ALL
-        assert replace(read_generation(folder), ignored={}) == replace(first.settings, ignored={})
+        assert replace(read_generation(folder), ignored={}) == replace(first.generation, ignored={})
         assert load(folder).sampling() == first.sampling()
     theirs = pytest.importorskip("transformers").GenerationConfig.from_pretrained(run_folder)
     assert all(getattr(theirs, key) == value for key, value in ALL.items())
@@ -152,9 +154,9 @@ def test_the_command_line_tells_what_it_took(tmp_path: Path, capfd: pytest.Captu
 
 
 def test_requests_win_over_the_folder(tmp_path: Path) -> None:
-    service = Service(load(write(tmp_path / "m", **ALL, eos_token_id=ENDS)), Limits(slots=1))
+    service = ServedModel(load(write(tmp_path / "m", **ALL, eos_token_id=ENDS)), Limits(slots=1))
     try:
-        prompts, _ = service.writer()
+        prompts, _ = service.generator()
 
         def sampling(kind: Any = ChatRequest, **more: Any) -> Sampling:
             body = {"model": "m", **({"prompt": "a"} if kind is CompletionRequest else {}), **more}
@@ -171,10 +173,10 @@ def test_requests_win_over_the_folder(tmp_path: Path) -> None:
         assert sampling(max_tokens=100).max_length == 0
     finally:
         service.close()
-    silent = Service(load(write(tmp_path / "n")), Limits(slots=1))
+    silent = ServedModel(load(write(tmp_path / "n")), Limits(slots=1))
     try:
         body = {"model": "n", "messages": [{"role": "user", "content": "a"}]}
-        made = silent.writer()[0].chat(ChatRequest.model_validate(body)).requests[0].sampling
+        made = silent.generator()[0].chat(ChatRequest.model_validate(body)).requests[0].sampling
         assert made == Sampling(temperature=1.0, max_tokens=127)
     finally:
         silent.close()

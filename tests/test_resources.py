@@ -12,7 +12,7 @@ import torch
 
 from headway import resources
 from headway.errors import DataError, MemoryOrDiskError
-from headway.resources import as_ours, host_available, memory_errors, ran_out
+from headway.resources import as_headway_error, available_host_memory, is_out_of_memory, memory_errors
 
 
 def cpu_error() -> BaseException:
@@ -48,34 +48,36 @@ def array_error() -> BaseException:
     ids=lambda error: type(error).__name__,
 )
 def test_memory_that_ran_out_is_no_bug_of_ours(error: BaseException) -> None:
-    found = as_ours(error)
+    found = as_headway_error(error)
     assert isinstance(found, MemoryOrDiskError) and (found.code, found.exit_code) == ("M010", 7)
     wrapped = RuntimeError("backend='inductor' raised")
     wrapped.__cause__ = error
-    assert ran_out(wrapped)
+    assert is_out_of_memory(wrapped)
 
 
 def test_what_was_asked_for_is_said() -> None:
-    found = as_ours(torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0"))
+    found = as_headway_error(torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0"))
     assert found is not None and "2.50 GiB more were asked for" in found.message
     told = (
         "CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has a total capacity of 79.2 GiB of which 1.3 GiB is free."
     )
-    found = as_ours(torch.cuda.OutOfMemoryError(told))
+    found = as_headway_error(torch.cuda.OutOfMemoryError(told))
     assert found is not None and "the GPU has 79.2 GiB, of which 1.3 GiB are free" in found.message
-    found = as_ours(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000 bytes."))
+    found = as_headway_error(
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000 bytes.")
+    )
     assert found is not None and "8.0 GB more were asked for" in found.message
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_no_bug_of_ours(number: int) -> None:
-    found = as_ours(OSError(number, "No space left on device", "runs/x"))
+    found = as_headway_error(OSError(number, "No space left on device", "runs/x"))
     assert isinstance(found, MemoryOrDiskError) and found.code == "M002" and "runs/x" in found.message
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("memory"), DataError("D001", "x")])
 def test_other_errors_stay_what_they_are(error: Exception) -> None:
-    assert as_ours(error) is None
+    assert as_headway_error(error) is None
     with pytest.raises(type(error)) as caught, memory_errors(lambda: "less"):
         raise error
     assert caught.value is error
@@ -88,7 +90,7 @@ def test_the_hint_is_asked_for_when_memory_ran_out() -> None:
 
 
 def test_there_is_some_memory_and_not_more_than_the_machine_has() -> None:
-    free = host_available()
+    free = available_host_memory()
     assert free is not None and free > 0
 
 
@@ -109,30 +111,30 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_control_groups_of_the_second_version(machine: Path) -> None:
-    assert host_available() == 6_000_000 * 1024
+    assert available_host_memory() == 6_000_000 * 1024
     (machine / "own").write_text("0::/jobs/mine\n")
     put(
         machine / "cgroup" / "jobs" / "mine", memory__max="max\n", memory__current="5", memory__stat="inactive_file 1\n"
     )
-    assert host_available() == 6_000_000 * 1024
+    assert available_host_memory() == 6_000_000 * 1024
     put(
         machine / "cgroup" / "jobs",
         memory__max="1000",
         memory__current="900",
         memory__stat="file 9\ninactive_file 50\n",
     )
-    assert host_available() == 150  # an outer group counts, and what its cache would give up
+    assert available_host_memory() == 150  # an outer group counts, and what its cache would give up
 
 
 def test_control_groups_of_the_first_version(machine: Path) -> None:
     (machine / "own").write_text("4:cpu,memory:/mine\n0::/\n")
     stat = {"memory__stat": "total_inactive_file 20\n"}
     put(machine / "cgroup" / "memory" / "mine", memory__limit_in_bytes="500", memory__usage_in_bytes="100", **stat)
-    assert host_available() == 420
+    assert available_host_memory() == 420
 
 
 def test_a_limit_of_the_process_counts(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     monkeypatch.setattr(resources.resource, "getrlimit", lambda which: (used + 10_000_000, -1))
-    free = host_available()
+    free = available_host_memory()
     assert free is not None and 0 <= free <= 20_000_000

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headway.runs.compare import final_figures
+from headway.runs.compare import final_metrics
 from headway.runs.history import read_run
 
 
 def told(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     facts = run.facts
-    found: dict[str, Any] = {"run": str(folder), "status": run.status, "tested": bool(run.last("test"))}
-    found |= {name: run.setting(f"model.{name}") for name in ("kind", "attention")} | final_figures(run)
+    found: dict[str, Any] = {"run": str(folder), "status": run.status, "tested": bool(run.last_event("test"))}
+    found |= {name: run.setting(f"model.{name}") for name in ("kind", "attention")} | final_metrics(run)
     found |= {"steps": facts.steps, "train_s": facts.train_seconds, "wall_s": facts.wall_seconds}
     found |= {"tokens_s": facts.tokens_per_second, "parameters": facts.parameters}
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}

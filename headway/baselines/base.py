@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from headway.config.baselines import BaselineConfig
 from headway.errors import DataError
-from headway.model.attention import Backend, Watch
+from headway.model.attention import Backend, Hook
 from headway.model.embed import TokenEmbedding
 from headway.model.heads import LMHead
 from headway.model.model import Output
@@ -38,7 +38,7 @@ class Baseline(nn.Module, ABC, Generic[S]):
         self.lm = LMHead(config.lm, config.decoder, config.target.vocab, self.target.table)
 
     @abstractmethod
-    def read(self, inputs: Tensor, keep: Tensor | None) -> S:
+    def read(self, inputs: Tensor, attention_mask: Tensor | None) -> S:
         """The state that a source leaves."""
 
     @abstractmethod
@@ -46,8 +46,8 @@ class Baseline(nn.Module, ABC, Generic[S]):
         """The state of a language model that has read nothing."""
 
     @abstractmethod
-    def write(self, state: S, ids: Tensor, keep: Tensor | None, watch: Watch | None = None) -> Tensor:
-        """Hidden states (B, T, M) of new tokens, padded on the left where `keep` is false; the state moves on."""
+    def write(self, state: S, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
+        """Hidden states (B, T, M) of new tokens, left-padded where `attention_mask` is false; updates the state."""
 
     @abstractmethod
     def reorder(self, state: S, /, rows: Tensor) -> S:
@@ -58,41 +58,47 @@ class Baseline(nn.Module, ABC, Generic[S]):
         inputs: Tensor,
         targets: Tensor | None = None,
         *,
-        keep: Tensor | None = None,
-        target_keep: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        target_attention_mask: Tensor | None = None,
         backend: Backend = "fused",
-        watch: Watch | None = None,
+        hook: Hook | None = None,
     ) -> Output:
         """Hidden states of the text that is written: `targets` where there is a source, otherwise `inputs`.
 
         There is one way to compute them, whatever `backend` says.
         """
-        one_text_a_row(keep)
-        one_text_a_row(target_keep)
+        one_text_a_row(attention_mask)
+        one_text_a_row(target_attention_mask)
         if self.config.source is None:
-            return Output(self.write(self.fresh(len(inputs), inputs.device), inputs, keep, watch), keep)
+            return Output(
+                self.write(self.fresh(len(inputs), inputs.device), inputs, attention_mask, hook), attention_mask
+            )
         if targets is None:
             raise DataError("D001", "an encoder–decoder model needs targets beside its inputs")
-        return Output(self.write(self.read(inputs, keep), targets, target_keep, watch), target_keep)
+        return Output(
+            self.write(self.read(inputs, attention_mask), targets, target_attention_mask, hook), target_attention_mask
+        )
 
-    def start(self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int) -> S:
+    def start(
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> S:
         """Ready to decode. A state is as large for a long text as for a short one: `capacity` reserves nothing."""
         if self.config.source is None:
             return self.fresh(batch if inputs is None else len(inputs), next(self.parameters()).device)
         if inputs is None:
             raise DataError("D001", "an encoder–decoder model needs inputs to start from")
-        return self.read(inputs, keep)
+        return self.read(inputs, attention_mask)
 
-    def extend(self, state: S, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, state: S, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, M) of the new tokens."""
-        return self.write(state, ids, keep)
+        return self.write(state, ids, attention_mask)
 
-    def step(self, state: S, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def step(self, state: S, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Scores (B, V) after the last of the new tokens."""
-        scores: Tensor = self.lm(self.extend(state, ids, keep)[:, -1])
-        return scores
+        logits: Tensor = self.lm(self.extend(state, ids, attention_mask)[:, -1])
+        return logits
 
-    def scores(self, output: Output) -> dict[str, Tensor]:
+    def logits(self, output: Output) -> dict[str, Tensor]:
         """Every head's scores by name: here there is one head."""
         return {"lm": self.lm(output.hidden)}
 
@@ -111,18 +117,25 @@ class Baseline(nn.Module, ABC, Generic[S]):
             yield self.lm.output.bias, self.lm.vocab
 
 
-def one_text_a_row(keep: Tensor | None) -> None:
+def one_text_a_row(attention_mask: Tensor | None) -> None:
     """A state runs through a whole row: texts packed side by side would run into each other."""
-    if keep is None or keep.dtype == torch.bool or keep.device.type != "cpu" or torch.compiler.is_compiling():
+    if (
+        attention_mask is None
+        or attention_mask.dtype == torch.bool
+        or attention_mask.device.type != "cpu"
+        or torch.compiler.is_compiling()
+    ):
         return
-    if keep.numel() and int(keep.max()) > 1:
-        raise DataError("D001", f"{int(keep.max())} texts in a row: this network reads one", 'set data.rows = "stream"')
+    if attention_mask.numel() and int(attention_mask.max()) > 1:
+        raise DataError(
+            "D001", f"{int(attention_mask.max())} texts in a row: this network reads one", 'set data.rows = "stream"'
+        )
 
 
-def masked_softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
+def masked_softmax(scores: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Weights over the last axis of scores (B, T, S): none for padding, and no NaN where there is nothing else."""
-    if keep is not None:
-        scores = scores.masked_fill((keep == 0)[:, None], torch.finfo(scores.dtype).min)
+    if attention_mask is not None:
+        scores = scores.masked_fill((attention_mask == 0)[:, None], torch.finfo(scores.dtype).min)
     return scores.softmax(-1)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from headway.baselines.base import Baseline, masked_softmax, start_tables
 from headway.config.baselines import BaselineConfig
-from headway.model.attention import Watch
+from headway.model.attention import Hook
 from headway.model.masks import Layout
 
 HALF = math.sqrt(0.5)
@@ -30,14 +30,14 @@ class Memory:
     """(B, S, M): what the encoder makes of it."""
     values: Tensor
     """The same with the embeddings added: which word, not only in which context."""
-    keep: Tensor | None
+    attention_mask: Tensor | None
     scale: Tensor | float
     """√(tokens of the source): a mean over many has a small variance, and is made as large as its parts."""
 
     def take(self, rows: Tensor) -> Memory:
-        keep = None if self.keep is None else self.keep[rows]
+        attention_mask = None if self.attention_mask is None else self.attention_mask[rows]
         scale = self.scale[rows] if isinstance(self.scale, Tensor) else self.scale
-        return Memory(self.keys[rows], self.values[rows], keep, scale)
+        return Memory(self.keys[rows], self.values[rows], attention_mask, scale)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Layer(nn.Module):
     def look(self, y: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """y with what it finds in the source, and the weights (B, T, S) by which it was found."""
         query = (self.query(y) + embedded) * HALF
-        weights = masked_softmax(query @ memory.keys.mT, memory.keep)
+        weights = masked_softmax(query @ memory.keys.mT, memory.attention_mask)
         return (y + self.out((weights @ memory.values) * memory.scale)) * HALF, weights
 
 
@@ -91,30 +91,30 @@ class Convolutional(Baseline[State]):
         zeros = torch.zeros(rows, kernel - 1, self.config.width, device=device, dtype=like.dtype)
         return State([zeros] * self.config.depth, torch.zeros(rows, 1, dtype=torch.long, device=device))
 
-    def read(self, inputs: Tensor, keep: Tensor | None) -> State:
-        embedded = x = self.source(inputs, keep).x
+    def read(self, inputs: Tensor, attention_mask: Tensor | None) -> State:
+        embedded = x = self.source(inputs, attention_mask).x
         side = self.config.kernel // 2
         for layer in self.reader:
-            given = _silenced(F.dropout(x, self.config.dropout, self.training), keep)
+            given = _silenced(F.dropout(x, self.config.dropout, self.training), attention_mask)
             x = (layer(F.pad(given, (0, 0, side, side))) + x) * HALF
-        count = inputs.shape[1] if keep is None else (keep != 0).sum(1)[:, None, None].to(x.dtype)
+        count = inputs.shape[1] if attention_mask is None else (attention_mask != 0).sum(1)[:, None, None].to(x.dtype)
         scale = math.sqrt(count) if isinstance(count, int) else count.sqrt()
         state = self.fresh(len(inputs), inputs.device)
-        state.memory = Memory(x, (x + embedded) * HALF, keep, scale)
+        state.memory = Memory(x, (x + embedded) * HALF, attention_mask, scale)
         return state
 
-    def write(self, state: State, ids: Tensor, keep: Tensor | None, watch: Watch | None = None) -> Tensor:
-        embedded = x = self.target(ids, layout=_place(state, ids, keep)).x
+    def write(self, state: State, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
+        embedded = x = self.target(ids, layout=_place(state, ids, attention_mask)).x
         for i, layer in enumerate(self.writer):
             assert isinstance(layer, Layer)
-            given = _silenced(F.dropout(x, self.config.dropout, self.training), keep)
+            given = _silenced(F.dropout(x, self.config.dropout, self.training), attention_mask)
             whole = torch.cat([state.past[i].to(given.dtype), given], 1)
             state.past[i] = whole[:, ids.shape[1] :]
             y = layer(whole)
             if state.memory is not None:
                 y, weights = layer.look(y, embedded, state.memory)
-                if watch is not None:
-                    watch(f"decoder.blocks.{i}.cross.weights", lambda heads=None, w=weights: w[:, None])
+                if hook is not None:
+                    hook(f"decoder.blocks.{i}.cross.weights", lambda heads=None, w=weights: w[:, None])
             x = (y + x) * HALF
         return F.dropout(x, self.config.dropout, self.training)
 
@@ -123,24 +123,24 @@ class Convolutional(Baseline[State]):
         return State([past[rows] for past in state.past], state.count[rows], state.columns, memory)
 
 
-def _place(state: State, ids: Tensor, keep: Tensor | None) -> Layout:
+def _place(state: State, ids: Tensor, attention_mask: Tensor | None) -> Layout:
     """Where new tokens stand, counted without padding; the state counts them too."""
     steps = ids.shape[1]
-    if keep is None:
+    if attention_mask is None:
         positions = state.count + torch.arange(steps, device=ids.device)
         state.count = state.count + steps
     else:
-        along = (keep != 0).cumsum(1)
+        along = (attention_mask != 0).cumsum(1)
         positions = (state.count + along - 1).clamp(min=0)
         state.count = state.count + along[:, -1:]
-    layout = Layout(positions, keep, state.columns)
+    layout = Layout(positions, attention_mask, state.columns)
     state.columns += steps
     return layout
 
 
-def _silenced(x: Tensor, keep: Tensor | None) -> Tensor:
+def _silenced(x: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Zeros for padding, as there are beyond the ends of a text."""
-    return x if keep is None else x * (keep != 0)[..., None]
+    return x if attention_mask is None else x * (attention_mask != 0)[..., None]
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from headway.baselines.attention import make_attention
 from headway.baselines.base import Baseline, masked_softmax, start_tables
 from headway.config.baselines import BaselineConfig
-from headway.model.attention import Watch
+from headway.model.attention import Hook
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 TICK: dict[str, Callable[..., Any]] = {"RNN_TANH": torch.rnn_tanh_cell, "GRU": torch.gru_cell, "LSTM": torch.lstm_cell}
@@ -39,10 +39,12 @@ class Memory:
     """(B, S, M)"""
     keys: Tensor
     """(B, S, M): what queries are compared with."""
-    keep: Tensor | None
+    attention_mask: Tensor | None
 
     def take(self, rows: Tensor) -> Memory:
-        return Memory(self.states[rows], self.keys[rows], None if self.keep is None else self.keep[rows])
+        return Memory(
+            self.states[rows], self.keys[rows], None if self.attention_mask is None else self.attention_mask[rows]
+        )
 
 
 @dataclass
@@ -77,52 +79,54 @@ class Recurrent(Baseline[State]):
         zeros = torch.zeros(self.config.depth, rows, self.config.width, device=device, dtype=like.dtype)
         return State((zeros, zeros) if self.config.network == "lstm" else (zeros,))
 
-    def read(self, inputs: Tensor, keep: Tensor | None) -> State:
-        x = self.source(inputs, keep).x
+    def read(self, inputs: Tensor, attention_mask: Tensor | None) -> State:
+        x = self.source(inputs, attention_mask).x
         with _in_full(x):
-            states, hidden = advance(self.reader, x.to(next(self.reader.parameters()).dtype), keep)
+            states, hidden = advance(self.reader, x.to(next(self.reader.parameters()).dtype), attention_mask)
             if self.config.bidirectional:  # of each layer first one direction, then the other
                 hidden = tuple(torch.cat([h[0::2], h[1::2]], -1) for h in hidden)
             if self.config.attention == "none":
                 return State(hidden, context=hidden[0][-1][:, None] if self.config.context else None)
             states = F.dropout(states, self.config.dropout, self.training)
-            return State(hidden, Memory(states, self.attention.keys(states), keep))
+            return State(hidden, Memory(states, self.attention.keys(states), attention_mask))
 
-    def write(self, state: State, ids: Tensor, keep: Tensor | None, watch: Watch | None = None) -> Tensor:
-        embedded = self.target(ids, keep).x
+    def write(self, state: State, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
+        embedded = self.target(ids, attention_mask).x
         with _in_full(embedded):
             x = embedded.to(next(self.writer.parameters()).dtype)
             memory = state.memory
             if state.context is not None:
                 context = state.context.expand_as(x)
-                y, state.hidden = advance(self.writer, torch.cat([x, context], -1), keep, state.hidden)
+                y, state.hidden = advance(self.writer, torch.cat([x, context], -1), attention_mask, state.hidden)
                 y = self._joined(context, y)
             elif memory is None:
-                y, state.hidden = advance(self.writer, x, keep, state.hidden)
+                y, state.hidden = advance(self.writer, x, attention_mask, state.hidden)
             else:
                 y, weights = (
-                    self._in_turn(state, memory, x, keep) if self.additive else self._ahead(state, memory, x, keep)
+                    self._in_turn(state, memory, x, attention_mask)
+                    if self.additive
+                    else self._ahead(state, memory, x, attention_mask)
                 )
-                if watch is not None:
-                    watch(f"decoder.blocks.{self.config.depth - 1}.cross.weights", lambda heads=None: weights[:, None])
+                if hook is not None:
+                    hook(f"decoder.blocks.{self.config.depth - 1}.cross.weights", lambda heads=None: weights[:, None])
             y = F.dropout(y, self.config.dropout, self.training)
         return y.to(embedded.dtype)
 
-    def _ahead(self, state: State, memory: Memory, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _ahead(self, state: State, memory: Memory, x: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Luong's decoder: what is looked at does not change the states, so all of them come first."""
-        y, state.hidden = advance(self.writer, x, keep, state.hidden)
-        weights = masked_softmax(self.attention(y, memory.keys), memory.keep)  # B T S
+        y, state.hidden = advance(self.writer, x, attention_mask, state.hidden)
+        weights = masked_softmax(self.attention(y, memory.keys), memory.attention_mask)  # B T S
         return self._joined(weights @ memory.states, y), weights
 
-    def _in_turn(self, state: State, memory: Memory, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _in_turn(self, state: State, memory: Memory, x: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Bahdanau's decoder: the state before a token says what to look at, which is read beside the token."""
         found, looks = [], []
         for t, token in enumerate(x.split(1, 1)):  # B 1 M
             query = state.hidden[0][-1][:, None]
-            weights = masked_softmax(self.attention(query, memory.keys), memory.keep)  # B 1 S
+            weights = masked_softmax(self.attention(query, memory.keys), memory.attention_mask)  # B 1 S
             context = weights @ memory.states
             y, hidden = _run(self.writer, torch.cat([token, context], -1), state.hidden)
-            state.hidden = hidden if keep is None else _where(keep[:, t] != 0, hidden, state.hidden)
+            state.hidden = hidden if attention_mask is None else _where(attention_mask[:, t] != 0, hidden, state.hidden)
             found.append(self._joined(context, y))
             looks.append(weights)
         return torch.cat(found, 1), torch.cat(looks, 1)
@@ -136,14 +140,16 @@ class Recurrent(Baseline[State]):
         return State(tuple(h[:, rows] for h in state.hidden), memory, context)
 
 
-def advance(cells: nn.RNNBase, x: Tensor, keep: Tensor | None, hidden: Hidden | None = None) -> tuple[Tensor, Hidden]:
+def advance(
+    cells: nn.RNNBase, x: Tensor, attention_mask: Tensor | None, hidden: Hidden | None = None
+) -> tuple[Tensor, Hidden]:
     """Outputs (B, T, M) of the layers on top, and the states after each row's last real token.
 
     Real tokens are moved to the front and packed, wherever padding was: it is not read. Outputs of padding are zero.
     """
-    if keep is None:
+    if attention_mask is None:
         return _run(cells, x, hidden)
-    real = keep != 0
+    real = attention_mask != 0
     counts, order = real.sum(1), (~real).to(torch.uint8).argsort(dim=1, stable=True)
     moved = x.gather(1, order[..., None].expand_as(x))
     lengths = counts.clamp(min=1).cpu()  # a row of padding alone: what comes of it is dropped below

@@ -17,7 +17,7 @@ def attention_maps(
     inputs: Tensor,
     targets: Tensor | None = None,
     *,
-    keep: Tensor | None = None,
+    attention_mask: Tensor | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> dict[str, Tensor]:
@@ -26,12 +26,12 @@ def attention_maps(
     chosen = None if heads is None else list(heads)
     _check(model, layers, chosen)
 
-    def watch(name: str, make: Callable[..., Tensor]) -> None:
+    def hook(name: str, make: Callable[..., Tensor]) -> None:
         parts = name.split(".")  # decoder blocks 3 attention weights
         if parts[-1] == "weights" and (layers is None or int(parts[2]) in layers):
             maps[name.removesuffix(".weights")] = make(heads=chosen)
 
-    model(inputs, targets, keep=keep, watch=watch)
+    model(inputs, targets, attention_mask=attention_mask, hook=hook)
     if not maps:
         raise DataError("D001", "the model has no attention: its state is all it knows of what came before")
     return maps

@@ -14,7 +14,7 @@ from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, Row, brief, rows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, nearest
-from headway.generate.prefix_cache import Prefix
+from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
 
@@ -97,7 +97,7 @@ class Accuracy:
 
 def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, bad: BadRows) -> Accuracy:
     """Put every question to the model; the examples before them, and each question, are read once."""
-    asked, shots, prefix = questions(config.data, config, bad), "", Prefix(model)
+    asked, shots, prefix = questions(config.data, config, bad), "", PrefixCache(model)
     if config.shots:
         taken = questions(config.shots_from, config, bad) if config.shots_from else asked
         examples = [question for _, question in zip(range(config.shots), taken, strict=False)]
@@ -111,20 +111,20 @@ def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConf
         if config.limit and len(found) == config.limit:
             break
         try:
-            found.append(put(model, tokenizer, question, shots, BY[config.normalise], prefix))
+            found.append(score_question(model, tokenizer, question, shots, BY[config.normalise], prefix))
         except DataError as error:  # longer than the model reads, or a choice of no tokens
-            bad.found(Flaw(question.file, question.line, error.message))
+            bad.add(Flaw(question.file, question.line, error.message))
         else:
             counts.append(len(question.choices))
     if not found:
         raise DataError("D002", f"{config.data}: no questions to score{f' after {config.shots}' * bool(shots)}")
     return Accuracy(
-        len(found), wilson(sum(row.right for row in found), len(found)), fmean(1 / n for n in counts), found
+        len(found), wilson_interval(sum(row.right for row in found), len(found)), fmean(1 / n for n in counts), found
     )
 
 
-def put(
-    model: Decoder[S], tokenizer: Tokenizer, question: Question, shots: str, by: By, prefix: Prefix | None
+def score_question(
+    model: Decoder[S], tokenizer: Tokenizer, question: Question, shots: str, by: By, prefix: PrefixCache | None
 ) -> Answered:
     """One question after the examples."""
     context = shots + question.prompt
@@ -141,7 +141,7 @@ def joined(prompt: str, choice: str) -> str:
     return prompt + choice if apart else f"{prompt} {choice}"
 
 
-def wilson(right: int, n: int, z: float = 1.959964) -> tuple[float, float, float]:
+def wilson_interval(right: int, n: int, z: float = 1.959964) -> tuple[float, float, float]:
     """A share and the bounds of its 95 % interval, which stay within 0 and 1 however few the questions."""
     p, scale = right / n, 1 + z * z / n
     middle = (p + z * z / (2 * n)) / scale
@@ -157,7 +157,7 @@ def questions(spec: str, config: ChoicesConfig, bad: BadRows) -> Iterator[Questi
         try:
             yield _question(row, columns, config.template)
         except ValueError as flaw:
-            bad.found(Flaw(row.file, row.line, str(flaw)))
+            bad.add(Flaw(row.file, row.line, str(flaw)))
 
 
 @dataclass(frozen=True)

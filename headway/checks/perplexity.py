@@ -11,18 +11,18 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from headway.config.recipe import DataConfig, Recipe
-from headway.config.toml import build, read_toml
+from headway.config.recipe import DataConfig, Recipe, read_recipe
+from headway.config.toml import read_toml
 from headway.data.batching.token_store import TokenStore
-from headway.data.datasets.text import hold_out, read_texts, tokens
+from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError, NotFoundError
 from headway.model.model import Model
 from headway.tasks.lm.task import evaluation_rows
 from headway.tasks.losses.tokens import IGNORE
-from headway.train.origin import check_held_out
+from headway.train.provenance import check_held_out
 
-DRAWS = 1000
+RESAMPLES = 1000
 """Resamples behind an interval."""
 ROWS = 16
 
@@ -50,12 +50,12 @@ class Losses:
     bytes: int
 
 
-def text_of(folder: Path | None, data: str) -> tuple[str, DataConfig]:
+def evaluation_text(folder: Path | None, data: str) -> tuple[str, DataConfig]:
     """The text to score on and how it is read: as given, or what the run held out (its test text, where it has one)."""
     recipe = Recipe()
     if folder is not None and (path := folder / "run" / "recipe.toml").exists():
         values, text = read_toml(path)
-        recipe = build(Recipe, values, source=text)
+        recipe = read_recipe(values, source=text)
     elif not data:
         raise NotFoundError(
             "F001", "which text? this model is no run of headway's", "give one: headway eval MODEL FILE"
@@ -67,11 +67,11 @@ def text_of(folder: Path | None, data: str) -> tuple[str, DataConfig]:
     return spec, settings
 
 
-def store_of(spec: str, data: DataConfig, tokenizer: Tokenizer) -> TokenStore:
+def evaluation_tokens(spec: str, data: DataConfig, tokenizer: Tokenizer) -> TokenStore:
     """Its tokens; without a spec, the part of the training text that was held out."""
     if not spec:
-        return tokens(hold_out(read_texts(data.train, data))[1], tokenizer)
-    return tokens(read_texts(spec, data), tokenizer)
+        return tokenize_corpus(hold_out(read_corpus(data.train, data))[1], tokenizer)
+    return tokenize_corpus(read_corpus(spec, data), tokenizer)
 
 
 @torch.no_grad()
@@ -85,10 +85,10 @@ def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
     device = next(model.parameters()).device
     sums, counts = [], []
     for arrays in evaluation_rows(store, data, ROWS):
-        inputs, targets, marks = (None if a is None else torch.from_numpy(a).to(device) for a in arrays)
+        inputs, targets, segment_ids = (None if a is None else torch.from_numpy(a).to(device) for a in arrays)
         assert inputs is not None and targets is not None
-        scores = model.lm(model(inputs, keep=marks).hidden).float()
-        losses = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
+        logits = model.lm(model(inputs, attention_mask=segment_ids).hidden).float()
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
         sums.append(losses.view(targets.shape).double().sum(1).cpu().numpy())
         counts.append((targets != IGNORE).sum(1).double().cpu().numpy())
     return Losses(np.concatenate(sums), np.concatenate(counts), store.byte_count)
@@ -97,9 +97,9 @@ def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
 def score(losses: Losses, seed: int = 0) -> Score:
     """The figures, with bootstrap intervals over rows."""
     total, count = losses.sums.sum(), losses.counts.sum()
-    rows = np.random.default_rng(seed).integers(0, len(losses.sums), (DRAWS, len(losses.sums)))
-    draws = losses.sums[rows].sum(1) / losses.counts[rows].sum(1)
-    low, high = np.quantile(draws, [0.025, 0.975])
+    rows = np.random.default_rng(seed).integers(0, len(losses.sums), (RESAMPLES, len(losses.sums)))
+    resampled = losses.sums[rows].sum(1) / losses.counts[rows].sum(1)
+    low, high = np.quantile(resampled, [0.025, 0.975])
     mean = float(total / count)
     each = float(count) / math.log(2) / losses.bytes
     three = (mean, float(low), float(high))
@@ -112,12 +112,12 @@ def score(losses: Losses, seed: int = 0) -> Score:
     )
 
 
-def better(ours: Losses, theirs: Losses, seed: int = 0) -> tuple[float, float, float]:
+def bits_saved(ours: Losses, theirs: Losses, seed: int = 0) -> tuple[float, float, float]:
     """Bits per byte that the first saves over the second, with bounds: rows are resampled in pairs."""
     if ours.sums.shape != theirs.sums.shape or ours.bytes != theirs.bytes:
-        gap = theirs.sums.sum() / theirs.bytes - ours.sums.sum() / ours.bytes
-        return (float(gap) / math.log(2), -math.inf, math.inf)  # other tokens, other rows: no pairs
-    rows = np.random.default_rng(seed).integers(0, len(ours.sums), (DRAWS, len(ours.sums)))
-    gap = (theirs.sums - ours.sums) * len(ours.sums) / math.log(2) / ours.bytes
-    low, high = np.quantile(gap[rows].mean(1), [0.025, 0.975])
-    return float(gap.mean()), float(low), float(high)
+        difference = theirs.sums.sum() / theirs.bytes - ours.sums.sum() / ours.bytes
+        return (float(difference) / math.log(2), -math.inf, math.inf)  # other tokens, other rows: no pairs
+    rows = np.random.default_rng(seed).integers(0, len(ours.sums), (RESAMPLES, len(ours.sums)))
+    difference = (theirs.sums - ours.sums) * len(ours.sums) / math.log(2) / ours.bytes
+    low, high = np.quantile(difference[rows].mean(1), [0.025, 0.975])
+    return float(difference.mean()), float(low), float(high)

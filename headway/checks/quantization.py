@@ -20,7 +20,7 @@ CHARACTERS = 40_000
 
 
 @dataclass(frozen=True)
-class Shrunk:
+class QuantizationResult:
     """Before and after."""
 
     bytes: tuple[int, int]
@@ -39,7 +39,7 @@ class Shrunk:
         return [size, f"perplexity {first:,.3f} → {last:,.3f} ({100 * (last / first - 1):+.2f} %) {where}"]
 
 
-def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Shrunk:
+def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> QuantizationResult:
     """Quantize the model in place, measured before and after on the same text."""
     if isinstance(model.config, BaselineConfig):
         raise ConfigError("C004", f"quant = int8 is for transformers, the model is of kind {model.config.network}")
@@ -51,16 +51,16 @@ def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Shrunk:
     quantize_(model)
     after = _perplexity(model, rows)
     both = None if loss is None or after is None else (loss, after)
-    return Shrunk((size, _bytes(model)), both, sum(len(row) - 1 for row in rows))
+    return QuantizationResult((size, _bytes(model)), both, sum(len(row) - 1 for row in rows))
 
 
-def card(name: str, shrunk: Shrunk) -> str:
+def card(name: str, result: QuantizationResult) -> str:
     """README.md of a quantized folder, which no longer opens where that of its model did."""
     parts = (
         "---\nlibrary_name: headway\ntags:\n- headway\n- int8\n---",
         f"# {name}, int8",
         "Large matrices are stored in whole numbers of one byte, with a scale for each row; all else is as it was.",
-        "\n".join(f"- {line}" for line in shrunk.lines()),
+        "\n".join(f"- {line}" for line in result.lines()),
         "headway reads this folder: `run`, `eval`, `check`, `serve`. It cannot be trained. `transformers` cannot "
         "read it; config.json says so with `model_type: headway` and `quantization: int8`.",
     )
@@ -74,7 +74,7 @@ def _bytes(model: Model) -> int:
 def _rows(model: Model, tokenizer: Tokenizer) -> list[list[int]]:
     """The part of the embedded text that recipes hold back, cut to what the model can read."""
     text = split_text(embedded_text())[1][:CHARACTERS]
-    ids, before = tokenizer.ids([text])[0][:TOKENS], list(tokenizer.before)
+    ids, before = tokenizer.ids([text])[0][:TOKENS], list(tokenizer.prefix_ids)
     length = min(LENGTH, model.config.max_length or LENGTH) - len(before)
     return [row for row in (before + ids[i : i + length] for i in range(0, len(ids), length)) if len(row) > 1]
 

@@ -42,7 +42,7 @@ class Token:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cut:
+class TokenizedText:
     """A text as one tokenizer cuts it."""
 
     text: str
@@ -103,15 +103,15 @@ def open_tokenizer(name: str) -> Tokenizer:
     return load_tokenizer(place)
 
 
-def cut(tokenizer: Tokenizer, text: str) -> Cut:
+def tokenize(tokenizer: Tokenizer, text: str) -> TokenizedText:
     """The text as a model reads it, with the tokens that the tokenizer puts around it."""
     described = _described(tokenizer)
-    spelled, unknown = _byte_speller(tokenizer, described), _unknown_ids(described["model"], tokenizer)
+    bytes_of, unknown = _byte_speller(tokenizer, described), _unknown_ids(described["model"], tokenizer)
     encoded = tokenizer.encode(text)
     pieces = tokenizer.pieces(encoded.ids)
     tokens = []
     for i, piece, (start, end), word in zip(encoded.ids, pieces, encoded.offsets, encoded.words, strict=True):
-        data = spelled(piece) if word is not None else b""
+        data = bytes_of(piece) if word is not None else b""
         tokens.append(
             Token(
                 id=i,
@@ -123,7 +123,7 @@ def cut(tokenizer: Tokenizer, text: str) -> Cut:
                 inserted=word is None,
             )
         )
-    return Cut(text=text, tokens=tokens)
+    return TokenizedText(text=text, tokens=tokens)
 
 
 def words(tokenizer: Tokenizer, text: str) -> list[Word]:
@@ -150,9 +150,9 @@ def _by_word(steps: list[list[str]], found: list[list[str]]) -> Iterator[list[li
     """The merges of a whole text, parted into those of each word; no piece reaches over the end of a word."""
     rows = [iter(row) for row in steps]
     for pieces in found:
-        spelled, history = "".join(pieces), list[list[str]]()
+        bytes_of, history = "".join(pieces), list[list[str]]()
         for row in rows:
-            part, left = list[str](), len(spelled)
+            part, left = list[str](), len(bytes_of)
             while left:
                 part.append(next(row))
                 left -= len(part[-1])
@@ -176,10 +176,10 @@ def segmentations(word: str, scores: Mapping[str, float], best: int) -> list[tup
     ways: list[list[tuple[float, list[str]]]] = [[(0.0, [])]]
     for end in range(1, len(word) + 1):
         found = [
-            (score + scores[word[start:end]], [*cuts, word[start:end]])
+            (score + scores[word[start:end]], [*tokenized_texts, word[start:end]])
             for start in range(end)
             if word[start:end] in scores
-            for score, cuts in ways[start]
+            for score, tokenized_texts in ways[start]
         ]
         ways.append(sorted(found, key=lambda way: (-way[0], len(way[1])))[:best])
     return ways[-1]
@@ -202,14 +202,14 @@ def _byte_speller(tokenizer: Tokenizer, described: Mapping[str, Any]) -> Any:
     whole = {token.content for token in tokenizer.backend.get_added_tokens_decoder().values()}
     table = byte_ids() if "ByteLevel" in decoders else {}
 
-    def spelled(piece: str) -> bytes | None:
+    def bytes_of(piece: str) -> bytes | None:
         if table and piece not in whole and all(char in table for char in piece):
             return bytes(table[char] for char in piece)
         if "ByteFallback" in decoders and (match := FALLBACK.fullmatch(piece)):
             return bytes.fromhex(match[1])
         return None
 
-    return spelled
+    return bytes_of
 
 
 def _types(part: Any) -> Iterator[str]:

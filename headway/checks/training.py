@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from headway.checks.equivalence.suite import Row
+from headway.checks.equivalence.result import CheckResult
 from headway.config.recipe import Recipe, batch_size
 from headway.config.toml import build, merge, parse_overrides, to_dict
 from headway.errors import DivergedError
@@ -21,18 +21,18 @@ STEPS = 6
 """Of each small run."""
 
 
-def trainingcheck(name: str, recipe: Recipe) -> Iterator[Row]:
+def check_training(name: str, recipe: Recipe) -> Iterator[CheckResult]:
     """Each check as it is done, on a few steps of the recipe's own data and model, in a folder that is then gone."""
     settings = replace(recipe.train, steps=1000, minutes=None, epochs=None, sinks=(), compile=False, dtype="float32")
     with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
-        proof = _Proof(name, replace(recipe, out=folder, gpus=1, train=settings))
-        yield proof.accumulation()
-        yield proof.resuming()
-        yield proof.workers()
-        yield proof.non_finite()
+        checks = _TrainingChecks(name, replace(recipe, out=folder, gpus=1, train=settings))
+        yield checks.accumulation()
+        yield checks.resuming()
+        yield checks.workers()
+        yield checks.non_finite()
 
 
-class _Proof:
+class _TrainingChecks:
     def __init__(self, name: str, recipe: Recipe) -> None:
         self.name, self.recipe = name, recipe
 
@@ -41,25 +41,25 @@ class _Proof:
         run.model.train()
         return run
 
-    def accumulation(self) -> Row:
+    def accumulation(self) -> CheckResult:
         """A batch in two parts gives the gradients of the whole; in float64, where nothing is lost to rounding."""
         if not self.recipe.train.batch_tokens and (self._size() % 2 or self._size() < 2):
-            return Row("accumulated = whole", None, note=f"a batch of {self._size()} does not part in two")
+            return CheckResult("accumulated = whole", None, note=f"a batch of {self._size()} does not part in two")
         gradients = []
         for parts in (1, 2):
             run = self._run(f"train.accumulate={parts}", "model.dropout=0.0")
             run.model.double()
-            run.loop.compute.gradients(run.loop._next(), 1.0)
+            run.loop.compute.gradients(run.loop._next_batches(), 1.0)
             gradients.append([p.grad.clone() for p in run.model.parameters() if p.grad is not None])
             run.loop.close()
         scale = max(float(g.abs().max()) for g in gradients[0])
         worst = max(float((a - b).abs().max()) for a, b in zip(*gradients, strict=True)) / scale
-        return Row("accumulated = whole", worst, 1e-12)
+        return CheckResult("accumulated = whole", worst, 1e-12)
 
     def _size(self) -> int:
         return batch_size(self.recipe)
 
-    def resuming(self) -> Row:
+    def resuming(self) -> CheckResult:
         """Stopped half-way and gone on in another process, as it were: the same bits."""
         straight = self._run()
         for _ in range(STEPS):
@@ -78,20 +78,20 @@ class _Proof:
         for run in (straight, first, second):
             run.loop.close()
         note = "" if straight.loop.world.device.type == "cpu" else "bits may differ on a GPU"
-        return Row("resumed = straight", 0.0 if same else math.inf, 0.0, note)
+        return CheckResult("resumed = straight", 0.0 if same else math.inf, 0.0, note)
 
-    def workers(self) -> Row:
+    def workers(self) -> CheckResult:
         """However many threads prepare the batches."""
         streams = []
         for workers in (0, 3):
             run = self._run(f"data.workers={workers}")
-            batches = [run.loop._next() for _ in range(STEPS)]
+            batches = [run.loop._next_batches() for _ in range(STEPS)]
             streams.append([t for parts in batches for b, _ in parts for t in b.tensors if t is not None])
             run.loop.close()
         same = all(torch.equal(a, b) for a, b in zip(*streams, strict=True))
-        return Row("any workers = none", 0.0 if same else math.inf, 0.0)
+        return CheckResult("any workers = none", 0.0 if same else math.inf, 0.0)
 
-    def non_finite(self) -> Row:
+    def non_finite(self) -> CheckResult:
         """A weight that is not a number is noticed in that step, and nothing is updated."""
         run = self._run("train.on_nan=stop")
         parameter = next(p for p in run.model.parameters() if p.requires_grad)
@@ -100,9 +100,11 @@ class _Proof:
         before = digest(run, ("model", "optimizer"))
         try:
             run.loop.step()
-            return Row("NaN noticed at once", math.inf, 0.0)
+            return CheckResult("NaN noticed at once", math.inf, 0.0)
         except DivergedError:
-            return Row("NaN noticed at once", 0.0 if digest(run, ("model", "optimizer")) == before else math.inf, 0.0)
+            return CheckResult(
+                "NaN noticed at once", 0.0 if digest(run, ("model", "optimizer")) == before else math.inf, 0.0
+            )
         finally:
             run.loop.close()
 

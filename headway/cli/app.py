@@ -16,7 +16,7 @@ import typer
 
 from headway import __version__
 from headway.errors import HeadwayError, UsageError, nearest
-from headway.resources import as_ours
+from headway.resources import as_headway_error
 
 app = typer.Typer(
     name="headway",
@@ -58,7 +58,7 @@ def _root(
 def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
     if dtype not in DTYPES:
         raise UsageError("U001", f"--dtype {dtype}{nearest(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
-    talker(quiet)("loading …", end="\r")
+    progress_printer(quiet)("loading …", end="\r")
     import torch
 
     from headway.api import load
@@ -81,7 +81,7 @@ def console() -> Any:
     return Console(highlight=False, soft_wrap=True, color_system=colours)
 
 
-def talker(quiet: bool) -> Callable[..., None]:
+def progress_printer(quiet: bool) -> Callable[..., None]:
     """Talk goes to stderr, and a line that is meant to be overwritten only to a terminal."""
 
     def say(text: str, end: str = "\n") -> None:
@@ -91,7 +91,7 @@ def talker(quiet: bool) -> Callable[..., None]:
     return say
 
 
-class Told(int):
+class ReportedExit(int):
     """An exit code of which a person knows the reason already."""
 
 
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [a for a in arguments if a != "--debug"] or ["--help"]
     try:
         code = app(arguments, standalone_mode=False)
-        if code == 130 and not isinstance(code, Told):  # the parser's answer to an interrupt
+        if code == 130 and not isinstance(code, ReportedExit):  # the parser's answer to an interrupt
             raise KeyboardInterrupt
     except HeadwayError as error:
         code = _report(str(error), error.exit_code, debug)
@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
-        code = _foreign(error, debug)
+        code = _report_unexpected(error, debug)
     code = code if isinstance(code, int) else 0
     if path := os.environ.get(EXIT_FILE):
         _leave_code(Path(path), code)
@@ -126,12 +126,12 @@ def _leave_code(path: Path, code: int) -> None:
             file.write(str(code))
 
 
-def _foreign(error: Exception, debug: bool) -> int:
+def _report_unexpected(error: Exception, debug: bool) -> int:
     """Errors of the command-line parser are the user's, those of memory and disk the machine's, all others ours."""
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         usage = UsageError("U001", error.format_message(), "see: headway --help")
         return _report(str(usage), usage.exit_code, debug)
-    if (short := as_ours(error)) is not None:
+    if (short := as_headway_error(error)) is not None:
         return _report(str(short), short.exit_code, debug)
     text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     bug = HeadwayError("B000", f"headway did not expect this: {text}", "--debug shows where; please report it")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, Told, app, examples, talker
+from headway.cli.app import Json, Quiet, ReportedExit, app, examples, progress_printer
 from headway.errors import ConfigError, DivergedError, HeadwayError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def compare(
     from headway.runs.compare import compare as together
     from headway.runs.compare import grid
 
-    plan, say = grid(settings or []), talker(quiet)
+    plan, say = grid(settings or []), progress_printer(quiet)
     name, recipes = _recipes(recipe, plan)
     folder = Path(recipes[0][0].out)
     say("loading …", end="\r")
@@ -67,8 +67,8 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     from headway.config.recipe import load_recipe
 
     found, name = [], ""
-    for words in plan.variants:
-        name, recipe = load_recipe(what, [*plan.common, *words])
+    for args in plan.variants:
+        name, recipe = load_recipe(what, [*plan.common, *args])
         if recipe.gpus > 1:
             raise ConfigError("C004", f"compare trains in one process, not gpus = {recipe.gpus}")
         if recipe.model.from_ and recipe.model.freeze:
@@ -85,19 +85,19 @@ def _check_base(recipe: Recipe) -> None:
     from headway.hub.download import resolve
     from headway.hub.folder import open_folder
     from headway.train.build import check_freeze
-    from headway.train.run import anchored
+    from headway.train.run import with_absolute_paths
 
-    folder = resolve(anchored(recipe).model.from_)
+    folder = resolve(with_absolute_paths(recipe).model.from_)
     if not is_adapter(folder):  # of these, the run itself will tell
         check_freeze(open_folder(folder).config, recipe.model.freeze)
 
 
 def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> History:
     """A run of the recipe: one that is there already, gone on with where it stopped, or a new one."""
-    from headway.train.origin import same_data
-    from headway.train.run import anchored, resume, start
+    from headway.train.provenance import same_data
+    from headway.train.run import resume, start, with_absolute_paths
 
-    recipe = anchored(recipe)
+    recipe = with_absolute_paths(recipe)
     for old in _same(recipe):
         if not same_data(old.folder, recipe):
             say(f"{title}: not {old.folder}, whose data have changed since")
@@ -117,13 +117,13 @@ def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> Histor
 def _same(recipe: Recipe) -> Iterator[History]:
     """Runs in the recipe's folder that have all of its settings, the newest first."""
     from headway.config.recipe import Recipe as Read
-    from headway.config.recipe import same
+    from headway.config.recipe import same_recipe
     from headway.config.toml import build
     from headway.runs.history import find_runs
 
     for run in find_runs(Path(recipe.out)):
         with suppress(HeadwayError):  # of another version of headway: it cannot be the same
-            if same(build(Read, run.recipe), recipe):
+            if same_recipe(build(Read, run.recipe), recipe):
                 yield run
 
 
@@ -143,7 +143,7 @@ def _train(run: Any, say: Say, quiet: bool) -> History:
         _clear()
     if run.loop.stop_signal:
         say("stopped and saved: the same command goes on")
-        raise typer.Exit(Told(128 + run.loop.stop_signal))
+        raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
     write_card(run.folder)
     write_report(run.folder)
     return read_run(run.folder)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, examples, talker
+from headway.cli.app import Json, Quiet, app, examples, progress_printer
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
 from headway.errors import UsageError
@@ -57,7 +57,7 @@ def data(
     quiet: Quiet = False,
 ) -> None:
     """Look at a dataset: rows, columns, lengths, labels, duplicates, bad lines with file and line."""
-    say = talker(quiet)
+    say = progress_printer(quiet)
     say("reading …", end="\r")
     keep = sys.maxsize if bad else 20
     if chat:
@@ -110,11 +110,11 @@ def _as_read(found: Survey, task: str, settings: list[str], keep: int) -> Survey
 
 def _next(found: Survey, task: str, settings: list[str], all_shown: bool) -> str:
     """What a person does now: train, or look at what stands in the way."""
-    from headway.data.files.lines import recode
+    from headway.data.files.lines import recode_hint
 
     if not task:
         if any("not UTF-8" in line for line in found.bad_lines[:1]):
-            return recode()
+            return recode_hint()
         more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
         return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
     words = ["headway", "train", task, f"data.train={found.spec}"]
@@ -132,11 +132,11 @@ def _next_chat(file: str, model: str) -> str:
 def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:
     """Conversations as a model would read them, and which of the tokens it would learn to write."""
     from headway.checks.tokenization import open_tokenizer
-    from headway.data.chat_template.template import with_template
+    from headway.data.chat_template.template import ensure_template
     from headway.data.datasets.chat import encode_conversations, read_conversations
     from headway.data.files.rows import BadRows
 
-    tokenizer, template = with_template(open_tokenizer(model))
+    tokenizer, template = ensure_template(open_tokenizer(model))
     flaws = BadRows("skip", keep)
     chats = encode_conversations(read_conversations(file, flaws), tokenizer, template, flaws)
     if json_:
@@ -156,7 +156,7 @@ def _first(chats: Any) -> range:
 
 def _facts(chats: Any, flaws: Any) -> dict[str, Any]:
     lengths = [int(b - a) for a, b in zip(chats.starts[:-1], chats.starts[1:], strict=True)]
-    counted = int(chats.answer.sum())
+    counted = int(chats.assistant_mask.sum())
     return {
         "conversations": len(chats),
         "messages": sum(map(len, chats.messages)),
@@ -187,7 +187,7 @@ def _lines(chats: Any, flaws: Any) -> list[str]:
 def _tokens(chats: Any, number: int, tokenizer: Any) -> list[dict[str, Any]]:
     here = slice(int(chats.starts[number]), int(chats.starts[number + 1]))
     ids = [int(i) for i in chats.ids[here]]
-    named = zip(ids, tokenizer.pieces(ids), chats.answer[here], strict=True)
+    named = zip(ids, tokenizer.pieces(ids), chats.assistant_mask[here], strict=True)
     return [{"id": i, "text": _text(tokenizer, i, piece), "answer": bool(counts)} for i, piece, counts in named]
 
 

@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, talker
-from headway.cli.evaluation import EXAMINED, examine, show, task_for
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.evaluation import EVALUATED_TASKS, evaluate_file, show, task_for
 from headway.cli.run.command import save_text
 from headway.errors import ConfigError, UsageError, nearest
 
 SETTING = re.compile(r"[A-Za-z_][\w.-]*=")
 """How a word begins that is a setting and not a file."""
-WRITERS = ("lm", "chat")
+GENERATIVE_TASKS = ("lm", "chat")
 """Tasks whose models are scored on a text."""
-EXAMINED_ONLY = {"out", *EXAMINED}
+TASK_ONLY = {"out", *EVALUATED_TASKS}
 """Settings that a text has not."""
 
 
@@ -35,7 +35,7 @@ EXAMINED_ONLY = {"out", *EXAMINED}
 )
 def evaluate(
     model: Model,
-    words: Annotated[
+    args: Annotated[
         list[str] | None,
         typer.Argument(
             help="text, csv, jsonl, parquet …; a run knows its own; task=… and its settings", metavar="DATA"
@@ -50,19 +50,19 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Score a model on a text, or on data of its task, or by task=choices, with intervals; --against another one."""
-    task, settings = _asked(words or [])
+    task, settings = _parse_args(args or [])
     options = {"against": against, "column": column, "length": length or "", "overlap": "" if overlap < 0 else overlap}
     for name, value in options.items():
         if value != "" and (task == "choices" or (task and name == "overlap")):
             raise UsageError("U001", f"--{name} is for a text, not for task={task}")
         settings |= {} if value == "" else {name: value}
-    if task == "choices" or not (task or EXAMINED_ONLY & settings.keys() or isinstance(settings.get("data"), dict)):
+    if task == "choices" or not (task or TASK_ONLY & settings.keys() or isinstance(settings.get("data"), dict)):
         TASKS[task].config(dict(settings))  # mistakes are found before the model is loaded
-    say = talker(quiet)
+    say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
     kind = task or task_for(bundle)
-    measure = TASKS["" if kind in WRITERS else kind]
-    config = measure.config(settings | ({} if kind in ("choices", *WRITERS) else {"task": kind}))
+    measure = TASKS["" if kind in GENERATIVE_TASKS else kind]
+    config = measure.config(settings | ({} if kind in ("choices", *GENERATIVE_TASKS) else {"task": kind}))
     result = {"model": bundle.name, **measure.run(bundle, config, say)}
     if json_:
         print(json.dumps(result))
@@ -73,12 +73,12 @@ def evaluate(
         say(f"next: headway runs report {model}" if is_run else f'next: headway run {model} "…"')
 
 
-def _asked(words: list[str]) -> tuple[str, dict[str, Any]]:
+def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:
     """The task, "" for a plain text, and its settings; one word may be the data."""
     from headway.config.toml import parse_overrides
 
-    settings = parse_overrides([word for word in words if SETTING.match(word)])
-    plain = [word for word in words if not SETTING.match(word)]
+    settings = parse_overrides([arg for arg in args if SETTING.match(arg)])
+    plain = [arg for arg in args if not SETTING.match(arg)]
     named = isinstance(settings.get("data"), str)
     if len(plain) > 1 or (plain and named):
         raise UsageError("U001", f"{plain[-1]!r} comes after the data", "give one file, glob or folder in quotes")
@@ -111,17 +111,17 @@ def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measure_text(bundle: Any, config: dict[str, Any], say: Callable[..., None]) -> dict[str, Any]:
-    from headway.checks.perplexity import better, measure, score, store_of, text_of
+    from headway.checks.perplexity import bits_saved, evaluation_text, evaluation_tokens, measure, score
 
-    spec, settings = text_of(bundle.folder, str(config.get("data", "")))
+    spec, settings = evaluation_text(bundle.folder, str(config.get("data", "")))
     names = {"column": "text", "length": "length", "overlap": "overlap"}
     settings = replace(settings, **{ours: config[name] for name, ours in names.items() if name in config})
-    losses = measure(bundle.model, store_of(spec, settings, bundle.reader()), settings)
+    losses = measure(bundle.model, evaluation_tokens(spec, settings, bundle.require_tokenizer()), settings)
     result: dict[str, Any] = {"data": spec, **score(losses).as_dict()}
     if "against" in config:
         other = load_bundle(config["against"], str(next(bundle.model.parameters()).device), "auto", quiet=True)
-        theirs = measure(other.model, store_of(spec, settings, other.reader()), settings)
-        result |= {"against": other.name, "theirs": score(theirs).as_dict(), "saves": better(losses, theirs)}
+        theirs = measure(other.model, evaluation_tokens(spec, settings, other.require_tokenizer()), settings)
+        result |= {"against": other.name, "theirs": score(theirs).as_dict(), "saves": bits_saved(losses, theirs)}
     return result
 
 
@@ -141,9 +141,11 @@ def _print_text(result: dict[str, Any]) -> None:
         print(f"{'saves':14} {value:+.4f} bits/byte{bounds}")
 
 
-def _examine(bundle: Any, config: dict[str, Any], say: Callable[..., None]) -> dict[str, Any]:
+def _evaluate_file(bundle: Any, config: dict[str, Any], say: Callable[..., None]) -> dict[str, Any]:
     device = str(next(bundle.model.parameters()).device)
-    return examine(bundle, config["task"], config, lambda name: load_bundle(name, device, "auto", quiet=True), say)
+    return evaluate_file(
+        bundle, config["task"], config, lambda name: load_bundle(name, device, "auto", quiet=True), say
+    )
 
 
 def _choices_config(settings: dict[str, Any]) -> tuple[Any, str]:
@@ -187,6 +189,6 @@ def _print_choices(result: dict[str, Any]) -> None:
 TASKS = {
     "": Measure(_text_config, _measure_text, _print_text),
     "choices": Measure(_choices_config, _measure_choices, _print_choices),
-    **dict.fromkeys(EXAMINED, Measure(dict, _examine, show)),
+    **dict.fromkeys(EVALUATED_TASKS, Measure(dict, _evaluate_file, show)),
 }
 """What task= may be; without it, what the model is for: those that write are scored on a text."""

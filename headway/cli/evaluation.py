@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headway.report.evaluation import Block
     from headway.tasks.metrics.bootstrap import Evaluation
 
-EXAMINED = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
+EVALUATED_TASKS = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
 """Tasks whose models are evaluated on data of their own."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
 WORST, LETTERS, MOST_LABELS, MOST_COLUMNS, NAME = 5, 100, 12, 14, 16
@@ -48,13 +48,13 @@ def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     return with_settings(own, rest | ({"data": over} if over else {}))
 
 
-def examine(
+def evaluate_file(
     bundle: Any, task: str, settings: Mapping[str, Any], load: Callable[[str], Any], say: Callable[..., None]
 ) -> dict[str, Any]:
     """A model on data of its task, and another one beside it where `against` names it."""
     from headway.cli.run.command import save_text
     from headway.tasks.registry import task_class
-    from headway.train.origin import check_held_out
+    from headway.train.provenance import check_held_out
 
     recipe = recipe_for(bundle, task, settings)
     spec = settings.get("file") or (settings["data"] if isinstance(settings.get("data"), str) else "")
@@ -65,7 +65,7 @@ def examine(
     if not (spec or recipe.data.test or recipe.data.valid) and bundle.folder is not None:
         check_held_out(bundle.folder, recipe)
     kind = task_class(task)
-    found = kind.examine(bundle.model, bundle.reader(), recipe, spec)
+    found = kind.evaluate_file(bundle.model, bundle.require_tokenizer(), recipe, spec)
     result = {"task": task, "data": spec or recipe.data.test or recipe.data.valid, **found.as_dict()}
     if out := settings.get("out"):
         save_text(str(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found.each))
@@ -75,11 +75,11 @@ def examine(
         own = recipe_for(other, task, {})  # the same data, read and answered as that model is used to
         read = replace(recipe, data=replace(recipe.data, length=own.data.length), model=own.model)
         try:
-            theirs = kind.examine(other.model, other.reader(), read, spec)
+            theirs = kind.evaluate_file(other.model, other.require_tokenizer(), read, spec)
         except HeadwayError as error:  # which of the two it is about
             raise type(error)(error.code, f"{other.name}: {error.message}", error.hint) from None
-        if theirs.figures.keys() != found.figures.keys():
-            both = (", ".join(each.figures) for each in (found, theirs))
+        if theirs.metrics.keys() != found.metrics.keys():
+            both = (", ".join(each.metrics) for each in (found, theirs))
             raise DataError("D001", f"{bundle.name} is measured by {next(both)}, {other.name} by {next(both)}")
         result |= {"against": other.name, "theirs": theirs.as_dict(), "gain": gain(found, theirs)}
     return result
@@ -91,8 +91,8 @@ def gain(ours: Evaluation, theirs: Evaluation) -> tuple[float, float, float]:
 
     from headway.tasks.metrics.bootstrap import mean_interval, paired_gain
 
-    if ours.measure is not None and theirs.measure is not None and ours.examples == theirs.examples:
-        return paired_gain(ours.measure, theirs.measure)
+    if ours.primary_metric is not None and theirs.primary_metric is not None and ours.examples == theirs.examples:
+        return paired_gain(ours.primary_metric, theirs.primary_metric)
     scored = [[isinstance(row, Mapping) and "score" in row for row in each] for each in (ours.each, theirs.each)]
     if not all(scored[0] + scored[1]) or not len(scored[0]) == len(scored[1]) > 0:
         counts = f"{ours.examples:,} and {theirs.examples:,} examples, not all with a score of their own"
@@ -138,7 +138,7 @@ def _show_block(block: Block) -> None:
         for sure, right, examples in block.bins:
             print(f"  sure {sure:.2f}   right {right:.2f}   {count(examples)} times")
     elif len(block.head) <= MOST_COLUMNS and len(block.rows) <= MOST_LABELS:
-        lines = [[_cut(cell) for cell in line] for line in (block.head, *block.rows)]
+        lines = [[_truncate(cell) for cell in line] for line in (block.head, *block.rows)]
         wide = [max(len(line[i]) for line in lines) for i in range(len(block.head))]
         print(f"\n{block.title}")
         for first, *rest in lines:
@@ -146,5 +146,5 @@ def _show_block(block: Block) -> None:
             print(f"  {first:{wide[0]}}  {'  '.join(cells)}".rstrip())
 
 
-def _cut(name: str) -> str:
+def _truncate(name: str) -> str:
     return name if len(name) <= NAME else name[: NAME - 1] + "…"

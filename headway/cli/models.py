@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headway.cli.app import Device, Dtype, Json, Model, Quiet, app, console, examples, load_bundle, talker
+from headway.cli.app import Device, Dtype, Json, Model, Quiet, app, console, examples, load_bundle, progress_printer
 from headway.errors import UsageError
 
 
@@ -41,7 +41,7 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Prove a model right: padding, packing, KV cache, decoding, beams, saving, compiling; or how a recipe trains."""
-    rows, say = [], talker(quiet)
+    rows, say = [], progress_printer(quiet)
     if settings and not training:
         raise UsageError("U001", f"{settings[0]!r} is one word too many", "settings go with --training")
     if training:
@@ -75,9 +75,9 @@ def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
 
     named = load_recipe(recipe, settings)
     say("loading …", end="\r")
-    from headway.checks.training import trainingcheck
+    from headway.checks.training import check_training
 
-    return trainingcheck(*named)
+    return check_training(*named)
 
 
 @app.command(epilog=examples("headway get org/name", "headway get org/name@v1.0", "headway get ./folder --json"))
@@ -86,7 +86,7 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
     from headway.hub.download import resolve
     from headway.hub.folder import open_folder
 
-    say = talker(quiet)
+    say = progress_printer(quiet)
     folder = resolve(model)
     opened = open_folder(folder)
     size = opened.weights.total_bytes
@@ -126,7 +126,7 @@ def export(
     from headway.config.toml import build, parse_overrides
     from headway.hub.folder import own_layout
 
-    asked, say = build(ExportSettings, parse_overrides(settings or [])), talker(quiet)
+    asked, say = build(ExportSettings, parse_overrides(settings or [])), progress_printer(quiet)
     bundle = load_bundle(model, "cpu", dtype, quiet)
     if asked.quant == "none":
         folder = bundle.save(out)
@@ -139,11 +139,11 @@ def export(
     from headway.report.report import write_text
 
     say("measuring, quantizing, measuring …", end="\r")
-    shrunk = quantize_and_compare(bundle.model, bundle.tokenizer)
+    result = quantize_and_compare(bundle.model, bundle.tokenizer)
     folder = bundle.save(out)
-    write_text(folder / "README.md", card(Path(model).name, shrunk))
+    write_text(folder / "README.md", card(Path(model).name, result))
     print(folder)
-    for line in shrunk.lines():
+    for line in result.lines():
         say(line)
     say(f"transformers cannot read this folder, headway can. next: headway check {folder}")
 
@@ -159,7 +159,7 @@ def doctor(json_: Json = False) -> None:
         return
     for line in facts.lines():
         print(line)
-    talker(False)("next: headway check gpt2-tiny")
+    progress_printer(False)("next: headway check gpt2-tiny")
 
 
 def _facts(bundle: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, examples, talker
+from headway.cli.app import Json, Quiet, app, examples, progress_printer
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
 
@@ -43,7 +43,7 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """All runs, the newest first."""
     from headway.runs.history import find_runs
 
-    found, say = find_runs(out), talker(quiet)
+    found, say = find_runs(out), progress_printer(quiet)
     if json_:
         print(json.dumps([_facts(run) for run in found], allow_nan=False))
     elif found:
@@ -82,13 +82,13 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
         print(*(f"    {_shown(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
     for suggestion in suggestions(run):
         print(f"\n  {_shown(suggestion.advice)}\n    {_shown(suggestion.reason)}")
-    talker(quiet)(f"next: headway runs report {_shown(name)}{_place(out)}")
+    progress_printer(quiet)(f"next: headway runs report {_shown(name)}{_place(out)}")
 
 
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
 def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Two runs: the settings that differ, and the results."""
-    from headway.report.report import plain
+    from headway.report.report import json_value
     from headway.runs.history import read_run, resolve_run
 
     pair = [read_run(resolve_run(name, out)) for name in (first, second)]
@@ -101,7 +101,7 @@ def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet:
             "recipe": {key: [flat.get(key) for flat in settings] for key in keys},
             "numbers": {key: [facts[key] for facts in numbers] for key in numbers[0] if key not in ("name", "folder")},
         }
-        print(json.dumps(plain(result), allow_nan=False))
+        print(json.dumps(json_value(result), allow_nan=False))
         return
     rows = [(key, *(_value(flat.get(key)) for flat in settings)) for key in keys]
     rows += [("", "", "")] if keys else []
@@ -110,7 +110,7 @@ def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet:
     ]
     _print_table(("", *(_shown(run.name) for run in pair)), rows, left=(0, 1, 2))
     if not keys:
-        talker(quiet)("the recipes are the same")
+        progress_printer(quiet)("the recipes are the same")
 
 
 @runs.command(epilog=examples("headway runs report last", "headway runs report tiny-0001 --open yes"))
@@ -132,7 +132,7 @@ def report(
         print(json.dumps({"report": str(path), "facts": str(path.with_suffix(".json"))}))
     else:
         print(path)
-        talker(quiet)(f"{path.stat().st_size / 1e3:,.0f} kB; open it in a browser")
+        progress_printer(quiet)(f"{path.stat().st_size / 1e3:,.0f} kB; open it in a browser")
     if open_ == "yes":
         import webbrowser
 
@@ -164,13 +164,13 @@ def prune(
         _print_table((), [(_shown(i.path), size(i.size), _shown(i.reason)) for i in found], left=(0, 2))
     total = size(sum(i.size for i in (gone if yes else found)))
     if not found:
-        talker(quiet)(f"nothing to clear away in {_shown(out)}")
+        progress_printer(quiet)(f"nothing to clear away in {_shown(out)}")
     elif yes:
         kept = f"; {len(found) - len(gone)} in use and left alone" if len(gone) < len(found) else ""
-        talker(quiet)(f"{total} deleted{kept}")
+        progress_printer(quiet)(f"{total} deleted{kept}")
     else:
         command = f"headway runs prune{' --broken' * broken} --yes{_place(out)}"
-        talker(quiet)(f"{total} would go; nothing was deleted. next: {command}")
+        progress_printer(quiet)(f"{total} would go; nothing was deleted. next: {command}")
 
 
 # --- what is shown ------------------------------------------------------------------------------
@@ -180,12 +180,12 @@ LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/b
 
 def _facts(run: History) -> dict[str, Any]:
     """A run in one flat object."""
-    from headway.report.report import plain
-    from headway.runs.events import real
+    from headway.report.report import json_value
+    from headway.runs.events import as_float
 
     facts, best, last = run.facts, run.facts.best_eval or {}, run.facts.last_eval or {}
     lowest = facts.lowest_eval or {}
-    found: dict[str, Any] = plain(
+    found: dict[str, Any] = json_value(
         {
             "name": run.name,
             "folder": run.folder,
@@ -194,11 +194,11 @@ def _facts(run: History) -> dict[str, Any]:
             "task": run.task,
             "steps": facts.steps,
             "loss": facts.loss,
-            "valid": real(lowest.get("valid")),
-            "goal": facts.goal,
-            "best": real(best.get(facts.goal)),
-            "bits_per_byte": real(best.get("bits_per_byte")),
-            "last_valid": real(last.get("valid")),
+            "valid": as_float(lowest.get("valid")),
+            "goal": facts.primary_metric,
+            "best": as_float(best.get(facts.primary_metric)),
+            "bits_per_byte": as_float(best.get("bits_per_byte")),
+            "last_valid": as_float(last.get("valid")),
             "tokens": facts.tokens,
             "tokens_per_second": facts.tokens_per_second,
             "seconds": facts.wall_seconds,
@@ -215,7 +215,7 @@ def _list_row(run: History) -> tuple[str, ...]:
     from headway.report import format as w
 
     facts = _facts(run)
-    best = "" if facts["goal"] == "valid" else f"{w.goal_name(facts['goal'])} {w.fixed(facts['best'])}"
+    best = "" if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
     numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), best or w.ABSENT, w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
     return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
@@ -226,7 +226,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
     from headway.report import format as w
 
     facts = _facts(run)
-    best = "" if facts["goal"] == "valid" else f"{w.goal_name(facts['goal'])} {w.fixed(facts['best'])}"
+    best = "" if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
     return [
         ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
         ("started", w.moment(facts["started"])),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Dtype, Told, app, examples, load_bundle, talker
+from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle, progress_printer
 from headway.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from headway.serve.service import Service
+    from headway.serve.service import ServedModel
 
 Served = Annotated[str, typer.Argument(help="a run (last, its name), a folder, a hub id or smollm2", metavar="MODEL")]
 Settings = Annotated[list[str] | None, typer.Argument(help="limits; see --print-limits", metavar="KEY=VALUE…")]
@@ -58,35 +58,34 @@ def serve(
         return
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         _need(package)
-    from headway.serve.auth import KEY, open_address, read_keys, url
+    from headway.serve.auth import KEY, open_socket, read_keys, url
 
     keys = read_keys(key or [], key_file, os.environ)
-    say = talker(quiet)
+    say = progress_printer(quiet)
     auth = "" if not keys else f"$(head -1 {shlex.quote(str(key_file))})" if key_file and not key else f"${KEY}"
     hint = f"  export {KEY}=…  # the key of --key, which is not shown here" if key else ""
-    with open_address(host, port, keys) as sock:
-        from headway.generate.accel.dispatch import prepare
-        from headway.serve import metrics as telemetry
-        from headway.serve import server
-        from headway.serve.service import Service
-        from headway.serve.slots import slots_for
+    with open_socket(host, port, keys) as sock:
+        from headway.generate.accel.dispatch import compile_kernels
+        from headway.serve import metrics, server
+        from headway.serve.service import ServedModel
+        from headway.serve.slots import choose_slots
 
         bundle = load_bundle(model, device, dtype, quiet)
-        for note in filter(None, (*bundle.notes, bundle.settings.taken({}))):
+        for note in filter(None, (*bundle.notes, bundle.generation.taken({}))):
             say(note)
-        prepare(bundle.model, slots_for(limits, bundle.model), say)
-        service = Service(bundle, limits, name)
+        compile_kernels(bundle.model, choose_slots(limits, bundle.model), say)
+        served = ServedModel(bundle, limits, name)
         number = server.serve(
-            service,
+            served,
             sock,
             keys,
             limits,
-            log=telemetry.KINDS["json" if json_ else "quiet" if quiet else "lines"],
-            ready=lambda: say("\n".join(_greeting(service, url(sock), auth, hint))),
+            log=metrics.LOGS["json" if json_ else "quiet" if quiet else "lines"],
+            ready=lambda: say("\n".join(_greeting(served, url(sock), auth, hint))),
             say=say,
         )
     say("stopped")
-    raise typer.Exit(Told(128 + number))
+    raise typer.Exit(ReportedExit(128 + number))
 
 
 SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -103,18 +102,18 @@ CALLS = {
 """The same with OpenAI's client."""
 
 
-def _greeting(service: Service, url: str, auth: str = "", hint: str = "") -> list[str]:
+def _greeting(served: ServedModel, url: str, auth: str = "", hint: str = "") -> list[str]:
     """Where the server is, and how to ask it. `auth` is the key as a shell finds it, `hint` what it needs first."""
     from headway.serve.auth import KEY
 
-    first = service.can()[0]
-    path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", service.tasks.sample(first))
-    data = json.dumps({"model": service.id, **body}).replace("'", "\\u0027")
-    slots = 0 if service.engine is None else service.engine.stats().slots
+    first = served.capabilities()[0]
+    path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", served.tasks.sample(first))
+    data = json.dumps({"model": served.id, **body}).replace("'", "\\u0027")
+    slots = 0 if served.engine is None else served.engine.stats().slots
     at_once = "" if not slots else ", one text at a time" if slots == 1 else f", {slots} texts at one time"
     key = f' -H "Authorization: Bearer {auth}"' if auth else ""
     lines = [
-        f"{service.id} on {url}/v1 ({', '.join(service.can())}){at_once}",
+        f"{served.id} on {url}/v1 ({', '.join(served.capabilities())}){at_once}",
         *([hint] if hint else []),
         f"  curl {url}{path} -H 'Content-Type: application/json'{key} -d '{data}'",
     ]
@@ -122,7 +121,7 @@ def _greeting(service: Service, url: str, auth: str = "", hint: str = "") -> lis
         secret = f'os.environ["{KEY}"]' if auth else '"none"'
         lines.append(f"  python: {'import os; ' if auth else ''}from openai import OpenAI")
         lines.append(f'    client = OpenAI(base_url="{url}/v1", api_key={secret})')
-        lines.append(f"    print(client.{CALLS[first].format(service.id)})")
+        lines.append(f"    print(client.{CALLS[first].format(served.id)})")
     return lines
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, console, examples, talker
+from headway.cli.app import Json, Quiet, app, console, examples, progress_printer
 from headway.errors import DataError, NotFoundError, UsageError
 
 MOST = 3
@@ -51,23 +51,25 @@ def tokens(
 ) -> None:
     """Show how a tokenizer cuts a text: up to three side by side."""
     names, text = _arguments(what, file, merges)
-    from headway.checks.tokenization import cut, open_tokenizer, words
+    from headway.checks.tokenization import open_tokenizer, tokenize, words
 
     opened = {name: open_tokenizer(name) for name in names}
-    cuts = {} if merges else {name: cut(tokenizer, text) for name, tokenizer in opened.items()}
+    tokenized_texts = {} if merges else {name: tokenize(tokenizer, text) for name, tokenizer in opened.items()}
     built = {name: words(tokenizer, text) for name, tokenizer in opened.items()} if steps or merges else {}
     if json_:
-        print(_as_json(names, cuts, built))
+        print(_as_json(names, tokenized_texts, built))
         return
     screen = console()
     for name in names:
-        if name in cuts:
-            _show_cut(screen, name, cuts[name], table=len(names) == 1)
+        if name in tokenized_texts:
+            _show_tokenized(screen, name, tokenized_texts[name], table=len(names) == 1)
         elif len(names) > 1:
             screen.print(visible(name), markup=False)
         for word in built.get(name, ()):
             _show_word(screen, word)
-    talker(quiet)(f"next: headway tokens {visible(names[0])} --merges WORD" if cuts else f"next: {USE[5:]}")
+    progress_printer(quiet)(
+        f"next: headway tokens {visible(names[0])} --merges WORD" if tokenized_texts else f"next: {USE[5:]}"
+    )
 
 
 def _arguments(what: Sequence[str], file: Path | None, merges: str) -> tuple[list[str], str]:
@@ -120,29 +122,29 @@ def _ratio(amount: int, count: int) -> float | None:
     return round(amount / count, 3) if count else None
 
 
-def _facts(cut: Any) -> dict[str, Any]:
-    size = len(cut.text.encode())
+def _facts(tokenized: Any) -> dict[str, Any]:
+    size = len(tokenized.text.encode())
     return {
-        "count": len(cut.tokens),
-        "characters": len(cut.text),
+        "count": len(tokenized.tokens),
+        "characters": len(tokenized.text),
         "bytes": size,
-        "characters_per_token": _ratio(len(cut.text), cut.of_text),
-        "bytes_per_token": _ratio(size, cut.of_text),
-        "unknown": cut.unknown,
-        "inserted": len(cut.tokens) - cut.of_text,
+        "characters_per_token": _ratio(len(tokenized.text), tokenized.of_text),
+        "bytes_per_token": _ratio(size, tokenized.of_text),
+        "unknown": tokenized.unknown,
+        "inserted": len(tokenized.tokens) - tokenized.of_text,
     }
 
 
-def _as_json(names: Sequence[str], cuts: dict[str, Any], built: dict[str, Any]) -> str:
+def _as_json(names: Sequence[str], tokenized_texts: dict[str, Any], built: dict[str, Any]) -> str:
     results = []
     for name in names:
         result: dict[str, Any] = {"tokenizer": name}
-        if name in cuts:
-            result |= _facts(cuts[name])
+        if name in tokenized_texts:
+            result |= _facts(tokenized_texts[name])
             fields = ("id", "piece", "start", "end", "unknown", "inserted")
             result["tokens"] = [
                 {field: getattr(token, field) for field in fields} | {"bytes": token.data.hex(" ")}
-                for token in cuts[name].tokens
+                for token in tokenized_texts[name].tokens
             ]
         if name in built:
             result["words"] = [
@@ -155,8 +157,8 @@ def _as_json(names: Sequence[str], cuts: dict[str, Any], built: dict[str, Any]) 
     return json.dumps(results)
 
 
-def _show_cut(screen: Any, name: str, cut: Any, *, table: bool) -> None:
-    facts = _facts(cut)
+def _show_tokenized(screen: Any, name: str, tokenized: Any, *, table: bool) -> None:
+    facts = _facts(tokenized)
     count = facts["count"]
     line = f"{visible(name)}: {count:,} token{'s' * (count != 1)}"
     for what in ("characters", "bytes"):
@@ -165,11 +167,11 @@ def _show_cut(screen: Any, name: str, cut: Any, *, table: bool) -> None:
     screen.print(line, markup=False)
     if facts["unknown"]:
         screen.print(f"{facts['unknown']:,} of them unknown (?)", markup=False)
-    if not cut.tokens:
+    if not tokenized.tokens:
         return
-    screen.print(_pieces(cut.tokens))
+    screen.print(_pieces(tokenized.tokens))
     if table:
-        _show_table(screen, cut.tokens)
+        _show_table(screen, tokenized.tokens)
 
 
 def _pieces(shown: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import EXIT_FILE, Quiet, Told, app, examples, talker
+from headway.cli.app import EXIT_FILE, Quiet, ReportedExit, app, examples, progress_printer
 from headway.cli.run.predict import OWN, TRY
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
@@ -42,30 +42,30 @@ def train(
     """Train a model: from a recipe, or on from where a run stopped."""
     from headway.config.recipe import load_recipe
 
-    words = [recipe, *(settings or [])] if resume and recipe else settings or []
-    if bool(recipe) == bool(resume) and not (resume and all("=" in word for word in words)):
+    args = [recipe, *(settings or [])] if resume and recipe else settings or []
+    if bool(recipe) == bool(resume) and not (resume and all("=" in arg for arg in args)):
         raise UsageError("U001", "give a recipe, or --resume RUN", "try: headway train tiny")
     if accept_changed_data and not resume:
         raise UsageError("U001", "--accept-changed-data goes with --resume")
-    named = None if resume else load_recipe(recipe, words)
-    processes = named[1].gpus if named else _processes(words)
+    named = None if resume else load_recipe(recipe, args)
+    processes = named[1].gpus if named else _processes(args)
     if processes > 1 and "RANK" not in os.environ:
-        _launch(processes, sys.argv[1:], talker(quiet))
-    say = talker(quiet)
+        _launch(processes, sys.argv[1:], progress_printer(quiet))
+    say = progress_printer(quiet)
     say("loading …", end="\r")
     from headway.progress import Display
     from headway.runs.history import resolve_run
     from headway.train import run as runs
-    from headway.train.distributed import leave
+    from headway.train.distributed import close_distributed
 
     if named is None:
         folder = resolve_run(resume, Path(RUNS))
-        if not words:
+        if not args:
             _leave_finished(folder, say)
         run = runs.resume(
             folder,
             lambda path, why: say(f"passed over {path}: {why}"),
-            words,
+            args,
             accept_changed_data=accept_changed_data,
         )
         for note in run.notes:
@@ -75,7 +75,7 @@ def train(
     try:
         runs.train(run, Display(quiet).report)
     finally:
-        leave()
+        close_distributed()
     if not run.loop.world.first:
         raise typer.Exit(128 + run.loop.stop_signal if run.loop.stop_signal else 0)
     _afterwards(run, say)
@@ -91,19 +91,19 @@ def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
         raise typer.Exit
 
 
-def _processes(words: list[str]) -> int:
+def _processes(args: list[str]) -> int:
     """How many processes a resumed run asks for."""
     from headway.config.recipe import Recipe
     from headway.config.toml import build, parse_overrides
 
-    asked = parse_overrides(words).get("gpus", 1)
+    asked = parse_overrides(args).get("gpus", 1)
     return build(Recipe, {"gpus": asked}).gpus
 
 
 def _afterwards(run: Any, say: Callable[..., None]) -> None:
     if run.loop.stop_signal:
         say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
-        raise typer.Exit(Told(128 + run.loop.stop_signal))
+        raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
     from headway.report.model_card import write_card
     from headway.report.report import write_report
 

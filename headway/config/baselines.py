@@ -15,7 +15,7 @@ from headway.config.model import (
     SpecialTokens,
     StackConfig,
     TokensConfig,
-    longest,
+    max_positions,
 )
 from headway.errors import ConfigError
 
@@ -81,10 +81,10 @@ class BaselineConfig:
     @property
     def max_length(self) -> int | None:
         """Longest text that can be written; None when nothing limits it."""
-        return longest(self.target)
+        return max_positions(self.target)
 
     @property
-    def attends(self) -> int:
+    def attention_layers(self) -> int:
         """Layers that look back at the source."""
         if self.source is None:
             return 0

@@ -302,7 +302,7 @@ class SpecialTokens:
     """First token the decoder of an encoder–decoder is given."""
 
     @property
-    def ends(self) -> tuple[int, ...]:
+    def eos_ids(self) -> tuple[int, ...]:
         """Every token that ends a sequence: chat models have several."""
         return () if self.eos is None else (self.eos,) if isinstance(self.eos, int) else tuple(self.eos)
 
@@ -390,10 +390,10 @@ class ModelConfig:
     @property
     def max_length(self) -> int | None:
         """Longest sequence the output stack can take; None when nothing limits it."""
-        return longest(self.output_front)
+        return max_positions(self.output_front)
 
 
-def longest(front: FrontConfig) -> int | None:
+def max_positions(front: FrontConfig) -> int | None:
     """Most positions a front end knows; None when nothing limits them."""
     if isinstance(front, PatchesConfig):
         return front.count + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,15 @@ from typing import Any, Literal
 
 from headway.config.model import Activation
 from headway.config.ranges import above_zero, at_least, shares
-from headway.config.tasks import AnswerConfig, ClassifyConfig, EmbedConfig, MaskConfig, Seq2SeqConfig, TagConfig
+from headway.config.tasks import (
+    ALIASES,
+    ClassificationConfig,
+    EmbeddingConfig,
+    MaskedLMConfig,
+    QuestionAnsweringConfig,
+    Seq2SeqConfig,
+    TaggingConfig,
+)
 from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict
 from headway.errors import ConfigError, NotFoundError, nearest
 
@@ -206,11 +215,11 @@ class Recipe:
     data: DataConfig = field(default_factory=DataConfig)
     model: ShapeConfig = field(default_factory=ShapeConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
-    mlm: MaskConfig = field(default_factory=MaskConfig)
-    classify: ClassifyConfig = field(default_factory=ClassifyConfig)
-    tag: TagConfig = field(default_factory=TagConfig)
-    answer: AnswerConfig = field(default_factory=AnswerConfig)
-    embed: EmbedConfig = field(default_factory=EmbedConfig)
+    mlm: MaskedLMConfig = field(default_factory=MaskedLMConfig)
+    classify: ClassificationConfig = field(default_factory=ClassificationConfig)
+    tag: TaggingConfig = field(default_factory=TaggingConfig)
+    answer: QuestionAnsweringConfig = field(default_factory=QuestionAnsweringConfig)
+    embed: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     seq2seq: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
 
     def __post_init__(self) -> None:
@@ -229,6 +238,29 @@ class Recipe:
             raise ConfigError("C004", f"model.kind = {kind} trains in one process, not gpus = {self.gpus}")
 
 
+def read_recipe(values: Mapping[str, Any], source: str = "") -> Recipe:
+    """The recipe that a run has recorded; settings may have the names of an older version."""
+    return build(Recipe, current_keys(values, note=False), source=source)
+
+
+def current_keys(values: Mapping[str, Any], note: bool = True) -> dict[str, Any]:
+    """Nested settings with `ALIASES` replaced by the current names, and a warning that lists the replaced ones."""
+    result, renamed = dict(values), []
+    for old, new in ALIASES.items():
+        section, _, key = old.partition(".")
+        inside = result.get(section)
+        if not isinstance(inside, Mapping) or key not in inside:
+            continue
+        name = new.partition(".")[2]
+        if name in inside:
+            raise ConfigError("C004", f"{old} is the old name of {new}: give one of them")
+        result[section] = {name if k == key else k: value for k, value in inside.items()}
+        renamed.append(f"{old} is now {new}")
+    if renamed and note:
+        warnings.warn(f"settings with a new name: {', '.join(renamed)}", FutureWarning, stacklevel=3)
+    return result
+
+
 def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     """A recipe by name or path, with `key=value` words on top; also the name its runs take."""
     path = Path(what) if what.endswith(".toml") else RECIPES / f"{what}.toml"
@@ -236,7 +268,8 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
         names = sorted(p.stem for p in RECIPES.glob("*.toml"))
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
     data, text = read_toml(path)
-    over = _listed(parse_overrides(overrides))
+    data = current_keys(data)
+    over = current_keys(_listed(parse_overrides(overrides)))
     _check_base(over, merge(data, over))
     return path.stem, build(Recipe, _with(data, over), source=text if not over or _wrong(data) else "")
 
@@ -273,14 +306,14 @@ def _wrong(data: Mapping[str, Any]) -> bool:
     return False
 
 
-def with_words(recipe: Recipe, words: Sequence[str]) -> Recipe:
+def with_overrides(recipe: Recipe, words: Sequence[str]) -> Recipe:
     """A recipe with `key=value` words on top."""
     return with_settings(recipe, _listed(parse_overrides(words)))
 
 
 def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:
     """A recipe with nested values on top."""
-    return build(Recipe, _with(to_dict(recipe), over)) if over else recipe
+    return build(Recipe, _with(to_dict(recipe), current_keys(over))) if over else recipe
 
 
 def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,7 +327,7 @@ def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def same(kept: Recipe, asked: Recipe) -> bool:
+def same_recipe(kept: Recipe, asked: Recipe) -> bool:
     """Whether a run's recipe is the one asked for; what the run found in its data was not asked for."""
     if not asked.seq2seq.sentences:
         kept = replace(kept, seq2seq=replace(kept.seq2seq, sentences=0))

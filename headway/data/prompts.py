@@ -13,20 +13,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headway.config.model import SpecialTokens
-from headway.data.chat_template.template import ChatTemplate, Message, chosen_template, special_strings
+from headway.data.chat_template.template import ChatTemplate, Message, parse_template, special_token_strings
 from headway.data.tokenizers.tokenizer import Tokenizer, backend_errors
 from headway.errors import DataError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
-MARKS = tuple(chr(code) for code in range(0x10FF00, 0x10FFFE))
+PRIVATE_USE = tuple(chr(code) for code in range(0x10FF00, 0x10FFFE))
 """Characters that Unicode leaves to private use. One of them marks the special tokens that a message spells."""
 
 
 def start_token(special: SpecialTokens) -> int:
     """The token that an empty prompt stands for: BOS, or the end of the document before."""
-    start = special.bos if special.bos is not None else next(iter(special.ends), None)
+    start = special.bos if special.bos is not None else next(iter(special.eos_ids), None)
     if start is None:
         raise DataError("D001", "the prompt is empty, and the model has no BOS token to begin with", "give a text")
     return start
@@ -47,56 +47,56 @@ class PromptEncoder:
         if self.template is None:
             hint = "headway run without --chat goes on from a text"
             raise DataError("D008", f"{self.name} has no chat template, so it cannot chat", hint)
-        rows, mark = self._marked(messages, self.template)
-        text = self.template.render(rows, tokens=special_strings(self.tokenizer), add_generation_prompt=True)
+        rows, marker = self._mark_special(messages, self.template)
+        text = self.template.render(rows, tokens=special_token_strings(self.tokenizer), add_generation_prompt=True)
         if check is not None:
             check(text)
-        ids = self._read(text, mark) if mark else self.tokenizer.ids([text])[0]
+        ids = self._encode_marked(text, marker) if marker else self.tokenizer.ids([text])[0]
         if not ids:
             raise DataError("D008", "the chat template makes no text of this conversation")
         return ids
 
     @cached_property
     def template(self) -> ChatTemplate | None:
-        return chosen_template(self.tokenizer.config.get("chat_template"))
+        return parse_template(self.tokenizer.config.get("chat_template"))
 
-    def _marked(self, messages: Sequence[Message], template: ChatTemplate) -> tuple[list[Message], str]:
+    def _mark_special(self, messages: Sequence[Message], template: ChatTemplate) -> tuple[list[Message], str]:
         """The messages with a mark inside each special token that they spell; no mark where they spell none."""
         spelled = [text for message in messages for text in _strings(message.get("content"))]
-        if self._special is None or not any(map(self._special.search, spelled)):
+        if self._special_pattern is None or not any(map(self._special_pattern.search, spelled)):
             return list(messages), ""
-        pattern, taken = self._special, set().union(template.source, *spelled)
-        mark = next(char for char in MARKS if char not in taken)
+        pattern, taken = self._special_pattern, set().union(template.source, *spelled)
+        marker = next(char for char in PRIVATE_USE if char not in taken)
 
         def put(text: str) -> str:
-            return pattern.sub(lambda found: _with(mark, found[0]), text)
+            return pattern.sub(lambda found: _insert_marker(marker, found[0]), text)
 
-        return [{**message, "content": _changed(message.get("content"), put)} for message in messages], mark
+        return [{**message, "content": _map_strings(message.get("content"), put)} for message in messages], marker
 
-    def _read(self, text: str, mark: str) -> list[int]:
+    def _encode_marked(self, text: str, marker: str) -> list[int]:
         """Ids of a text whose marked special tokens are read as letters."""
-        names = "|".join(re.escape(_with(mark, name)) for name in self._names)
+        names = "|".join(re.escape(_insert_marker(marker, name)) for name in self._special_names)
         ids: list[int] = []
         for i, piece in enumerate(re.split(f"({names})", text)):
             if i % 2:
                 with backend_errors("the tokenizer cannot encode this text"):
-                    ids += self._literal.encode(piece.replace(mark, ""), add_special_tokens=False).ids
+                    ids += self._plain_backend.encode(piece.replace(marker, ""), add_special_tokens=False).ids
             elif piece:
                 ids += self.tokenizer.ids([piece])[0]
         return ids
 
     @cached_property
-    def _names(self) -> list[str]:
+    def _special_names(self) -> list[str]:
         """Special tokens, longest first."""
         added = self.tokenizer.backend.get_added_tokens_decoder().values()
         return sorted((token.content for token in added if token.special and token.content), key=len, reverse=True)
 
     @cached_property
-    def _special(self) -> re.Pattern[str] | None:
-        return re.compile("|".join(map(re.escape, self._names))) if self._names else None
+    def _special_pattern(self) -> re.Pattern[str] | None:
+        return re.compile("|".join(map(re.escape, self._special_names))) if self._special_names else None
 
     @cached_property
-    def _literal(self) -> Backend:
+    def _plain_backend(self) -> Backend:
         """The tokenizer, blind to special tokens."""
         from tokenizers import Tokenizer as Backend
 
@@ -114,16 +114,16 @@ def _strings(content: Any) -> Iterator[str]:
             yield from _strings(part)
 
 
-def _changed(content: Any, change: Callable[[str], str]) -> Any:
+def _map_strings(content: Any, change: Callable[[str], str]) -> Any:
     """The same content with each of its strings changed."""
     if isinstance(content, str):
         return change(content)
     if isinstance(content, list | tuple):
-        return [_changed(part, change) for part in content]
+        return [_map_strings(part, change) for part in content]
     if isinstance(content, dict):
-        return {key: _changed(value, change) for key, value in content.items()}
+        return {key: _map_strings(value, change) for key, value in content.items()}
     return content
 
 
-def _with(mark: str, name: str) -> str:
-    return name[0] + mark + name[1:]
+def _insert_marker(marker: str, name: str) -> str:
+    return name[0] + marker + name[1:]

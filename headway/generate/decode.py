@@ -14,15 +14,15 @@ from torch import Tensor
 
 from headway.errors import ConfigError, DataError, DivergedError
 from headway.generate.accel.base import FastDecoder
-from headway.generate.accel.cuda.graphs import put, sent
-from headway.generate.accel.dispatch import borrow, fits, give_back
+from headway.generate.accel.cuda.graphs import copy_to_cpu, copy_to_device
+from headway.generate.accel.dispatch import accelerates, acquire, release
 from headway.generate.detokenize import Detokenizer, TextStream
-from headway.generate.engine.slot_cache import common
+from headway.generate.engine.slot_cache import common_prefix
 from headway.generate.grammar.grammar import Mask
-from headway.generate.prefix_cache import Prefix
-from headway.generate.protocol import Decoder, S, Source, device_of, opening, read_first
-from headway.generate.sampling.logits import only
-from headway.generate.sampling.sampler import Chooser, Sampling
+from headway.generate.prefix_cache import PrefixCache
+from headway.generate.protocol import Decoder, S, Source, device_of, initial_ids, prefill
+from headway.generate.sampling.logits import apply_mask
+from headway.generate.sampling.sampler import Sampler, Sampling
 from headway.generate.trace import Choice, choices
 from headway.model.model import Model
 
@@ -60,16 +60,16 @@ def decode(
     Neither the other rows nor their number change what a row becomes. A text that outgrows the model goes on
     from its last half. `trace` is given each step's alternatives.
     """
-    rows = _rows(model, opening(model, prompts, source), sampling, tokenizer, source)
+    rows = _rows(model, initial_ids(model, prompts, source), sampling, tokenizer, source)
     sources = source.ids() if source is not None and any(row.sampling.no_repeat_source for row in rows) else None
-    chooser = Chooser([row.sampling for row in rows], [row.text for row in rows], [row.stop for row in rows], sources)
+    sampler = Sampler([row.sampling for row in rows], [row.text for row in rows], [row.stop for row in rows], sources)
     batch: _Batch[Any] = _Batch(model, source)
-    keeps = isinstance(model, Prefix)
-    reader: object = model.model if isinstance(model, Prefix) else model
-    if source is None and fits(reader, len(rows)):
+    keeps = isinstance(model, PrefixCache)
+    reader: object = model.model if isinstance(model, PrefixCache) else model
+    if source is None and accelerates(reader, len(rows)):
         batch = _FastBatch(reader, keeps=keeps)
     try:
-        yield from _write(batch, chooser, [row for row in rows if row.left], mask, trace)
+        yield from _write(batch, sampler, [row for row in rows if row.left], mask, trace)
     finally:
         batch.close()
 
@@ -82,12 +82,12 @@ def generate(model: Decoder[S], prompt: Sequence[int], tokens: int, sampling: Sa
 
 
 def _write(
-    batch: _Batch[Any], chooser: Chooser, live: list[_Row], mask: Mask | None, trace: list[Choice] | None
+    batch: _Batch[Any], sampler: Sampler, live: list[_Row], mask: Mask | None, trace: list[Choice] | None
 ) -> Iterator[Piece]:
     """Token after token of the rows, until all are done."""
     while live:
-        scores, shaped, chosen, found = _step(batch, chooser, live, mask, trace)
-        _look(scores, shaped, chosen, live, found, trace)
+        logits, processed, chosen, found = _step(batch, sampler, live, mask, trace)
+        _look(logits, processed, chosen, live, found, trace)
         pieces = [row.take(token) for row, token in zip(live, found, strict=True)]
         if mask is not None:
             for piece in pieces:
@@ -98,39 +98,44 @@ def _write(
 
 
 def _step(
-    batch: _Batch[Any], chooser: Chooser, live: list[_Row], mask: Mask | None, trace: list[Choice] | None
+    batch: _Batch[Any], sampler: Sampler, live: list[_Row], mask: Mask | None, trace: list[Choice] | None
 ) -> tuple[Tensor, Tensor, Tensor, list[int | None]]:
     """Scores, scores as the settings want them, the tokens chosen, and what these are; the next step has begun."""
-    scores = batch.read(live)
+    logits = batch.read(live)
     allowed = None if mask is None else [mask.allowed(row.index) for row in live]
-    chosen = batch.best(live) if chooser.bare and mask is None and trace is None else None
-    shaped = scores
+    chosen = batch.best(live) if sampler.argmax_only and mask is None and trace is None else None
+    processed = logits
     if chosen is None:
-        scores = scores.float()  # a copy, where it is in half precision: the next step may take the place of it
-        shaped, chosen = _choose(scores, chooser, live, allowed)
-    tokens = sent(chosen)
+        logits = logits.float()  # a copy, where it is in half precision: the next step may take the place of it
+        processed, chosen = _choose(logits, sampler, live, allowed)
+    tokens = copy_to_cpu(chosen)
     if any(row.left > 1 for row in live):
         batch.ahead(live, chosen)
-    return scores, shaped, chosen, [None if token < 0 else token for token in tokens()]  # here the device is waited for
+    return (
+        logits,
+        processed,
+        chosen,
+        [None if token < 0 else token for token in tokens()],
+    )  # here the device is waited for
 
 
 def _choose(
-    scores: Tensor, chooser: Chooser, live: list[_Row], allowed: list[Tensor | None] | None
+    logits: Tensor, sampler: Sampler, live: list[_Row], allowed: list[Tensor | None] | None
 ) -> tuple[Tensor, Tensor]:
     """Scores as the rows' settings want them, and the token chosen for each; nothing waits for the device."""
     rows, positions = [row.index for row in live], [row.count for row in live]
-    shaped = scores
+    processed = logits
     if allowed is not None and any(m is not None for m in allowed):
-        everything = torch.ones(scores.shape[-1], dtype=torch.bool)
+        everything = torch.ones(logits.shape[-1], dtype=torch.bool)
         table = torch.stack([everything if m is None else m for m in allowed])
-        shaped = only(shaped, table.to(scores.device))
-    shaped = chooser.shape(shaped, rows, [row.text for row in live], positions)
-    return shaped, chooser.pick(shaped, rows, positions)
+        processed = apply_mask(processed, table.to(logits.device))
+    processed = sampler.process(processed, rows, [row.text for row in live], positions)
+    return processed, sampler.sample(processed, rows, positions)
 
 
 def _look(
-    scores: Tensor,
-    shaped: Tensor,
+    logits: Tensor,
+    processed: Tensor,
     chosen: Tensor,
     live: list[_Row],
     tokens: list[int | None],
@@ -138,11 +143,11 @@ def _look(
 ) -> None:
     """Whether scores are numbers, where no token was possible; and the alternatives, if somebody wants to see them."""
     some = [i for i, token in enumerate(tokens) if token is not None]
-    if len(some) < len(tokens) and bool(scores.isnan().any()):
+    if len(some) < len(tokens) and bool(logits.isnan().any()):
         raise DivergedError("T001", "the model's scores are not numbers", "its weights are damaged, or too large")
     if trace is not None:
         rows, positions = [live[i].index for i in some], [live[i].count for i in some]
-        trace += choices(scores[some], shaped[some], chosen[some], rows, positions)
+        trace += choices(logits[some], processed[some], chosen[some], rows, positions)
 
 
 @dataclass(eq=False)
@@ -203,7 +208,7 @@ def _rows(
         raise DataError("D001", f"{len(prompts)} prompts but {len(settings)} settings for them")
     if tokenizer is None and any(s.stop_strings for s in settings):
         raise ConfigError("C004", "stop_strings are found in text, and there is no tokenizer to make it")
-    own, room = model.config.special.ends, model.config.max_length
+    own, room = model.config.special.eos_ids, model.config.max_length
     rows = []
     for i, (prompt, setting) in enumerate(zip(prompts, settings, strict=True)):
         context = () if source is not None else tuple(prompt)  # a start token is no text
@@ -227,9 +232,9 @@ class _Batch(Generic[S]):
         if self.state is None or self.used == self.capacity:
             self.open(live)
             source = None if self.source is None else self.source.take([row.index for row in live])
-            state, scores = read_first(self.model, [row.seen for row in live], source, self.capacity)
+            state, logits = prefill(self.model, [row.seen for row in live], source, self.capacity)
             self.state = state
-            return scores
+            return logits
         if 2 * len(live) <= len(self.rows):  # copying costs too: not for each row that ends
             places = torch.tensor(self.places(live), device=self.device)
             self.state, self.rows = self.model.reorder(self.state, places), list(live)
@@ -247,11 +252,11 @@ class _Batch(Generic[S]):
     def close(self) -> None:
         """Nothing to give back."""
 
-    def of(self, live: list[_Row], scores: Tensor) -> Tensor:
+    def of(self, live: list[_Row], logits: Tensor) -> Tensor:
         """The scores of those rows that are still written."""
         if len(live) == len(self.rows):
-            return scores
-        return scores[put(self.places(live), self.device)]
+            return logits
+        return logits[copy_to_device(self.places(live), self.device)]
 
     def places(self, live: list[_Row]) -> list[int]:
         return [self.rows.index(row) for row in live]
@@ -286,19 +291,21 @@ class _FastBatch(_Batch[Any]):
     def read(self, live: list[_Row]) -> Tensor:
         self.stepped = self.due
         if self.due and self.fast is not None:
-            scores = self.fast.step(self.places(live)) if self.next is None else self.next
+            logits = self.fast.step(self.places(live)) if self.next is None else self.next
             self.due, self.next = False, None
-            return self.of(live, scores)
+            return self.of(live, logits)
         self.close()
         self.open(live)
-        self.fast = borrow(self.decodes, len(live), self.capacity)
+        self.fast = acquire(self.decodes, len(live), self.capacity)
         self.fast.end.copy_(torch.tensor([len(row.seen) for row in live]))
         texts, held = [row.seen for row in live], self.fast.held
         self.fast.held = [[] for _ in live]  # until they are read
-        known = [min(common(*pair), len(pair[1]) - 1) if self.keeps else 0 for pair in zip(held, texts, strict=True)]
-        scores = self.fast.read({i: (n, text[n:]) for i, (n, text) in enumerate(zip(known, texts, strict=True))})
+        known = [
+            min(common_prefix(*pair), len(pair[1]) - 1) if self.keeps else 0 for pair in zip(held, texts, strict=True)
+        ]
+        logits = self.fast.prefill({i: (n, text[n:]) for i, (n, text) in enumerate(zip(known, texts, strict=True))})
         self.fast.held = texts
-        return scores
+        return logits
 
     def best(self, live: list[_Row]) -> Tensor | None:
         return None if self.fast is None or not self.stepped else self.of(live, self.fast.best)
@@ -310,10 +317,10 @@ class _FastBatch(_Batch[Any]):
         if len(live) == len(self.rows):
             self.fast.ids.copy_(chosen.clamp(min=0))
         else:
-            self.fast.ids[put(self.places(live), self.device)] = chosen.clamp(min=0)
+            self.fast.ids[copy_to_device(self.places(live), self.device)] = chosen.clamp(min=0)
         self.used += 1
         self.due = True
-        if self.fast.early:
+        if self.fast.runs_ahead:
             self.next = self.fast.step()
 
     def close(self) -> None:
@@ -321,5 +328,5 @@ class _FastBatch(_Batch[Any]):
             self.fast.held = [
                 row.seen[:-1] if held else [] for row, held in zip(self.rows, self.fast.held, strict=True)
             ]
-            give_back(self.fast)
+            release(self.fast)
             self.fast = None

@@ -10,29 +10,29 @@ import torch
 from torch import Tensor
 
 from headway.generate.accel.snapshot import Snapshot
-from headway.generate.engine.slot_cache import common
-from headway.generate.protocol import Around, Decoder, device_of
-from headway.model.cache import Cache
+from headway.generate.engine.slot_cache import common_prefix
+from headway.generate.protocol import Decoder, DecoderWrapper, device_of
+from headway.model.cache import KVCache
 
 
-def _grown(small: Cache, large: Cache) -> Cache:
+def _grown(small: KVCache, large: KVCache) -> KVCache:
     """The larger cache, which has read nothing, with what the smaller one holds."""
     n = large.length = large.span = small.length
     for new, old in zip((*large.keys, *large.values), (*small.keys, *small.values), strict=True):
         new[:, :, :n] = old[:, :, :n]
-    large.positions[:, :n], large.keep[:, :n] = small.positions[:, :n], small.keep[:, :n]
+    large.positions[:, :n], large.attention_mask[:, :n] = small.positions[:, :n], small.attention_mask[:, :n]
     return large
 
 
 @dataclass
-class Reading:
+class PrefixState:
     """A text as decoding reads it; the keys and values stay with the Prefix."""
 
     capacity: int
     ids: list[int]
 
 
-class Prefix(Around[Decoder[Any]]):
+class PrefixCache(DecoderWrapper[Decoder[Any]]):
     """A model with the state of the last text it read: itself a decoder, of one row.
 
     Texts may alternate: one whose state is gone is read again, never wrongly. Only keys and values can be cut; a
@@ -57,7 +57,7 @@ class Prefix(Around[Decoder[Any]]):
 
     def fit(self, ids: Sequence[int], capacity: int) -> int:
         """How many of these ids the state has read, now that it has read nothing else and has room for them all."""
-        shared, kept = common(self.ids, ids), isinstance(self.state, Cache)
+        shared, kept = common_prefix(self.ids, ids), isinstance(self.state, KVCache)
         if self.capacity < capacity:  # twice as much as is asked for: growing copies it all
             room = self.config.max_length
             self.capacity = max(capacity, 2 * capacity if room is None else min(2 * capacity, room))
@@ -65,7 +65,7 @@ class Prefix(Around[Decoder[Any]]):
         if self.state is None or not (kept or shared == len(self.ids)):
             self.state, shared = self.model.start(batch=1, capacity=self.capacity), 0
         elif kept:
-            self.state.cut(shared)
+            self.state.crop(shared)
         self.ids = list(ids[:shared])
         return shared
 
@@ -81,25 +81,25 @@ class Prefix(Around[Decoder[Any]]):
     def rows(self, count: int) -> Any:
         """A state of so many rows that have all read what this one has."""
         rows = self.model.reorder(self.state, torch.zeros(count, dtype=torch.long, device=device_of(self.model)))
-        if not isinstance(self.state, Cache):  # which is copied; of others no more is known than that they are gone
+        if not isinstance(self.state, KVCache):  # which is copied; of others no more is known than that they are gone
             self.state, self.ids = None, []
         return rows
 
     def start(
-        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
-    ) -> Reading:
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> PrefixState:
         assert inputs is None and batch == 1, "a prefix is that of one text, and no encoder's"
         self.refresh()
-        return Reading(capacity, [])
+        return PrefixState(capacity, [])
 
-    def extend(self, state: Reading, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, state: PrefixState, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         state.ids += ids[0].tolist()
         return self.read(state.ids, ids.shape[1], state.capacity)
 
-    def step(self, state: Reading, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def step(self, state: PrefixState, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         state.ids += ids[0].tolist()
         return self.lm(self.read(state.ids, 1, state.capacity)[:, -1])
 
-    def reorder(self, state: Reading, /, rows: Tensor) -> Reading:
+    def reorder(self, state: PrefixState, /, rows: Tensor) -> PrefixState:
         assert rows.tolist() == [0]
         return state

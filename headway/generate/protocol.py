@@ -19,7 +19,7 @@ S = TypeVar("S")
 """The state of a decoder: keys and values, a hidden vector, … Only the decoder looks inside."""
 
 
-class Facts(Protocol):
+class DecoderConfig(Protocol):
     """What a config says that decoding needs."""
 
     @property
@@ -34,7 +34,7 @@ class Decoder(Protocol[S]):
     """A model that reads tokens one after another, with rows that can be copied, moved and dropped."""
 
     @property
-    def config(self) -> Facts: ...
+    def config(self) -> DecoderConfig: ...
 
     @property
     def lm(self) -> Callable[[Tensor], Tensor]:
@@ -42,13 +42,15 @@ class Decoder(Protocol[S]):
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
-    def start(self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int) -> S:
+    def start(
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> S:
         """A state that has read nothing and has room for `capacity` tokens; `inputs` is what an encoder reads."""
 
-    def step(self, state: S, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Read `ids` (B, T), padded on the left where `keep` is false; scores (B, V) after the last of them."""
+    def step(self, state: S, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Read `ids` (B, T), padded on the left where `attention_mask` is false; logits (B, V) after the last."""
 
-    def extend(self, state: S, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, state: S, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Read `ids` (B, T); hidden states (B, T, M) of all of them."""
 
     def reorder(self, state: S, /, rows: Tensor) -> S:
@@ -58,14 +60,14 @@ class Decoder(Protocol[S]):
 M = TypeVar("M", bound="Decoder[Any]")
 
 
-class Around(Generic[M]):
+class DecoderWrapper(Generic[M]):
     """A decoder that reads in the place of another, whose config, head and weights it has."""
 
     def __init__(self, model: M) -> None:
         self.model = model
 
     @property
-    def config(self) -> Facts:
+    def config(self) -> DecoderConfig:
         return self.model.config
 
     @property
@@ -81,24 +83,28 @@ class Source:
     """What the encoder of an encoder–decoder reads, one row per text."""
 
     inputs: Tensor
-    keep: Tensor | None = None
+    attention_mask: Tensor | None = None
 
     def ids(self) -> list[list[int]]:
         """The tokens of each text without padding; none where the encoder reads no tokens."""
         if self.inputs.is_floating_point():
             return [[] for _ in self.inputs]
-        real = torch.ones_like(self.inputs, dtype=torch.bool) if self.keep is None else self.keep.bool()
+        real = (
+            torch.ones_like(self.inputs, dtype=torch.bool)
+            if self.attention_mask is None
+            else self.attention_mask.bool()
+        )
         return [row[here].tolist() for row, here in zip(self.inputs.cpu(), real.cpu(), strict=True)]
 
     def take(self, rows: list[int]) -> Source:
-        return Source(self.inputs[rows], None if self.keep is None else self.keep[rows])
+        return Source(self.inputs[rows], None if self.attention_mask is None else self.attention_mask[rows])
 
 
 def device_of(model: Decoder[S]) -> torch.device:
     return next(model.parameters()).device
 
 
-def opening(
+def initial_ids(
     model: Decoder[S], prompts: Sequence[Sequence[int]] | None, source: Source | None = None
 ) -> list[list[int]]:
     """What each row begins with: its prompt, or the token an encoder–decoder starts from."""
@@ -115,18 +121,16 @@ def opening(
     return [list(prompt) for prompt in prompts]
 
 
-def read_first(
-    model: Decoder[S], rows: Sequence[Sequence[int]], source: Source | None, capacity: int
-) -> tuple[S, Tensor]:
+def prefill(model: Decoder[S], rows: Sequence[Sequence[int]], source: Source | None, capacity: int) -> tuple[S, Tensor]:
     """A state that has read these rows, padded on the left, and the scores (B, V) after them."""
     device, longest = device_of(model), max(len(row) for row in rows)
     ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows], device=device)
-    keep = None
+    attention_mask = None
     if any(len(row) < longest for row in rows):
         lengths = torch.tensor([len(row) for row in rows], device=device)
-        keep = torch.arange(longest, device=device) >= longest - lengths[:, None]
+        attention_mask = torch.arange(longest, device=device) >= longest - lengths[:, None]
     if source is None:
         state = model.start(batch=len(rows), capacity=capacity)
     else:
-        state = model.start(source.inputs, keep=source.keep, capacity=capacity)
-    return state, model.step(state, ids, keep)
+        state = model.start(source.inputs, attention_mask=source.attention_mask, capacity=capacity)
+    return state, model.step(state, ids, attention_mask)

@@ -16,11 +16,11 @@ from torch import Tensor
 from headway.data.prompts import start_token
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.generate.engine.slot_cache import common
-from headway.generate.prefix_cache import Prefix
+from headway.generate.engine.slot_cache import common_prefix
+from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S, Source, device_of
 
-SCORES_AT_ONCE = 1 << 24
+LOGITS_AT_ONCE = 1 << 24
 """Scores (N · V) that are in memory at one time."""
 SHARED = 8
 """Tokens that rows must have in common to be read once for all: a pass of its own takes as long as several tokens."""
@@ -33,7 +33,7 @@ def score(
     prompts: Sequence[int],
     *,
     source: Source | None = None,
-    prefix: Prefix | None = None,
+    prefix: PrefixCache | None = None,
 ) -> list[Tensor]:
     """Log-probabilities of each row's tokens after its first `prompts` ones, in float32 on the CPU.
 
@@ -45,11 +45,11 @@ def score(
         return []
     device, longest = device_of(model), max(len(row) for row in rows)
     ids = torch.tensor([list(row) + [0] * (longest - len(row)) for row in rows], device=device)
-    shared = min(longest - 1, *(common(rows[0], row) for row in rows)) if source is None else 0
+    shared = min(longest - 1, *(common_prefix(rows[0], row) for row in rows)) if source is None else 0
     begin = 0
     if shared >= SHARED and (prefix is not None or len(rows) > 1):
         begin = min(shared, *prompts) - 1  # nothing is asked of the tokens before
-        prefix = prefix or Prefix(model)
+        prefix = prefix or PrefixCache(model)
         prefix.refresh()
         before = prefix.read(rows[0][:shared], shared - begin, longest)
         hidden = model.extend(prefix.rows(len(rows)), ids[:, shared:])
@@ -57,7 +57,7 @@ def score(
     elif source is None:
         hidden = model.extend(model.start(batch=len(rows), capacity=longest), ids)  # B T M
     else:
-        hidden = model.extend(model.start(source.inputs, keep=source.keep, capacity=longest), ids)
+        hidden = model.extend(model.start(source.inputs, attention_mask=source.attention_mask, capacity=longest), ids)
     place = torch.arange(begin + 1, longest, device=device)
     lengths = torch.tensor([[len(row), prompt] for row, prompt in zip(rows, prompts, strict=True)], device=device)
     counts = (place < lengths[:, :1]) & (place >= lengths[:, 1:])  # B T-1
@@ -70,7 +70,7 @@ def _log_probabilities(model: Decoder[S], hidden: Tensor, targets: Tensor) -> Te
     if not len(targets):
         return torch.zeros(0, device=hidden.device)
     vocab = model.lm(hidden[:1]).shape[-1]
-    parts = max(1, SCORES_AT_ONCE // vocab)
+    parts = max(1, LOGITS_AT_ONCE // vocab)
     found = [
         model.lm(h).float().log_softmax(-1).gather(-1, t[:, None])[:, 0]
         for h, t in zip(hidden.split(parts), targets.split(parts), strict=True)
@@ -147,7 +147,7 @@ def rank_choices(
     choices: Sequence[str],
     *,
     by: By = "log_probability",
-    prefix: Prefix | None = None,
+    prefix: PrefixCache | None = None,
 ) -> list[Ranked]:
     """Continuations of a context, likeliest first. A longer text has a lower sum: hence the two means.
 
@@ -155,9 +155,9 @@ def rank_choices(
     What they have in common is read once, and with a `prefix` not even that where the last context began alike.
     """
     texts = [context, *(context + choice for choice in choices)]
-    begin = tokenizer.before  # what is put after a text would stand between the context and a choice
+    begin = tokenizer.prefix_ids  # what is put after a text would stand between the context and a choice
     before, *rows = ([*begin, *ids] for ids in tokenizer.ids(texts))
-    shared = min((common(before, row) for row in rows), default=0)
+    shared = min((common_prefix(before, row) for row in rows), default=0)
     if not shared:
         rows, shared = [[start_token(model.config.special), *row] for row in rows], 1
     for choice, row in zip(choices, rows, strict=True):

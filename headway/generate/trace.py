@@ -80,9 +80,9 @@ def tree(steps: Sequence[Growth]) -> list[Node]:
     return first
 
 
-def choices(scores: Tensor, shaped: Tensor, chosen: Tensor, rows: list[int], positions: list[int]) -> list[Choice]:
+def choices(logits: Tensor, processed: Tensor, chosen: Tensor, rows: list[int], positions: list[int]) -> list[Choice]:
     """The steps of several rows: scores (B, V) of the model, what they were shaped to, the tokens taken (B,)."""
-    model, drawn = scores.float().softmax(-1), shaped.float().softmax(-1)
+    model, drawn = logits.float().softmax(-1), processed.float().softmax(-1)
     best = model.topk(min(ALTERNATIVES, model.shape[-1])).indices
     ids = torch.cat([chosen[:, None], best], 1)  # B 1+N
     table = zip(ids.tolist(), model.gather(1, ids).tolist(), drawn.gather(1, ids).tolist(), strict=True)

@@ -17,7 +17,7 @@ from headway.hub.convert import FLOATS
 from headway.hub.download import resolve
 from headway.hub.weights import FORMAT, Weights, open_file, write_tensors
 from headway.jsonfile import read_json
-from headway.model.lora import ADAPTER, LowRank, add_adapters, merge_adapters
+from headway.model.lora import ADAPTER_SUFFIXES, LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Model
 
 FACTS = "adapter.json"
@@ -36,7 +36,7 @@ def write_adapter(model: nn.Module, folder: Path, base: str, rank: int, targets:
     """The adapters of a model, and where its other weights are; the facts come last."""
     tensors: dict[str, torch.Tensor] = {}
     for name, module in model.named_modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoRALinear):
             tensors |= {f"{name}.narrow": module.narrow.detach(), f"{name}.widen": module.widen.detach()}
     partial = folder / f"{TENSORS}.partial-{os.getpid()}"
     write_tensors(partial, tensors, FORMAT)
@@ -84,7 +84,7 @@ def merge_adapter(model: Model, folder: Path) -> None:
     _check_tensors(model, saved, rank, targets, folder / TENSORS)
     add_adapters(model, rank, targets)
     for name, parameter in model.named_parameters():
-        if name.endswith(ADAPTER):
+        if name.endswith(ADAPTER_SUFFIXES):
             parameter.copy_(saved.read(name))
     merge_adapters(model)
     model.requires_grad_(True)

@@ -62,7 +62,7 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
         state[piece.ours] = _fill_rows(whole, parameter.shape)
     missing = model.load_state_dict(state, strict=False, assign=True)
     assert not missing.unexpected_keys, missing
-    tie(model)
+    tie_weights(model)
 
 
 def dump_tensors(model: Model, family: Family | None, architecture: str) -> Iterator[tuple[str, Tensor]]:
@@ -253,7 +253,7 @@ def _refuse_strangers(
             )
 
 
-def tie(model: Model) -> None:
+def tie_weights(model: Model) -> None:
     """Assigning tensors parts what shared one matrix: join it again."""
     if model.config.shared_embedding:
         model.target.table = model.source.table  # type: ignore[assignment]

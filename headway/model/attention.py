@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.config.model import StackConfig
-from headway.model.cache import KeyValues
+from headway.model.cache import KVCacheLike
 from headway.model.positions import rotate
 
 Backend = Literal["fused", "flex", "eager"]
@@ -25,18 +25,18 @@ Backend = Literal["fused", "flex", "eager"]
 
 FEW = 4
 
-Watch = Callable[[str, Callable[..., Tensor]], None]
+Hook = Callable[[str, Callable[..., Tensor]], None]
 """Called with the name of an inner value and a function that computes it: only what is asked for costs anything.
 
 Names end in `weights` (the function takes `heads`, a list, for some of them only) or `residual`.
 """
 
 
-def below(watch: Watch | None, name: str) -> Watch | None:
-    """The same watch for a part, whose names it puts after the part's own."""
-    if watch is None:
+def scoped(hook: Hook | None, name: str) -> Hook | None:
+    """The same hook for a submodule: names get the submodule's name as a prefix."""
+    if hook is None:
         return None
-    return lambda inner, make: watch(f"{name}.{inner}", make)
+    return lambda inner, make: hook(f"{name}.{inner}", make)
 
 
 def parameter_free_attention(x: Tensor) -> Tensor:
@@ -45,28 +45,28 @@ def parameter_free_attention(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class View:
+class AttentionBias:
     """What each query may see of the keys, with what bias on the score, and which kernel computes it."""
 
-    bias: Tensor | None = None
+    tensor: Tensor | None = None
     """(B, H, T, S), each of the first two possibly 1: true where visible, or a bias with -inf where not."""
     causal: bool = False
     """A plain causal square: kernels know it without a mask."""
     backend: Backend = "fused"
-    blocks: Any = None
-    """flex: the block mask made from `bias`."""
+    block_mask: Any = None
+    """flex: the block mask made from `tensor`."""
 
 
-def attention_weights(q: Tensor, k: Tensor, view: View, scale: float | None = None) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, attention_bias: AttentionBias, scale: float | None = None) -> Tensor:
     """softmax(q·kᵀ·scale + bias), (B, H, T, S): the map itself, which fused kernels never show."""
     k = _for_all(q, k)
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
-    if view.causal:
+    if attention_bias.causal:
         scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
-    if view.bias is not None and view.bias.dtype == torch.bool:
-        scores = scores.masked_fill(~view.bias, -torch.inf)
-    elif view.bias is not None:
-        scores = scores + view.bias
+    if attention_bias.tensor is not None and attention_bias.tensor.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_bias.tensor, -torch.inf)
+    elif attention_bias.tensor is not None:
+        scores = scores + attention_bias.tensor
     return scores.softmax(-1).to(q.dtype)
 
 
@@ -75,30 +75,34 @@ def _for_all(q: Tensor, k: Tensor) -> Tensor:
     return k if q.shape[1] == k.shape[1] else k.repeat_interleave(q.shape[1] // k.shape[1], 1)
 
 
-def _some_heads(q: Tensor, k: Tensor, view: View, heads: list[int] | None) -> tuple[Tensor, Tensor, View]:
+def _some_heads(
+    q: Tensor, k: Tensor, attention_bias: AttentionBias, heads: list[int] | None
+) -> tuple[Tensor, Tensor, AttentionBias]:
     """Queries, keys and view of the heads asked for: the others are never computed."""
     if heads is None:
-        return q, k, view
+        return q, k, attention_bias
     k = _for_all(q, k)[:, heads]
-    bias = view.bias
+    bias = attention_bias.tensor
     if bias is not None and bias.shape[1] > 1:
-        view = replace(view, bias=bias[:, heads])
-    return q[:, heads], k, view
+        attention_bias = replace(attention_bias, tensor=bias[:, heads])
+    return q[:, heads], k, attention_bias
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None = None, dropout: float = 0.0) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, scale: float | None = None, dropout: float = 0.0
+) -> Tensor:
     """Weighted means of the values, (B, H, T, D)."""
-    if view.backend == "eager" or (view.backend == "fused" and _few(q, k)):
-        weights = F.dropout(attention_weights(q, k, view, scale), dropout)
+    if attention_bias.backend == "eager" or (attention_bias.backend == "fused" and _few(q, k)):
+        weights = F.dropout(attention_weights(q, k, attention_bias, scale), dropout)
         return weights @ _for_all(q, v)
     grouped = q.shape[1] != k.shape[1]
-    if view.backend == "flex" and view.blocks is not None and not dropout:
-        return _flex(q, k, v, view, scale, grouped)
-    bias = view.bias
+    if attention_bias.backend == "flex" and attention_bias.block_mask is not None and not dropout:
+        return _flex(q, k, v, attention_bias, scale, grouped)
+    bias = attention_bias.tensor
     if bias is not None and bias.dtype != torch.bool:
         bias = bias.to(q.dtype)
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, is_causal=view.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
+        q, k, v, attn_mask=bias, is_causal=attention_bias.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
     )
 
 
@@ -116,17 +120,17 @@ def step_kernels() -> AbstractContextManager[None]:
     return sdpa_kernel(order, set_priority=True)
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | None, grouped: bool) -> Tensor:
+def _flex(q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, scale: float | None, grouped: bool) -> Tensor:
     from torch.nn.attention.flex_attention import flex_attention
 
-    bias, add = view.bias, None
+    bias, add = attention_bias.tensor, None
     if bias is not None and bias.dtype != torch.bool:
         rows, heads = bias.shape[0] > 1, bias.shape[1] > 1
 
         def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return score + bias[b if rows else 0, h if heads else 0, i, j]
 
-    out = flex_attention(q, k, v, score_mod=add, block_mask=view.blocks, scale=scale, enable_gqa=grouped)
+    out = flex_attention(q, k, v, score_mod=add, block_mask=attention_bias.block_mask, scale=scale, enable_gqa=grouped)
     assert isinstance(out, Tensor)
     return out
 
@@ -150,10 +154,10 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        view: View,
+        attention_bias: AttentionBias,
         angles: tuple[Tensor, Tensor] | None = None,
-        cache: tuple[KeyValues, int] | None = None,
-        watch: Watch | None = None,
+        cache: tuple[KVCacheLike, int] | None = None,
+        hook: Hook | None = None,
     ) -> Tensor:
         """Self-attention of x (B, T, M); with a cache, over what it holds as well."""
         sizes = [self.heads, self.groups, self.groups]
@@ -163,9 +167,11 @@ class Attention(nn.Module):
             q, k = rotate(q, angles), rotate(k, angles)
         if cache is not None:
             k, v = cache[0].update(cache[1], k, v)
-        return self._finish(q, k, v, view, watch)
+        return self._finish(q, k, v, attention_bias, hook)
 
-    def across(self, x: Tensor, memory: tuple[Tensor, Tensor], view: View, watch: Watch | None = None) -> Tensor:
+    def cross_attend(
+        self, x: Tensor, memory: tuple[Tensor, Tensor], attention_bias: AttentionBias, hook: Hook | None = None
+    ) -> Tensor:
         """Cross-attention of x (B, T, M) over the keys and values of another stack's output.
 
         Where neighbouring rows share a source, as beams do, it is there once: their queries look at it together.
@@ -173,9 +179,9 @@ class Attention(nn.Module):
         q = self.q(x).unflatten(-1, (-1, self.width))  # B T H D
         rows, each = len(memory[0]), len(x) // len(memory[0])
         q = q.view(rows, each * q.shape[1], *q.shape[2:]).transpose(1, 2)
-        return self._finish(q, *memory, view, watch).view_as(x)
+        return self._finish(q, *memory, attention_bias, hook).view_as(x)
 
-    def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (B, G, S, D) of another stack's output: computed once, whatever is decoded."""
         kv = self._project(memory, self.kv, skip=0).unflatten(-1, (-1, self.width)).transpose(1, 2)
         keys, values = kv.chunk(2, 1)
@@ -190,9 +196,9 @@ class Attention(nn.Module):
         keys[skip * self.width : (skip + self.groups) * self.width] = 1
         return out - linear.bias * keys
 
-    def _finish(self, q: Tensor, k: Tensor, v: Tensor, view: View, watch: Watch | None) -> Tensor:
-        if watch is not None:
-            watch("weights", lambda heads=None: attention_weights(*_some_heads(q, k, view, heads), self.scale))
-        y = attend(q, k, v, view, self.scale, self.dropout if self.training else 0.0)
+    def _finish(self, q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, hook: Hook | None) -> Tensor:
+        if hook is not None:
+            hook("weights", lambda heads=None: attention_weights(*_some_heads(q, k, attention_bias, heads), self.scale))
+        y = attend(q, k, v, attention_bias, self.scale, self.dropout if self.training else 0.0)
         out: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return out

@@ -16,7 +16,7 @@ from headway.errors import DataError
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
 from headway.model.positions import sinusoidal
-from headway.model.table import make_table
+from headway.model.table import make_embedding
 
 VOCAB_MULTIPLE = 64
 """Tables are rounded up to this many rows: matrix products on GPUs want it. Files and logits never show them."""
@@ -35,7 +35,7 @@ class Embedded:
     x: Tensor
     """(B, T, M)"""
     layout: Layout
-    again: Tensor | None = None
+    repeated_positions: Tensor | None = None
     """Position vectors to add before every block, where the config asks for it."""
 
 
@@ -46,7 +46,7 @@ class Positions(nn.Module):
         super().__init__()
         self.config, self.width = config, width
         if config.kind == "learned":
-            self.table = make_table(config.length + config.offset, width)
+            self.table = make_embedding(config.length + config.offset, width)
 
     def forward(self, positions: Tensor) -> Tensor:
         if self.config.kind == "sinusoidal":
@@ -58,7 +58,7 @@ class Positions(nn.Module):
         """Too long an input is an error with numbers, not an index out of range deep inside."""
         if self.config.kind != "learned":
             return
-        if layout.keep is None:
+        if layout.attention_mask is None:
             length = layout.first + layout.positions.shape[1]
         elif _readable(layout.positions):
             length = int(layout.positions.max()) + 1
@@ -97,35 +97,35 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.config = config
         rows = -(-config.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
-        self.table = make_table(rows, width)
+        self.table = make_embedding(rows, width)
         self.positions = _positions(config.positions, width)
-        self.segments = make_table(config.segments, width) if config.segments else None
+        self.segments = make_embedding(config.segments, width) if config.segments else None
         self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
 
     def forward(
         self,
         ids: Tensor,
-        keep: Tensor | None = None,
-        segments: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Embedded:
-        """`layout` is given when a cache places the tokens; otherwise it follows from `keep`."""
+        """`layout` is given when a cache places the tokens; otherwise it follows from `attention_mask`."""
         if _readable(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.config.vocab:
             raise DataError(
                 "D001",
                 f"token ids {int(ids.min())} … {int(ids.max())}, the vocabulary has {self.config.vocab}",
             )
-        layout = layout or Layout.of(ids.shape[1], keep, ids.device)
+        layout = layout or Layout.of(ids.shape[1], attention_mask, ids.device)
         x = self.table(ids)
         if self.config.scale != 1.0:
             x = x * self.config.scale
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
-        x, again = add_positions(self.positions, x, layout)
+            x = x + (self.segments.weight[0] if token_type_ids is None else self.segments(token_type_ids))
+        x, repeated_positions = add_positions(self.positions, x, layout)
         x = _stream(x)
         if self.norm is not None:
             x = self.norm(x)
-        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, again)
+        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
 
 
 class PatchEmbedding(nn.Module):
@@ -164,16 +164,16 @@ class FrameEmbedding(nn.Module):
         self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
         self.positions = _positions(config.positions, width)
 
-    def forward(self, frames: Tensor, keep: Tensor | None = None) -> Embedded:
+    def forward(self, frames: Tensor, attention_mask: Tensor | None = None) -> Embedded:
         """frames (B, C, time). Padding is silenced before each convolution, so that it never leaks in."""
         if frames.shape[1] != self.config.channels:
             raise DataError("D001", f"{frames.shape[1]} mel channels, the model takes {self.config.channels}")
-        hold = None if keep is None else (keep != 0)[:, None]
+        hold = None if attention_mask is None else (attention_mask != 0)[:, None]
         x = F.gelu(self.conv1(frames if hold is None else frames * hold))
         x = F.gelu(self.conv2(x if hold is None else x * hold)).transpose(1, 2)  # B time/2 M
-        layout = Layout.of(x.shape[1], None if keep is None else keep[:, ::2], x.device)
-        x, again = add_positions(self.positions, x, layout)
-        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, again)
+        layout = Layout.of(x.shape[1], None if attention_mask is None else attention_mask[:, ::2], x.device)
+        x, repeated_positions = add_positions(self.positions, x, layout)
+        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
 
 
 Front = TokenEmbedding | PatchEmbedding | FrameEmbedding

@@ -29,24 +29,24 @@ class LMHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, M) to (…, V)."""
         x = self.features(x)
-        if self._silent():
+        if self._bias_is_zero():
             return F.linear(x, self.output.weight)[..., : self.vocab]
-        scores: Tensor = self.output(x)[..., : self.vocab]
-        return scores
+        logits: Tensor = self.output(x)[..., : self.vocab]
+        return logits
 
-    def _silent(self) -> bool:
+    def _bias_is_zero(self) -> bool:
         """Whether there is a bias of zeros only, as Marian's models have it: a CPU spends a fifth of the time on it."""
         bias = self.output.bias
         fixed = self.config.bias == "fixed" and type(self.output) is nn.Linear and not self.training
         return fixed and bias.device.type == "cpu" and not bool(bias.any())
 
-    def wide(self, x: Tensor) -> Tensor:
+    def padded_logits(self, x: Tensor) -> Tensor:
         """The same scores, and -inf for the rows that round the table up: for losses, which then copy nothing."""
-        scores: Tensor = self.output(self.features(x))
-        if scores.shape[-1] == self.vocab:
-            return scores
-        spare = torch.arange(scores.shape[-1], device=x.device) >= self.vocab
-        return scores.masked_fill(spare, -torch.inf)
+        logits: Tensor = self.output(self.features(x))
+        if logits.shape[-1] == self.vocab:
+            return logits
+        spare = torch.arange(logits.shape[-1], device=x.device) >= self.vocab
+        return logits.masked_fill(spare, -torch.inf)
 
     def features(self, x: Tensor) -> Tensor:
         """What the output matrix multiplies."""
@@ -66,22 +66,22 @@ class ClassifyHead(nn.Module):
         width = stack.d_model if config.dense else width
         self.output = nn.Linear(width, config.labels, bias=config.bias) if config.labels else None
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """(B, T, M) to (B, L), or to (B, M) when the head is a bare pooler."""
-        x = pool(x, keep, self.config.pool)
+        x = pool(x, attention_mask, self.config.pool)
         if self.dense is not None and self.config.dense is not None:
             x = activation(self.config.dense, self.dense(x))
         x = F.dropout(x, self.config.dropout, self.training)
         return x if self.output is None else self.output(x)
 
 
-def pool(x: Tensor, keep: Tensor | None, how: str) -> Tensor:
+def pool(x: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
     """(B, T, M) to (B, M) over real tokens; first_mean gives (B, 2M)."""
     if how == "first_mean":  # images: no padding
         return torch.cat([x[:, 0], x[:, 1:].mean(1)], -1)
-    if keep is None:
+    if attention_mask is None:
         return {"first": x[:, 0], "last": x[:, -1], "mean": x.mean(1), "max": x.amax(1)}[how]
-    real = keep != 0
+    real = attention_mask != 0
     if how == "max":
         return x.masked_fill(~real[..., None], -torch.inf).amax(1)
     if how == "mean":
@@ -103,8 +103,8 @@ class TagHead(nn.Module):
         self.output = nn.Linear(stack.d_model, config.labels)
 
     def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.output(F.dropout(x, self.dropout, self.training))
-        return scores
+        logits: Tensor = self.output(F.dropout(x, self.dropout, self.training))
+        return logits
 
 
 class SpanHead(nn.Module):
@@ -120,5 +120,5 @@ class SpanHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.config.ffn:
             x = self.norm(x + self.ffn(x))
-        scores: Tensor = self.output(x)
-        return scores
+        logits: Tensor = self.output(x)
+        return logits

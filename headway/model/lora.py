@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 SCALE = 2.0
 """Of the adapter's output: the usual ratio of alpha to rank."""
-ADAPTER = (".narrow", ".widen")
+ADAPTER_SUFFIXES = (".narrow", ".widen")
 """How the names of an adapter's weights end."""
 
 
-class LowRank(nn.Linear):
+class LoRALinear(nn.Linear):
     """W x + b + scale · widen (narrow x); it starts as W, since `widen` starts at zero."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
@@ -51,7 +51,7 @@ def add_adapters(model: nn.Module, rank: int, targets: Sequence[str]) -> int:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if name in targets and isinstance(child, nn.Linear):
-                setattr(module, name, LowRank(child, rank))
+                setattr(module, name, LoRALinear(child, rank))
                 found += 1
     return found
 
@@ -60,5 +60,5 @@ def merge_adapters(model: nn.Module) -> None:
     """Back to plain matrices, each with its adapter added in."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, LowRank):
+            if isinstance(child, LoRALinear):
                 setattr(module, name, child.merged())

@@ -1,4 +1,4 @@
-"""What each token may see, computed once per pass from one `keep` mask.
+"""What each token may see, computed once per pass from one `attention_mask` mask.
 
 Letters: B batch, T queries, S keys, H heads.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.config.model import StackConfig
-from headway.model.attention import Backend, View
+from headway.model.attention import AttentionBias, Backend
 from headway.model.positions import RelativeBias, alibi_bias, bigbird_bias, token_positions
 
 
@@ -21,16 +21,16 @@ class Layout:
 
     positions: Tensor
     """(B, T), or (1, T) when no row has padding."""
-    keep: Tensor | None = None
+    attention_mask: Tensor | None = None
     """(B, T): real tokens; as whole numbers, which packed sequence each belongs to. None: all are real."""
     first: int | Tensor = 0
     """Slot of the first token: with a cache, keys stand in slots 0 … and queries from here on; (B, 1) by rows."""
 
     @classmethod
-    def of(cls, length: int, keep: Tensor | None, device: torch.device) -> Layout:
-        if keep is None:
+    def of(cls, length: int, attention_mask: Tensor | None, device: torch.device) -> Layout:
+        if attention_mask is None:
             return cls(torch.arange(length, device=device)[None])
-        return cls(token_positions(keep), keep)
+        return cls(token_positions(attention_mask), attention_mask)
 
     @property
     def slots(self) -> Tensor:
@@ -38,16 +38,18 @@ class Layout:
         return (self.first + torch.arange(self.positions.shape[1], device=self.positions.device)[None]).clamp(min=0)
 
 
-def self_view(config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend) -> View:
+def self_attention_bias(
+    config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend
+) -> AttentionBias:
     """The view of a self-attention. Without padding, packing or bias, kernels need no mask at all."""
     queries, keys = q.positions.shape[1], k.positions.shape[1]
     special = relative is not None or config.alibi or config.sparse is not None
-    if q.keep is None and k.keep is None and config.window is None and not special:
+    if q.attention_mask is None and k.attention_mask is None and config.window is None and not special:
         if not config.causal or queries == 1:
-            return View(backend=backend)
+            return AttentionBias(backend=backend)
         if queries == keys:
-            return View(causal=True, backend=backend)
-    same = _same_sequence(q.keep, k.keep)
+            return AttentionBias(causal=True, backend=backend)
+    same = _same_sequence(q.attention_mask, k.attention_mask)
     visible = _visible(config, q, k, same)
     bias = _score_bias(config, relative, q, k, same) if special else None
     if bias is not None and visible is not None:
@@ -96,21 +98,21 @@ def _score_bias(
     return bias
 
 
-def cross_view(target: Tensor | None, memory: Tensor | None, backend: Backend) -> View:
+def cross_attention_bias(target: Tensor | None, memory: Tensor | None, backend: Backend) -> AttentionBias:
     """The view of a cross-attention: all real source tokens, or those of the same packed sequence."""
     if memory is None:
-        return View(backend=backend)
+        return AttentionBias(backend=backend)
     if memory.dtype == torch.bool or target is None:
         visible = (memory != 0)[:, None, :]
     else:
         visible = (target[:, :, None] == memory[:, None, :]) & (memory != 0)[:, None, :]
     nothing = ~visible.any(-1, keepdim=True)  # padding, or an empty source: any view will do, NaN will not
-    return View(bias=(visible | nothing)[:, None], backend=backend)
+    return AttentionBias(tensor=(visible | nothing)[:, None], backend=backend)
 
 
-def _with_backend(bias: Tensor | None, backend: Backend) -> View:
+def _with_backend(bias: Tensor | None, backend: Backend) -> AttentionBias:
     if backend != "flex" or bias is None:
-        return View(bias=bias, backend=backend)
+        return AttentionBias(tensor=bias, backend=backend)
     from torch.nn.attention.flex_attention import create_block_mask
 
     open_ = bias if bias.dtype == torch.bool else bias > -torch.inf
@@ -121,5 +123,5 @@ def _with_backend(bias: Tensor | None, backend: Backend) -> View:
         return open_[b if rows else 0, i, j]
 
     batch, queries, keys = open_.shape
-    blocks = create_block_mask(allowed, batch if rows else None, None, queries, keys, device=open_.device)
-    return View(bias=bias, backend=backend, blocks=blocks)
+    block_mask = create_block_mask(allowed, batch if rows else None, None, queries, keys, device=open_.device)
+    return AttentionBias(tensor=bias, backend=backend, block_mask=block_mask)

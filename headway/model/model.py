@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from headway.config.model import ModelConfig
 from headway.errors import DataError
-from headway.model.attention import Attention, Backend, Watch, below
-from headway.model.cache import Cache, KeyValues
+from headway.model.attention import Attention, Backend, Hook, scoped
+from headway.model.cache import KVCache, KVCacheLike
 from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenEmbedding, make_front
 from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
 from headway.model.init import initialise
 from headway.model.masks import Layout
 from headway.model.quantize import quantize_
-from headway.model.quantized import Int8Matrix, stored
+from headway.model.quantized import Int8Matrix, stored_tensors
 from headway.model.transformer import Stack
 
 HEADS = ("lm", "nsp", "classify", "tag", "span")
@@ -32,7 +32,7 @@ class Output:
 
     hidden: Tensor
     """(B, T, M) of the output stack."""
-    keep: Tensor | None
+    attention_mask: Tensor | None
     memory: Tensor | None = None
     """(B, S, M) of the encoder, in an encoder–decoder."""
 
@@ -72,115 +72,127 @@ class Model(nn.Module):
         inputs: Tensor,
         targets: Tensor | None = None,
         *,
-        keep: Tensor | None = None,
-        target_keep: Tensor | None = None,
-        segments: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        target_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
         backend: Backend = "fused",
-        watch: Watch | None = None,
+        hook: Hook | None = None,
     ) -> Output:
         """Hidden states. `inputs` are token ids (B, T), images or mel frames; `targets` feed a second stack.
 
-        `keep` marks real tokens on whichever side padding is; as whole numbers 1, 2, … it marks packed sequences.
+        `attention_mask` is true for real tokens; as integers 1, 2, … it gives the segment ids of packed sequences.
         """
         if self.config.encoder is None:
-            return self._decode(inputs, keep, backend=backend, watch=watch)
-        memory = self.encode(inputs, keep=keep, segments=segments, backend=backend, watch=watch)
+            return self._decode(inputs, attention_mask, backend=backend, hook=hook)
+        memory = self.encode(
+            inputs, attention_mask=attention_mask, token_type_ids=token_type_ids, backend=backend, hook=hook
+        )
         if self.config.decoder is None:
             return memory
         if targets is None:
             raise DataError("D001", "an encoder–decoder model needs targets beside its inputs")
-        return self._decode(targets, target_keep, memory=memory, backend=backend, watch=watch)
+        return self._decode(targets, target_attention_mask, memory=memory, backend=backend, hook=hook)
 
     def encode(
         self,
         inputs: Tensor,
         *,
-        keep: Tensor | None = None,
-        segments: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
         backend: Backend = "fused",
-        watch: Watch | None = None,
+        hook: Hook | None = None,
     ) -> Output:
         """The encoder alone."""
         front: Embedded
         if isinstance(self.source, TokenEmbedding):
-            front = self.source(inputs, keep, segments)
+            front = self.source(inputs, attention_mask, token_type_ids)
         elif isinstance(self.source, FrameEmbedding):
-            front = self.source(inputs, keep)
+            front = self.source(inputs, attention_mask)
         else:
             assert isinstance(self.source, PatchEmbedding)
-            front = self.source(inputs, keep)  # an image has no padding: its mask says which patches are hidden
+            front = self.source(
+                inputs, attention_mask
+            )  # an image has no padding: its mask says which patches are hidden
         layout = front.layout
-        hidden = self.encoder(front.x, layout, again=front.again, backend=backend, watch=below(watch, "encoder"))
-        return Output(hidden, layout.keep)
+        hidden = self.encoder(
+            front.x, layout, repeated_positions=front.repeated_positions, backend=backend, hook=scoped(hook, "encoder")
+        )
+        return Output(hidden, layout.attention_mask)
 
     def _decode(
         self,
         ids: Tensor,
-        keep: Tensor | None,
+        attention_mask: Tensor | None,
         *,
         memory: Output | None = None,
         backend: Backend = "fused",
-        watch: Watch | None = None,
+        hook: Hook | None = None,
     ) -> Output:
-        front: Embedded = self.target(ids, keep)
+        front: Embedded = self.target(ids, attention_mask)
         hidden = self.decoder(
             front.x,
             front.layout,
-            again=front.again,
+            repeated_positions=front.repeated_positions,
             memory=None if memory is None else memory.hidden,
-            memory_keep=None if memory is None else memory.keep,
+            memory_attention_mask=None if memory is None else memory.attention_mask,
             backend=backend,
-            watch=below(watch, "decoder"),
+            hook=scoped(hook, "decoder"),
         )
-        return Output(hidden, keep, None if memory is None else memory.hidden)
+        return Output(hidden, attention_mask, None if memory is None else memory.hidden)
 
-    def scores(self, output: Output) -> dict[str, Tensor]:
+    def logits(self, output: Output) -> dict[str, Tensor]:
         """Every head's scores by name; an empty dict for a bare model."""
         result: dict[str, Tensor] = {}
         for name in HEADS:
             if getattr(self.config, name) is not None:
                 head, hidden = getattr(self, name), output.hidden
                 pooled = isinstance(head, ClassifyHead)
-                result[name] = head(hidden, output.keep) if pooled else head(hidden)
+                result[name] = head(hidden, output.attention_mask) if pooled else head(hidden)
         return result
 
     def start(
-        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
-    ) -> Cache:
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> KVCache:
         """Ready to decode: an empty cache, and for an encoder–decoder the source read once."""
         stack = self.config.decoder
         if stack is None or not self.config.lm:
             raise DataError("D001", "only a model with a decoder and an lm head generates")
         batch = batch if inputs is None else len(inputs)
         like = next(self.decoder.parameters(), torch.empty(0))
-        cache = Cache.empty(stack.n_layers, batch, stack.kv_heads, capacity, stack.head_width, like)
+        cache = KVCache.empty(stack.n_layers, batch, stack.kv_heads, capacity, stack.head_width, like)
         if self.config.encoder is not None:
             if inputs is None:
                 raise DataError("D001", "an encoder–decoder model needs inputs to start from")
-            memory = self.encode(inputs, keep=keep)
-            cache.memory = [block.cross.remember(memory.hidden) for block in self.decoder.blocks]  # type: ignore[union-attr,operator]
-            cache.memory_keep = memory.keep
+            memory = self.encode(inputs, attention_mask=attention_mask)
+            cache.memory = [block.cross.project_kv(memory.hidden) for block in self.decoder.blocks]  # type: ignore[union-attr,operator]
+            cache.memory_attention_mask = memory.attention_mask
         return cache
 
-    def step(self, cache: KeyValues, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def step(self, cache: KVCacheLike, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Scores (B, V) after the last of the new tokens `ids` (B, T), which the cache then holds.
 
         Prompts of unequal length are padded on the left: the last column is the one to go on from.
         """
-        scores: Tensor = self.lm(self.extend(cache, ids, keep)[:, -1])
-        return scores
+        logits: Tensor = self.lm(self.extend(cache, ids, attention_mask)[:, -1])
+        return logits
 
-    def extend(self, cache: KeyValues, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, cache: KVCacheLike, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, M) of the new tokens, read with and added to what the cache holds."""
-        positions, marks = cache.place(ids.shape[1], keep)
-        layout = Layout(positions, marks, cache.length)
+        positions, attention_mask = cache.reserve(ids.shape[1], attention_mask)
+        layout = Layout(positions, attention_mask, cache.length)
         front: Embedded = self.target(ids, layout=layout)
-        hidden: Tensor = self.decoder(front.x, layout, again=front.again, memory_keep=cache.memory_keep, cache=cache)
+        hidden: Tensor = self.decoder(
+            front.x,
+            layout,
+            repeated_positions=front.repeated_positions,
+            memory_attention_mask=cache.memory_attention_mask,
+            cache=cache,
+        )
         cache.advance()
         return hidden
 
     @staticmethod
-    def reorder(cache: Cache, rows: Tensor) -> Cache:
+    def reorder(cache: KVCache, rows: Tensor) -> KVCache:
         """The cache with its rows chosen anew."""
         return cache.reorder(rows)
 
@@ -195,8 +207,8 @@ class Model(nn.Module):
         """Parameters, or what stands for them, whose first axis is a vocabulary rounded up, with its true size."""
         for front in (getattr(self, "source", None), getattr(self, "target", None)):
             if isinstance(front, TokenEmbedding):
-                yield from ((part, front.config.vocab) for part in stored(front.table))
+                yield from ((part, front.config.vocab) for part in stored_tensors(front.table))
         if self.config.lm:
-            yield from ((part, self.lm.vocab) for part in stored(self.lm.output))
+            yield from ((part, self.lm.vocab) for part in stored_tensors(self.lm.output))
             if self.lm.output.bias is not None:
                 yield self.lm.output.bias, self.lm.vocab

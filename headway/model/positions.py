@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from headway.config.model import RelativeConfig, RopeConfig, SparseConfig
-from headway.model.table import make_table
+from headway.model.table import make_embedding
 
 
-def token_positions(keep: Tensor) -> Tensor:
+def token_positions(attention_mask: Tensor) -> Tensor:
     """Place of each token in its own sequence, whatever the padding or packing.
 
-    `keep` (B, T) is true for real tokens; as whole numbers it also says which of several packed sequences
+    `attention_mask` (B, T) is true for real tokens; as whole numbers it also says which of several packed sequences
     (1, 2, … from left to right) a token belongs to. Padding gets position 0, and nobody looks at it.
     """
-    real = keep != 0
+    real = attention_mask != 0
     place = real.cumsum(-1) - 1  # counts over the whole row
-    if keep.dtype != torch.bool:
-        sequence = keep.cummax(-1).values
+    if attention_mask.dtype != torch.bool:
+        sequence = attention_mask.cummax(-1).values
         first = torch.ones_like(real)
         first[:, 1:] = sequence[:, 1:] > sequence[:, :-1]
         place = place - (place * first).cummax(-1).values  # …and from the start of each sequence
@@ -88,7 +88,7 @@ class RelativeBias(nn.Module):
     def __init__(self, config: RelativeConfig, n_heads: int, causal: bool) -> None:
         super().__init__()
         self.config, self.causal = config, causal
-        self.table = make_table(config.buckets, n_heads)
+        self.table = make_embedding(config.buckets, n_heads)
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """(B, H, T, S) from positions, never from lengths: a cache would break the latter."""

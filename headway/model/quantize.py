@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headway.model.quantized import Int8Embedding, Int8Linear, Int8Matrix, quantize_linears_, quantized
+from headway.model.quantized import Int8Embedding, Int8Linear, Int8Matrix, quantize_linears_, quantize_matrix
 
 if TYPE_CHECKING:
     from headway.model.model import Model
@@ -29,7 +29,7 @@ def quantize_(model: Model) -> Model:
 
 def _quantize_output(model: Model) -> None:
     output, front = model.lm.output, model.target if model.config.decoder else model.source
-    matrix = quantized(output.weight, "output")
+    matrix = quantize_matrix(output.weight, "output")
     if model.config.lm is not None and model.config.lm.tied:
         table: Any = Int8Embedding(matrix, output.weight.dtype)
         front.table = table

@@ -53,7 +53,7 @@ class Int8Matrix(nn.Module):
     def product(self, x: Tensor) -> Tensor:
         """The same as it comes, in bfloat16: a bias in float32 added to it makes it float32 without a step more."""
         if x.device.type != "cpu" or torch.compiler.is_compiling():  # a compiler sees no addresses to check
-            return self.plainly(x)
+            return self.reference(x)
         if not (is_aligned(self.weight) and self.weight.is_contiguous()):
             self.weight = aligned(self.weight)  # once: it stays that way until somebody puts another one here
         rows, weight, short = x.bfloat16().reshape(-1, x.shape[-1]), self.weight, -x.shape[-1] % WHOLE
@@ -62,13 +62,13 @@ class Int8Matrix(nn.Module):
         found = torch._weight_int8pack_mm(aligned(rows), weight, aligned(self.scale))
         return found.view(*x.shape[:-1], len(weight))
 
-    def plainly(self, x: Tensor) -> Tensor:
+    def reference(self, x: Tensor) -> Tensor:
         """The same in steps of public torch, up to the order of sums; on a GPU the only way."""
         # CPUs without bfloat16 instructions take ten times as long with it; GPUs sum up in float32 anyway
         kind = torch.bfloat16 if x.device.type == "cuda" else torch.float32
         return (F.linear(x.bfloat16().to(kind), self.weight.to(kind)) * self.scale).bfloat16()
 
-    def rows(self, ids: Tensor) -> Tensor:
+    def dequantized_rows(self, ids: Tensor) -> Tensor:
         """Some of its rows, (…, K), in float32."""
         return self.weight[ids].float() * self.scale[ids].float()[..., None]
 
@@ -106,7 +106,7 @@ class Int8Embedding(nn.Module):
         return self
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.matrix.rows(ids).to(self.dtype)
+        return self.matrix.dequantized_rows(ids).to(self.dtype)
 
 
 def quantize_linears_(module: nn.Module) -> None:
@@ -114,17 +114,17 @@ def quantize_linears_(module: nn.Module) -> None:
     for part in list(module.modules()):
         for name, child in list(part.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(part, name, Int8Linear(quantized(child.weight, name), child.bias))
+                setattr(part, name, Int8Linear(quantize_matrix(child.weight, name), child.bias))
 
 
-def quantized(weight: Tensor, name: str) -> Int8Matrix:
+def quantize_matrix(weight: Tensor, name: str) -> Int8Matrix:
     """A matrix, if it is one of numbers; `name` is for the message."""
     if not weight.is_meta and not bool(weight.isfinite().all()):
         raise DivergedError("T001", f"{name} has weights that are not finite numbers: nothing can stand for them")
     return Int8Matrix(weight)
 
 
-def stored(module: Any) -> tuple[Tensor, ...]:
+def stored_tensors(module: Any) -> tuple[Tensor, ...]:
     """The tensors that hold a linear map's matrix or a table, one row for each of its own."""
     quantised = isinstance(module, Int8Linear | Int8Embedding)
     return (module.matrix.weight, module.matrix.scale) if quantised else (module.weight,)

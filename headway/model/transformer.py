@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config.model import Activation, StackConfig
-from headway.model.attention import Attention, Backend, View, Watch, below
-from headway.model.cache import KeyValues
-from headway.model.masks import Layout, cross_view, self_view
+from headway.model.attention import Attention, AttentionBias, Backend, Hook, scoped
+from headway.model.cache import KVCacheLike
+from headway.model.masks import Layout, cross_attention_bias, self_attention_bias
 from headway.model.norms import make_norm
 from headway.model.positions import RelativeBias, rotary_angles
 
@@ -85,18 +85,18 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        view: View,
-        memory: tuple[tuple[Tensor, Tensor] | Tensor, View] | None = None,
+        attention_bias: AttentionBias,
+        memory: tuple[tuple[Tensor, Tensor] | Tensor, AttentionBias] | None = None,
         angles: tuple[Tensor, Tensor] | None = None,
-        cache: tuple[KeyValues, int] | None = None,
-        watch: Watch | None = None,
+        cache: tuple[KVCacheLike, int] | None = None,
+        hook: Hook | None = None,
     ) -> Tensor:
         """`memory` is the encoder's output, or its keys and values from a cache, with the view of it."""
-        x = self.residual1(x, lambda y: self.attention(y, view, angles, cache, below(watch, "attention")))
+        x = self.residual1(x, lambda y: self.attention(y, attention_bias, angles, cache, scoped(hook, "attention")))
         if memory is not None:
-            source, source_view = memory
-            kv = self.cross.remember(source) if isinstance(source, Tensor) else source
-            x = self.residual_cross(x, lambda y: self.cross.across(y, kv, source_view, below(watch, "cross")))
+            source, cross_bias = memory
+            kv = self.cross.project_kv(source) if isinstance(source, Tensor) else source
+            x = self.residual_cross(x, lambda y: self.cross.cross_attend(y, kv, cross_bias, scoped(hook, "cross")))
         x = self.residual2(x, self.ffn)
         return x
 
@@ -116,32 +116,34 @@ class Stack(nn.Module):
         x: Tensor,
         layout: Layout,
         *,
-        again: Tensor | None = None,
+        repeated_positions: Tensor | None = None,
         memory: Tensor | None = None,
-        memory_keep: Tensor | None = None,
-        cache: KeyValues | None = None,
+        memory_attention_mask: Tensor | None = None,
+        cache: KVCacheLike | None = None,
         backend: Backend = "fused",
-        watch: Watch | None = None,
+        hook: Hook | None = None,
     ) -> Tensor:
-        """x (B, T, M) to (B, T, M). `again` is added before every block after the first (positions, on request)."""
+        """x (B, T, M) to (B, T, M). `repeated_positions` is added before every block but the first."""
         config = self.config
         keys = layout if cache is None else _cached_layout(cache)
-        view = self_view(config, self.relative, layout, keys, backend)
+        attention_bias = self_attention_bias(config, self.relative, layout, keys, backend)
         angles = rotary_angles(config.rope, config.head_width, layout.positions) if config.rope else None
-        look = cross_view(layout.keep, memory_keep, backend) if config.cross else None
+        cross_bias = (
+            cross_attention_bias(layout.attention_mask, memory_attention_mask, backend) if config.cross else None
+        )
         for i, block in enumerate(self.blocks):
-            if again is not None and i:
-                x = x + again
-            source = cache.memory[i] if cache is not None and look is not None else memory
-            seen = None if look is None or source is None else (source, look)
-            here = below(watch, f"blocks.{i}")
-            x = block(x, view, seen, angles, None if cache is None else (cache, i), here)
+            if repeated_positions is not None and i:
+                x = x + repeated_positions
+            source = cache.memory[i] if cache is not None and cross_bias is not None else memory
+            seen = None if cross_bias is None or source is None else (source, cross_bias)
+            here = scoped(hook, f"blocks.{i}")
+            x = block(x, attention_bias, seen, angles, None if cache is None else (cache, i), here)
             if here is not None:
                 here("residual", lambda x=x: x)
         return x if self.norm is None else self.norm(x)
 
 
-def _cached_layout(cache: KeyValues) -> Layout:
+def _cached_layout(cache: KVCacheLike) -> Layout:
     """The slots a step looks at."""
-    keep = cache.keep[:, : cache.span] if cache.padded else None
-    return Layout(cache.positions[:, : cache.span], keep)
+    attention_mask = cache.attention_mask[:, : cache.span] if cache.padded else None
+    return Layout(cache.positions[:, : cache.span], attention_mask)

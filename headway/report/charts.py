@@ -126,10 +126,10 @@ def _top(values: Series) -> float:
     return most if most <= 4 * usual or usual <= 0 else usual
 
 
-def path_of(x: Series, y: Series, across: Scale, up: Scale) -> str:
+def path_of(x: Series, y: Series, x_scale: Scale, y_scale: Scale) -> str:
     """SVG path data; a gap where there is no value."""
     parts, pen = [], "M"
-    for a, b in zip(across(x) * WIDTH, (1 - up(y)) * HEIGHT, strict=True):
+    for a, b in zip(x_scale(x) * WIDTH, (1 - y_scale(y)) * HEIGHT, strict=True):
         if not math.isfinite(b):
             pen = "M"
             continue
@@ -138,7 +138,7 @@ def path_of(x: Series, y: Series, across: Scale, up: Scale) -> str:
     return "".join(parts)
 
 
-def view(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> dict[str, Any] | None:
+def view(panel: Panel, x_scale: Scale, marks: Sequence[tuple[str, float]]) -> dict[str, Any] | None:
     """A panel as the values that templates/charts.html draws; None where it has nothing to show."""
     kinds = ("linear", "log") if panel.log else ("linear",)
     drawn = [(kind, scale) for kind in kinds if (scale := scale_for(panel.lines, kind == "log")) is not None]
@@ -147,34 +147,34 @@ def view(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> dic
             "kind": kind,
             "ticks": [(100 * float(scale(np.array(t))), tick_name(t)) for t in scale.ticks()],
             "grid": "".join(f"M0 {(1 - float(scale(np.array(t)))) * HEIGHT:.1f}H{WIDTH}" for t in scale.ticks()),
-            "curves": [_curve(line, across, scale) for line in panel.lines],
+            "curves": [_curve(line, x_scale, scale) for line in panel.lines],
         }
         for kind, scale in drawn
     ]
-    rules = [(look, float(across(np.array(at))) * WIDTH) for look, at in marks]
+    rules = [(look, float(x_scale(np.array(at))) * WIDTH) for look, at in marks]
     size = {"width": WIDTH, "height": HEIGHT, "tall": panel.tall}
     words = {"key": panel.key, "title": panel.title, "describe": panel.describe}
     return {**words, **size, "legend": panel.lines, "plots": plots, "rules": rules} if plots else None
 
 
-def draw(panel: Panel, across: Scale, marks: Sequence[tuple[str, float]]) -> Markup:
+def draw(panel: Panel, x_scale: Scale, marks: Sequence[tuple[str, float]]) -> Markup:
     """A panel as HTML: title, legend, the curves on each of its scales."""
-    found = view(panel, across, marks)
+    found = view(panel, x_scale, marks)
     return Markup("") if found is None else render_macro("charts.html", "panel", found)
 
 
-def axis_ticks(across: Scale) -> list[tuple[float, str]]:
+def axis_ticks(x_scale: Scale) -> list[tuple[float, str]]:
     """Places in per cent, and what stands there."""
-    return [(100 * float(across(np.array(t))), tick_name(t)) for t in nice_ticks(across.low, across.high)]
+    return [(100 * float(x_scale(np.array(t))), tick_name(t)) for t in nice_ticks(x_scale.low, x_scale.high)]
 
 
-def draw_axis(across: Scale, name: str) -> Markup:
-    return render_macro("charts.html", "axis", axis_ticks(across), name)
+def draw_axis(x_scale: Scale, name: str) -> Markup:
+    return render_macro("charts.html", "axis", axis_ticks(x_scale), name)
 
 
-def _curve(line: Line, across: Scale, up: Scale) -> dict[str, str]:
+def _curve(line: Line, x_scale: Scale, y_scale: Scale) -> dict[str, str]:
     x, y = downsample(line.x, line.y)
-    path, dots = path_of(x, y, across, up), ""
+    path, dots = path_of(x, y, x_scale, y_scale), ""
     if line.dotted and 0 < len(x) <= MOST_DOTS and path:  # a line of no length is a round dot
         dots = path.replace("L", "M").replace("M", "h0M").removeprefix("h0") + "h0"
     return {"look": line.look, "path": path, "dots": dots}

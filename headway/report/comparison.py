@@ -19,7 +19,7 @@ NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "rouge_1": "ROUGE-1", "ro
 """What the literature calls some of them."""
 
 
-def figure_names(found: Mapping[str, Any]) -> list[str]:
+def metric_names(found: Mapping[str, Any]) -> list[str]:
     """Figures that any variant has, the most telling first."""
     names = dict.fromkeys(name for variant in found["variants"] for name in variant["figures"])
     return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
@@ -27,7 +27,7 @@ def figure_names(found: Mapping[str, Any]) -> list[str]:
 
 def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[str]]]:
     """Head and lines of the table: a variant each, with up to `most` figures."""
-    names = figure_names(found)[:most]
+    names = metric_names(found)[:most]
     keys = found["keys"]
     head = ["settings" if len(keys) > 2 else " ".join(keys) or "runs", *(name.replace("_", " ") for name in names)]
     lines = []
@@ -47,14 +47,14 @@ def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[
     return [*head, "parameters", "time", "tokens/s", "runs"], lines
 
 
-def _value(figure: Mapping[str, Any] | None) -> str:
+def _value(metric: Mapping[str, Any] | None) -> str:
     """1.234 ± 0.012 [1.204, 1.264]: mean, standard deviation, interval of the mean."""
-    if figure is None:
+    if metric is None:
         return w.ABSENT
-    if figure["sd"] is None:
-        return w.fixed(figure["mean"])
-    low, high = w.fixed(figure["low"]), w.fixed(figure["high"])
-    return f"{w.fixed(figure['mean'])} ± {w.fixed(figure['sd'])} [{low}, {high}]"
+    if metric["sd"] is None:
+        return w.fixed(metric["mean"])
+    low, high = w.fixed(metric["low"]), w.fixed(metric["high"])
+    return f"{w.fixed(metric['mean'])} ± {w.fixed(metric['sd'])} [{low}, {high}]"
 
 
 def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -67,10 +67,10 @@ def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         known = {(s["from"], s["to"]): s["mean"] for s in variant["slices"]}
         lines.append([variant["name"], *(w.fixed(known.get(each)) for each in bounds)])
     ranges = (f"{low:.0f}" if low == high else f"{low:.0f}–{high:.0f}" for low, high in bounds)
-    return [f"{_figure(found)} by length", *ranges], lines
+    return [f"{_metric_name(found)} by length", *ranges], lines
 
 
-def _figure(found: Mapping[str, Any]) -> str:
+def _metric_name(found: Mapping[str, Any]) -> str:
     name = str(next((s["figure"] for v in found["variants"] for s in v["slices"]), ""))
     return NAMES.get(name, name.replace("_", " "))
 
@@ -89,7 +89,7 @@ def render(found: Mapping[str, Any]) -> str:
         "results": rows(found, most=9),
         "curves": _plot(found, "loss", "step", loss, [0.0, *(x for each in loss for x, _ in each)]),
         "lengths": length_rows(found),
-        "by_length": _plot(found, _figure(found), "tokens of the text that is read", middles, ends),
+        "by_length": _plot(found, _metric_name(found), "tokens of the text that is read", middles, ends),
     }
     return render_page("compare.html", values)
 

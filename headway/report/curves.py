@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from headway.report import format as w
 from headway.report.charts import Line, Panel, Scale, axis_ticks, downsample, table, view
-from headway.report.diagnostics import scored_steps, throughput
+from headway.report.diagnostics import throughput, validation_losses
 from headway.report.page import render_macro
-from headway.runs.events import Series, smooth, smoothing, whole
+from headway.runs.events import Series, as_count, smooth, smoothing_window
 from headway.runs.history import History
 
 MARKS = 30
@@ -34,17 +34,17 @@ def curves(run: History) -> Markup:
     steps = run.steps["step"]
     if not len(steps):
         return Markup("")
-    across = Scale(0.0, 1.01 * max(1.0, float(steps[-1])))  # a little room for the last point
-    marks = marks_of(run, across)
+    x_scale = Scale(0.0, 1.01 * max(1.0, float(steps[-1])))  # a little room for the last point
+    marks = event_steps(run, x_scale)
     rules = [(kind, at) for kind, places in marks.items() if kind in RULED for at in places]
-    drawn = [(panel, found) for panel in panels(run) if (found := view(panel, across, rules)) is not None]
+    drawn = [(panel, found) for panel in panels(run) if (found := view(panel, x_scale, rules)) is not None]
     smoothed = [(p.title, [line for line in p.lines if "raw" not in line.look]) for p, _ in drawn]
     values = {
-        "rail": _rail(marks, across),
+        "rail": _rail(marks, x_scale),
         "panels": [found for _, found in drawn],
-        "ticks": axis_ticks(across),
+        "ticks": axis_ticks(x_scale),
         "tables": [(title, table(lines, w.number)) for title, lines in smoothed],
-        "series": Markup(hover_data([panel for panel, _ in drawn], across)),
+        "series": Markup(hover_data([panel for panel, _ in drawn], x_scale)),
     }
     return render_macro("curves.html", "curves", values)
 
@@ -52,7 +52,7 @@ def curves(run: History) -> Markup:
 def panels(run: History) -> list[Panel]:
     """The curves of a run; a panel without a value is left out when it is drawn."""
     steps = run.steps["step"]
-    where, scores = np.array(scored_steps(run), dtype=np.float64).reshape(-1, 2).T
+    where, scores = np.array(validation_losses(run), dtype=np.float64).reshape(-1, 2).T
     valid = [Line(name="validation", look="valid", x=where, y=scores)] if len(where) else []
     text = "over the steps of training. The numbers are in the table below."
     return [
@@ -88,38 +88,38 @@ def panels(run: History) -> list[Panel]:
 
 def _both(look: str, steps: Series, values: Series, what: str = "") -> list[Line]:
     """A curve as it is, faint, and smoothed on top of it; a short one as it is only."""
-    window = smoothing(len(steps))
+    window = smoothing_window(len(steps))
     raw = Line(name=f"{what}each step", look=f"{look} raw", x=steps, y=values)
     if window == 1:
         return [Line(name=raw.name, look=look, x=steps, y=values)]
     return [raw, Line(name=f"{what}smoothed over {w.count(window)} steps", look=look, x=steps, y=smooth(values))]
 
 
-def marks_of(run: History, across: Scale) -> dict[str, list[float]]:
+def event_steps(run: History, x_scale: Scale) -> dict[str, list[float]]:
     """Steps at which each kind of event happened; where they are close together, one stands for all around it."""
     found: dict[str, list[float]] = {}
     for kind, _, _ in MARK_KINDS:
-        at = [float(step) for e in run.of(kind) if (step := whole(e.get("step"))) is not None]
+        at = [float(step) for e in run.events_of(kind) if (step := as_count(e.get("step"))) is not None]
         if kind == "best":
-            best = whole((run.facts.best_eval or {}).get("step"))
+            best = as_count((run.facts.best_eval or {}).get("step"))
             at = [float(best)] if best is not None else at[-1:]
-        inside = sorted(step for step in at if across.low <= step <= across.high)
-        cells = {int(float(across(np.array(step))) * MARKS): step for step in inside}
+        inside = sorted(step for step in at if x_scale.low <= step <= x_scale.high)
+        cells = {int(float(x_scale(np.array(step))) * MARKS): step for step in inside}
         if cells:
             found[kind] = list(cells.values())
     return found
 
 
-def _rail(marks: Mapping[str, Sequence[float]], across: Scale) -> list[tuple[str, str, str, list[tuple[int, float]]]]:
+def _rail(marks: Mapping[str, Sequence[float]], x_scale: Scale) -> list[tuple[str, str, str, list[tuple[int, float]]]]:
     """Kind, name and sign of the events that happened, with their steps and places in per cent."""
     return [
-        (kind, name, sign, [(round(at), 100 * float(across(np.array(at)))) for at in marks[kind]])
+        (kind, name, sign, [(round(at), 100 * float(x_scale(np.array(at)))) for at in marks[kind]])
         for kind, name, sign in MARK_KINDS
         if marks.get(kind)
     ]
 
 
-def hover_data(shown: Iterable[Panel], across: Scale) -> str:
+def hover_data(shown: Iterable[Panel], x_scale: Scale) -> str:
     """The curves as data, for the page's script to read values from."""
     series = []
     for panel in shown:
@@ -129,5 +129,5 @@ def hover_data(shown: Iterable[Panel], across: Scale) -> str:
                 values = [float(f"{v:.5g}") if math.isfinite(v) else None for v in y.tolist()]
                 name = {"train": "training", "valid": "validation"}.get(line.look, panel.title.lower())
                 series.append({"panel": panel.key, "name": name, "x": [int(v) for v in x], "y": values})
-    text = json.dumps({"low": across.low, "high": across.high, "series": series}, allow_nan=False)
+    text = json.dumps({"low": x_scale.low, "high": x_scale.high, "series": series}, allow_nan=False)
     return text.replace("<", "\\u003c")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headway.report.format import brief, count, goal_name, listed, many, number, percent
-from headway.runs.events import Event, Series, real, smooth, whole
+from headway.report.format import brief, count, join_words, metric_title, number, percent, plural
+from headway.runs.events import Event, Series, as_count, as_float, smooth
 from headway.runs.history import History
 
 STEEP = 0.02
@@ -56,24 +56,24 @@ class Suggestion:
 
 
 def health(run: History) -> Health:
-    nans = run.of("nan")
+    nans = run.events_of("nan")
     actions = [event.get("action") for event in nans]
     return Health(
-        spikes=len(run.of("spike")),
+        spikes=len(run.events_of("spike")),
         nans=len(nans),
         skipped=actions.count("skip"),
         rewinds=actions.count("rewind"),
         restarts=max(run.sessions - 1, 0),
         clipped=clipped_share(run, after=0),
-        bad_rows=whole(run.last("data").get("bad_rows")) or 0,
+        bad_rows=as_count(run.last_event("data").get("bad_rows")) or 0,
         bad_lines=run.facts.bad_lines,
-        sinks=tuple(f"{event.get('name')} ({event.get('problem')})" for event in run.of("sink")),
+        sinks=tuple(f"{event.get('name')} ({event.get('problem')})" for event in run.events_of("sink")),
     )
 
 
 def clipped_share(run: History, after: int) -> float | None:
     """Share of the steps after one whose gradient was longer than `train.clip`."""
-    limit, norms = real(run.setting("train.clip")), run.steps["grad_norm"]
+    limit, norms = as_float(run.setting("train.clip")), run.steps["grad_norm"]
     norms = norms[(run.steps["step"] > after) & np.isfinite(norms)]
     return float(np.mean(norms > limit)) if limit and len(norms) else None
 
@@ -87,7 +87,7 @@ def throughput(run: History) -> Series:
 
 def data_name(run: History, part: str = "train") -> str:
     """What the log or the recipe calls the data; empty for those that come with headway, and a part held back."""
-    return str(run.last("data").get(part) or run.setting(f"data.{part}") or "")
+    return str(run.last_event("data").get(part) or run.setting(f"data.{part}") or "")
 
 
 def describe_data(run: History) -> str:
@@ -107,15 +107,15 @@ def describe_model(run: History) -> str:
     return f"{article} {kind} of {brief(size)} parameters" if size is not None else f"{article} {kind}"
 
 
-def baseline(run: History) -> float | None:
+def uniform_loss(run: History) -> float | None:
     """The loss of guessing every token of the vocabulary alike, where the task predicts tokens."""
-    vocab = real(run.last("data").get("vocab"))
+    vocab = as_float(run.last_event("data").get("vocab"))
     return math.log(vocab) if vocab and vocab > 1 and run.task in ("lm", "chat", "mlm", "seq2seq") else None
 
 
 def verdict(run: History) -> tuple[str, str]:
     """What was trained and how good it is; whether that went well."""
-    return summary(run, describe_data(run)), _how(run)
+    return summary(run, describe_data(run)), _outcome(run)
 
 
 def summary(run: History, data: str) -> str:
@@ -125,19 +125,19 @@ def summary(run: History, data: str) -> str:
     text += f" ({brief(facts.tokens)} tokens)" if facts.tokens is not None else ""
     if (best := facts.best_eval) is None:
         return text + "; it was never evaluated."
-    text += f"; its best {goal_name(facts.goal)} is {number(real(best.get(facts.goal)))}"
-    if facts.goal != "valid" and (loss := real(best.get("valid"))) is not None:
+    text += f"; its best {metric_title(facts.primary_metric)} is {number(as_float(best.get(facts.primary_metric)))}"
+    if facts.primary_metric != "valid" and (loss := as_float(best.get("valid"))) is not None:
         text += f" (validation loss {number(loss)})"
-    if (bits := real(best.get("bits_per_byte"))) is not None:
+    if (bits := as_float(best.get("bits_per_byte"))) is not None:
         text += f" ({number(bits)} bits per byte)"
-    if (step := whole(best.get("step"))) is not None:
+    if (step := as_count(best.get("step"))) is not None:
         text += f", at step {count(step)}"
-    if (guess := baseline(run)) is not None:
+    if (guess := uniform_loss(run)) is not None:
         text += f" (guessing evenly among all tokens: {number(guess)})"
     return text + "."
 
 
-def _how(run: History) -> str:
+def _outcome(run: History) -> str:
     if run.status == "broken":
         return f"Its folder is damaged: {run.problem}."
     state = {
@@ -149,12 +149,12 @@ def _how(run: History) -> str:
     if not run.facts.steps:
         return f"{state}; there is no step in its log."
     found = health(run)
-    troubles = [many(n, word) for n, word in ((found.spikes, "spike"), (found.nans, "NaN")) if n]
-    restarts = [many(found.restarts, "restart")] if found.restarts else []
+    troubles = [plural(n, word) for n, word in ((found.spikes, "spike"), (found.nans, "NaN")) if n]
+    restarts = [plural(found.restarts, "restart")] if found.restarts else []
     if run.status == "diverged":
-        calm = f", after {listed([*troubles, *restarts])}"
+        calm = f", after {join_words([*troubles, *restarts])}"
     elif troubles:
-        calm = f", with {listed([*troubles, *restarts])}"
+        calm = f", with {join_words([*troubles, *restarts])}"
     else:
         calm = ", and training was calm: no spikes, no NaN, " + (restarts[0] if restarts else "no restarts")
     trend = _trend(run)
@@ -163,23 +163,23 @@ def _how(run: History) -> str:
 
 def _trend(run: History) -> str:
     if (worse := overfit(run)) is not None:
-        return f"validation has been rising since step {count(whole(worse.get('step')))}"
-    if (gain := late_gain(run)) is None:
+        return f"validation has been rising since step {count(as_count(worse.get('step')))}"
+    if (gain := late_improvement(run)) is None:
         return ""
     if gain >= STEEP:
         return f"validation was still falling, by {percent(gain)} over the last quarter"
     return "validation had levelled off" if gain >= 0 else "validation had stopped falling"
 
 
-def scored_steps(run: History) -> list[tuple[int, float]]:
+def validation_losses(run: History) -> list[tuple[int, float]]:
     """(step, validation loss) of the evaluations that have both."""
-    pairs = ((whole(e.get("step")), real(e.get("valid"))) for e in run.evals)
+    pairs = ((as_count(e.get("step")), as_float(e.get("valid"))) for e in run.evals)
     return sorted((step, loss) for step, loss in pairs if step is not None and loss is not None)
 
 
-def late_gain(run: History) -> float | None:
+def late_improvement(run: History) -> float | None:
     """Share of the validation loss lost over about the last quarter of the steps; None if that cannot be said."""
-    losses = scored_steps(run)
+    losses = validation_losses(run)
     if len(losses) < 3:
         return None
     end, last = losses[-1]
@@ -189,8 +189,8 @@ def late_gain(run: History) -> float | None:
 
 def overfit(run: History) -> Event | None:
     """The evaluation with the lowest loss, if that has risen since while the training loss went on falling."""
-    best, losses = run.facts.lowest_eval, scored_steps(run)
-    step = whole(best.get("step")) if best else None
+    best, losses = run.facts.lowest_eval, validation_losses(run)
+    step = as_count(best.get("step")) if best else None
     if best is None or step is None or len(losses) < 3:
         return None
     lowest = float(best["valid"])
@@ -220,22 +220,22 @@ def _go_on(run: History) -> Suggestion | None:
 
 
 def _nan(run: History) -> Suggestion | None:
-    if not (events := run.of("nan")):
+    if not (events := run.events_of("nan")):
         return None
     first = events[0]
     where = f" ({first['where']})" if first.get("where") else ""
     return Suggestion(
         advice=f"Lower the learning rate{_halved(run)} or lengthen train.warmup.",
-        reason=f"The loss or a gradient was not a finite number at step {count(whole(first.get('step')))}{where}.",
+        reason=f"The loss or a gradient was not a finite number at step {count(as_count(first.get('step')))}{where}.",
     )
 
 
 def _overfitting(run: History) -> Suggestion | None:
     if (best := overfit(run)) is None:
         return None
-    end = scored_steps(run)[-1]
-    step, loss = count(whole(best.get("step"))), number(real(best.get("valid")))
-    dropout = max(0.1, 2 * (real(run.setting("model.dropout")) or 0.0))
+    end = validation_losses(run)[-1]
+    step, loss = count(as_count(best.get("step"))), number(as_float(best.get("valid")))
+    dropout = max(0.1, 2 * (as_float(run.setting("model.dropout")) or 0.0))
     epochs = epochs_seen(run)
     again = f" The data were read {brief(epochs)} times." if epochs is not None and epochs >= 2 else ""
     return Suggestion(
@@ -247,7 +247,7 @@ def _overfitting(run: History) -> Suggestion | None:
 
 
 def _longer(run: History) -> Suggestion | None:
-    gain = late_gain(run)
+    gain = late_improvement(run)
     if gain is None or gain < STEEP or run.status != "finished" or overfit(run) is not None:
         return None
     return Suggestion(
@@ -257,24 +257,24 @@ def _longer(run: History) -> Suggestion | None:
 
 
 def _clipping(run: History) -> Suggestion | None:
-    warmup = whole(run.setting("train.warmup")) or 0
+    warmup = as_count(run.setting("train.warmup")) or 0
     share = clipped_share(run, after=warmup)
     if share is None or share < CLIPPED:
         return None
     return Suggestion(
         advice=f"Lower the learning rate{_halved(run)}, or raise train.clip if the curve is smooth.",
         reason=f"{percent(share)} of the steps after the warm-up had a gradient longer than "
-        f"train.clip = {number(real(run.setting('train.clip')))} and were cut down to it.",
+        f"train.clip = {number(as_float(run.setting('train.clip')))} and were cut down to it.",
     )
 
 
 def _spiking(run: History) -> Suggestion | None:
-    spikes = len(run.of("spike"))
-    if spikes < 2 or run.of("nan"):
+    spikes = run.events_of("spike")
+    if len(spikes) < 2 or run.events_of("nan"):
         return None
     return Suggestion(
         advice=f"Lower the learning rate{_halved(run)}, or look at the data around the spikes.",
-        reason=f"The loss jumped {spikes} times, first at step {count(whole(run.of('spike')[0].get('step')))}.",
+        reason=f"The loss jumped {len(spikes)} times, first at step {count(as_count(spikes[0].get('step')))}.",
     )
 
 
@@ -302,23 +302,23 @@ def _slowing(run: History) -> Suggestion | None:
 
 
 def _rows(run: History) -> Suggestion | None:
-    data = run.last("data")
-    if not (bad := whole(data.get("bad_rows"))):
+    data = run.last_event("data")
+    if not (bad := as_count(data.get("bad_rows"))):
         return None
     return Suggestion(
         advice="Look at the rows that were left out before trusting the result.",
-        reason=f"{count(bad)} of {count(real(data.get('documents')))} rows could not be used.",
+        reason=f"{count(bad)} of {count(as_float(data.get('documents')))} rows could not be used.",
     )
 
 
 def epochs_seen(run: History) -> float | None:
     """How many times the training data was read."""
-    there = real(run.last("data").get("tokens"))
+    there = as_float(run.last_event("data").get("tokens"))
     return run.facts.tokens / there if there and run.facts.tokens is not None else None
 
 
 def _halved(run: History) -> str:
-    rate: Any = real(run.setting("train.lr"))
+    rate: Any = as_float(run.setting("train.lr"))
     if rate is None:
         seen = run.steps["lr"][np.isfinite(run.steps["lr"])]
         rate = float(seen.max()) if len(seen) else None
@@ -327,6 +327,6 @@ def _halved(run: History) -> str:
 
 def _doubled(run: History) -> str:
     for name in ("steps", "minutes", "epochs"):
-        if budget := real(run.setting(f"train.{name}")):
+        if budget := as_float(run.setting(f"train.{name}")):
             return f" (train.{name}={2 * budget:g})" if budget < 5e5 else f" (twice the train.{name})"
     return ""

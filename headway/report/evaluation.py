@@ -11,7 +11,7 @@ from typing import Any
 
 from headway.report import format as w
 from headway.runs.details import KNOWN
-from headway.runs.events import real
+from headway.runs.events import as_float
 
 MOST_LABELS, MOST_ROWS, LETTERS, NAME = 40, 60, 300, 40
 MOST_METRICS = 4
@@ -52,7 +52,7 @@ def metrics_table(found: Any) -> Table | None:
     """Metrics with their intervals."""
     rows = []
     for name, three in found.items() if isinstance(found, Mapping) else ():
-        values = [real(x) for x in three] if isinstance(three, Sequence) and len(three) == 3 else []
+        values = [as_float(x) for x in three] if isinstance(three, Sequence) and len(three) == 3 else []
         if values:
             value, low, high = (w.fixed(x) for x in values)
             rows.append([_name(name), value, f"{low} … {high}"])
@@ -86,7 +86,7 @@ def _confusion(found: Any) -> Table | None:
         return None
     rows, shares = [], []
     for name, row in zip(labels, counts, strict=False):
-        values = [real(x) or 0.0 for x in row]
+        values = [as_float(x) or 0.0 for x in row]
         if str(name).startswith("(") and not any(values):  # nothing is really of that kind
             continue
         rows.append([_name(name), *map(w.count, values)])
@@ -103,9 +103,9 @@ def _labels(found: Any) -> Table | None:
 def _calibration(found: Any) -> Calibration | None:
     if not isinstance(found, Mapping):
         return None
-    read = [[real(b.get(k)) for k in ("confidence", "right", "examples")] for b in _mappings(found.get("bins"))]
+    read = [[as_float(b.get(k)) for k in ("confidence", "right", "examples")] for b in _mappings(found.get("bins"))]
     bins = [(sure, right, examples) for sure, right, examples in read if sure is not None and right is not None]
-    return Calibration(real(found.get("error")), bins) if bins else None
+    return Calibration(as_float(found.get("error")), bins) if bins else None
 
 
 def _kinds(found: Any, title: str) -> Table | None:
@@ -120,7 +120,7 @@ def _slices(found: Any, unit: Any) -> Table | None:
     names = _metrics(rows)
     cells = [
         [
-            f"{w.count(real(row.get('from')))} … {w.count(real(row.get('to')))}",
+            f"{w.count(as_float(row.get('from')))} … {w.count(as_float(row.get('to')))}",
             _count(row),
             *(_share(row.get(name)) for name in names),
         ]
@@ -132,11 +132,11 @@ def _slices(found: Any, unit: Any) -> Table | None:
 def _mistakes(found: Any) -> Mistakes | None:
     rows = []
     for row in _mappings(found):
-        line, sure = real(row.get("line")), real(row.get("probability"))
+        line, sure = as_float(row.get("line")), as_float(row.get("probability"))
         where = "" if line is None or row.get("file") == "" else f"line {line:.0f}: "  # some are of no file
         how = "" if sure is None else f" ({w.fixed(sure)})"
         said = f"{where}{_plain(row.get('label'))} taken for {_plain(row.get('predicted'))}{how}"
-        rows.append((_cut(row.get("text")), _cut(said)))
+        rows.append((_truncate(row.get("text")), _truncate(said)))
     return Mistakes(rows) if rows else None
 
 
@@ -151,18 +151,18 @@ def _plain(value: Any) -> str:
 
 
 def _share(value: Any) -> str:
-    return w.fixed(real(value))
+    return w.fixed(as_float(value))
 
 
 def _count(row: Mapping[str, Any]) -> str:
-    return w.count(real(row.get("examples")))
+    return w.count(as_float(row.get("examples")))
 
 
 def _name(value: object) -> str:
-    return _cut(str(value).replace("_", " "), NAME)
+    return _truncate(str(value).replace("_", " "), NAME)
 
 
-def _cut(value: Any, letters: int = LETTERS) -> str:
+def _truncate(value: Any, letters: int = LETTERS) -> str:
     text = str(value)
     return text if len(text) <= letters else text[:letters] + "…"
 

@@ -60,9 +60,9 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.1f} %" if 0 < share < 0.095 else f"{100 * share:.0f} %"
 
 
-def goal_name(figure: str) -> str:
+def metric_title(metric: str) -> str:
     """What the figure is called that the best evaluation goes by."""
-    return "validation loss" if figure == "valid" else printable(figure.replace("_", " "))[:40]
+    return "validation loss" if metric == "valid" else printable(metric.replace("_", " "))[:40]
 
 
 def duration(seconds: float | None) -> str:
@@ -97,12 +97,12 @@ def moment(time: float | None) -> str:
         return ABSENT
 
 
-def many(amount: int, noun: str) -> str:
+def plural(amount: int, noun: str) -> str:
     """no spikes, 1 spike, 3 spikes"""
     return f"{amount or 'no'} {noun}" + ("" if amount == 1 else "s")
 
 
-def listed(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """a, b and c"""
     *first, last = [*words] or [""]
     return f"{', '.join(first)} and {last}" if first else last

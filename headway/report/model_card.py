@@ -13,7 +13,7 @@ from headway.jsonfile import read_json
 from headway.report import format as w
 from headway.report.diagnostics import data_name, describe_data, summary, verdict
 from headway.report.report import COMMAND, HELD_BACK, gather, write_text
-from headway.runs.events import real, whole
+from headway.runs.events import as_count, as_float
 from headway.runs.history import History, read_run
 
 PIPELINES = {
@@ -24,7 +24,9 @@ PIPELINES = {
     "forecast": "time-series-forecasting", "graph": "graph-ml",
 }  # fmt: skip
 """Task → what the hub calls it."""
-OWNED = "<!-- Written by headway, and again after more training: delete this line to keep changes of your own. -->"
+GENERATED_MARK = (
+    "<!-- Written by headway, and again after more training: delete this line to keep changes of your own. -->"
+)
 RESERVED = {"yes", "no", "on", "off", "true", "false", "null"}
 """Words that YAML reads as something else."""
 
@@ -32,7 +34,7 @@ RESERVED = {"yes", "no", "on", "off", "true", "false", "null"}
 def write_card(folder: Path) -> Path:
     """Write README.md of a run, unless someone has made it their own."""
     path = folder / "README.md"
-    if path.exists() and OWNED not in path.read_text(encoding="utf-8", errors="replace"):
+    if path.exists() and GENERATED_MARK not in path.read_text(encoding="utf-8", errors="replace"):
         return path
     write_text(path, card(read_run(folder)))
     return path
@@ -41,12 +43,12 @@ def write_card(folder: Path) -> Path:
 def card(run: History) -> str:
     """The text of the card."""
     kind, facts = _model_type(run.folder), gather(run)
-    data = code(_short(data_name(run))) if data_name(run) else describe_data(run)
+    data = code_span(_short(data_name(run))) if data_name(run) else describe_data(run)
     parts = (
         _header(run, kind),
-        OWNED,
-        f"# {prose(run.name)}",
-        prose(summary(run, "\0")).replace("\0", data),
+        GENERATED_MARK,
+        f"# {escape_markdown(run.name)}",
+        escape_markdown(summary(run, "\0")).replace("\0", data),
         _numbers(facts),
         _use(run, kind),
         _training(run, facts),
@@ -77,7 +79,7 @@ def _plain_word(text: str) -> bool:
 def _numbers(facts: Mapping[str, Any]) -> str:
     numbers = facts["numbers"]
     best = f" (best, step {w.count(numbers['best_step'])})" if numbers["best_step"] is not None else ""
-    goal = prose(w.goal_name(numbers["goal"]))
+    goal = escape_markdown(w.metric_title(numbers["goal"]))
     rows = (
         (f"{goal}{best}", w.fixed(numbers["best"])),
         ("validation loss at that step", "" if numbers["goal"] == "valid" else w.fixed(numbers["best_valid"])),
@@ -97,7 +99,7 @@ def _use(run: History, kind: str) -> str:
     if run.status == "broken" or not any(run.folder.glob("*.safetensors")):
         return ""
     writes = PIPELINES.get(run.task) == "text-generation"
-    most = min(50, max(8, (whole(run.setting("data.length")) or 64) // 2))  # learned positions end there
+    most = min(50, max(8, (as_count(run.setting("data.length")) or 64) // 2))  # learned positions end there
     prompt = ' "Once upon a time"' if writes else ""
     lines = ["## Use", "In this folder:", f"```\nheadway run .{prompt}\n```"]
     then = '\nprint("".join(model.stream("Once upon a time")))' if writes else ""
@@ -118,18 +120,18 @@ def _training(run: History, facts: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
     base = run.setting("model.from")
     rows = (
-        ("started from", code(_short(base)) if base else ""),
+        ("started from", code_span(_short(base)) if base else ""),
         ("steps", w.count(facts["numbers"]["steps"])),
         ("tokens", w.count(cost["tokens"])),
         ("time", w.duration(cost["wall_seconds"])),
         ("training FLOPs", w.number(cost["flops"])),
-        ("device", prose(known["device"]) if known["device"] else ""),
-        ("processes", prose(known["world"]) if known["world"] else ""),
-        ("versions", prose(versions)),
-        ("seed", prose(known["seed"]) if known["seed"] is not None else ""),
+        ("device", escape_markdown(known["device"]) if known["device"] else ""),
+        ("processes", escape_markdown(known["world"]) if known["world"] else ""),
+        ("versions", escape_markdown(versions)),
+        ("seed", escape_markdown(known["seed"]) if known["seed"] is not None else ""),
     )
-    recipe = f"`{COMMAND}` trains it again from this recipe:\n\n{_fenced(to_toml(_without_places(run.recipe)), 'toml')}"
-    how = prose(verdict(run)[1])
+    recipe = f"`{COMMAND}` trains it again from this recipe:\n\n{_fenced(to_toml(_without_paths(run.recipe)), 'toml')}"
+    how = escape_markdown(verdict(run)[1])
     return "\n\n".join([_table("Training", rows), how, *([recipe] if run.recipe else [])])
 
 
@@ -141,14 +143,14 @@ def _data(run: History, data: Mapping[str, Any], name: str) -> str:
         ("tokens", w.count(data["tokens"])),
         ("bytes", w.count(data["bytes"])),
         ("read", f"{w.brief(data['epochs'])} times" if data["epochs"] is not None else ""),
-        ("validated on", code(_short(valid)) if valid else HELD_BACK),
-        ("fingerprint", code(data["fingerprint"]) if data["fingerprint"] else ""),
+        ("validated on", code_span(_short(valid)) if valid else HELD_BACK),
+        ("fingerprint", code_span(data["fingerprint"]) if data["fingerprint"] else ""),
     )
     return _table("Data", rows)
 
 
 def _limits(run: History) -> str:
-    length, bad = whole(run.setting("data.length")), real(run.last("data").get("bad_rows"))
+    length, bad = as_count(run.setting("data.length")), as_float(run.last_event("data").get("bad_rows"))
     only = "" if run.setting("model.from") else " It has seen nothing but the data above."
     lines = [
         f"- The numbers above are all that was measured.{only}",
@@ -158,7 +160,7 @@ def _limits(run: History) -> str:
         else "",
         "- It did not finish its training." if run.status in ("stopped", "diverged", "running") else "",
         f"- {w.count(bad)} rows of the data could not be used."
-        if (bad := real(run.last("data").get("bad_rows")))
+        if (bad := as_float(run.last_event("data").get("bad_rows")))
         else "",
         "- No licence is stated here: find out what that of the data allows before you publish it.",
     ]
@@ -175,19 +177,19 @@ def _short(name: Any) -> str:
     return Path(str(name)).name if str(name).startswith(("/", "~")) else str(name)
 
 
-def _without_places(value: Any) -> Any:
+def _without_paths(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_places(inner) for key, inner in value.items()}
+        return {key: _without_paths(inner) for key, inner in value.items()}
     return _short(value) if isinstance(value, str) and value else value
 
 
-def prose(text: Any) -> str:
+def escape_markdown(text: Any) -> str:
     """Text that Markdown and HTML leave as it is."""
     safe = re.sub(r"([\\`*_\[\]~#|])", r"\\\1", re.sub(r"[^\S ]+|[\x01-\x1f\x7f-\x9f]", " ", str(text)))
     return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def code(text: Any) -> str:
+def code_span(text: Any) -> str:
     """Text in a code span of one line."""
     line = w.printable(text)
     ticks = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))

@@ -16,11 +16,11 @@ from headway.config.toml import to_toml
 from headway.hub.weights import writing
 from headway.report import sections
 from headway.report.curves import curves
-from headway.report.diagnostics import baseline, data_name, describe_data, epochs_seen, health, suggestions, verdict
-from headway.report.format import many
+from headway.report.diagnostics import data_name, describe_data, epochs_seen, health, suggestions, uniform_loss, verdict
+from headway.report.format import plural
 from headway.report.page import render_page
 from headway.runs.details import read_details
-from headway.runs.events import Event, real, whole
+from headway.runs.events import Event, as_count, as_float
 from headway.runs.history import History, read_run
 
 FORMAT_VERSION = 1
@@ -49,10 +49,10 @@ def render(run: History, facts: Mapping[str, Any]) -> str:
     bad = run.facts.bad_lines
     values = {
         "name": run.name,
-        "heading": sections.cut(facts["name"]),
+        "heading": sections.truncate(facts["name"]),
         "status": facts["status"],
         "about": sections.about(facts),
-        "verdict": [sections.cut(sentence, VERDICT_LETTERS) for sentence in facts["verdict"]],
+        "verdict": [sections.truncate(sentence, VERDICT_LETTERS) for sentence in facts["verdict"]],
         "tiles": sections.tiles(facts["numbers"], facts["cost"]),
         "curves": curves(run),
         "samples": sections.samples(facts),
@@ -64,8 +64,8 @@ def render(run: History, facts: Mapping[str, Any]) -> str:
         "suggestions": facts["suggestions"],
         "command": facts["reproduce"]["command"],
         "reproduce": sections.reproduce(facts["reproduce"]),
-        "recipe": sections.cut(to_toml(run.recipe), RECIPE_LETTERS) if run.recipe else "",
-        "note": f" {many(bad, 'line')} of the log could not be read." if bad else "",
+        "recipe": sections.truncate(to_toml(run.recipe), RECIPE_LETTERS) if run.recipe else "",
+        "note": f" {plural(bad, 'line')} of the log could not be read." if bad else "",
     }
     return render_page("report.html", values)
 
@@ -81,8 +81,10 @@ def gather(run: History) -> dict[str, Any]:
         "started": run.facts.started,
         "verdict": verdict(run),
         "numbers": _numbers(run),
-        "evaluations": [{k: v for k, v in e.items() if real(v) is not None and k != "time"} for e in shown_evals(run)],
-        "samples": [{"step": whole(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
+        "evaluations": [
+            {k: v for k, v in e.items() if as_float(v) is not None and k != "time"} for e in shown_evals(run)
+        ],
+        "samples": [{"step": as_count(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
         "details": read_details(run.folder),
         "data": _data(run),
         "health": asdict(health(run)),
@@ -91,22 +93,22 @@ def gather(run: History) -> dict[str, Any]:
         "reproduce": _reproduce(run),
         "recipe": run.recipe,
     }
-    return {key: plain(value) for key, value in facts.items()}
+    return {key: json_value(value) for key, value in facts.items()}
 
 
 def _numbers(run: History) -> dict[str, Any]:
-    facts, best, test = run.facts, run.facts.best_eval or {}, run.last("test")
+    facts, best, test = run.facts, run.facts.best_eval or {}, run.last_event("test")
     return {
-        "goal": facts.goal,
-        "best": real(best.get(facts.goal)),
-        "best_valid": real(best.get("valid")),
-        "best_step": whole(best.get("step")),
-        "bits_per_byte": real(best.get("bits_per_byte")),
-        "test_best": None if facts.goal == "valid" else real(test.get(facts.goal)),
-        "test_loss": real(test.get("test")),
-        "test_bits_per_byte": real(test.get("bits_per_byte")),
+        "goal": facts.primary_metric,
+        "best": as_float(best.get(facts.primary_metric)),
+        "best_valid": as_float(best.get("valid")),
+        "best_step": as_count(best.get("step")),
+        "bits_per_byte": as_float(best.get("bits_per_byte")),
+        "test_best": None if facts.primary_metric == "valid" else as_float(test.get(facts.primary_metric)),
+        "test_loss": as_float(test.get("test")),
+        "test_bits_per_byte": as_float(test.get("bits_per_byte")),
         "train_loss": facts.loss,
-        "uniform_guess": baseline(run),
+        "uniform_guess": uniform_loss(run),
         "parameters": facts.parameters,
         "trained": facts.trained,
         "steps": facts.steps,
@@ -116,25 +118,25 @@ def _numbers(run: History) -> dict[str, Any]:
 
 
 def _data(run: History) -> dict[str, Any]:
-    data = run.last("data")
+    data = run.last_event("data")
     counts = ("documents", "tokens", "bytes", "vocab", "samples", "valid_tokens", "valid_bytes", "bad_rows")
     return {
         "train": describe_data(run),
         "valid": data_name(run, "valid") or HELD_BACK,
         "fingerprint": data.get("fingerprint"),
         "epochs": epochs_seen(run),
-        **{name: real(data.get(name)) for name in counts},
+        **{name: as_float(data.get(name)) for name in counts},
     }
 
 
 def _cost(run: History) -> dict[str, Any]:
-    facts, end = run.facts, run.last("end")
+    facts, end = run.facts, run.last_event("end")
     return {
         "train_seconds": facts.train_seconds,
         "wall_seconds": facts.wall_seconds,
         "tokens": facts.tokens,
         "tokens_per_second": facts.tokens_per_second,
-        **{name: real(end.get(name)) for name in ("flops", "mfu", "peak_memory")},
+        **{name: as_float(end.get(name)) for name in ("flops", "mfu", "peak_memory")},
     }
 
 
@@ -149,7 +151,7 @@ def _reproduce(run: History) -> dict[str, Any]:
 
 def shown_samples(run: History) -> list[Event]:
     """Those nearest to the beginning, a quarter, the half and the end of the run."""
-    known = [(step, event) for event in run.samples if (step := whole(event.get("step"))) is not None]
+    known = [(step, event) for event in run.samples if (step := as_count(event.get("step"))) is not None]
     if not known:
         return run.samples[-1:]
     end = max(run.facts.steps, known[-1][0])
@@ -165,17 +167,17 @@ def shown_evals(run: History) -> list[Event]:
     return [event for i, event in enumerate(run.evals) if i in at or event is run.facts.best_eval]
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """As JSON can say it: no NaN, no dates of TOML, no text without end."""
     if isinstance(value, Mapping):
-        return {str(k)[:TEXT_LETTERS]: plain(v) for k, v in value.items()}
+        return {str(k)[:TEXT_LETTERS]: json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [json_value(v) for v in value]
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return sections.cut(value, TEXT_LETTERS)
+    return sections.truncate(value, TEXT_LETTERS)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from headway.report import format as w
 from headway.report.charts import Line, Panel, Scale, axis_ticks, view
 from headway.report.evaluation import Calibration, blocks, metrics_table
-from headway.runs.events import real
+from headway.runs.events import as_float
 
 Facts = Mapping[str, Any]
 
@@ -24,12 +24,12 @@ def about(facts: Facts) -> list[str]:
     """Task, time and device."""
     device = facts["reproduce"]["device"]
     words = [f"task {facts['task']}", w.moment(facts["started"]), f"on {device}" if device else ""]
-    return [cut(word) for word in words if word and word != w.ABSENT]
+    return [truncate(word) for word in words if word and word != w.ABSENT]
 
 
 def tiles(numbers: Facts, cost: Facts) -> list[tuple[str, str, str]]:
     """The numbers that people look for first: name, value, note."""
-    step, goal, by_loss = numbers["best_step"], w.goal_name(numbers["goal"]), numbers["goal"] == "valid"
+    step, goal, by_loss = numbers["best_step"], w.metric_title(numbers["goal"]), numbers["goal"] == "valid"
     found = (
         (f"Best {goal}", w.fixed(numbers["best"]), "" if step is None else f"at step {w.count(step)}"),
         ("Validation loss", w.ABSENT if by_loss else w.fixed(numbers["best_valid"]), "at the same step"),
@@ -77,15 +77,15 @@ def evaluations(facts: Facts) -> dict[str, Any]:
     best, whole = facts["numbers"]["best_step"], facts["numbers"]["evaluations"]
     body = [
         (
-            w.count(real(row.get("step"))),
-            [w.fixed(real(row.get(name))) for name in names],
+            w.count(as_float(row.get("step"))),
+            [w.fixed(as_float(row.get(name))) for name in names],
             best is not None and row.get("step") == best,
         )
         for row in rows
     ]
     left_out = whole - len(rows)
     note = f"{w.count(left_out)} of {w.count(whole)} rows are left out." if left_out > 0 else ""
-    return {"head": [cut(titles.get(k, k.replace("_", " "))) for k in names], "rows": body, "note": note}
+    return {"head": [truncate(titles.get(k, k.replace("_", " "))) for k in names], "rows": body, "note": note}
 
 
 def details(found: Any) -> dict[str, Any] | None:
@@ -97,7 +97,7 @@ def details(found: Any) -> dict[str, Any] | None:
         return None
     on = ON.get(str(found.get("data")), "the data")
     values: dict[str, Any] = {
-        "title": f"On {on}: {w.count(real(found.get('examples')))} examples",
+        "title": f"On {on}: {w.count(as_float(found.get('examples')))} examples",
         "metrics": metrics,
         "blocks": [(type(part).__name__, part) for part in parts],
     }
@@ -110,7 +110,7 @@ def details(found: Any) -> dict[str, Any] | None:
 def _calibration(found: Calibration) -> dict[str, Any]:
     """On the dotted line, confidence is what it says."""
     sure, right = (np.array([row[i] for row in found.bins], dtype=np.float64) for i in (0, 1))
-    ends, across = np.array([0.0, 1.0]), Scale(0.0, 1.0)
+    ends, x_scale = np.array([0.0, 1.0]), Scale(0.0, 1.0)
     panel = Panel(
         key="calibration",
         title="Is it as right as it is sure?",
@@ -122,7 +122,7 @@ def _calibration(found: Calibration) -> dict[str, Any]:
         tall=True,
     )
     error = "" if found.error is None else w.fixed(found.error)
-    return {"calibration": view(panel, across, []), "axis": axis_ticks(across), "error": error}
+    return {"calibration": view(panel, x_scale, []), "axis": axis_ticks(x_scale), "error": error}
 
 
 def data(facts: Facts) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -193,10 +193,10 @@ def reproduce(known: Facts) -> list[tuple[str, str]]:
 
 def _known(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
     """Facts by name; those that are not known are left out."""
-    return [(name, cut(value)) for name, value in pairs if value is not None and value not in ("", w.ABSENT)]
+    return [(name, truncate(value)) for name, value in pairs if value is not None and value not in ("", w.ABSENT)]
 
 
-def cut(text: Any, letters: int = TEXT_LETTERS) -> str:
+def truncate(text: Any, letters: int = TEXT_LETTERS) -> str:
     """The beginning of a text that may be long."""
     whole = str(text)
     return whole if len(whole) <= letters else whole[:letters] + "…"

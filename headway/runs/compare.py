@@ -15,16 +15,16 @@ from typing import Any
 
 from headway.errors import ConfigError, UsageError
 from headway.runs.details import KNOWN, read_details
-from headway.runs.events import real
+from headway.runs.events import as_float
 from headway.runs.history import History
 
-WHOLE = ("data.train", "data.valid", "data.test")
+PATH_KEYS = ("data.train", "data.valid", "data.test")
 """Settings in which a comma stands between two files."""
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """97.5 % point of Student's distribution with 1, 2, … degrees of freedom."""
-NORMAL = 1.959964
+Z_QUANTILE = 1.959964
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
-NO_FIGURE = ("event", "time", "step")
+NOT_METRICS = ("event", "time", "step")
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,21 @@ class Grid:
         return self.seeds or tuple(range(first, first + self.count))
 
 
-def grid(words: Sequence[str]) -> Grid:
+def grid(args: Sequence[str]) -> Grid:
     """`key=a,b` words varied, `seeds=` counted, and all others taken as they are.
 
     Settings that change together are joined: `model.kind+model.attention=lstm+none,lstm+dot`.
     """
     common, varied, seeds, count = [], [], None, 1
-    for word in words:
-        key, equals, raw = word.partition("=")
-        values = [raw] if key in WHOLE else split_values(raw)
+    for arg in args:
+        key, equals, raw = arg.partition("=")
+        values = [raw] if key in PATH_KEYS else split_values(raw)
         if key == "seeds":
-            count, seeds = _seeds(word, values)
+            count, seeds = _seeds(arg, values)
         elif equals and len(values) > 1:
             varied.append([_joined(key, value) for value in values])
         else:
-            common.append(word)
+            common.append(arg)
     variants = tuple(tuple(itertools.chain(*each)) for each in itertools.product(*varied))
     if len(variants) < 2 and not (seeds or count > 1):
         raise UsageError(
@@ -69,7 +69,7 @@ def grid(words: Sequence[str]) -> Grid:
             "nothing to compare: no setting has two values",
             "try: headway compare tiny model.norm=layernorm,dyt",
         )
-    keys = tuple(word.partition("=")[0] for each in varied for word in each[0])
+    keys = tuple(arg.partition("=")[0] for each in varied for arg in each[0])
     if doubled := sorted({key for key in keys if keys.count(key) > 1}):
         raise UsageError("U001", f"{doubled[0]} is varied twice")
     return Grid(tuple(common), keys, variants, seeds, count, len(varied) == 1 and len(keys) > 1)
@@ -103,48 +103,48 @@ def split_values(raw: str) -> list[str]:
     return parts
 
 
-def _seeds(word: str, values: list[str]) -> tuple[int, tuple[int, ...] | None]:
+def _seeds(arg: str, values: list[str]) -> tuple[int, tuple[int, ...] | None]:
     if not all(re.fullmatch(r"\d{1,9}", value) for value in values) or len(set(values)) < len(values):
-        raise ConfigError("C003", f"{word} should be a number of seeds, or a list of different ones")
+        raise ConfigError("C003", f"{arg} should be a number of seeds, or a list of different ones")
     if len(values) > 1:
         return len(values), tuple(int(value) for value in values)
     if not 1 <= int(values[0]) <= 1000:
-        raise ConfigError("C003", f"{word} should be from 1 to 1000")
+        raise ConfigError("C003", f"{arg} should be from 1 to 1000")
     return int(values[0]), None
 
 
-def spread(values: Sequence[float]) -> dict[str, float | None]:
+def confidence_interval(values: Sequence[float]) -> dict[str, float | None]:
     """Mean, standard deviation, and the interval of the mean by Student's distribution; one value has no spread."""
     mean, number = statistics.fmean(values), len(values)
     if number < 2:
         return {"mean": mean, "sd": None, "low": None, "high": None}
     sd = statistics.stdev(values)
-    half = student(number - 1) * sd / math.sqrt(number)
+    half = t_quantile(number - 1) * sd / math.sqrt(number)
     return {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half}
 
 
-def student(freedom: int) -> float:
-    if freedom <= len(STUDENT):
-        return STUDENT[freedom - 1]
-    z, n = NORMAL, float(freedom)  # the first terms of the expansion for many degrees of freedom
+def t_quantile(freedom: int) -> float:
+    if freedom <= len(T_QUANTILES):
+        return T_QUANTILES[freedom - 1]
+    z, n = Z_QUANTILE, float(freedom)  # the first terms of the expansion for many degrees of freedom
     terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + sum(term / n**power for power, term in enumerate(terms, start=1))
 
 
-def final_figures(run: History) -> dict[str, float]:
+def final_metrics(run: History) -> dict[str, float]:
     """Of the test data; without them, of the evaluation whose weights were kept."""
-    kept = run.last("best").get("step")  # only a run that keeps its best weights says which these are
+    kept = run.last_event("best").get("step")  # only a run that keeps its best weights says which these are
     best = next((event for event in run.evals if kept is not None and event.get("step") == kept), None)
-    event = run.last("test") or best or run.facts.last_eval or {}
-    return {name: value for name, x in event.items() if name not in NO_FIGURE and (value := real(x)) is not None}
+    event = run.last_event("test") or best or run.facts.last_eval or {}
+    return {name: value for name, x in event.items() if name not in NOT_METRICS and (value := as_float(x)) is not None}
 
 
 def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[str, Any]:
     """All that is known of the comparison as plain values; `runs` has those of each variant."""
     seeds = sorted({int(run.recipe.get("seed", 0)) for row in runs for run in row})
     variants = [
-        {"name": name, **_variant(words, row)}
-        for name, words, row in zip(variant_names(plan), plan.variants, runs, strict=True)
+        {"name": name, **_variant(args, row)}
+        for name, args, row in zip(variant_names(plan), plan.variants, runs, strict=True)
     ]
     asked = {"common": list(plan.common), "keys": list(plan.keys), "seeds": seeds}
     return {"format": 1, "recipe": name, **asked, "variants": variants}
@@ -154,26 +154,26 @@ def variant_names(plan: Grid) -> list[str]:
     """The values of each. Of settings that change at once, numbers have their names, which else nobody could tell
     apart, and only the first has those that it shares with the others."""
     names = []
-    for words in plan.variants:
+    for args in plan.variants:
         shown = []
-        for word, usual in zip(words, plan.variants[0], strict=True):
-            key, _, value = word.partition("=")
+        for arg, usual in zip(args, plan.variants[0], strict=True):
+            key, _, value = arg.partition("=")
             if not plan.together or not NUMBER.fullmatch(value):
                 shown.append(value)
-            elif word != usual or words == plan.variants[0]:
+            elif arg != usual or args == plan.variants[0]:
                 shown.append(f"{key.rpartition('.')[2]}={value}")
         names.append(" ".join(shown) or "all")
     return names
 
 
-def _variant(words: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
+def _variant(args: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
     done = [run for run in runs if run.status == "finished"]
-    figures = [final_figures(run) for run in done]
-    names = dict.fromkeys(name for each in figures for name in each)
-    shared = [name for name in names if all(name in each for each in figures)]
+    metrics = [final_metrics(run) for run in done]
+    names = dict.fromkeys(name for each in metrics for name in each)
+    shared = [name for name in names if all(name in each for each in metrics)]
     return {
-        "settings": list(words),
-        "figures": {n: {**spread(v), "values": v} for n in shared if (v := [each[n] for each in figures])},
+        "settings": list(args),
+        "figures": {n: {**confidence_interval(v), "values": v} for n in shared if (v := [each[n] for each in metrics])},
         "parameters": _mean(run.facts.parameters for run in done),
         "trained": _mean(run.facts.trained for run in done),
         "seconds": _mean(run.facts.train_seconds for run in done),
@@ -191,7 +191,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _curve(runs: Sequence[History]) -> list[list[float]]:
     """(step, mean validation loss) where all runs have one."""
-    pairs = ([(real(e.get("step")), real(e.get("valid"))) for e in run.evals] for run in runs)
+    pairs = ([(as_float(e.get("step")), as_float(e.get("valid"))) for e in run.evals] for run in runs)
     found = [{step: loss for step, loss in each if step is not None and loss is not None} for each in pairs]
     steps = set(found[0]).intersection(*found[1:]) if found else set()
     return [[step, statistics.fmean(each[step] for each in found)] for step in sorted(steps)]
@@ -202,8 +202,8 @@ def _slices(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     tables = [_table(each.get("details")) for each in found]
     shared = [key for key in tables[0] if all(key in table for table in tables)] if tables else []
     return [
-        {"from": low, "to": high, "figure": figure, "mean": statistics.fmean(t[low, high, figure] for t in tables)}
-        for low, high, figure in shared
+        {"from": low, "to": high, "figure": metric, "mean": statistics.fmean(t[low, high, metric] for t in tables)}
+        for low, high, metric in shared
     ]
 
 
@@ -211,9 +211,9 @@ def _table(details: Any) -> dict[tuple[float, float, str], float]:
     """(from, to, name of the figure) → value, of one run."""
     rows, table = details.get("slices") if isinstance(details, Mapping) else None, {}
     for row in rows if isinstance(rows, list) else ():
-        figures = {k: real(v) for k, v in row.items()} if isinstance(row, Mapping) else {}
-        low, high = figures.get("from"), figures.get("to")
-        first = next(((k, v) for k, v in figures.items() if k not in KNOWN and v is not None), None)
+        metrics = {k: as_float(v) for k, v in row.items()} if isinstance(row, Mapping) else {}
+        low, high = metrics.get("from"), metrics.get("to")
+        first = next(((k, v) for k, v in metrics.items() if k not in KNOWN and v is not None), None)
         if low is not None and high is not None and first is not None:
             table[low, high, str(first[0])] = first[1]
     return table

@@ -26,12 +26,12 @@ COLUMNS = ("step", "tokens", "seconds", "loss", "lr", "grad_norm", "share")
 """What is kept of a step, as numbers; NaN where the log has none."""
 LINE_LIMIT = 64_000_000
 """Bytes of a line; what is longer is no event of ours."""
-BEGINNINGS = ("start", "restart")
-UNDONE = ("save", "spike", "best")
+SESSION_STARTS = ("start", "restart")
+REWOUND = ("save", "spike", "best")
 """Events that a rewind takes back with the steps they belong to; the others happened once and stay."""
 
 
-def real(value: Any) -> float | None:
+def as_float(value: Any) -> float | None:
     """A finite number of the log as such; anything else is None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -41,9 +41,9 @@ def real(value: Any) -> float | None:
         return None
 
 
-def whole(value: Any) -> int | None:
+def as_count(value: Any) -> int | None:
     """A count of the log, such as the number of a step."""
-    found = real(value)
+    found = as_float(value)
     return int(found) if found is not None and 0 <= found < 2**53 else None
 
 
@@ -52,7 +52,7 @@ def smooth(values: Series, window: int = 0) -> Series:
 
     Two plain means, one after the other, weigh what is near more: a spike becomes a small hill, not a block.
     """
-    window = window or smoothing(len(values))
+    window = window or smoothing_window(len(values))
     first = window // 2 + 1
     return _mean(_mean(values, first), window - first + 1)
 
@@ -68,7 +68,7 @@ def _mean(values: Series, window: int) -> Series:
     return np.where(number > 0, (sums[high] - sums[low]) / np.maximum(number, 1), np.nan)
 
 
-def smoothing(points: int) -> int:
+def smoothing_window(points: int) -> int:
     """Steps around each that the smoothed curve of so many takes into account."""
     return max(1, points // 40)
 
@@ -95,7 +95,7 @@ def _parse(raw: bytes) -> Event | None:
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
-class Tape:
+class EventLog:
     """Events in the order of the log: what was done again replaces what was done before."""
 
     def __init__(self) -> None:
@@ -110,22 +110,22 @@ class Tape:
         self.first_time: float | None = None
         self.last_time: float | None = None
 
-    def take(self, event: Event) -> None:
-        kind, step = event.get("event"), whole(event.get("step"))
+    def add(self, event: Event) -> None:
+        kind, step = event.get("event"), as_count(event.get("step"))
         self.lines += 1
         if kind is None:
             self.bad_lines += 1
             return
-        self._clock(real(event.get("time")), new_session=kind in BEGINNINGS)
+        self._clock(as_float(event.get("time")), new_session=kind in SESSION_STARTS)
         if kind == "step":
             if step is not None:
                 self._step(step, event)
             return
-        if kind in BEGINNINGS and step is not None:
+        if kind in SESSION_STARTS and step is not None:
             self._rewind(step)
         if kind in ("eval", "sample"):
             series = self.evals if kind == "eval" else self.samples
-            if series and step is not None and whole(series[-1].get("step")) == step:
+            if series and step is not None and as_count(series[-1].get("step")) == step:
                 series.pop()  # done again after a restart at this very step
             series.append(event)
         else:
@@ -147,7 +147,7 @@ class Tape:
         for name, column in self._columns.items():
             value = event.get(name)
             if type(value) is not float:  # most are: a log may have a million steps
-                known = real(value)
+                known = as_float(value)
                 value = math.nan if known is None else known
             column.append(value)
 
@@ -156,9 +156,9 @@ class Tape:
         kept = bisect_right(self._columns["step"], step)
         for column in self._columns.values():
             del column[kept:]
-        self.evals = [e for e in self.evals if (whole(e.get("step")) or 0) <= step]
-        self.samples = [e for e in self.samples if (whole(e.get("step")) or 0) <= step]
-        self.events = [e for e in self.events if e["event"] not in UNDONE or (whole(e.get("step")) or 0) <= step]
+        self.evals = [e for e in self.evals if (as_count(e.get("step")) or 0) <= step]
+        self.samples = [e for e in self.samples if (as_count(e.get("step")) or 0) <= step]
+        self.events = [e for e in self.events if e["event"] not in REWOUND or (as_count(e.get("step")) or 0) <= step]
 
     def columns(self) -> dict[str, Series]:
         """The steps, a column each of COLUMNS."""

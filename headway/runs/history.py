@@ -16,7 +16,7 @@ from typing import Any, Literal
 from headway.config.toml import read_toml
 from headway.errors import HeadwayError, NotFoundError, nearest
 from headway.jsonfile import show
-from headway.runs.events import BEGINNINGS, Event, Series, Tape, read_events, real, smooth
+from headway.runs.events import SESSION_STARTS, Event, EventLog, Series, as_float, read_events, smooth
 
 Status = Literal["running", "finished", "stopped", "diverged", "broken"]
 
@@ -32,7 +32,7 @@ class Facts:
     loss: float | None
     """Of training, at the end: the last point of the smoothed curve."""
     last_eval: Event | None
-    goal: str
+    primary_metric: str
     """The figure of an evaluation that tells the best one; `valid` is the loss."""
     best_eval: Event | None
     """The best one by that."""
@@ -70,11 +70,11 @@ class History:
     """All others, in the order of the log."""
     facts: Facts
 
-    def of(self, kind: str) -> list[Event]:
+    def events_of(self, kind: str) -> list[Event]:
         """The events of one kind."""
         return [event for event in self.events if event["event"] == kind]
 
-    def last(self, kind: str) -> Event:
+    def last_event(self, kind: str) -> Event:
         """The latest event of a kind, or an empty one."""
         return next((event for event in reversed(self.events) if event["event"] == kind), {})
 
@@ -92,36 +92,36 @@ class History:
     @property
     def session(self) -> Event:
         """How it was run, by the latest word on each: device, versions, processes."""
-        return {key: value for event in self._beginnings for key, value in event.items()}
+        return {key: value for event in self._session_starts for key, value in event.items()}
 
     @property
     def sessions(self) -> int:
         """How often it was begun or resumed; a start and a restart at the same step are one."""
-        same = [a["event"] != b["event"] and a.get("step") == b.get("step") for a, b in pairwise(self._beginnings)]
-        return len(self._beginnings) - same.count(True)
+        same = [a["event"] != b["event"] and a.get("step") == b.get("step") for a, b in pairwise(self._session_starts)]
+        return len(self._session_starts) - same.count(True)
 
     @property
-    def _beginnings(self) -> list[Event]:
-        return [event for event in self.events if event["event"] in BEGINNINGS]
+    def _session_starts(self) -> list[Event]:
+        return [event for event in self.events if event["event"] in SESSION_STARTS]
 
 
 def read_run(folder: Path) -> History:
     """Everything a run's folder says about it."""
     if not (folder / "run").is_dir():
         raise NotFoundError("F001", f"{show(folder)} is no run: it has no folder run", "headway runs lists them")
-    problem, recipe, tape = "", {}, Tape()
+    problem, recipe, log = "", {}, EventLog()
     try:
         recipe = read_toml(folder / "run" / "recipe.toml")[0]
         for event in read_events(folder / "run" / "log.jsonl"):
-            tape.take(event)
-        if tape.lines == tape.bad_lines:
+            log.add(event)
+        if log.lines == log.bad_lines:
             problem = "run/log.jsonl has no event"
     except HeadwayError as error:
         problem = error.message.replace(f"{folder}{os.sep}", "")
-    status = _status(folder, tape)
+    status = _status(folder, log)
     if status == "finished" and not any(folder.glob("*.safetensors")):
         problem = problem or "the log says that it finished, but there are no weights"
-    columns = tape.columns()
+    columns = log.columns()
     return History(
         name=folder.name or folder.resolve().name,
         folder=folder,
@@ -129,10 +129,10 @@ def read_run(folder: Path) -> History:
         problem=problem,
         recipe=recipe,
         steps=columns,
-        evals=tape.evals,
-        samples=tape.samples,
-        events=tape.events,
-        facts=_facts(folder, tape, columns),
+        evals=log.evals,
+        samples=log.samples,
+        events=log.events,
+        facts=_facts(folder, log, columns),
     )
 
 
@@ -192,56 +192,58 @@ def disk_size(path: Path) -> int:
     return total
 
 
-def _facts(folder: Path, tape: Tape, columns: dict[str, Series]) -> Facts:
+def _facts(folder: Path, log: EventLog, columns: dict[str, Series]) -> Facts:
     step, tokens, seconds = (_last(columns[name]) for name in ("step", "tokens", "seconds"))
-    goal, best = _best(tape)
-    begun = [event for event in tape.events if event["event"] in BEGINNINGS]
+    primary_metric, best = _best(log)
+    begun = [event for event in log.events if event["event"] in SESSION_STARTS]
     sizes = {
-        name: next((size for e in reversed(begun) if (size := real(e.get(name))) is not None), None)
+        name: next((size for e in reversed(begun) if (size := as_float(e.get(name))) is not None), None)
         for name in ("parameters", "trained")
     }
     return Facts(
         steps=int(step or 0),
         tokens=tokens,
         loss=_last(smooth(columns["loss"])),
-        last_eval=tape.evals[-1] if tape.evals else None,
-        goal=goal,
+        last_eval=log.evals[-1] if log.evals else None,
+        primary_metric=primary_metric,
         best_eval=best,
-        lowest_eval=_first(tape.evals, "valid", rising=False),
+        lowest_eval=_first(log.evals, "valid", higher_is_better=False),
         tokens_per_second=tokens / seconds if tokens is not None and seconds else None,
         train_seconds=seconds,
-        wall_seconds=tape.wall if tape.first_time is not None else None,
-        started=tape.first_time,
+        wall_seconds=log.wall if log.first_time is not None else None,
+        started=log.first_time,
         **sizes,
         size=disk_size(folder),
-        bad_lines=tape.bad_lines,
+        bad_lines=log.bad_lines,
     )
 
 
-def _best(tape: Tape) -> tuple[str, Event | None]:
+def _best(log: EventLog) -> tuple[str, Event | None]:
     """The figure that a run chose its best weights by, and the evaluation that had most of it; else the lowest loss."""
-    begun = next((e for e in reversed(tape.events) if e["event"] in BEGINNINGS), {})
-    goal = begun.get("goal")
-    if isinstance(goal, str) and (best := _first(tape.evals, goal, rising=begun.get("rising") is True)):
-        return goal, best
-    return "valid", _first(tape.evals, "valid", rising=False)
+    begun = next((e for e in reversed(log.events) if e["event"] in SESSION_STARTS), {})
+    primary_metric = begun.get("goal")
+    if isinstance(primary_metric, str) and (
+        best := _first(log.evals, primary_metric, higher_is_better=begun.get("rising") is True)
+    ):
+        return primary_metric, best
+    return "valid", _first(log.evals, "valid", higher_is_better=False)
 
 
-def _first(evals: list[Event], name: str, *, rising: bool) -> Event | None:
+def _first(evals: list[Event], name: str, *, higher_is_better: bool) -> Event | None:
     """The first of those with the best value."""
-    known = [(value, event) for event in evals if (value := real(event.get(name))) is not None]
-    return min(known, key=lambda pair: -pair[0] if rising else pair[0])[1] if known else None
+    known = [(value, event) for event in evals if (value := as_float(event.get(name))) is not None]
+    return min(known, key=lambda pair: -pair[0] if higher_is_better else pair[0])[1] if known else None
 
 
 def _last(values: Series) -> float | None:
     return float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
 
 
-def _status(folder: Path, tape: Tape) -> Status:
+def _status(folder: Path, log: EventLog) -> Status:
     """What the last session came to."""
     diverged, ended = False, None
-    for event in tape.events:
-        if event["event"] in BEGINNINGS:
+    for event in log.events:
+        if event["event"] in SESSION_STARTS:
             diverged, ended = False, None
         elif event["event"] == "nan":
             diverged = event.get("action", "stop") == "stop"

@@ -44,7 +44,7 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self.digests)
 
-    def fit(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    def accepts(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether there is one Authorization header, with one of the keys. Without keys everybody may come in."""
         if not self.digests:
             return True
@@ -56,7 +56,7 @@ class Keys:
         return found and scheme.lower() == b"bearer"
 
 
-def open_address(host: str, port: int, keys: Sequence[str]) -> socket.socket:
+def open_socket(host: str, port: int, keys: Sequence[str]) -> socket.socket:
     """The socket to serve on. Without a key it must be this machine's own."""
     sock = listen(host, port)
     if keys or is_loopback(sock):
@@ -98,7 +98,7 @@ def is_loopback(sock: socket.socket) -> bool:
     return ipaddress.ip_address(sock.getsockname()[0]).is_loopback
 
 
-def names(sock: socket.socket) -> frozenset[str]:
+def loopback_names(sock: socket.socket) -> frozenset[str]:
     """By what names a server on loopback may be called."""
     address: str = sock.getsockname()[0]
     return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{address}]" if ":" in address else address})

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from headway.serve.auth import Keys
-from headway.serve.errors import Problem, overloaded, problem_of
+from headway.serve.errors import ApiError, overloaded, to_api_error
 from headway.serve.limits import Limits
 from headway.serve.metrics import Log, Metrics
 
 T = TypeVar("T")
 
 
-class Running(Protocol):
+class Cancellable(Protocol):
     """Work that a client waits for."""
 
-    def fail(self, problem: Problem) -> None:
+    def fail(self, api_error: ApiError) -> None:
         """End it, and let the client know why."""
 
     def cancel(self) -> None:
@@ -28,7 +28,7 @@ class Running(Protocol):
 
 
 @dataclass(eq=False)
-class State:
+class ServerContext:
     """Of one server. Changed by the event loop only."""
 
     limits: Limits
@@ -44,7 +44,7 @@ class State:
     """Requests being answered."""
     bodies: int = 0
     """Bytes of their bodies."""
-    running: set[Visit] = field(default_factory=set)
+    running: set[RequestContext] = field(default_factory=set)
     """The same, one by one, and those of addresses that are not counted."""
     pool: ThreadPoolExecutor = field(init=False)
     """For what takes long before a text can be written, so that the event loop never waits for it."""
@@ -52,65 +52,65 @@ class State:
     def __post_init__(self) -> None:
         self.pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="headway-request")
 
-    async def aside(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """The result of a function, computed in another thread."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
 
 @dataclass(eq=False)
-class Visit:
+class RequestContext:
     """One request on its way through the server, in a task of its own."""
 
     id: str
-    state: State
-    work: list[Running] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    server: ServerContext
+    work: list[Cancellable] = field(default_factory=list)
+    log_fields: dict[str, Any] = field(default_factory=dict)
     """What the log says of it beside method, path and status."""
     body: int = 0
     """Bytes of it that have been read."""
-    problem: Problem | None = None
+    api_error: ApiError | None = None
     """Why it was ended from outside before there was any work."""
 
     def __post_init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.task = task
-        self.state.running.add(self)
+        self.server.running.add(self)
 
-    def note(self, error: Exception) -> Problem:
+    def record_error(self, error: Exception) -> ApiError:
         """How an error is told to the client; the log is told the reason where the client is not."""
-        problem = problem_of(error, self.id)
-        self.facts["error"] = problem.code
-        if problem.status >= 500 and problem is not error:
-            self.facts["reason"] = "".join(traceback.format_exception(error))
-        return problem
+        api_error = to_api_error(error, self.id)
+        self.log_fields["error"] = api_error.code
+        if api_error.status >= 500 and api_error is not error:
+            self.log_fields["reason"] = "".join(traceback.format_exception(error))
+        return api_error
 
-    def keep(self, size: int) -> None:
+    def reserve_body(self, size: int) -> None:
         """So many more bytes of the body are held until the visit ends."""
         self.body += size
-        self.state.bodies += size
-        if self.state.bodies > self.state.limits.bodies_bytes:
-            raise overloaded(f"the bodies of all requests have more than {self.state.limits.bodies_bytes:,} bytes")
+        self.server.bodies += size
+        if self.server.bodies > self.server.limits.bodies_bytes:
+            raise overloaded(f"the bodies of all requests have more than {self.server.limits.bodies_bytes:,} bytes")
 
     def release(self) -> None:
         """Nothing of the body is held any more."""
-        self.state.bodies -= self.body
+        self.server.bodies -= self.body
         self.body = 0
 
-    def begin(self, work: Running) -> None:
+    def attach(self, work: Cancellable) -> None:
         """From now on it ends with the visit, however that ends."""
         self.work.append(work)
 
-    def fail(self, problem: Problem) -> None:
+    def fail(self, api_error: ApiError) -> None:
         """End it wherever it is, and let the client know why."""
         for work in self.work:
-            work.fail(problem)
-        if not self.work and self.problem is None:
-            self.problem = problem
+            work.fail(api_error)
+        if not self.work and self.api_error is None:
+            self.api_error = api_error
             self.task.cancel()
 
     def end(self) -> None:
-        self.state.running.discard(self)
+        self.server.running.discard(self)
         self.release()
         for work in self.work:
             work.cancel()

@@ -12,13 +12,13 @@ from typing import Any
 
 from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError
 from headway.generate.engine.engine import Closed, QueueFull
-from headway.resources import as_ours
+from headway.resources import as_headway_error
 
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 RETRY = {"retry-after": "1"}
 
 
-class Problem(Exception):
+class ApiError(Exception):
     """Raised wherever a request turns out not to be answered with a result."""
 
     def __init__(
@@ -34,26 +34,26 @@ class Problem(Exception):
         return {"error": error}
 
 
-def unsupported(param: str, message: str) -> Problem:
+def unsupported(param: str, message: str) -> ApiError:
     """For what would change an answer and is not there: to ignore it would be to answer another question."""
-    return Problem(400, f"{param}: {message}", "unsupported", param)
+    return ApiError(400, f"{param}: {message}", "unsupported", param)
 
 
-def overloaded(message: str) -> Problem:
-    return Problem(429, f"{message}; try again in a moment", "rate_limit_exceeded", headers=RETRY)
+def overloaded(message: str) -> ApiError:
+    return ApiError(429, f"{message}; try again in a moment", "rate_limit_exceeded", headers=RETRY)
 
 
-def stopping() -> Problem:
-    return Problem(503, "the server is stopping", "stopping", headers=RETRY)
+def stopping() -> ApiError:
+    return ApiError(503, "the server is stopping", "stopping", headers=RETRY)
 
 
-def stuck(why: str) -> Problem:
-    return Problem(503, why, "stuck", headers=RETRY)
+def stuck(why: str) -> ApiError:
+    return ApiError(503, why, "stuck", headers=RETRY)
 
 
-def problem_of(error: Exception, request: str) -> Problem:
+def to_api_error(error: Exception, request: str) -> ApiError:
     """How an error is told to the client whose request, with this id, met it."""
-    if isinstance(error, Problem):
+    if isinstance(error, ApiError):
         return error
     if isinstance(error, QueueFull):
         return overloaded("the queue is full")
@@ -61,10 +61,10 @@ def problem_of(error: Exception, request: str) -> Problem:
         return stopping()
     if isinstance(error, DataError | ConfigError) or (isinstance(error, NotFoundError) and error.code == "F003"):
         hint = f" ({error.hint})" if error.hint else ""
-        return Problem(400, error.message + hint, error.code)
-    if (short := as_ours(error)) is not None:
+        return ApiError(400, error.message + hint, error.code)
+    if (short := as_headway_error(error)) is not None:
         error = short
     if isinstance(error, MemoryOrDiskError):
-        return Problem(503, f"too little memory for this request ({request})", error.code, headers=RETRY)
+        return ApiError(503, f"too little memory for this request ({request})", error.code, headers=RETRY)
     code = error.code if isinstance(error, HeadwayError) else "B000"
-    return Problem(500, f"the server failed to answer; its log has the reason under {request}", code)
+    return ApiError(500, f"the server failed to answer; its log has the reason under {request}", code)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import partial
 
 from headway.errors import HeadwayError
-from headway.generate.engine.engine import Engine, Event, Request, Ticket
-from headway.serve.errors import Problem
+from headway.generate.engine.engine import Engine, Event, Request
+from headway.serve.errors import ApiError
 from headway.serve.metrics import Metrics
 
 
@@ -21,60 +21,60 @@ class Generation:
     def __init__(self, engine: Engine, requests: Sequence[Request], metrics: Metrics) -> None:
         self.engine, self.requests, self.metrics = engine, requests, metrics
         self.loop = asyncio.get_running_loop()
-        self.news: list[tuple[int, Event]] = []
+        self.pending: list[tuple[int, Event]] = []
         """What was heard since the loop last looked."""
-        self.awake = asyncio.Event()
-        self.problem: Problem | None = None
+        self.wakeup = asyncio.Event()
+        self.api_error: ApiError | None = None
         self.began = time.monotonic()
         self.last: dict[int, float] = {}
         """Text → when its last token came."""
         self.done: set[int] = set()
-        self.over = False
-        self.tickets: list[Ticket] = []
+        self.cancelled = False
+        self.tickets: list[Request] = []
         self.lock = threading.Lock()
-        """Of `news`, `over` and `tickets`: the client may leave while its texts are being submitted."""
+        """Of `pending`, `cancelled` and `tickets`: the client may leave while its texts are being submitted."""
 
     def submit(self) -> None:
         """Hand the texts to the engine, all or none."""
         try:
             for index, request in enumerate(self.requests):
-                ticket = self.engine.submit(request, partial(self._heard, index))
+                ticket = self.engine.submit(request, partial(self._on_event, index))
                 with self.lock:
                     self.tickets.append(ticket)
-                    over = self.over
-                if over:
+                    cancelled = self.cancelled
+                if cancelled:
                     ticket.cancel()
                     return
         except BaseException:
             self.cancel()
             raise
 
-    def _heard(self, index: int, event: Event) -> None:
+    def _on_event(self, index: int, event: Event) -> None:
         """In the engine's thread. A busy loop is woken once for all that came meanwhile: waking costs a system call."""
         with self.lock:
-            self.news.append((index, event))
-            first = len(self.news) == 1
+            self.pending.append((index, event))
+            first = len(self.pending) == 1
         if first:
             with suppress(RuntimeError):  # the loop has been closed: nobody listens any more
-                self.loop.call_soon_threadsafe(self.awake.set)
+                self.loop.call_soon_threadsafe(self.wakeup.set)
 
     async def events(self) -> AsyncIterator[list[tuple[int, Event]]]:
         """What is written, by the number of the text, until all texts are complete; all there is at each time."""
         while len(self.done) < len(self.requests):
-            await self.awake.wait()
-            self.awake.clear()
-            if self.problem is not None:
-                raise self.problem
+            await self.wakeup.wait()
+            self.wakeup.clear()
+            if self.api_error is not None:
+                raise self.api_error
             with self.lock:
-                news, self.news = self.news, []
-            for place, (index, event) in enumerate(news):
+                pending, self.pending = self.pending, []
+            for place, (index, event) in enumerate(pending):
                 if event.finish in ("error", "cancelled"):
-                    yield news[:place]  # what came before it counts
+                    yield pending[:place]  # what came before it counts
                     raise self._reason(index, event)
                 self._measure(index, event)
                 if event.finish is not None:
                     self.done.add(index)
-            yield news
+            yield pending
 
     def _reason(self, index: int, event: Event) -> Exception:
         """Errors of headway are told as such: a pattern that cannot be followed is its author's affair."""
@@ -95,14 +95,14 @@ class Generation:
                 self.metrics.first_token.observe(now - self.began)
             self.last[index] = now
 
-    def fail(self, problem: Problem) -> None:
-        self.problem = problem
-        self.awake.set()
+    def fail(self, api_error: ApiError) -> None:
+        self.api_error = api_error
+        self.wakeup.set()
         self.cancel()
 
     def cancel(self) -> None:
         with self.lock:
-            first, self.over = not self.over, True
+            first, self.cancelled = not self.cancelled, True
             tickets = list(self.tickets)
         if first:
             self.metrics.cancelled.inc(len(self.requests) - len(self.done))

@@ -12,7 +12,7 @@ from typing import Any
 
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.generate.grammar.grammar import Grammar, Patterns
-from headway.serve.errors import Problem, overloaded
+from headway.serve.errors import ApiError, overloaded
 from headway.serve.limits import Limits
 from headway.serve.schemas import ResponseFormat
 
@@ -48,11 +48,11 @@ class Grammars:
         if asked.type == "json_object":
             return {"type": "object"}
         if asked.json_schema is None:
-            raise Problem(400, "type json_schema needs a json_schema", "C004", "response_format.json_schema")
+            raise ApiError(400, "type json_schema needs a json_schema", "C004", "response_format.json_schema")
         size = len(json.dumps(asked.json_schema.rules, ensure_ascii=False).encode())
         if size > self.limits.schema_bytes:
             message = f"a JSON schema of {size:,} bytes; the limit is {self.limits.schema_bytes:,}"
-            raise Problem(400, message, "C003", "response_format.json_schema")
+            raise ApiError(400, message, "C003", "response_format.json_schema")
         return asked.json_schema.rules
 
     @cached_property

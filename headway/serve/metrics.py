@@ -19,13 +19,13 @@ Log = Callable[[Mapping[str, Any]], None]
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-def quiet(facts: Mapping[str, Any]) -> None:
+def log_errors(facts: Mapping[str, Any]) -> None:
     """Only what went wrong on our side."""
     if "reason" in facts:
-        lines(facts)
+        log_lines(facts)
 
 
-def lines(facts: Mapping[str, Any]) -> None:
+def log_lines(facts: Mapping[str, Any]) -> None:
     """`12:00:01 POST /v1/completions 200 0.123s id=… new_tokens=16`, and the reason of an error of ours below."""
     known = ("method", "path", "status", "seconds", "reason")
     rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in known)
@@ -38,11 +38,11 @@ def lines(facts: Mapping[str, Any]) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def json_lines(facts: Mapping[str, Any]) -> None:
+def log_json(facts: Mapping[str, Any]) -> None:
     print(json.dumps({"time": round(time.time(), 3), **facts}), file=sys.stderr, flush=True)
 
 
-KINDS: dict[str, Log] = {"lines": lines, "json": json_lines, "quiet": quiet}
+LOGS: dict[str, Log] = {"lines": log_lines, "json": log_json, "quiet": log_errors}
 
 
 class Metrics:
@@ -61,7 +61,7 @@ class Metrics:
             "headway_inter_token_latency_seconds", "between two tokens of a text", buckets=SECONDS, registry=own
         )
 
-    def watch(self, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
+    def add_gauges(self, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
         """Name → meaning and a function that has the value now."""
         for name, (what, value) in gauges.items():
             Gauge(f"headway_{name}", what, registry=self.registry).set_function(value)

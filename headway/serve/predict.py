@@ -16,14 +16,14 @@ from typing import Any, Protocol
 
 from headway.config.model import ModelConfig, TokensConfig
 from headway.config.recipe import DataConfig, Recipe
-from headway.data.chat_template.template import special_strings
+from headway.data.chat_template.template import special_token_strings
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
-from headway.serve.errors import Problem
+from headway.serve.errors import ApiError
 from headway.serve.lengths import far_too_long
 from headway.serve.limits import Limits
-from headway.tasks.inputs import Item
+from headway.tasks.inputs import TaskInput
 from headway.tasks.predictions import predictor
 from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate
 
@@ -47,7 +47,7 @@ class Bundle(Protocol):
     def folder(self) -> Path | None: ...
     @property
     def recipe(self) -> Recipe | None: ...
-    def reader(self) -> Tokenizer: ...
+    def require_tokenizer(self) -> Tokenizer: ...
 
 
 class Texts(Protocol):
@@ -61,7 +61,7 @@ class Texts(Protocol):
 class Task:
     fits: Callable[[ModelConfig, Tokenizer], bool]
     """Whether a model like this can do it."""
-    run: Callable[[Bundle, Sequence[Item]], list[Json]]
+    run: Callable[[Bundle, Sequence[TaskInput]], list[Json]]
     """A result for each text; a DataError where there can be none."""
     sample: Mapping[str, str] = field(default_factory=lambda: {"input": "Hello"})
     """A request to try it with; {mask} stands for the tokenizer's."""
@@ -73,23 +73,23 @@ class Task:
     """… without which there is nothing to do."""
 
 
-def _predict(name: str) -> Callable[[Bundle, Sequence[Item]], list[Json]]:
+def _predict(name: str) -> Callable[[Bundle, Sequence[TaskInput]], list[Json]]:
     """A task of `headway run`, as the model was trained for it."""
 
-    def run(bundle: Bundle, items: Sequence[Item]) -> list[Json]:
+    def run(bundle: Bundle, inputs: Sequence[TaskInput]) -> list[Json]:
         model, recipe = bundle.model, bundle.recipe
         if recipe is None or recipe.task != name:
             recipe = Recipe(data=DataConfig(length=model.config.max_length or LONGEST))
-        return predictor(name, model, bundle.reader(), recipe)(items)
+        return predictor(name, model, bundle.require_tokenizer(), recipe)(inputs)
 
     return run
 
 
-def rewrite(bundle: Bundle, items: Sequence[Item]) -> list[Json]:
+def rewrite(bundle: Bundle, inputs: Sequence[TaskInput]) -> list[Json]:
     """What an encoder–decoder makes of a text: its translation, its summary, whatever it was trained for."""
     recipe = recipe_of(bundle.model, bundle.folder, bundle.recipe)
     beam = replace(beam_for(recipe), **read_generation(bundle.folder).rules)
-    found = translate(bundle.model, bundle.reader(), [item.text for item in items], recipe, beam)
+    found = translate(bundle.model, bundle.require_tokenizer(), [item.text for item in inputs], recipe, beam)
     return [{"text": best[0].text} for best in found]
 
 
@@ -147,7 +147,7 @@ class Tasks:
     def __init__(self, bundle: Bundle, limits: Limits, room: int | None) -> None:
         """`room` is the number of tokens the model reads; None when nothing limits it."""
         self.bundle, self.limits, self.room = bundle, limits, room
-        self.tokenizer = bundle.reader()
+        self.tokenizer = bundle.require_tokenizer()
         self.names = [name for name, task in TASKS.items() if task.fits(bundle.model.config, self.tokenizer)]
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-task")
         self.reading = threading.Lock()
@@ -155,7 +155,7 @@ class Tasks:
 
     def sample(self, name: str) -> dict[str, str]:
         """A request for a task, but for the model's name."""
-        mask = special_strings(self.tokenizer).get("mask_token", "")
+        mask = special_token_strings(self.tokenizer).get("mask_token", "")
         sample = {key: text.replace("{mask}", mask) for key, text in TASKS[name].sample.items()}
         second = TASKS[name].second
         return {**sample, second: sample["input"]} if self._paired(name) and second not in sample else sample
@@ -168,21 +168,21 @@ class Tasks:
     def choose(self, name: str | None) -> str:
         """The task that a request means."""
         if not self.names:
-            raise Problem(400, "this model writes on from a text, and does nothing else with it", "D001", "model")
+            raise ApiError(400, "this model writes on from a text, and does nothing else with it", "D001", "model")
         if name is not None and name not in self.names:
             able = ", ".join(self.names)
-            raise Problem(400, f"this model cannot {name[:40]!r}; it can {able}", "C003", "task")
+            raise ApiError(400, f"this model cannot {name[:40]!r}; it can {able}", "C003", "task")
         return name or self.names[0]
 
-    def check(self, asked: Texts, task: str) -> tuple[list[Item], int]:
+    def check(self, asked: Texts, task: str) -> tuple[list[TaskInput], int]:
         """The texts of a request and the number of their tokens."""
         texts, second = [asked.input] if isinstance(asked.input, str) else asked.input, TASKS[task].second
         if not 0 < len(texts) <= self.limits.inputs:
             message = f"{len(texts)} inputs; there should be 1 to {self.limits.inputs}"
-            raise Problem(400, message, "D001", "input")
+            raise ApiError(400, message, "D001", "input")
         pairs = self._pairs(asked, len(texts), task)
         if (size := sum(map(len, [*texts, *(pairs or [])]))) > LETTERS:
-            raise Problem(
+            raise ApiError(
                 400, f"{size:,} characters to read; the limit is {LETTERS:,}", "D001", second if pairs else "input"
             )
         self._check_lengths(texts, pairs, task)
@@ -190,14 +190,14 @@ class Tasks:
             read = self.tokenizer.encode_batch(texts, pairs)
         for i, count in enumerate(len(encoded.ids) for encoded in read):
             if count == 0 or not texts[i].strip():
-                raise Problem(400, f"input {i} has no tokens", "D001", "input")
+                raise ApiError(400, f"input {i} has no tokens", "D001", "input")
             if pairs is not None and not pairs[i].strip():
-                raise Problem(400, f"{second} {i} has no tokens", "D001", second)
+                raise ApiError(400, f"{second} {i} has no tokens", "D001", second)
             if self.room is not None and count > self.room and TASKS[task].whole:
                 message = f"input {i} has {count} tokens; the model reads {self.room}"
-                raise Problem(400, message, "D001", "input")
-        items = [Item(text, None if pairs is None else pairs[i]) for i, text in enumerate(texts)]
-        return items, sum(len(encoded.ids) for encoded in read)
+                raise ApiError(400, message, "D001", "input")
+        inputs = [TaskInput(text, None if pairs is None else pairs[i]) for i, text in enumerate(texts)]
+        return inputs, sum(len(encoded.ids) for encoded in read)
 
     def _check_lengths(self, texts: list[str], pairs: list[str] | None, task: str) -> None:
         """Before all is tokenized; one text for all is looked at once."""
@@ -208,33 +208,33 @@ class Tasks:
                 if far_too_long(self.tokenizer, text, self.room):
                     i = several.index(text)
                     message = f"{name} {i} has far more tokens than the model reads, which is {self.room}"
-                    raise Problem(400, message, "D001", name)
+                    raise ApiError(400, message, "D001", name)
 
     def _pairs(self, asked: Texts, count: int, task: str) -> list[str] | None:
         """A second text for each: its own, or one for all."""
         second, paired = TASKS[task].second, self._paired(task)
         for name in ("pair", "context"):
             if name != second and getattr(asked, name, None) is not None:
-                raise Problem(400, f"{name} is nothing that {task} reads", "C004", name)
+                raise ApiError(400, f"{name} is nothing that {task} reads", "C004", name)
         given = getattr(asked, second, None) if second else None
         if given is None:
             if paired:
-                raise Problem(400, f"{task} needs a {second}", "C004", second)
+                raise ApiError(400, f"{task} needs a {second}", "C004", second)
             return None
         if paired is False:
-            raise Problem(
+            raise ApiError(
                 400, f"the model was trained on single texts: {second} is nothing that it reads", "C004", second
             )
         if isinstance(given, str):
             return [given] * count
         if len(given) != count:
             message = f"{count} inputs and {len(given)} of {second}: give as many, or one text"
-            raise Problem(400, message, "D001", second)
+            raise ApiError(400, message, "D001", second)
         return list(given)
 
-    async def run(self, name: str, items: Sequence[Item]) -> list[Json]:
+    async def run(self, name: str, inputs: Sequence[TaskInput]) -> list[Json]:
         loop, found = asyncio.get_running_loop(), list[Json]()
-        for start in range(0, len(items), BATCH):
-            part = items[start : start + BATCH]
+        for start in range(0, len(inputs), BATCH):
+            part = inputs[start : start + BATCH]
             found += await loop.run_in_executor(self.pool, TASKS[name].run, self.bundle, part)
         return [{"index": i, **result} for i, result in enumerate(found)]

@@ -15,16 +15,16 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.generate.engine.engine import Event
 from headway.generate.grammar.grammar import token_bytes
-from headway.serve.context import Visit
+from headway.serve.context import RequestContext
 from headway.serve.generation import Generation
-from headway.serve.requests import Job
+from headway.serve.requests import PreparedRequest
 
 Json = dict[str, Any]
-LEAST = -9999.0
+LOGPROB_FLOOR = -9999.0
 """Stands for the logarithm of nothing, for which JSON has no word."""
 
 
-class Spelling:
+class TokenSpelling:
     """What single tokens add to a text. A token may be part of a character only: then its bytes are spelled out."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -65,30 +65,35 @@ class Choice:
     """Characters of the tokens shown so far."""
 
 
-class Form:
+class ResponseBuilder:
     """The two shapes of an answer: a message of a chat, or the continuation of a text."""
 
     def __init__(
-        self, kind: Literal["chat", "text"], model: str, job: Job, spelling: Spelling, ends: Sequence[int]
+        self,
+        kind: Literal["chat", "text"],
+        model: str,
+        prepared: PreparedRequest,
+        spelling: TokenSpelling,
+        ends: Sequence[int],
     ) -> None:
         """`ends` are the tokens that end a text and are no part of it."""
-        self.chat, self.model, self.job, self.spelling, self.ends = kind == "chat", model, job, spelling, ends
+        self.chat, self.model, self.prepared, self.spelling, self.ends = kind == "chat", model, prepared, spelling, ends
         self.id = f"{'chatcmpl' if self.chat else 'cmpl'}-{secrets.token_hex(12)}"
         self.created = int(time.time())
-        self.choices = [Choice(i, prompt) for i, prompt in enumerate(job.prompts)]
+        self.choices = [Choice(i, prompt) for i, prompt in enumerate(prepared.prompts)]
 
     def take(self, index: int, event: Event) -> Choice:
         choice = self.choices[index]
         choice.count += event.token is not None
         choice.finish = event.finish
         last = event.finish == "stop" and event.token in self.ends
-        if self.job.top is not None and event.token is not None and not last:
+        if self.prepared.top is not None and event.token is not None and not last:
             choice.tokens.append(event)
         return choice
 
     def usage(self) -> Json:
         new = sum(choice.count for choice in self.choices)
-        old = self.job.prompt_tokens
+        old = self.prepared.prompt_tokens
         return {"prompt_tokens": old, "completion_tokens": new, "total_tokens": old + new}
 
     def whole(self) -> Json:
@@ -110,7 +115,7 @@ class Form:
 
     def _chunk(self, choices: list[Json]) -> Json:
         kind = "chat.completion.chunk" if self.chat else "text_completion"
-        return {**self._head(kind), "choices": choices} | ({"usage": None} if self.job.usage else {})
+        return {**self._head(kind), "choices": choices} | ({"usage": None} if self.prepared.usage else {})
 
     def _head(self, kind: str) -> Json:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
@@ -118,7 +123,7 @@ class Form:
     def _choice(self, choice: Choice, shown: Json) -> Json:
         found, tokens = None, choice.tokens
         choice.tokens = []
-        if self.job.top is not None:
+        if self.prepared.top is not None:
             found = {"content": [self._entry(event) for event in tokens]} if self.chat else self._table(choice, tokens)
         return {"index": choice.index, **shown, "logprobs": found, "finish_reason": choice.finish}
 
@@ -143,41 +148,41 @@ class Form:
         return {
             "tokens": texts,
             "token_logprobs": [_finite(value) for _, value in pairs],
-            "top_logprobs": tops if self.job.top else None,
+            "top_logprobs": tops if self.prepared.top else None,
             "text_offset": offsets,
         }
 
 
 def _finite(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else LEAST
+    return value if value is not None and math.isfinite(value) else LOGPROB_FLOOR
 
 
-async def collect(form: Form, generation: Generation, visit: Visit) -> Json:
-    async for news in generation.events():
-        for index, event in news:
+async def collect(form: ResponseBuilder, generation: Generation, context: RequestContext) -> Json:
+    async for events in generation.events():
+        for index, event in events:
             form.take(index, event).parts.append(event.text)
-    visit.facts["new_tokens"] = form.usage()["completion_tokens"]
+    context.log_fields["new_tokens"] = form.usage()["completion_tokens"]
     return form.whole()
 
 
-async def stream(form: Form, generation: Generation, visit: Visit) -> AsyncGenerator[bytes, None]:
+async def stream(form: ResponseBuilder, generation: Generation, context: RequestContext) -> AsyncGenerator[bytes, None]:
     """Server-sent events. An error comes as an event too, and then no [DONE]: that would be to say all is there."""
     try:
         for choice in form.choices:
             if form.chat or choice.prompt:
                 yield _event(form.chunk(choice, choice.prompt, role=True))
-        async for news in generation.events():
-            yield b"".join(_told(form, index, event) for index, event in news)
-        if form.job.usage:
+        async for events in generation.events():
+            yield b"".join(_chunk_bytes(form, index, event) for index, event in events)
+        if form.prepared.usage:
             yield _event(form.last())
         yield b"data: [DONE]\n\n"
     except Exception as error:
-        yield _event(visit.note(error).body())
+        yield _event(context.record_error(error).body())
     finally:
-        visit.facts["new_tokens"] = form.usage()["completion_tokens"]
+        context.log_fields["new_tokens"] = form.usage()["completion_tokens"]
 
 
-def _told(form: Form, index: int, event: Event) -> bytes:
+def _chunk_bytes(form: ResponseBuilder, index: int, event: Event) -> bytes:
     choice = form.take(index, event)
     return _event(form.chunk(choice, event.text)) if event.text or choice.tokens or choice.finish is not None else b""
 

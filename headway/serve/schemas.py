@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headway.errors import nearest
-from headway.serve.errors import Problem, unsupported
+from headway.serve.errors import ApiError, unsupported
 
 UNSUPPORTED = {
     "audio": "there is no sound in answers",
@@ -26,7 +26,7 @@ UNSUPPORTED = {
     "tools": "this server calls no tools",
 }
 """Field → why it is refused, unless what it says is nothing."""
-NOTHINGS: tuple[Any, ...] = (None, False, 0, "", [], {})
+EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 """All that JSON has to say nothing with."""
 IGNORED = (
     *("function_call", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"),
@@ -37,45 +37,45 @@ IGNORED = (
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Token = Annotated[int, Field(ge=0, lt=2**32)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 T = TypeVar("T")
-Several = Annotated[list[T], Field(fail_fast=True)]
+FailFastList = Annotated[list[T], Field(fail_fast=True)]
 """A list that is wrong with its first wrong entry; to find all of them could take seconds."""
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-class StreamOptions(Asked):
+class StreamOptions(RequestBody):
     include_usage: bool | None = False
 
 
-class JsonSchema(Asked):
+class JsonSchema(RequestBody):
     rules: Annotated[dict[str, Any], Field(alias="schema")]
 
 
-class ResponseFormat(Asked):
+class ResponseFormat(RequestBody):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
 
-class WritingRequest(Asked):
+class GenerationRequest(RequestBody):
     """What both kinds of text share."""
 
     model: str
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: Count | None = 1
-    stop: str | Several[str] | None = None
+    stop: str | FailFastList[str] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """Where this and the next ones are left out, the model's generation_config.json decides, and then OpenAI's 1."""
-    top_p: Share | None = None
+    top_p: Probability | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
-    min_p: Share | None = None
+    min_p: Probability | None = None
     seed: Seed | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
@@ -87,19 +87,19 @@ class WritingRequest(Asked):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
 
-class Part(Asked):
+class Part(RequestBody):
     type: str
     text: str | None = None
 
 
-class Message(Asked):
+class Message(RequestBody):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Several[Part] | None = None
+    content: str | FailFastList[Part] | None = None
     name: Annotated[str, Field(pattern=r"^[^\s<|\\/>]{1,64}$")] | None = None
     tool_calls: Annotated[list[Any], Field(max_length=0)] | None = None
 
 
-class ChatRequest(WritingRequest):
+class ChatRequest(GenerationRequest):
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
@@ -107,69 +107,69 @@ class ChatRequest(WritingRequest):
     top_logprobs: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
 
-class CompletionRequest(WritingRequest):
-    prompt: str | Several[str] | Several[Token] | Several[Several[Token]] | None = None
+class CompletionRequest(GenerationRequest):
+    prompt: str | FailFastList[str] | FailFastList[Token] | FailFastList[FailFastList[Token]] | None = None
     max_tokens: Count | None = 16
     echo: bool | None = False
     logprobs: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
 
-class EmbeddingRequest(Asked):
+class EmbeddingRequest(RequestBody):
     model: str
-    input: str | Several[str]
+    input: str | FailFastList[str]
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: Count | None = None
 
 
-class RunRequest(Asked):
+class RunRequest(RequestBody):
     model: str
-    input: str | Several[str]
+    input: str | FailFastList[str]
     task: str | None = None
     """What to do with it; by default, the first thing that the model can do."""
-    pair: str | Several[str] | None = None
+    pair: str | FailFastList[str] | None = None
     """For classify: a second text to each, or one to all."""
-    context: str | Several[str] | None = None
+    context: str | FailFastList[str] | None = None
     """For answer: the text that has the answer, to each question or to all."""
 
 
-R = TypeVar("R", bound=Asked)
+R = TypeVar("R", bound=RequestBody)
 
 
-def read(schema: type[R], body: Mapping[str, Any]) -> R:
+def validate(schema: type[R], body: Mapping[str, Any]) -> R:
     """A request of this kind, or what is wrong with it: the first mistake, by the name of its field."""
     for name, why in UNSUPPORTED.items():
-        if name in body and name not in schema.model_fields and not _says_nothing(name, body[name]):
+        if name in body and name not in schema.model_fields and not _is_empty(name, body[name]):
             raise unsupported(name, why)
     known = {*schema.model_fields, *UNSUPPORTED, *IGNORED}
     if strange := [name[:40] for name in body if name not in known]:
         message = f"unknown field {strange[0]!r}{nearest(strange[0], schema.model_fields)}"
-        raise Problem(400, message, "C014", strange[0])
+        raise ApiError(400, message, "C014", strange[0])
     try:
         return schema.model_validate(body)
     except ValidationError as error:
-        raise _mistake(error, body) from None
+        raise _validation_error(error, body) from None
 
 
-def nothings(name: str) -> list[Any]:
+def empty_values(name: str) -> list[Any]:
     """Values of an unsupported field that change no answer."""
-    return [*NOTHINGS, 1] if name == "best_of" else list(NOTHINGS)
+    return [*EMPTY, 1] if name == "best_of" else list(EMPTY)
 
 
-def _says_nothing(name: str, value: Any) -> bool:
+def _is_empty(name: str, value: Any) -> bool:
     return not value or (name == "best_of" and value == 1 and value is not True)
 
 
-def _mistake(error: ValidationError, body: Mapping[str, Any]) -> Problem:
+def _validation_error(error: ValidationError, body: Mapping[str, Any]) -> ApiError:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     same = [each for each in found if each["loc"][:1] == found[0]["loc"][:1]]
-    places = [_place(each["loc"], body, missing=each["type"] == "missing") for each in same]
+    places = [_field_path(each["loc"], body, missing=each["type"] == "missing") for each in same]
     first = max(range(len(same)), key=lambda i: len(places[i]))  # of several types, the one that fitted longest
     place, kind, message = ".".join(places[first]), same[first]["type"], same[first]["msg"]
     code = "C004" if kind == "missing" else "C002" if kind.endswith("_type") else "C003"
-    return Problem(400, f"{place}: {message[:1].lower()}{message[1:]}", code, place)
+    return ApiError(400, f"{place}: {message[:1].lower()}{message[1:]}", code, place)
 
 
-def _place(location: Sequence[str | int], body: Any, *, missing: bool) -> list[str]:
+def _field_path(location: Sequence[str | int], body: Any, *, missing: bool) -> list[str]:
     """Where in the body; pydantic also names the alternative of a type that it tried, which is no place."""
     parts, here = [], body
     for i, part in enumerate(location):
@@ -205,14 +205,14 @@ class ChatLogprobs(BaseModel):
     content: list[TokenLogprob]
 
 
-class ChatAnswer(BaseModel):
+class ChatMessage(BaseModel):
     role: Literal["assistant"]
     content: str
 
 
 class ChatChoice(BaseModel):
     index: int
-    message: ChatAnswer
+    message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: Finish
 
@@ -309,7 +309,7 @@ class ErrorBody(BaseModel):
     error: Error
 
 
-def described(result: type[BaseModel], *problems: int, stream: bool = False) -> dict[int | str, dict[str, Any]]:
+def openapi_responses(result: type[BaseModel], *problems: int, stream: bool = False) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route. What the gate may answer comes with every route."""
     found: dict[int | str, dict[str, Any]] = {200: {"model": result}}
     if stream:

@@ -28,13 +28,13 @@ from uvicorn import Server as Uvicorn
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from headway.serve.app import check_body, create_app
-from headway.serve.auth import Keys, is_loopback, names
-from headway.serve.context import State
-from headway.serve.errors import Problem, stopping, stuck
+from headway.serve.auth import Keys, is_loopback, loopback_names
+from headway.serve.context import ServerContext
+from headway.serve.errors import ApiError, stopping, stuck
 from headway.serve.limits import Limits
 from headway.serve.metrics import Log, Metrics
-from headway.serve.middleware import Gate
-from headway.serve.service import Service
+from headway.serve.middleware import Middleware
+from headway.serve.service import ServedModel
 
 SWEEP = 0.5
 """Seconds between two looks for overdue connections."""
@@ -83,15 +83,15 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.reading = time.monotonic()
         if len(self.connections) > self.limits.connections:
-            self._refuse(Problem(503, f"{self.limits.connections} connections are open", "too_many_connections"))
+            self._refuse(ApiError(503, f"{self.limits.connections} connections are open", "too_many_connections"))
 
     def data_received(self, data: bytes) -> None:
         if self.refused or self.dropping:
             return
-        if self.reading is None and not self._answering():
+        if self.reading is None and not self._responding():
             self.reading = time.monotonic()
         super().data_received(data)
-        if self._answering():
+        if self._responding():
             self.reading = None
 
     def handle_events(self) -> None:
@@ -112,19 +112,19 @@ class Connection(H11Protocol):
         self.left.set()
         super().connection_lost(exc)
 
-    def _answering(self) -> bool:
+    def _responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def on_response_complete(self) -> None:
         self.reading = None
         super().on_response_complete()
-        if self.ended is not None and not self._answering():  # nor is another request here already
+        if self.ended is not None and not self._responding():  # nor is another request here already
             self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to leave the connection open: where a whole request is being answered."""
         self.left.set()
-        if self.refused or not self._answering() or self.cycle.more_body:
+        if self.refused or not self._responding() or self.cycle.more_body:
             return False
         if self.ended is None:
             self.ended = time.monotonic()
@@ -136,7 +136,7 @@ class Connection(H11Protocol):
 
         The word is `100 Continue`, which a client passes over before its answer. In a stream, tokens serve as well.
         """
-        if self.transport.is_closing() or not self._answering():
+        if self.transport.is_closing() or not self._responding():
             return
         assert self.ended is not None
         waited, begun = time.monotonic() - self.ended, self.cycle.response_started
@@ -154,25 +154,25 @@ class Connection(H11Protocol):
         """Called by uvicorn while it handles h11's error, which knows when it is headers that are too large."""
         hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
         if hint == 431:
-            self._refuse(Problem(431, f"headers of more than {self.limits.header_bytes:,} bytes", "headers_too_large"))
+            self._refuse(ApiError(431, f"headers of more than {self.limits.header_bytes:,} bytes", "headers_too_large"))
         else:
-            self._refuse(Problem(400, "this is not HTTP", "bad_http"))
+            self._refuse(ApiError(400, "this is not HTTP", "bad_http"))
 
-    def _refuse(self, problem: Problem) -> None:
+    def _refuse(self, api_error: ApiError) -> None:
         """Answer without the app, and close: soon, as who is still sending might not see why otherwise."""
         self.refused = True
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = json.dumps(problem.body()).encode()
+            body = json.dumps(api_error.body()).encode()
             headers = [
                 (b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode()),
                 (b"connection", b"close"),
             ]
-            reason = STATUS_PHRASES[problem.status]
+            reason = STATUS_PHRASES[api_error.status]
             for event in (
-                h11.Response(status_code=problem.status, headers=headers, reason=reason),
+                h11.Response(status_code=api_error.status, headers=headers, reason=reason),
                 h11.Data(data=body),
                 h11.EndOfMessage(),
             ):
@@ -196,15 +196,15 @@ class Connection(H11Protocol):
 class Server(Uvicorn):
     def __init__(
         self,
-        gate: Gate,
-        state: State,
+        middleware: Middleware,
+        context: ServerContext,
         ready: Callable[[], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         """`ready` is called once clients can connect; `say` is told when answers are waited for at the end."""
-        limits = state.limits
+        limits = context.limits
         config = Config(
-            gate,
+            middleware,
             http=partial(Connection, limits=limits),  # type: ignore[arg-type]
             ws="none",
             loop="asyncio",
@@ -220,7 +220,7 @@ class Server(Uvicorn):
             timeout_graceful_shutdown=GRACE,  # type: ignore[arg-type]
         )
         super().__init__(config)
-        self.state, self.ready, self.say = state, ready, say
+        self.context, self.ready, self.say = context, ready, say
         self.signal = 0
         """The first one that came."""
         self.deadline = float("inf")
@@ -251,45 +251,47 @@ class Server(Uvicorn):
         self.drain()
 
     def drain(self) -> None:
-        self.state.stopping = True
-        self.deadline = time.monotonic() + self.state.limits.drain_seconds
+        self.context.stopping = True
+        self.deadline = time.monotonic() + self.context.limits.drain_seconds
 
-    def _farewell(self) -> str:
-        count, most = self.state.open, self.state.limits.drain_seconds
+    def _drain_message(self) -> str:
+        count, most = self.context.open, self.context.limits.drain_seconds
         answers = "an answer is" if count == 1 else f"{count} answers are"
         return f"stopping once {answers} finished, or in {most:g} s; a second signal stops at once"
 
     async def on_tick(self, counter: int) -> bool:
         now = time.monotonic()
-        if self.state.stopping and self.state.open and self.say is not None:
-            self.say(self._farewell())
+        if self.context.stopping and self.context.open and self.say is not None:
+            self.say(self._drain_message())
             self.say = None
         if now - self.swept > SWEEP:
             self.swept = now
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection) and connection.overdue(now):
                     connection.transport.abort()
-        if why := self.state.stuck():
-            for visit in list(self.state.running):
-                visit.fail(stuck(why))
+        if why := self.context.stuck():
+            for request in list(self.context.running):
+                request.fail(stuck(why))
         if now > self.deadline:
-            for visit in list(self.state.running):
-                visit.fail(stopping())
-        if self.state.stopping and (not self.state.open or now > self.deadline + GRACE):
+            for request in list(self.context.running):
+                request.fail(stopping())
+        if self.context.stopping and (not self.context.open or now > self.deadline + GRACE):
             self.should_exit = True
         return await super().on_tick(counter)
 
 
-def build(service: Service, limits: Limits, keys: Sequence[str], sock: socket.socket, log: Log) -> tuple[Gate, State]:
-    hosts = names(sock) if is_loopback(sock) else frozenset[str]()
-    state = State(limits, Keys(keys), Metrics(), log, hosts, service.stuck)
-    state.metrics.watch(service.gauges() | {"requests_open": ("requests being answered", lambda: state.open)})
-    app = create_app(service, state)
-    return Gate(app, state, partial(check_body, app)), state
+def build(
+    served: ServedModel, limits: Limits, keys: Sequence[str], sock: socket.socket, log: Log
+) -> tuple[Middleware, ServerContext]:
+    hosts = loopback_names(sock) if is_loopback(sock) else frozenset[str]()
+    context = ServerContext(limits, Keys(keys), Metrics(), log, hosts, served.stuck)
+    context.metrics.add_gauges(served.gauges() | {"requests_open": ("requests being answered", lambda: context.open)})
+    app = create_app(served, context)
+    return Middleware(app, context, partial(check_body, app)), context
 
 
 def serve(
-    service: Service,
+    served: ServedModel,
     sock: socket.socket,
     keys: Sequence[str],
     limits: Limits,
@@ -299,13 +301,13 @@ def serve(
     say: Callable[[str], None],
 ) -> int:
     """Serve until a signal comes, and return its number. `ready` is called once clients can connect."""
-    gate, state = build(service, limits, keys, sock, log)
-    server = Server(gate, state, ready, say)
-    service.start()
+    middleware, context = build(served, limits, keys, sock, log)
+    server = Server(middleware, context, ready, say)
+    served.start()
     try:
         server.run([sock])
     finally:
-        ended = _ended((lambda: state.pool.shutdown(cancel_futures=True), service.close), CLOSE)
+        ended = _close_all((lambda: context.pool.shutdown(cancel_futures=True), served.close), CLOSE)
     if not ended:
         say("stopped, though some work had not ended")
         for stream in (sys.stdout, sys.stderr):
@@ -314,7 +316,7 @@ def serve(
     return server.signal
 
 
-def _ended(closing: Sequence[Callable[[], None]], seconds: float) -> bool:
+def _close_all(closing: Sequence[Callable[[], None]], seconds: float) -> bool:
     """Whether all that is to be closed is closed in this time."""
     threads = [threading.Thread(target=close, name="headway-close", daemon=True) for close in closing]
     for thread in threads:

@@ -8,45 +8,45 @@ from pathlib import Path
 from typing import Any
 
 from headway.config.baselines import BaselineConfig
-from headway.config.model import longest
+from headway.config.model import max_positions
 from headway.data.prompts import PromptEncoder
 from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate.engine.engine import Engine
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
-from headway.serve.errors import Problem
+from headway.serve.errors import ApiError
 from headway.serve.grammars import Grammars
 from headway.serve.limits import Limits
 from headway.serve.predict import Bundle, Tasks
-from headway.serve.requests import Prompts
-from headway.serve.responses import Spelling
-from headway.serve.slots import slots_for
+from headway.serve.requests import RequestBuilder
+from headway.serve.responses import TokenSpelling
+from headway.serve.slots import choose_slots
 
 NO_TEXT = "this model writes no text"
 
 
-class Service:
+class ServedModel:
     """Built once, before the server listens; `start` and `close` are for the engine in it."""
 
     def __init__(self, bundle: Bundle, limits: Limits, name: str = "") -> None:
         config, self.model, self.limits = bundle.model.config, bundle.model, limits
-        self.tokenizer = bundle.reader()
+        self.tokenizer = bundle.require_tokenizer()
         self.id, self.created = name or _name(bundle), int(time.time())
-        self.spelling = Spelling(self.tokenizer)
+        self.spelling = TokenSpelling(self.tokenizer)
         self.engine: Engine | None = None
-        self.prompts: Prompts | None = None
+        self.requests: RequestBuilder | None = None
         self.grammars: Grammars | None = None
         if isinstance(config, BaselineConfig) and config.kind == "decoder":
             why = f"{self.id} is of kind {config.network}: the server writes with transformers"
             raise DataError("D001", why, "headway run writes with it")
         if config.kind == "decoder" and config.lm is not None:
-            self._writes(limits, bundle.folder)
+            self._make_engine(limits, bundle.folder)
         self.tasks = Tasks(bundle, limits, _reads(self.model))
-        if not self.can():
+        if not self.capabilities():
             raise DataError("D001", f"{self.id} has nothing to serve: it neither reads nor writes text")
 
-    def _writes(self, limits: Limits, folder: Path | None) -> None:
-        slots, most = slots_for(limits, self.model), self.model.config.max_length
+    def _make_engine(self, limits: Limits, folder: Path | None) -> None:
+        slots, most = choose_slots(limits, self.model), self.model.config.max_length
         if most is not None and limits.context > most:
             raise ConfigError("C003", f"context = {limits.context}, but the model reads at most {most} tokens")
         try:
@@ -57,27 +57,29 @@ class Service:
             raise MemoryOrDiskError(error.code, error.message, "set fewer slots, or a shorter context") from error
         encoder = PromptEncoder(self.tokenizer, self.model.config.special)
         vocab, settings = self.model.lm.vocab, read_generation(folder)
-        self.prompts = Prompts(encoder, limits, vocab=vocab, room=self.engine.capacity, settings=settings)
-        self.grammars = Grammars(self.tokenizer, limits, vocab=vocab, ends=self.prompts.ends)
+        self.requests = RequestBuilder(
+            encoder, limits, vocab=vocab, context_length=self.engine.capacity, settings=settings
+        )
+        self.grammars = Grammars(self.tokenizer, limits, vocab=vocab, ends=self.requests.ends)
 
-    def writer(self) -> tuple[Prompts, Grammars]:
-        if self.prompts is None or self.grammars is None:
-            raise Problem(400, NO_TEXT, "D001", "model")
-        return self.prompts, self.grammars
+    def generator(self) -> tuple[RequestBuilder, Grammars]:
+        if self.requests is None or self.grammars is None:
+            raise ApiError(400, NO_TEXT, "D001", "model")
+        return self.requests, self.grammars
 
-    def can(self) -> list[str]:
-        chats = self.prompts is not None and self.prompts.template is not None
-        writes = self.prompts is not None
+    def capabilities(self) -> list[str]:
+        chats = self.requests is not None and self.requests.template is not None
+        writes = self.requests is not None
         return ["chat"] * chats + ["complete"] * writes + self.tasks.names
 
     def card(self) -> dict[str, Any]:
-        room = self.prompts.room if self.prompts is not None else _reads(self.model)
+        room = self.requests.context_length if self.requests is not None else _reads(self.model)
         card = {"id": self.id, "object": "model", "created": self.created, "owned_by": "headway"}
-        return {**card, "can": self.can(), "context": room}
+        return {**card, "can": self.capabilities(), "context": room}
 
     def check_name(self, name: str) -> None:
         if name != self.id:
-            raise Problem(404, f'there is no model {name[:100]!r} here, only "{self.id}"', "model_not_found", "model")
+            raise ApiError(404, f'there is no model {name[:100]!r} here, only "{self.id}"', "model_not_found", "model")
 
     def alive(self) -> bool:
         return not self.trouble()
@@ -88,7 +90,7 @@ class Service:
 
     def stuck(self) -> str:
         """Whether a step hangs: nobody can be answered before it ends, if it ever does."""
-        if self.engine is not None and self.engine.round_seconds() > self.limits.step_seconds:
+        if self.engine is not None and self.engine.step_seconds() > self.limits.step_seconds:
             return f"a step of the model takes longer than {self.limits.step_seconds:g} s"
         return ""
 
@@ -126,4 +128,4 @@ def _name(bundle: Bundle) -> str:
 def _reads(model: Model) -> int | None:
     front = model.config.source or model.config.target
     assert front is not None
-    return longest(front)
+    return max_positions(front)

@@ -15,7 +15,7 @@ from headway.errors import ConfigError, DataError
 from headway.model.model import Model, Output
 
 
-def encoder_body(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
+def encoder_backbone(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
     """A text encoder without heads that reads data.length tokens."""
     length, what = recipe.data.length, recipe.model.from_
     if base is None:
@@ -34,7 +34,7 @@ def limit_of(model: Model, length: int | None) -> int | None:
     return longest if length is None else length if longest is None else min(length, longest)
 
 
-def read_batch(model: Model, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Output:
+def run_backbone(model: Model, ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Output:
     """Hidden states of texts or pairs of texts; a model without a second segment (RoBERTa) is given none.
 
     The decoder of an encoder–decoder (BART) reads the same text, one token later, and its states are the result.
@@ -45,8 +45,8 @@ def read_batch(model: Model, ids: Tensor, keep: Tensor | None, segments: Tensor 
         if start is None:
             raise DataError("D001", "the decoder of this model has no start token in the config")
         later = torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)
-        both: Output = model(ids, later, keep=keep, target_keep=keep)
+        both: Output = model(ids, later, attention_mask=attention_mask, target_attention_mask=attention_mask)
         return both
-    typed = segments if front.kind == "tokens" and front.segments > 1 else None
-    output: Output = model(ids, keep=keep, segments=typed)
+    typed = token_type_ids if front.kind == "tokens" and front.segments > 1 else None
+    output: Output = model(ids, attention_mask=attention_mask, token_type_ids=typed)
     return output

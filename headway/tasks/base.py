@@ -13,26 +13,26 @@ from torch import Tensor
 
 from headway.config.model import ModelConfig
 from headway.config.recipe import Recipe
-from headway.data.batching.batch_sampler import Plan
+from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model
-from headway.tasks.batch import Batch, Sharing
+from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.metrics.bootstrap import Evaluation
 
 T = TypeVar("T")
 Part = TypeVar("Part")
 
 
-def at_once(make: Callable[[], T]) -> T:
+def run_now(make: Callable[[], T]) -> T:
     """Where one process works alone, nothing has to wait."""
     return make()
 
 
 @dataclass(frozen=True)
-class Setting:
+class TaskContext:
     """What a task is made from."""
 
     recipe: Recipe
@@ -40,7 +40,7 @@ class Setting:
     """Where a run keeps what it has made of the data: a tokenizer, above all."""
     base: Tokenizer | None = None
     """The tokenizer of model.from."""
-    in_turn: Callable[[Callable[[], Any]], Any] = at_once
+    rank_zero_first: Callable[[Callable[[], Any]], Any] = run_now
     """Calls a function in one process first: what that one leaves in a cache, the others find there."""
 
 
@@ -50,13 +50,13 @@ class Task(ABC):
     recipe: Recipe
     tokenizer: Tokenizer
     """Saved with the model."""
-    goal: ClassVar[str] = "valid"
+    primary_metric: ClassVar[str] = "valid"
     """Which figure of `evaluate` tells the best model."""
-    rising: ClassVar[bool] = False
+    higher_is_better: ClassVar[bool] = False
     """Whether more of it is better."""
 
     @property
-    def even(self) -> bool:
+    def static_shapes(self) -> bool:
         """Whether all batches have one shape."""
         return False
 
@@ -70,7 +70,7 @@ class Task(ABC):
         """The model to train: by the recipe's shape, or the one that model.from has, with the heads of this task."""
 
     @abstractmethod
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> BatchSampler:
         """Which samples a step takes."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Task(ABC):
         """Of the model and a batch's tensors: the sum over the predictions that count. Compiled, so without state."""
 
     @abstractmethod
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
         """Figures on the validation data, `valid` (a loss) among them; the same in every process."""
 
     @cached_property
@@ -98,17 +98,17 @@ class Task(ABC):
 
     @abstractmethod
     def read_test(self, spec: str) -> Any:
-        """Examples of a file that is not learned from, as `measure` takes them; `bad_tests` counts the others."""
+        """Examples of a file that is not learned from, for `evaluate_examples`; `bad_tests` counts the others."""
 
     @abstractmethod
-    def measure(self, model: Model, part: Any, world: Sharing) -> dict[str, float]:
+    def evaluate_examples(self, model: Model, part: Any, world: ProcessGroup) -> dict[str, float]:
         """Figures on such examples, `valid` among them, as in `evaluate`."""
 
-    def test(self, model: Model, world: Sharing) -> dict[str, float] | None:
+    def test(self, model: Model, world: ProcessGroup) -> dict[str, float] | None:
         """The same on the test data, with `test` for `valid`; None without them."""
         if self.test_part is None:
             return None
-        result = self.measure(model, self.test_part, world)
+        result = self.evaluate_examples(model, self.test_part, world)
         return {"test": result.pop("valid"), **result}
 
     def details(self, model: Model) -> dict[str, Any] | None:
@@ -120,7 +120,7 @@ class Task(ABC):
         """What the model makes of a held-out example, for a person to look at while it trains."""
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """How good a finished model is on data of the user's, in full; `recipe` says how they are read."""
         raise DataError("D001", f"a model for {recipe.task} is not evaluated on a file of its own")
 
@@ -134,21 +134,21 @@ class ScoredTask(Task, Generic[Part]):
         """The validation examples as a model reads them."""
 
     @abstractmethod
-    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
+    def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         """The mean loss of examples, and their figures; the same in every process."""
 
     @abstractmethod
-    def judge(self, model: Model, part: Part) -> Evaluation:
+    def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         """All that there is to say of them."""
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self.measure(model, self.valid_part, world)
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        return self.evaluate_examples(model, self.valid_part, world)
 
-    def measure(self, model: Model, part: Part, world: Sharing) -> dict[str, float]:
-        loss, figures = self.score(model, part, world)
-        return {"valid": loss, **figures}
+    def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
+        loss, metrics = self.loss_and_metrics(model, part, world)
+        return {"valid": loss, **metrics}
 
     def details(self, model: Model) -> dict[str, Any] | None:
         tested = self.test_part
         name, part = ("valid", self.valid_part) if tested is None else ("test", tested)
-        return {"data": name, "source": getattr(self.recipe.data, name), **self.judge(model, part).as_dict()}
+        return {"data": name, "source": getattr(self.recipe.data, name), **self.evaluate_in_full(model, part).as_dict()}

@@ -32,7 +32,7 @@ class Batch:
         return replace(self, tensors=tuple(None if t is None else t.pin_memory() for t in self.tensors))
 
 
-class Sharing(Protocol):
+class ProcessGroup(Protocol):
     """This process among those that work together."""
 
     @property

@@ -9,8 +9,8 @@ from typing import Any
 from headway.config.recipe import DataConfig
 from headway.data.datasets import parallel
 from headway.data.datasets.chat import read_conversations
-from headway.data.datasets.conll import TAGS, WORDS, is_columns
-from headway.data.datasets.labeled import LABEL_NAMES, clean, columns_of, kind_of_labels, read_labelled
+from headway.data.datasets.conll import TAGS, WORDS, is_conll
+from headway.data.datasets.labeled import LABEL_NAMES, columns_of, label_kind, parse_labels, read_labeled
 from headway.data.datasets.pairs import PAIR_NAMES, read_pairs
 from headway.data.datasets.squad import ANSWERS, questions
 from headway.data.files.locate import file_format
@@ -26,7 +26,7 @@ TALK = ({"messages"}, {"conversations"}, {"instruction", "output"})
 def likely_task(spec: str) -> str:
     """A recipe's name; empty where a file tells nothing of the kind."""
     path = find_files(spec)[0]
-    if is_columns(path):
+    if is_conll(path):
         return "tag"
     return "" if file_format(path)[0] == "text" else _task_of(peek(path)[1])
 
@@ -57,8 +57,8 @@ def bad_rows_of(task: str, spec: str, settings: Sequence[str], keep: int) -> Bad
     data, bad = DataConfig(**given), BadRows("skip", keep)
     with suppress(DataError):  # nothing at all can be used: they are all counted by then
         if task == "classify":
-            rows = read_labelled(spec, data, bad)
-            clean(rows, kind_of_labels(rows, "auto"), bad)
+            rows = read_labeled(spec, data, bad)
+            parse_labels(rows, label_kind(rows, "auto"), bad)
         elif task == "translate":
             parallel.read_parallel(spec, data.text, data.pair, bad)
         else:

@@ -15,7 +15,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any, BinaryIO
 
-from headway.data.datasets.conll import WORDS, is_columns, sentences_of
+from headway.data.datasets.conll import WORDS, is_conll, sentences_of
 from headway.data.datasets.labeled import PAIR_NAMES, TEXT_NAMES, guess_text, is_text
 from headway.data.files.lines import BadLine, Lines, open_text
 from headway.data.files.locate import file_format, find_files
@@ -36,7 +36,7 @@ NAME = re.compile(r"\w[\w.-]{0,40}")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class TaskInput:
     """What a model is asked about."""
 
     text: str
@@ -63,10 +63,10 @@ class Columns:
     of the text, where they are apart."""
 
 
-def read_items(spec: str, columns: Columns, bad: BadRows) -> Iterator[Item]:
+def read_inputs(spec: str, columns: Columns, bad: BadRows) -> Iterator[TaskInput]:
     """The texts of a file, glob, folder or hub dataset, in order; what is none goes to `bad`."""
     for path in find_files(spec):
-        if columns.wants == "words" and is_columns(path):
+        if columns.wants == "words" and is_conll(path):
             yield from _sentences(path, bad)
         elif file_format(path)[0] == "text":
             _no_context(str(path), columns)
@@ -76,7 +76,7 @@ def read_items(spec: str, columns: Columns, bad: BadRows) -> Iterator[Item]:
             yield from _texts(rows, *_columns(str(path), first, columns), bad)
 
 
-def read_pipe(file: BinaryIO, columns: Columns, bad: BadRows) -> Iterator[Item]:
+def read_pipe(file: BinaryIO, columns: Columns, bad: BadRows) -> Iterator[TaskInput]:
     """The texts of a stream of lines; of objects or a table, where the first line is one or names its columns."""
     lines = Lines(file)
     rows = _lines(lines, STDIN)
@@ -90,7 +90,7 @@ def read_pipe(file: BinaryIO, columns: Columns, bad: BadRows) -> Iterator[Item]:
         rows = (_object(row) if isinstance(row, Row) else row for row in chain([first], rows))
         yield from _rows_of(rows, columns, bad)
     elif delimiter := _delimiter(text, columns):
-        lines.give_back([text + "\n"])
+        lines.push_back([text + "\n"])
         yield from _rows_of(table(STDIN, lines, delimiter), columns, bad)
     elif columns.text and columns.firm:
         raise DataError("D004", f"{STDIN} has no column {columns.text!r} (data.text): its first line names none")
@@ -99,7 +99,7 @@ def read_pipe(file: BinaryIO, columns: Columns, bad: BadRows) -> Iterator[Item]:
         yield from _texts(chain([first], rows), "text", "", bad)
 
 
-def _rows_of(rows: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[Item]:
+def _rows_of(rows: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[TaskInput]:
     """Texts of a pipe's rows, where the first one tells what there is."""
     first = next(rows, None)
     if first is not None:
@@ -129,13 +129,13 @@ def _lines_of(path: Path) -> Iterator[Row | Flaw]:
         yield from _lines(Lines(file), str(path))
 
 
-def _sentences(path: Path, bad: BadRows) -> Iterator[Item]:
+def _sentences(path: Path, bad: BadRows) -> Iterator[TaskInput]:
     """Those of a column file; its tags are left alone."""
     for found in sentences_of(path):
         if isinstance(found, Flaw):
             reject(found, bad)
         else:
-            yield Item(" ".join(found.words), None, found.file, found.line, found.words)
+            yield TaskInput(" ".join(found.words), None, found.file, found.line, found.words)
 
 
 def _lines(lines: Lines, name: str) -> Iterator[Row | Flaw]:
@@ -159,17 +159,17 @@ def _object(row: Row) -> Row | Flaw:
         return Flaw(row.file, row.line, str(error))
 
 
-def _texts(rows: Iterator[Row | Flaw], text: str, pair: str, bad: BadRows) -> Iterator[Item]:
+def _texts(rows: Iterator[Row | Flaw], text: str, pair: str, bad: BadRows) -> Iterator[TaskInput]:
     for row in rows:
         if isinstance(row, Row) and (words := _words(row.values.get(text))):
-            yield Item(" ".join(words), None, row.file, row.line, words)
+            yield TaskInput(" ".join(words), None, row.file, row.line, words)
             continue
         flaw = text_flaw(row, text) or (text_flaw(row, pair) if pair else None)
         if flaw is not None:
             reject(flaw, bad)
         elif isinstance(row, Row):
             name = str(row.values["id"]) if text == QUESTION and "id" in row.values else ""
-            yield Item(row.values[text], row.values[pair] if pair else None, row.file, row.line, id=name)
+            yield TaskInput(row.values[text], row.values[pair] if pair else None, row.file, row.line, id=name)
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _words(value: Any) -> tuple[str, ...]:
 def reject(flaw: Flaw, bad: BadRows) -> None:
     """As `bad` has it; what came through a pipe cannot be looked at again."""
     try:
-        bad.found(flaw)
+        bad.add(flaw)
     except DataError as error:
         hint = f"{bad.setting}=skip leaves such rows out" if flaw.file == STDIN else error.hint
         raise DataError(error.code, error.message, hint) from None
@@ -225,14 +225,14 @@ def _named(file: str, names: Sequence[str], given: str, setting: str, firm: bool
     return given if given in names else ""
 
 
-def windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
+def windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[list[TaskInput]]:
     """So many at a time; what comes before a row that stops everything is not lost."""
     trouble: HeadwayError | None = None
     while trouble is None:
-        part: list[Item] = []
+        part: list[TaskInput] = []
         try:
             while len(part) < size:
-                part.append(next(items))
+                part.append(next(inputs))
         except HeadwayError as error:
             trouble = error
         except StopIteration:
@@ -244,13 +244,13 @@ def windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
     raise trouble
 
 
-def at_once(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
+def pipe_windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[list[TaskInput]]:
     """The same for a pipe: a window is what has come by now, so that a single line has its answer at once."""
-    queue: Queue[Item | BaseException] = Queue(size)
+    queue: Queue[TaskInput | BaseException] = Queue(size)
 
     def pump() -> None:
         try:
-            for item in items:
+            for item in inputs:
                 queue.put(item)
             queue.put(StopIteration())
         except BaseException as error:
@@ -259,11 +259,11 @@ def at_once(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
     Thread(target=pump, name="headway-pipe", daemon=True).start()
     end: BaseException | None = None
     while end is None:
-        part: list[Item] = []
+        part: list[TaskInput] = []
         try:
             while len(part) < size and end is None:
                 got = queue.get(timeout=WAIT) if part else queue.get()
-                if isinstance(got, Item):
+                if isinstance(got, TaskInput):
                     part.append(got)
                 else:
                     end = got
@@ -276,10 +276,10 @@ def at_once(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
 
 
 def located(
-    items: Sequence[Item], results: Sequence[Mapping[str, Any]], *, files: bool = False, pairs: bool = False
+    inputs: Sequence[TaskInput], results: Sequence[Mapping[str, Any]], *, files: bool = False, pairs: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Results with where their texts stand, and the texts; with the second ones, where they are as short."""
-    for item, result in zip(items, results, strict=True):
+    for item, result in zip(inputs, results, strict=True):
         where = {"file": item.file} if files else {}
         what = {"id": item.id} if item.id else {}
         second = {"pair": item.pair} if pairs and item.pair is not None else {}

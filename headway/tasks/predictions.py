@@ -15,11 +15,11 @@ from headway.model.model import Model
 from headway.tasks.backbone import limit_of
 from headway.tasks.classification.task import classify
 from headway.tasks.embedding.vectors import embed
-from headway.tasks.inputs import Item, reject
+from headway.tasks.inputs import TaskInput, reject
 from headway.tasks.masked_lm.fill import fill_all, pseudo_perplexity
 from headway.tasks.qa.evaluate import Answer
 from headway.tasks.qa.task import answer_all
-from headway.tasks.seq2seq.translate import Written, align, translate
+from headway.tasks.seq2seq.translate import Translation, align, translate
 from headway.tasks.tagging.task import tag
 
 Json = dict[str, Any]
@@ -28,14 +28,14 @@ TOP = 5
 DIGITS = 6
 """Of probabilities; what comes after depends on which texts were read together."""
 
-Predict = Callable[[Sequence[Item]], list[Json]]
+Predict = Callable[[Sequence[TaskInput]], list[Json]]
 
 
 def predictor(task: str, model: Model, tokenizer: Tokenizer, recipe: Recipe, top: int = TOP) -> Predict:
-    """What answers some items by a task, each with the same values as if it were alone."""
+    """What answers some inputs by a task, each with the same values as if it were alone."""
 
-    def predict(items: Sequence[Item]) -> list[Json]:
-        return PREDICTIONS[task](model, tokenizer, items, recipe, top)
+    def predict(inputs: Sequence[TaskInput]) -> list[Json]:
+        return PREDICTIONS[task](model, tokenizer, inputs, recipe, top)
 
     return predict
 
@@ -45,11 +45,11 @@ def writer(
 ) -> Predict:
     """What turns texts into others; `aligned` says which word came from which."""
 
-    def predict(items: Sequence[Item]) -> list[Json]:
-        found = translate(model, tokenizer, [item.text for item in items], recipe, beam)
+    def predict(inputs: Sequence[TaskInput]) -> list[Json]:
+        found = translate(model, tokenizer, [item.text for item in inputs], recipe, beam)
         return [{**_best(each), **(_alignment(each[0]) if aligned else {})} for each in found]
 
-    def _alignment(written: Written) -> Json:
+    def _alignment(written: Translation) -> Json:
         words = align(model, tokenizer, written, recipe)
         links = [{"new": i, "text": j, "share": share} for i, j, share in words.links]
         return {"alignment": {"text": words.source, "new": words.target, "links": links}}
@@ -57,18 +57,18 @@ def writer(
     return predict
 
 
-def _best(found: Sequence[Written]) -> Json:
+def _best(found: Sequence[Translation]) -> Json:
     rows = [{"new": each.text, "score": round(each.score, DIGITS)} for each in found]
     return {**rows[0], **({"best": rows} if len(rows) > 1 else {})}
 
 
-def _write(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
-    return writer(model, tokenizer, recipe)(items)
+def _write(model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe, top: int) -> list[Json]:
+    return writer(model, tokenizer, recipe)(inputs)
 
 
-def _classify(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
-    pairs = [item.pair or "" for item in items] if any(item.pair is not None for item in items) else None
-    found = classify(model, tokenizer, [item.text for item in items], pairs, length=recipe.data.length)
+def _classify(model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe, top: int) -> list[Json]:
+    pairs = [item.pair or "" for item in inputs] if any(item.pair is not None for item in inputs) else None
+    found = classify(model, tokenizer, [item.text for item in inputs], pairs, length=recipe.data.length)
     return [
         {"label": round(each.label, DIGITS) if isinstance(each.label, float) else each.label}
         if each.probability is None
@@ -81,13 +81,13 @@ def _classify(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe:
     ]
 
 
-def _tag(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
-    found = tag(model, tokenizer, [item.words or item.text for item in items], how=recipe.tag.decode)
+def _tag(model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe, top: int) -> list[Json]:
+    found = tag(model, tokenizer, [item.words or item.text for item in inputs], how=recipe.tag.decode)
     return [{"entities": [{**e._asdict(), "score": round(e.score, DIGITS)} for e in row]} for row in found]
 
 
-def _answer(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
-    found = answer_all(model, tokenizer, [(item.text, item.pair or "") for item in items], recipe.answer)
+def _answer(model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe, top: int) -> list[Json]:
+    found = answer_all(model, tokenizer, [(item.text, item.pair or "") for item in inputs], recipe.answer)
     return [{**_said(row[0]), "best": [_said(each) for each in row[:top]]} for row in found]
 
 
@@ -101,7 +101,7 @@ def _said(answer: Answer) -> Json:
     }
 
 
-def _fill(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
+def _fill(model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe, top: int) -> list[Json]:
     return [
         {
             "best": row.best,
@@ -114,24 +114,24 @@ def _fill(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Rec
                 for blank in row.blanks
             ],
         }
-        for row in fill_all(model, tokenizer, [item.text for item in items], top)
+        for row in fill_all(model, tokenizer, [item.text for item in inputs], top)
     ]
 
 
-def _score(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
-    found = pseudo_perplexity(model, tokenizer, [item.text for item in items])
+def _score(model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe, top: int) -> list[Json]:
+    found = pseudo_perplexity(model, tokenizer, [item.text for item in inputs])
     return [
         {"log_probability": round(s.log_probability, DIGITS), "tokens": s.tokens, "perplexity": s.perplexity}
         for s in found
     ]
 
 
-def _embed(model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe, top: int) -> list[Json]:
-    found = embed(model, tokenizer, [item.text for item in items], recipe.embed.pool)
+def _embed(model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe, top: int) -> list[Json]:
+    found = embed(model, tokenizer, [item.text for item in inputs], recipe.embed.pool)
     return [{"embedding": row} for row in found.tolist()]
 
 
-PREDICTIONS: Mapping[str, Callable[[Model, Tokenizer, Sequence[Item], Recipe, int], list[Json]]] = {
+PREDICTIONS: Mapping[str, Callable[[Model, Tokenizer, Sequence[TaskInput], Recipe, int], list[Json]]] = {
     "classify": _classify,
     "tag": _tag,
     "answer": _answer,
@@ -143,26 +143,30 @@ PREDICTIONS: Mapping[str, Callable[[Model, Tokenizer, Sequence[Item], Recipe, in
 """By task; `score` is how likely a model of masked words finds a text."""
 
 
-def predict_good(predict: Predict, items: Sequence[Item], bad: BadRows) -> Iterator[tuple[list[Item], list[Json]]]:
+def predict_good(
+    predict: Predict, inputs: Sequence[TaskInput], bad: BadRows
+) -> Iterator[tuple[list[TaskInput], list[Json]]]:
     """Items that the model can use, and what it says of them; where one cannot be used, they are tried one by one."""
     try:
-        found = predict(items)
+        found = predict(inputs)
     except DataError as error:
-        if len(items) == 1:
-            reject(Flaw(items[0].file, items[0].line, error.message, code=error.code), bad)
+        if len(inputs) == 1:
+            reject(Flaw(inputs[0].file, inputs[0].line, error.message, code=error.code), bad)
             return
     else:
-        yield list(items), found
+        yield list(inputs), found
         return
-    for item in items:
+    for item in inputs:
         yield from predict_good(predict, [item], bad)
 
 
-def count_cut(task: str, model: Model, tokenizer: Tokenizer, items: Sequence[Item], recipe: Recipe) -> tuple[int, int]:
+def count_cut(
+    task: str, model: Model, tokenizer: Tokenizer, inputs: Sequence[TaskInput], recipe: Recipe
+) -> tuple[int, int]:
     """How many of the texts are only read in part, and how many tokens are; other tasks have windows, or refuse."""
     limit = limit_of(model, recipe.data.length if task == "classify" else None)
     if task not in ("classify", "embed") or limit is None:
         return 0, 0
-    pairs = [item.pair or "" for item in items] if any(item.pair is not None for item in items) else None
-    read = tokenizer.encode_batch([item.text for item in items], pairs)
+    pairs = [item.pair or "" for item in inputs] if any(item.pair is not None for item in inputs) else None
+    read = tokenizer.encode_batch([item.text for item in inputs], pairs)
     return sum(len(text.ids) > limit for text in read), limit

@@ -5,23 +5,23 @@ from __future__ import annotations
 from importlib import import_module
 
 from headway.config.model import ModelConfig
-from headway.tasks.base import Setting, Task
+from headway.tasks.base import Task, TaskContext
 
 TASKS = {
-    "lm": "headway.tasks.lm.task:LanguageModelling",
+    "lm": "headway.tasks.lm.task:LanguageModeling",
     "chat": "headway.tasks.chat.task:Chat",
-    "mlm": "headway.tasks.masked_lm.task:MaskedWords",
-    "classify": "headway.tasks.classification.task:Classify",
-    "tag": "headway.tasks.tagging.task:Tag",
-    "answer": "headway.tasks.qa.task:Answer",
-    "embed": "headway.tasks.embedding.task:Embed",
+    "mlm": "headway.tasks.masked_lm.task:MaskedLM",
+    "classify": "headway.tasks.classification.task:Classification",
+    "tag": "headway.tasks.tagging.task:Tagging",
+    "answer": "headway.tasks.qa.task:QuestionAnswering",
+    "embed": "headway.tasks.embedding.task:Embedding",
     "seq2seq": "headway.tasks.seq2seq.task:Seq2Seq",
 }
 
 
-def make_task(setting: Setting) -> Task:
+def make_task(context: TaskContext) -> Task:
     """The task of a recipe, with its data read."""
-    task: Task = task_class(setting.recipe.task).prepare(setting)  # type: ignore[attr-defined]
+    task: Task = task_class(context.recipe.task).prepare(context)  # type: ignore[attr-defined]
     return task
 
 

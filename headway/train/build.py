@@ -20,7 +20,7 @@ from headway.model.lora import add_adapters
 from headway.model.model import Model
 from headway.tasks.base import Task
 
-NEW_HEADS = ("nsp", "classify", "tag", "span")
+TASK_HEADS = ("nsp", "classify", "tag", "span")
 """Heads that a task puts on a base; beside adapters they are trained in full. The one for words is the base's own."""
 
 
@@ -35,14 +35,14 @@ def build_model(recipe: Recipe, task: Task, device: torch.device) -> Model:
     """With the weights that are to be trained marked as such."""
     if recipe.model.lora and not recipe.model.from_:
         raise ConfigError("C004", f"model.lora = {recipe.model.lora} adapts a trained model: model.from says which")
-    model = (_adopted(recipe, task) if recipe.model.from_ else make_model(task.config(None))).to(device)
-    _choose_weights(model, recipe.model)
+    model = (_from_pretrained(recipe, task) if recipe.model.from_ else make_model(task.config(None))).to(device)
+    _mark_trainable(model, recipe.model)
     if recipe.train.checkpointing:
-        recompute_blocks(model)
+        checkpoint_activations(model)
     return model
 
 
-def planned_model(recipe: Recipe, task: Task) -> Model | None:
+def meta_model(recipe: Recipe, task: Task) -> Model | None:
     """The model that `build_model` will make, without weights; None where only loading tells, as with adapters."""
     base = resolve(recipe.model.from_) if recipe.model.from_ else None
     if base is not None and is_adapter(base):
@@ -53,7 +53,7 @@ def planned_model(recipe: Recipe, task: Task) -> Model | None:
     config = task.config(known)
     with torch.device("meta"):
         model = make_model(config)
-        _choose_weights(model, recipe.model)
+        _mark_trainable(model, recipe.model)
     return model
 
 
@@ -66,7 +66,7 @@ def empty_model(config: ModelConfig, shape: ShapeConfig) -> Model:
     return model
 
 
-def _adopted(recipe: Recipe, task: Task) -> Model:
+def _from_pretrained(recipe: Recipe, task: Task) -> Model:
     """The model of model.from, with the heads that the task wants: those it has, others from the seed."""
     # What trains is kept in float32: steps are smaller than the gaps between half-precision numbers.
     base = load_model(resolve(recipe.model.from_), None if recipe.model.lora else torch.float32)
@@ -83,14 +83,14 @@ def _adopted(recipe: Recipe, task: Task) -> Model:
     return model
 
 
-def _choose_weights(model: Model, shape: ShapeConfig) -> None:
+def _mark_trainable(model: Model, shape: ShapeConfig) -> None:
     if shape.lora:
         have = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
         if missing := [name for name in shape.lora_targets if name not in have]:
-            listed = ", ".join(sorted(have - set(NEW_HEADS)))
+            listed = ", ".join(sorted(have - set(TASK_HEADS)))
             raise ConfigError("C003", f"model.lora_targets: the model has no {missing[0]!r}", f"it has {listed}")
         add_adapters(model, shape.lora, shape.lora_targets)
-        for head in NEW_HEADS:
+        for head in TASK_HEADS:
             if (module := getattr(model, head, None)) is not None:
                 module.requires_grad_(True)
     check_freeze(model.config, shape.freeze)
@@ -114,7 +114,7 @@ def check_freeze(config: ModelConfig, freeze: int) -> None:
         raise ConfigError("C003", f"model.freeze = {freeze}, but the model has {blocks} blocks")
 
 
-def recompute_blocks(model: Model) -> None:
+def checkpoint_activations(model: Model) -> None:
     """Keep only what goes into each block, and compute the rest again when gradients ask for it."""
     for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
         for block in stack.blocks if stack is not None else ():

@@ -16,7 +16,7 @@ from headway.errors import ConfigError
 FREE = frozenset(
     {
         *("out", "gpus", "data.workers"),
-        # by path only: train/origin.py compares what the files hold
+        # by path only: train/provenance.py compares what the files hold
         *("data.train", "data.valid", "data.test", "model.from"),
         *("train.steps", "train.minutes", "train.epochs", "train.accumulate"),
         *("train.lr", "train.schedule", "train.warmup", "train.final_lr", "train.weight_decay", "train.betas"),
@@ -38,15 +38,27 @@ FIXED = frozenset(
         *("train.batch", "train.batch_tokens", "train.optimizer"),
         # a checkpoint has running means and best weights only where the run asked for them
         *("train.ema", "train.patience", "train.keep_best"),
-        *("mlm.share", "mlm.mask", "mlm.random", "mlm.words", "mlm.pairs"),
-        *("classify.kind", "classify.weights", "classify.pool", "classify.dropout", "classify.smoothing"),
-        *("classify.rdrop", "tag.scheme", "tag.decode", "tag.dropout", "tag.smoothing", "tag.context"),
-        *("answer.stride", "answer.longest", "answer.best", "answer.none", "answer.threshold"),
+        *(
+            "mlm.probability",
+            "mlm.mask_replace_prob",
+            "mlm.random_replace_prob",
+            "mlm.whole_word_mask",
+            "mlm.next_sentence",
+        ),
+        *("classify.kind", "classify.class_weights", "classify.pool", "classify.dropout", "classify.label_smoothing"),
+        *("classify.r_drop", "tag.scheme", "tag.decode", "tag.dropout", "tag.label_smoothing", "tag.context"),
+        *("answer.stride", "answer.max_answer_length", "answer.n_best", "answer.no_answer", "answer.threshold"),
         *("embed.pool", "embed.temperature", "embed.symmetric"),
-        *("seq2seq.label_smoothing", "seq2seq.rdrop", "seq2seq.vocabulary", "seq2seq.prefix", "seq2seq.bpe_dropout"),
+        *("seq2seq.label_smoothing", "seq2seq.r_drop", "seq2seq.vocabulary", "seq2seq.prefix", "seq2seq.bpe_dropout"),
         # how texts are generated is how the best checkpoint is chosen
-        *("seq2seq.beam", "seq2seq.length_penalty", "seq2seq.longest", "seq2seq.shortest", "seq2seq.no_repeat"),
-        *("seq2seq.metric", "seq2seq.eval_texts", "seq2seq.every", "seq2seq.split", "seq2seq.sentences"),
+        *(
+            "seq2seq.beam",
+            "seq2seq.length_penalty",
+            "seq2seq.max_new_tokens",
+            "seq2seq.min_new_tokens",
+            "seq2seq.no_repeat_ngram_size",
+        ),
+        *("seq2seq.metric", "seq2seq.eval_texts", "seq2seq.generate_every", "seq2seq.split", "seq2seq.sentences"),
     }
 )
 """What is learned, from what, in which order, and how it is measured."""

@@ -63,17 +63,17 @@ def snapshot_copy(step: int, tensors: Mapping[str, Mapping[str, Tensor]], state:
     return Snapshot(step, copies, copy.deepcopy(dict(state)))
 
 
-def nothing(stage: str) -> None:
+def no_hook(stage: str) -> None:
     """The stage hook of everyone but the tests."""
 
 
-def save(folder: Path, snapshot: Snapshot, *, keep: int = 3, stage: Callable[[str], None] = nothing) -> Path:
+def save(folder: Path, snapshot: Snapshot, *, retention: int = 3, stage: Callable[[str], None] = no_hook) -> Path:
     """Write one checkpoint and drop old ones; a step that is there already, and sound, is left as it is.
 
     The caller holds the run's `RunLock`: partial folders of others are taken for leftovers of the dead.
     A kill at any moment leaves the checkpoints that were there, with or without the new one.
     """
-    _check_call(snapshot, keep)
+    _check_call(snapshot, retention)
     _check_finite(snapshot)
     files = {stem + SUFFIX: tensor_chunks(named) for stem, named in snapshot.tensors.items()}
     stage("snapshot")
@@ -102,11 +102,11 @@ def save(folder: Path, snapshot: Snapshot, *, keep: int = 3, stage: Callable[[st
         sync_folder(folder)
         stage("latest")
         with _partial(folder / LATEST) as temporary:
-            _write(temporary, [json.dumps({"folder": target.name}).encode() + b"\n"], nothing, "")
+            _write(temporary, [json.dumps({"folder": target.name}).encode() + b"\n"], no_hook, "")
             temporary.replace(folder / LATEST)
         sync_folder(folder)
         stage("retention")
-        _retain(folder, keep)
+        _retain(folder, retention)
         stage("done")
     return target
 
@@ -241,10 +241,10 @@ def _steps(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
 
 
-def _check_call(snapshot: Snapshot, keep: int) -> None:
+def _check_call(snapshot: Snapshot, retention: int) -> None:
     """Mistakes of our own, found before anything is written."""
-    if keep < 1 or snapshot.step < 0:
-        raise ValueError(f"keep={keep} must be at least 1, and step {snapshot.step} at least 0")
+    if retention < 1 or snapshot.step < 0:
+        raise ValueError(f"retention={retention} must be at least 1, and step {snapshot.step} at least 0")
     if odd := [stem for stem in snapshot.tensors if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", stem)]:
         raise ValueError(f"{odd[0]!r} is no plain file stem")
     raw = json.dumps({"state": snapshot.state}, allow_nan=False, indent=1).encode()
@@ -305,12 +305,12 @@ def _is_sound(path: Path) -> bool:
     return False
 
 
-def _retain(folder: Path, keep: int) -> None:
-    """Drop all but `keep`, counted from the newest that verifies; without one, nothing goes. Sweep what is partial."""
+def _retain(folder: Path, retention: int) -> None:
+    """Drop all but `retention` checkpoints, counted from the newest sound one. Sweep partial ones."""
     paths = _steps(folder)
-    if len(paths) > keep:
+    if len(paths) > retention:
         sound = next((i for i, path in enumerate(paths) if _is_sound(path)), len(paths))
-        for path in paths[sound + keep :]:
+        for path in paths[sound + retention :]:
             with _partial(path) as dropped:  # half a checkpoint never bears the name of a whole one
                 path.rename(dropped)
     for name in os.listdir(folder):

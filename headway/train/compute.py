@@ -18,12 +18,12 @@ from headway.config.recipe import TrainConfig
 from headway.model.attention import step_kernels
 from headway.model.model import Model
 from headway.tasks.batch import Batch
-from headway.train.distributed import World, whole
+from headway.train.distributed import World, full_tensor
 from headway.train.optim.optimizer import Optimizer
 
-WARM_UP = 3
+EAGER_STEPS = 3
 """Ordinary steps before one is recorded: they compile, and let libraries make their plans."""
-MOST = 64
+MAX_GRAPHS = 64
 """Shapes that are recorded; a batch that never has the shape of another is not worth it."""
 
 Loss = Callable[..., Tensor]
@@ -33,7 +33,7 @@ Parts = Sequence[tuple[Batch, int]]
 """Parts of a batch, each with 1 if it counts and 0 if it only keeps this process in step with the others."""
 
 
-def computes_half(config: TrainConfig, device: torch.device) -> bool:
+def uses_bfloat16(config: TrainConfig, device: torch.device) -> bool:
     """Whether products are in half precision."""
     return device.type != "cpu" if config.dtype == "auto" else config.dtype == "bfloat16"
 
@@ -42,22 +42,29 @@ class Compute:
     """Gradients and updates of one model."""
 
     def __init__(
-        self, model: Model, loss: Loss, optimizer: Optimizer, config: TrainConfig, world: World, *, even: bool = True
+        self,
+        model: Model,
+        loss: Loss,
+        optimizer: Optimizer,
+        config: TrainConfig,
+        world: World,
+        *,
+        static_shapes: bool = True,
     ) -> None:
-        """`even`: batches are of one shape. For others, compiling and planning take longer than they save."""
+        """`static_shapes`: batches are of one shape. For others, compiling and planning take longer than they save."""
         self.model, self.optimizer, self.config, self.world = model, optimizer, config, world
         accelerated = world.device.type != "cpu"
-        compiled = accelerated and even if config.compile is None else config.compile
+        compiled = accelerated and static_shapes if config.compile is None else config.compile
         self.loss = torch.compile(loss) if compiled else loss
-        self._kernels = step_kernels if even and world.device.type == "cuda" else nullcontext
-        self.half = computes_half(config, world.device)
-        self.records = config.record and world.device.type == "cuda" and world.size == 1
-        self.recordings: dict[Shapes, _Recorded] = {}
+        self._kernels = step_kernels if static_shapes and world.device.type == "cuda" else nullcontext
+        self.half = uses_bfloat16(config, world.device)
+        self.captures = config.record and world.device.type == "cuda" and world.size == 1
+        self.captured: dict[Shapes, _CapturedStep] = {}
         self._seen: set[Shapes] = set()
         self._steps = 0
-        self._stream = torch.cuda.Stream() if self.records else None
-        self._pool = torch.cuda.graph_pool_handle() if self.records else None
-        self._last: _Recorded | None = None
+        self._stream = torch.cuda.Stream() if self.captures else None
+        self._pool = torch.cuda.graph_pool_handle() if self.captures else None
+        self._last: _CapturedStep | None = None
         """What the gradients are from, if they are not the parameters' own."""
 
     def precision(self) -> AbstractContextManager[Any]:
@@ -65,7 +72,7 @@ class Compute:
 
     def gradients(self, parts: Parts, count: float) -> tuple[float, float]:
         """Of the mean over `count` predictions; the sum of the losses, and the norm before clipping."""
-        self._last = self._recording(parts) if self.records else None
+        self._last = self._captured_step(parts) if self.captures else None
         if self._last is not None:
             return self._last.gradients(parts, count)
         tensors = [batch.to(self.world.device) for batch, _ in parts]
@@ -78,28 +85,28 @@ class Compute:
         torch.cuda.current_stream().wait_stream(self._stream)
         return _numbers(result)
 
-    def _recording(self, parts: Parts) -> _Recorded | None:
+    def _captured_step(self, parts: Parts) -> _CapturedStep | None:
         """Of a step of this shape, if it came before; made now, if it did so only once."""
         if not all(one for _, one in parts):
             return None
         shapes = tuple(tuple(None if t is None else t.shape for t in batch.tensors) for batch, _ in parts)
         self._steps += 1
-        if shapes in self.recordings or shapes not in self._seen or self._steps <= WARM_UP:
+        if shapes in self.captured or shapes not in self._seen or self._steps <= EAGER_STEPS:
             self._seen.add(shapes)
-            return self.recordings.get(shapes)
-        if len(self.recordings) == MOST:
+            return self.captured.get(shapes)
+        if len(self.captured) == MAX_GRAPHS:
             return None
         try:
-            self.recordings[shapes] = _Recorded(self, parts)
+            self.captured[shapes] = _CapturedStep(self, parts)
         except RuntimeError as error:
             warnings.warn(f"steps are not recorded, which is slower: {error}", RuntimeWarning, stacklevel=2)
-            self.forget()
-            self.records = False
+            self.drop_graphs()
+            self.captures = False
             return None
-        return self.recordings[shapes]
+        return self.captured[shapes]
 
     @contextmanager
-    def recording(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    def capture_graph(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
         """Of this thread only: those that prepare the next batches ask for memory meanwhile."""
         with torch.cuda.stream(self._stream):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -123,7 +130,7 @@ class Compute:
             (total * scale).backward()  # several processes average their gradients, hence their number in the scale
             losses.append(total.detach())
         limit = self.config.clip or float("inf")
-        norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         loss = torch.stack(losses).sum()
         return torch.stack([loss, norm.to(loss.dtype)])
 
@@ -139,9 +146,9 @@ class Compute:
         """Leave the weights as they are."""
         self.optimizer.zero_grad()
 
-    def forget(self) -> None:
+    def drop_graphs(self) -> None:
         """Record anew: weights or moments live elsewhere now."""
-        self.recordings.clear()
+        self.captured.clear()
         if self._pool is not None:  # torch gives up a pool with the last graph in it
             self._pool = torch.cuda.graph_pool_handle()
         self._seen.clear()
@@ -149,7 +156,7 @@ class Compute:
         self.optimizer.zero_grad()
 
 
-class _Recorded:
+class _CapturedStep:
     """A step as two CUDA graphs, with a look at the loss between them.
 
     All share their memory: what one leaves there is not needed any more when the next begins. So nobody may hold on
@@ -162,12 +169,12 @@ class _Recorded:
         self.scale = torch.zeros((), device=device)
         compute.optimizer.zero_grad()  # so that recorded gradients are written, not added to others
         torch.cuda.synchronize()
-        if not compute.recordings:
+        if not compute.captured:
             torch.cuda.empty_cache()  # what ordinary steps have used; once, as it takes longer than many steps
         self._backward, self._step = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with compute.recording(self._backward):
+        with compute.capture_graph(self._backward):
             self.result = compute._gradients(self.inputs, [1] * len(parts), self.scale)
-        with compute.recording(self._step):
+        with compute.capture_graph(self._step):
             compute.optimizer.step()
         compute.optimizer.zero_grad()
 

@@ -22,9 +22,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from headway.model.model import Model
 
 T = TypeVar("T")
-TEXT = 4096
+MAX_TEXT_BYTES = 4096
 """Bytes of the longest text that processes tell each other."""
-PATIENCE = timedelta(seconds=600)
+TIMEOUT = timedelta(seconds=600)
 """How long a process waits for the others, which may be compiling."""
 
 
@@ -50,31 +50,31 @@ class World:
         numbers: list[float] = together.tolist()
         return numbers
 
-    def tell(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         """What the first process says, in all of them."""
         if self.size == 1:
             return text
-        raw = text.encode()[:TEXT]
-        letters = torch.zeros(TEXT, dtype=torch.uint8)
+        raw = text.encode()[:MAX_TEXT_BYTES]
+        letters = torch.zeros(MAX_TEXT_BYTES, dtype=torch.uint8)
         letters[: len(raw)] = torch.tensor(list(raw), dtype=torch.uint8)
         letters = letters.to(self.device)
         distributed.broadcast(letters, 0)
         return bytes(letters.tolist()).rstrip(b"\0").decode()
 
-    def in_turn(self, work: Callable[[], T]) -> T:
+    def rank_zero_first(self, work: Callable[[], T]) -> T:
         """The work done by the first process, then by the others, who find it done."""
         if self.first:
             result = work()
-        self.wait()
+        self.barrier()
         return result if self.first else work()
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until all are here."""
         if self.size > 1:
             distributed.barrier()
 
 
-def join() -> World:
+def init_distributed() -> World:
     """This process's place: alone, or one of those that torchrun has started."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -82,11 +82,11 @@ def join() -> World:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if size > 1 and not distributed.is_initialized():
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     return World(rank, size, device)
 
 
-def leave() -> None:
+def close_distributed() -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
@@ -108,19 +108,19 @@ def shard(model: Model, world: World) -> None:
     fully_shard(model, mesh=mesh)
 
 
-def share_again(model: nn.Module) -> None:
+def reshard(model: nn.Module) -> None:
     """Let go of the weights gathered for a forward pass that no backward pass has followed."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor with all of its rows; every process has to ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def shared_like(tensor: Tensor, like: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """This process's share of a whole tensor, cut as `like` is, on its device."""
     tensor = tensor.to(like.device)
     return distribute_tensor(tensor, like.device_mesh, like.placements) if isinstance(like, DTensor) else tensor

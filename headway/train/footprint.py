@@ -17,13 +17,13 @@ from torch import nn
 from headway.config.baselines import BaselineConfig
 from headway.config.model import ModelConfig
 from headway.config.recipe import Recipe, batch_size
-from headway.data.batching.batch_sampler import Plan, split
+from headway.data.batching.batch_sampler import BatchSampler, shard
 from headway.data.batching.permutation import Index
 from headway.errors import MemoryOrDiskError
 from headway.jsonfile import show
-from headway.resources import gigabytes, host_available
+from headway.resources import available_host_memory, gigabytes
 from headway.tasks.batch import Batch
-from headway.train.compute import computes_half
+from headway.train.compute import uses_bfloat16
 from headway.train.distributed import World
 
 FLOAT = 4
@@ -100,13 +100,13 @@ def _activations(recipe: Recipe, model: nn.Module, batch: Batch, size: int) -> i
 
 
 def check_first_step(
-    recipe: Recipe, model: nn.Module, batch: Callable[[Index], Batch], plan: Plan, world: World
+    recipe: Recipe, model: nn.Module, batch: Callable[[Index], Batch], plan: BatchSampler, world: World
 ) -> None:
     """Refuse a run whose first step does not fit, as this process will compute it; the model has no weights yet."""
     samples = plan.samples(0)
-    part = split(split(samples, world.size)[world.rank], recipe.train.accumulate)[0]
+    part = shard(shard(samples, world.size)[world.rank], recipe.train.accumulate)[0]
     first = batch(part if len(part) else samples[:1])
-    need = footprint(recipe, model, first, computes_half(recipe.train, world.device))
+    need = footprint(recipe, model, first, uses_bfloat16(recipe.train, world.device))
     check_memory(need, recipe, world.device, world.size)
 
 
@@ -119,7 +119,7 @@ def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processe
     )
     wanted["host"] = max(wanted.get("host", 0), saving)
     for place, size in wanted.items():
-        have = torch.cuda.mem_get_info(device)[0] if place == "cuda" else host_available()
+        have = torch.cuda.mem_get_info(device)[0] if place == "cuda" else available_host_memory()
         if have is not None and size > have:
             where = "the GPU" if place == "cuda" else "this process"
             what = f"{where} can have {gigabytes(have)} of memory, and the run needs {gigabytes(size)} at least"

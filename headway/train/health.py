@@ -10,31 +10,31 @@ from torch import Tensor
 
 from headway.errors import DivergedError
 
-MEMORY = 0.98
+DECAY = 0.98
 """Share of the past in the usual loss: it looks back some fifty steps."""
-SETTLED = 50
+MIN_STEPS = 50
 """Steps before a loss can be unusual."""
-UNUSUAL = 8.0
+SPIKE_FACTOR = 8.0
 """A spike stands out by so many times the usual distance from the usual loss."""
 
 
-class Usual(NamedTuple):
+class LossEMA(NamedTuple):
     """What losses have lately been like."""
 
     loss: float = 0.0
-    distance: float = 0.0
-    seen: int = 0
+    deviation: float = 0.0
+    steps: int = 0
 
-    def spike(self, loss: float) -> bool:
-        return self.seen >= SETTLED and loss - self.loss > UNUSUAL * self.distance
+    def is_spike(self, loss: float) -> bool:
+        return self.steps >= MIN_STEPS and loss - self.loss > SPIKE_FACTOR * self.deviation
 
-    def after(self, loss: float) -> Usual:
+    def updated(self, loss: float) -> LossEMA:
         """With one more step; a spike tells nothing of what is usual."""
-        if self.spike(loss):
+        if self.is_spike(loss):
             return self
-        keep = min(MEMORY, self.seen / (self.seen + 1))
+        keep = min(DECAY, self.steps / (self.steps + 1))
         mean = keep * self.loss + (1 - keep) * loss
-        return Usual(mean, keep * self.distance + (1 - keep) * abs(loss - mean), self.seen + 1)
+        return LossEMA(mean, keep * self.deviation + (1 - keep) * abs(loss - mean), self.steps + 1)
 
 
 def non_finite(step: int, loss: float, norm: float, gradients: Iterable[tuple[str, Tensor | None]]) -> str:

@@ -15,16 +15,16 @@ from types import FrameType
 from typing import Any
 
 from headway.config.recipe import TrainConfig
-from headway.data.batching.batch_sampler import Plan, split
-from headway.data.batching.prefetch import Loader
+from headway.data.batching.batch_sampler import BatchSampler, shard
+from headway.data.batching.prefetch import Prefetcher
 from headway.model.model import Model
 from headway.tasks.base import Task
 from headway.tasks.batch import Batch
 from headway.train.compute import Compute
-from headway.train.distributed import World, share_again
-from headway.train.health import Usual, diverged, non_finite
-from headway.train.optim.average import Copies
-from headway.train.optim.optimizer import Optimizer, lr_factor, lr_factor_from_start, open_depth
+from headway.train.distributed import World, reshard
+from headway.train.health import LossEMA, diverged, non_finite
+from headway.train.optim.average import WeightCopy
+from headway.train.optim.optimizer import Optimizer, lr_factor, lr_factor_from_start, unfrozen_depth
 
 Report = Callable[..., None]
 """Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`, `kept`) and its facts."""
@@ -44,12 +44,12 @@ class Progress:
     """Of the learning rate; halved each time the run goes back to a checkpoint."""
     skipped: int = 0
     """Steps left out in a row."""
-    usual: list[float] = field(default_factory=lambda: list(Usual()))
+    loss_ema: list[float] = field(default_factory=lambda: list(LossEMA()))
     best: float | None = None
     best_loss: float | None = None
     """At the same evaluation: of two that are as good the one with the smaller loss is better."""
     best_step: int = 0
-    stale: int = 0
+    evals_since_best: int = 0
     """Evaluations since the best one."""
     warm_seconds: float = 0.0
     """When the warm-up ended, where the budget is a time."""
@@ -66,21 +66,21 @@ class Loop:
         task: Task,
         optimizer: Optimizer,
         config: TrainConfig,
-        plan: Plan,
+        plan: BatchSampler,
         world: World,
         workers: int,
     ) -> None:
         self.model, self.task, self.optimizer, self.config = model, task, optimizer, config
         self.plan, self.world, self.workers = plan, world, workers
-        self.peaks = [float(group["lr"]) for group in optimizer.groups]
+        self.peak_lrs = [float(group["lr"]) for group in optimizer.groups]
         self.progress = Progress()
-        self.mean = Copies(model) if config.ema else None
-        self.best = Copies(model) if config.keep_best or config.patience else None
+        self.ema = WeightCopy(model) if config.ema else None
+        self.best = WeightCopy(model) if config.keep_best or config.patience else None
         self.asked = 0
         """A signal that has come to this process; acted upon when all know of it."""
         self.stop_signal = 0
-        self.compute = Compute(model, task.loss, optimizer, config, world, even=task.even)
-        self._batches: Loader[list[tuple[Batch, int]]] | None = None
+        self.compute = Compute(model, task.loss, optimizer, config, world, static_shapes=task.static_shapes)
+        self._batches: Prefetcher[list[tuple[Batch, int]]] | None = None
 
     @property
     def share(self) -> float:
@@ -113,21 +113,21 @@ class Loop:
             return lr_factor_from_start(config, now.step, self.share) * now.scale
         return lr_factor(config, now.step, self.share, self.warm) * now.scale
 
-    def _make(self, step: int) -> list[tuple[Batch, int]]:
+    def _make_batches(self, step: int) -> list[tuple[Batch, int]]:
         """This process's share of a step's samples, in parts, and 1 for each that counts.
 
         All processes compute as many parts: one without samples computes on one that counts for nothing.
         """
         samples = self.plan.samples(step)
-        parts = split(split(samples, self.world.size)[self.world.rank], self.config.accumulate)
+        parts = shard(shard(samples, self.world.size)[self.world.rank], self.config.accumulate)
         batches = [self.task.batch(part if len(part) else samples[:1]) for part in parts]
         if self.world.device.type == "cuda":
             batches = [batch.pinned() for batch in batches]
         return [(batch, min(1, len(part))) for batch, part in zip(batches, parts, strict=True)]
 
-    def _next(self) -> list[tuple[Batch, int]]:
+    def _next_batches(self) -> list[tuple[Batch, int]]:
         if self._batches is None:
-            self._batches = Loader(self._make, self.progress.step, self.workers)
+            self._batches = Prefetcher(self._make_batches, self.progress.step, self.workers)
         return next(self._batches)
 
     def step(self) -> dict[str, float]:
@@ -136,8 +136,8 @@ class Loop:
         if config.minutes is not None and now.step == config.warmup:
             now.warm_seconds = now.seconds
         factor = self.rate
-        self.optimizer.set_rate(self.peaks, factor, open_depth(config, now.step))
-        parts = self._next()
+        self.optimizer.set_rate(self.peak_lrs, factor, unfrozen_depth(config, now.step))
+        parts = self._next_batches()
         count, tokens, stopping = world.sum(
             sum(batch.count * used for batch, used in parts),
             sum(batch.tokens * used for batch, used in parts),
@@ -147,17 +147,17 @@ class Loop:
         loss, norm = self.compute.gradients(parts, count)
         (loss,) = world.sum(loss)
         if wrong := non_finite(now.step, loss, norm, self.compute.by_name(parts, count)):
-            self._leave_out(wrong)
+            self._skip_step(wrong)
         else:
             self.compute.update()
             now.skipped = 0
         now.step += 1
         now.tokens += int(tokens)
-        if self.mean is not None and not wrong:
-            self.mean.approach(config.ema, now.step)
-        return {"loss": loss / count, "grad_norm": norm, "lr": self.peaks[0] * factor}
+        if self.ema is not None and not wrong:
+            self.ema.update(config.ema, now.step)
+        return {"loss": loss / count, "grad_norm": norm, "lr": self.peak_lrs[0] * factor}
 
-    def _leave_out(self, wrong: str) -> None:
+    def _skip_step(self, wrong: str) -> None:
         """Before the weights are touched: the last checkpoint stays good, and the bad step leaves no trace."""
         self.compute.discard()
         self.progress.skipped += 1
@@ -169,14 +169,14 @@ class Loop:
         config, now = self.config, self.progress
         self.model.train()
         with self._signals():
-            while self.share < 1 and not self.stop_signal and not self.settled:
+            while self.share < 1 and not self.stop_signal and not self.out_of_patience:
                 start = time.perf_counter()
                 facts = self.step()
                 now.seconds += time.perf_counter() - start
                 if self.world.size > 1 and config.minutes is not None:  # all must agree when the time is over
                     now.seconds = self.world.sum(now.seconds)[0] / self.world.size
                 report("step", step=now.step, tokens=now.tokens, seconds=now.seconds, **facts, share=self.share)
-                self._watch(facts["loss"], report)
+                self._check_loss(facts["loss"], report)
                 if self.world.size == 1:
                     self.stop_signal = self.stop_signal or self.asked
                 last = self.share >= 1
@@ -184,57 +184,57 @@ class Loop:
                     self._evaluate(report)
                 if now.step % config.sample_every == 0 or last:
                     report("sample", step=now.step, text=sample())
-                if now.step % config.save_every == 0 or last or self.stop_signal or self.settled:
+                if now.step % config.save_every == 0 or last or self.stop_signal or self.out_of_patience:
                     save()
                     report("save", step=now.step)
         if self.best is not None and not self.stop_signal:
-            report("kept", step=now.step, best=now.best_step, early=config.patience if self.settled else 0)
+            report("kept", step=now.step, best=now.best_step, early=config.patience if self.out_of_patience else 0)
 
     @property
-    def settled(self) -> bool:
+    def out_of_patience(self) -> bool:
         """Nothing better has come for as long as patience lasts."""
-        return 0 < self.config.patience <= self.progress.stale
+        return 0 < self.config.patience <= self.progress.evals_since_best
 
-    def _watch(self, loss: float, report: Report) -> None:
-        now, usual = self.progress, Usual(*self.progress.usual)  # type: ignore[arg-type]
+    def _check_loss(self, loss: float, report: Report) -> None:
+        now, loss_ema = self.progress, LossEMA(*self.progress.loss_ema)  # type: ignore[arg-type]
         if now.skipped:
             report("nan", step=now.step, action="skip")
             return
-        if usual.spike(loss):
-            report("spike", step=now.step, loss=loss, usual=usual.loss)
-        now.usual = list(usual.after(loss))
+        if loss_ema.is_spike(loss):
+            report("spike", step=now.step, loss=loss, usual=loss_ema.loss)
+        now.loss_ema = list(loss_ema.updated(loss))
 
     def _evaluate(self, report: Report) -> None:
         now = self.progress
-        with self.mean.in_place() if self.mean else nullcontext():
+        with self.ema.swapped_in() if self.ema else nullcontext():
             with self.compute.precision():
                 result = self.task.evaluate(self.model, self.world)
-            share_again(self.model)
+            reshard(self.model)
             report("eval", step=now.step, **result)
-            goal, loss = result[self.task.goal], result["valid"]
-            if not self._better(goal, loss):
-                now.stale += 1
+            goal, loss = result[self.task.primary_metric], result["valid"]
+            if not self._is_better(goal, loss):
+                now.evals_since_best += 1
                 return
-            now.best, now.best_loss, now.best_step, now.stale = goal, loss, now.step, 0
+            now.best, now.best_loss, now.best_step, now.evals_since_best = goal, loss, now.step, 0
             if self.best is not None:
-                self.best.take()
-                report("best", step=now.step, **{self.task.goal: goal})
+                self.best.store()
+                report("best", step=now.step, **{self.task.primary_metric: goal})
 
-    def _better(self, goal: float, loss: float) -> bool:
-        now, sign = self.progress, -1 if self.task.rising else 1
+    def _is_better(self, goal: float, loss: float) -> bool:
+        now, sign = self.progress, -1 if self.task.higher_is_better else 1
         if now.best is None or sign * goal < sign * now.best:
             return True
         return goal == now.best and now.best_loss is not None and loss < now.best_loss
 
     def finish(self) -> None:
         """The weights that are the result of the run."""
-        if chosen := self.best or self.mean:
-            chosen.put()
+        if chosen := self.best or self.ema:
+            chosen.copy_to_model()
 
     def restart(self, progress: dict[str, Any]) -> None:
         """From another point: the batches prepared for this one are not those that come next."""
         self.progress = Progress(**progress)
-        self.compute.forget()
+        self.compute.drop_graphs()
         self.close()
 
     def close(self) -> None:

@@ -16,32 +16,32 @@ import torch
 from torch import Tensor
 
 from headway.baselines.recurrent import CELLS
-from headway.config.recipe import Recipe, batch_size, with_words
-from headway.config.toml import build, read_toml, to_dict, to_toml
-from headway.data.datasets.parallel import two_files
+from headway.config.recipe import Recipe, batch_size, read_recipe, with_overrides
+from headway.config.toml import read_toml, to_dict, to_toml
+from headway.data.datasets.parallel import split_pair_spec
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
-from headway.hub.convert import tie
+from headway.hub.convert import tie_weights
 from headway.hub.download import resolve
 from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
-from headway.model.lora import ADAPTER, merge_adapters
+from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters
 from headway.model.model import Model
 from headway.resources import memory_errors
-from headway.tasks.base import Setting, Task
+from headway.tasks.base import Task, TaskContext
 from headway.tasks.registry import make_task
-from headway.train import origin
-from headway.train.build import base_tokenizer, build_model, empty_model, planned_model
+from headway.train import provenance
+from headway.train.build import base_tokenizer, build_model, empty_model, meta_model
 from headway.train.checkpoint import RunLock, last_weights, load, save, snapshot_copy
-from headway.train.distributed import World, join, shard, whole
+from headway.train.distributed import World, full_tensor, init_distributed, shard
 from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
 from headway.train.log.cost import flops_per_token, peak_memory, utilisation
 from headway.train.log.events import Log
 from headway.train.loop import Loop, Report
-from headway.train.optim.average import mean_of, trained
+from headway.train.optim.average import average_weights, trainable_weights
 from headway.train.optim.optimizer import make_optimizer
-from headway.train.origin import Record, Resumed
-from headway.train.state import collect, put_weights, restore
+from headway.train.provenance import Record, Resumed
+from headway.train.state import collect, load_weights, restore
 from headway.version import __version__
 
 MOST_REWINDS = 5
@@ -91,9 +91,9 @@ def last_folder(out: Path) -> Path:
 
 def start(name: str, recipe: Recipe) -> Run:
     """A new run: its folder, its tokenizer, its model from the seed. Where that fails, no folder is left."""
-    world = join()
-    recipe = anchored(recipe)
-    folder = Path(world.tell(str(new_folder(Path(recipe.out), name)) if world.first else ""))
+    world = init_distributed()
+    recipe = with_absolute_paths(recipe)
+    folder = Path(world.broadcast_text(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
         if world.first:
             _write_recipe(folder, recipe)
@@ -117,11 +117,11 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
     os.replace(partial, path)
 
 
-def anchored(recipe: Recipe) -> Recipe:
+def with_absolute_paths(recipe: Recipe) -> Recipe:
     """Paths of files made whole, so that the run can be resumed from another folder."""
 
     def full(path: str) -> str:
-        if sides := two_files(path):
+        if sides := split_pair_spec(path):
             return ",".join(full(side) for side in sides)
         return str(Path(path).resolve()) if path and Path(path).exists() else path
 
@@ -143,8 +143,8 @@ def resume(
     if not path.exists():
         raise NotFoundError("F001", f"{folder} is no run: it has no run/recipe.toml")
     data, text = read_toml(path)
-    kept = build(Recipe, data, source=text)
-    recipe, world = anchored(with_words(kept, words)) if words else kept, join()
+    kept = read_recipe(data, source=text)
+    recipe, world = with_absolute_paths(with_overrides(kept, words)) if words else kept, init_distributed()
     if world.first:
         with RunLock(folder / "run"):  # one that is being trained is left alone
             pass
@@ -182,25 +182,25 @@ def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | Non
     """All that a recipe stands for. The first process records what it is made from, and compares where it goes on."""
     if not world.first:
         return _make(folder, recipe, world)  # waits for the first, and is ended with it
-    notes = origin.check_recipe(recipe, resumed) if resumed else []
-    stamp, data = origin.data_stamp(recipe), origin.data_record(recipe)
-    notes += origin.check_data(recipe, data, resumed) if resumed else []
+    notes = provenance.check_recipe(recipe, resumed) if resumed else []
+    stamp, data = provenance.data_stamp(recipe), provenance.data_record(recipe)
+    notes += provenance.check_data(recipe, data, resumed) if resumed else []
     run = _make(folder, recipe, world)
-    if origin.data_stamp(recipe) != stamp:
-        raise origin.changed_meanwhile()
-    place = origin.record_place(world.device, world.size, run.loop.compute.half)
-    run.origin = origin.record_run(run.recipe, data, run.task, run.model.config, place)
-    run.origin["mixed"] = origin.is_mixed(data, resumed)
-    run.notes = notes + (origin.check_split(run.origin, recipe, resumed) if resumed else [])
+    if provenance.data_stamp(recipe) != stamp:
+        raise provenance.changed_meanwhile()
+    place = provenance.record_place(world.device, world.size, run.loop.compute.half)
+    run.origin = provenance.record_run(run.recipe, data, run.task, run.model.config, place)
+    run.origin["mixed"] = provenance.is_mixed(data, resumed)
+    run.notes = notes + (provenance.check_split(run.origin, recipe, resumed) if resumed else [])
     return run
 
 
 def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     settings = recipe.train
-    task = make_task(Setting(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.in_turn))
-    world.in_turn(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
+    task = make_task(TaskContext(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.rank_zero_first))
+    world.rank_zero_first(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
     plan = task.plan(batch_size(recipe))
-    if (planned := planned_model(recipe, task)) is not None:
+    if (planned := meta_model(recipe, task)) is not None:
         check_first_step(recipe, planned, task.batch, plan, world)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
@@ -281,8 +281,8 @@ def _train(run: Run, tell: Report) -> None:
         version=__version__,
         torch=torch.__version__,
         python=platform.python_version(),
-        goal=run.task.goal,
-        rising=run.task.rising,
+        goal=run.task.primary_metric,
+        rising=run.task.higher_is_better,
     )
     tell("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
     if run.notes:
@@ -293,7 +293,7 @@ def _train(run: Run, tell: Report) -> None:
         if world.first:
             state = {"progress": counters, "origin": run.origin}
             kept = max(run.recipe.train.keep, run.recipe.train.average)
-            save(run.checkpoints, snapshot_copy(loop.progress.step, tensors, state), keep=kept)
+            save(run.checkpoints, snapshot_copy(loop.progress.step, tensors, state), retention=kept)
 
     if run.recipe.train.on_nan == "rewind" and not now.step:
         keep()
@@ -338,9 +338,9 @@ def _finish(run: Run, tell: Report) -> None:
     loop = run.loop
     loop.finish()
     if run.recipe.train.average:
-        loop.world.wait()  # until the first process has written the last of them
-        put_weights(loop, mean_of(last_weights(run.checkpoints, run.recipe.train.average)))
-    model = whole_model(run)
+        loop.world.barrier()  # until the first process has written the last of them
+        load_weights(loop, average_weights(last_weights(run.checkpoints, run.recipe.train.average)))
+    model = full_model(run)
     if loop.world.first:
         _write_model(run, model)
     with loop.compute.precision():
@@ -349,20 +349,20 @@ def _finish(run: Run, tell: Report) -> None:
         tell("test", step=loop.progress.step, **result)
     if loop.world.first:
         _write_details(run, model)
-    loop.world.wait()
+    loop.world.barrier()
 
 
 def _written(run: Run) -> dict[str, Tensor]:
     """The weights that the run's folder will hold in the end."""
-    changed = trained(run.model)
-    adapters = all(name.endswith(ADAPTER) for name in changed)
+    changed = trainable_weights(run.model)
+    adapters = all(name.endswith(ADAPTER_SUFFIXES) for name in changed)
     return changed if adapters else dict(run.model.named_parameters())
 
 
 def _write_model(run: Run, model: Model) -> None:
     """The adapters alone, where nothing else was trained; else one model, whole, which has a place for a new head."""
     shape, tokenizer = run.recipe.model, run.task.tokenizer
-    if all(name.endswith(ADAPTER) for name in trained(run.model)):
+    if all(name.endswith(ADAPTER_SUFFIXES) for name in trainable_weights(run.model)):
         write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
         tokenizer.save(run.folder)
     else:
@@ -379,22 +379,22 @@ def _write_details(run: Run, model: Model) -> None:
         (run.folder / "run" / "evaluation.json").write_text(text + "\n", encoding="utf-8")
 
 
-def whole_model(run: Run) -> Model:
+def full_model(run: Run) -> Model:
     """The model with all of its weights, where several processes share them; the first one's is to be used."""
     if run.loop.world.size == 1:
         return run.model
     model = empty_model(run.model.config, run.recipe.model)
     parameters = dict(run.model.named_parameters())
-    state = {name: whole(parameters[name].detach()) for name, _ in model.named_parameters()}
+    state = {name: full_tensor(parameters[name].detach()) for name, _ in model.named_parameters()}
     model.load_state_dict(state, assign=True, strict=False)  # tied weights are in the state once
-    tie(model)
+    tie_weights(model)
     return model
 
 
 def sample_text(run: Run) -> str:
     """What the model makes of a held-out example."""
     was_training = run.model.training
-    model = whole_model(run).eval()
+    model = full_model(run).eval()
     text = run.task.sample(model) if run.loop.world.first else ""
     run.model.train(was_training)
     return text

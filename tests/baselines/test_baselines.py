@@ -31,17 +31,20 @@ def rows(lengths: list[int], vocab: int, seed: int) -> list[Tensor]:
 
 def padded(found: list[Tensor], left: bool) -> tuple[Tensor, Tensor]:
     longest = max(map(len, found)) + 1
-    ids, keep = torch.zeros(len(found), longest, dtype=torch.long), torch.zeros(len(found), longest, dtype=torch.bool)
+    ids, attention_mask = (
+        torch.zeros(len(found), longest, dtype=torch.long),
+        torch.zeros(len(found), longest, dtype=torch.bool),
+    )
     for i, row in enumerate(found):
         place = slice(longest - len(row), None) if left else slice(0, len(row))
-        ids[i, place], keep[i, place] = row, True
-    return ids, keep
+        ids[i, place], attention_mask[i, place] = row, True
+    return ids, attention_mask
 
 
 def alone(model: Model, source: Tensor, target: Tensor) -> Tensor:
     """Scores (T, V) of one text."""
     output = model(source[None], target[None]) if model.config.encoder else model(target[None])
-    return model.scores(output)["lm"][0]
+    return model.logits(output)["lm"][0]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=named)
@@ -52,18 +55,21 @@ def test_padding_and_company_change_nothing(kind: dict[str, Any], data: st.DataO
     size = st.lists(st.integers(1, 8), min_size=3, max_size=3)
     sources = rows(data.draw(size), SOURCE_VOCAB, 1)
     targets = rows(data.draw(size), VOCAB, 2)
-    inputs, keep = padded(sources, data.draw(st.booleans()))
-    ids, target_keep = padded(targets, data.draw(st.booleans()))
+    inputs, attention_mask = padded(sources, data.draw(st.booleans()))
+    ids, target_attention_mask = padded(targets, data.draw(st.booleans()))
     if data.draw(st.booleans()):
-        keep, target_keep = keep.long(), target_keep.long()  # as files of one text a row have it
+        attention_mask, target_attention_mask = (
+            attention_mask.long(),
+            target_attention_mask.long(),
+        )  # as files of one text a row have it
     if model.config.encoder:
-        output = model(inputs, ids, keep=keep, target_keep=target_keep)
+        output = model(inputs, ids, attention_mask=attention_mask, target_attention_mask=target_attention_mask)
     else:
-        output = model(ids, keep=target_keep)
-    assert output.keep is target_keep
-    scores = model.scores(output)["lm"]
+        output = model(ids, attention_mask=target_attention_mask)
+    assert output.attention_mask is target_attention_mask
+    scores = model.logits(output)["lm"]
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        torch.testing.assert_close(scores[i][target_keep[i] != 0], alone(model, source, target))
+        torch.testing.assert_close(scores[i][target_attention_mask[i] != 0], alone(model, source, target))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=named)
@@ -74,22 +80,26 @@ def test_written_in_pieces(kind: dict[str, Any], data: st.DataObject) -> None:
     model = small(**kind)
     sources = rows([5, 2, 6], SOURCE_VOCAB, 1)
     targets = rows(data.draw(st.lists(st.integers(1, 8), min_size=3, max_size=3)), VOCAB, 2)
-    inputs, keep = padded(sources, left=False)
-    ids, marks = padded(targets, left=True)
+    inputs, attention_mask = padded(sources, left=False)
+    ids, target_attention_mask = padded(targets, left=True)
     cuts = sorted(data.draw(st.sets(st.integers(1, ids.shape[1] - 1))))
     order = torch.tensor(data.draw(st.permutations([0, 1, 2])))
-    state = model.start(inputs, keep=keep, capacity=99) if model.config.encoder else model.start(batch=3, capacity=99)
+    state = (
+        model.start(inputs, attention_mask=attention_mask, capacity=99)
+        if model.config.encoder
+        else model.start(batch=3, capacity=99)
+    )
     parts, at = [], 0
     for end in [*cuts, ids.shape[1]]:
         state = model.reorder(state, order)
-        ids, marks = ids[order], marks[order]
+        ids, target_attention_mask = ids[order], target_attention_mask[order]
         sources, targets = [sources[i] for i in order], [targets[i] for i in order]
         parts = [part[order] for part in parts]
-        parts.append(model.lm(model.extend(state, ids[:, at:end], marks[:, at:end])))
+        parts.append(model.lm(model.extend(state, ids[:, at:end], target_attention_mask[:, at:end])))
         at = end
     scores = torch.cat(parts, 1)
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        torch.testing.assert_close(scores[i][marks[i]], alone(model, source, target))
+        torch.testing.assert_close(scores[i][target_attention_mask[i]], alone(model, source, target))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=named)
@@ -133,25 +143,25 @@ def test_a_context_is_a_fixed_state_too() -> None:
 def test_attention_can_be_watched(kind: dict[str, Any]) -> None:
     model, seen = small(**kind), {}
 
-    def watch(name: str, make: Any) -> None:
+    def hook(name: str, make: Any) -> None:
         seen[name] = make(heads=None)
 
-    inputs, keep = padded(rows([5, 2], SOURCE_VOCAB, 1), left=True)
-    model(inputs, torch.ones(2, 3, dtype=torch.long), keep=keep, watch=watch)
+    inputs, attention_mask = padded(rows([5, 2], SOURCE_VOCAB, 1), left=True)
+    model(inputs, torch.ones(2, 3, dtype=torch.long), attention_mask=attention_mask, hook=hook)
     layers = [0, 1] if kind["network"] == "conv" else [1]
     assert list(seen) == [f"decoder.blocks.{i}.cross.weights" for i in layers]
     for weights in seen.values():
         assert weights.shape == (2, 1, 3, 6)
         torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 3, dtype=torch.double))
-        assert (weights[~keep[:, None, None].expand_as(weights)] == 0).all()
+        assert (weights[~attention_mask[:, None, None].expand_as(weights)] == 0).all()
         assert weights.std() > 1e-3
 
 
 def test_a_fixed_state_has_nothing_to_watch() -> None:
-    def watch(name: str, make: Any) -> None:
+    def hook(name: str, make: Any) -> None:
         raise AssertionError(name)
 
-    small("gru")(torch.arange(3)[None], torch.arange(3)[None], watch=watch)
+    small("gru")(torch.arange(3)[None], torch.arange(3)[None], hook=hook)
 
 
 @pytest.mark.parametrize("kind", KINDS[::3], ids=named)
@@ -171,16 +181,16 @@ def test_greedy_sampled_and_beam(kind: dict[str, Any]) -> None:
     """Decoding code that knows nothing of baselines, against a plain loop over forward passes."""
     model = small(**kind)
     sources = rows([5, 2, 4], SOURCE_VOCAB, 3)
-    inputs, keep = padded(sources, left=False)
+    inputs, attention_mask = padded(sources, left=False)
     texts: list[list[int]] = [[], [], []]
-    for piece in decode(model, None, Sampling(temperature=0, max_tokens=6), source=Source(inputs, keep)):
+    for piece in decode(model, None, Sampling(temperature=0, max_tokens=6), source=Source(inputs, attention_mask)):
         texts[piece.row] += [piece.token] if piece.token is not None else []
     for source, text in zip(sources, texts, strict=True):
         slow = [1]
         while len(slow) <= 6 and slow[-1] != 2:
             slow.append(int(alone(model, source, torch.tensor(slow))[-1].argmax()))
         assert text == slow[1:]
-    widths = [beam_search(model, Beam(width=w, max_tokens=6), source=Source(inputs, keep)) for w in (1, 4)]
+    widths = [beam_search(model, Beam(width=w, max_tokens=6), source=Source(inputs, attention_mask)) for w in (1, 4)]
     for row, (narrow, wide) in enumerate(zip(*widths, strict=True)):
         assert wide[0].score >= narrow[0].score - 1e-9
         found = [1, *wide[0].tokens]
@@ -192,13 +202,13 @@ def test_greedy_sampled_and_beam(kind: dict[str, Any]) -> None:
 def test_a_source_of_padding_alone(kind: dict[str, Any]) -> None:
     """It says nothing, but is no reason for NaN: batches are filled up with such rows."""
     inputs, targets = torch.ones(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.long)
-    hidden = small(**kind)(inputs, targets, keep=torch.zeros(1, 3, dtype=torch.bool)).hidden
+    hidden = small(**kind)(inputs, targets, attention_mask=torch.zeros(1, 3, dtype=torch.bool)).hidden
     assert hidden.isfinite().all()
 
 
 def test_packed_rows_are_refused() -> None:
     with pytest.raises(DataError, match="2 texts in a row"):
-        small("lstm", False)(torch.arange(4)[None], keep=torch.tensor([[1, 1, 2, 2]]))
+        small("lstm", False)(torch.arange(4)[None], attention_mask=torch.tensor([[1, 1, 2, 2]]))
 
 
 def test_too_long_for_its_positions() -> None:

@@ -62,25 +62,25 @@ def slow(network: str, cells: Any, xs: list[Tensor], state: list[list[Tensor]]) 
 
 
 @pytest.mark.parametrize("network", STEP)
-@given(keep=st.lists(st.booleans(), min_size=1, max_size=7))
+@given(attention_mask=st.lists(st.booleans(), min_size=1, max_size=7))
 @settings(max_examples=25)
-def test_cells_are_the_equations(network: str, keep: list[bool]) -> None:
+def test_cells_are_the_equations(network: str, attention_mask: list[bool]) -> None:
     """With padding anywhere: it is as if it were not there."""
     model = small(network, False)
     assert isinstance(model, Recurrent)
-    x = torch.randn(1, len(keep), 8, dtype=torch.double)
+    x = torch.randn(1, len(attention_mask), 8, dtype=torch.double)
     count = 2 if network == "lstm" else 1
     hidden = tuple(torch.randn(2, 1, 8, dtype=torch.double) for _ in range(count))
     ys, after = slow(
         network,
         model.writer,
-        [v for v, real in zip(x[0], keep, strict=True) if real],
+        [v for v, real in zip(x[0], attention_mask, strict=True) if real],
         [[h[layer, 0] for h in hidden] for layer in range(2)],
     )
-    y, got = advance(model.writer, x, torch.tensor([keep]), hidden)
+    y, got = advance(model.writer, x, torch.tensor([attention_mask]), hidden)
     if ys:
-        torch.testing.assert_close(y[0][torch.tensor(keep)], torch.stack(ys))
-    assert not y[0][~torch.tensor(keep)].any()
+        torch.testing.assert_close(y[0][torch.tensor(attention_mask)], torch.stack(ys))
+    assert not y[0][~torch.tensor(attention_mask)].any()
     for k in range(count):
         torch.testing.assert_close(got[k][:, 0], torch.stack([held[k] for held in after]))
 

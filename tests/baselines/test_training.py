@@ -13,7 +13,7 @@ from headway.api import load
 from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
 from headway.checks.attention_maps import attention_maps
-from headway.checks.equivalence.suite import selfcheck
+from headway.checks.equivalence.suite import check_model
 from headway.checks.quantization import quantize_and_compare
 from headway.checks.training import digest
 from headway.config.baselines import BaselineConfig
@@ -115,7 +115,7 @@ def test_stopped_and_resumed_is_straight(place: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=named)
 def test_every_kind_proves_itself(kind: dict[str, Any]) -> None:
-    found = {row.name: row for row in selfcheck(small(**kind), compiled=False)}
+    found = {row.name: row for row in check_model(small(**kind), compiled=False)}
     assert all(row.ok for row in found.values()), found
     assert found["packed = separate"].difference is None
     looks = kind.get("source", True) and (kind["network"] == "conv" or "attention" in kind)
@@ -128,7 +128,7 @@ def test_every_kind_proves_itself(kind: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [KINDS[2], KINDS[9], KINDS[11]], ids=named)
 def test_compiled_is_eager(kind: dict[str, Any]) -> None:
-    (row,) = (row for row in selfcheck(small(**kind), compiled=True) if row.name == "compiled = eager")
+    (row,) = (row for row in check_model(small(**kind), compiled=True) if row.name == "compiled = eager")
     assert row.difference is None or row.ok
 
 
@@ -254,8 +254,8 @@ def test_a_recipe_by_name() -> None:
 def test_the_server_says_what_it_cannot_do(place: Path) -> None:
     pytest.importorskip("fastapi")
     from headway.serve.limits import Limits
-    from headway.serve.service import Service
+    from headway.serve.service import ServedModel
 
     run = train(make(place, "model.kind=elman", "train.steps=1"), quiet)
     with pytest.raises(DataError, match="of kind elman"):
-        Service(load(run.folder), Limits())
+        ServedModel(load(run.folder), Limits())

@@ -20,7 +20,7 @@ from headway.checks.choices import (
     joined,
     measure_choices,
     questions,
-    wilson,
+    wilson_interval,
 )
 from headway.config.model import SpecialTokens
 from headway.config.presets import gpt2
@@ -83,7 +83,7 @@ def test_worth_is_that_of_separate_full_passes(
         assert answered.taken == max(range(3), key=lambda i: worth[i]) and answered.answer == row["answer"]
         assert answered.right == (answered.taken == answered.answer)
     right = sum(row.right for row in found.rows)
-    assert 0 < right < len(asked) and found.accuracy == wilson(right, len(asked))
+    assert 0 < right < len(asked) and found.accuracy == wilson_interval(right, len(asked))
 
 
 def test_a_prompt_is_read_once_and_the_examples_too(
@@ -92,9 +92,9 @@ def test_a_prompt_is_read_once_and_the_examples_too(
     passes: list[tuple[int, ...]] = []
     whole = Model.extend
 
-    def extend(self: Model, cache: Any, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self: Model, cache: Any, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         passes.append(tuple(ids.shape))
-        return whole(self, cache, ids, keep)
+        return whole(self, cache, ids, attention_mask)
 
     monkeypatch.setattr(Model, "extend", extend)
     rows = [{"prompt": f"the number {i}", "choices": ["is", "was so"], "label": 0} for i in range(4)]
@@ -219,9 +219,9 @@ def test_wilson_is_the_published_interval() -> None:
         (0, 20, 0, 0.1611),
         (1, 29, 0.0061, 0.1718),
     ):
-        p, a, b = wilson(right, n)
+        p, a, b = wilson_interval(right, n)
         assert p == right / n and (a, b) == pytest.approx((low, high), abs=5e-5)
-    assert wilson(5, 5)[2] == 1.0 and math.isclose(wilson(5, 5)[1], 1 - wilson(0, 5)[2])
+    assert wilson_interval(5, 5)[2] == 1.0 and math.isclose(wilson_interval(5, 5)[1], 1 - wilson_interval(0, 5)[2])
 
 
 def test_a_space_goes_between_where_there_is_none() -> None:

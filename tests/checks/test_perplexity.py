@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from headway.checks.perplexity import Losses, better, measure, score, text_of
+from headway.checks.perplexity import Losses, bits_saved, evaluation_text, measure, score
 from headway.config.recipe import DataConfig, ShapeConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
@@ -48,19 +48,19 @@ def test_an_interval_holds_the_truth_about_as_often_as_it_says() -> None:
 def test_a_small_but_steady_gain_is_told() -> None:
     base = rows(2.0, 0.5)
     ahead = Losses(base.sums - 0.1 + np.random.default_rng(1).normal(0, 0.1, 400), base.counts, base.bytes)
-    gain, low, high = better(ahead, base)
+    gain, low, high = bits_saved(ahead, base)
     assert gain == pytest.approx(0.01 / math.log(2), rel=0.1) and 0 < low < gain < high
-    assert better(base, ahead)[2] < 0
-    _, low, high = better(rows(2.0, 0.5, seed=1), rows(2.0, 0.5, seed=2))
+    assert bits_saved(base, ahead)[2] < 0
+    _, low, high = bits_saved(rows(2.0, 0.5, seed=1), rows(2.0, 0.5, seed=2))
     assert low < 0 < high
 
 
 def test_other_tokens_give_no_pairs() -> None:
-    gain, low, high = better(rows(1.0, 0.1, 100), rows(2.0, 0.1, 50))
+    gain, low, high = bits_saved(rows(1.0, 0.1, 100), rows(2.0, 0.1, 50))
     assert gain == pytest.approx(1 / math.log(2), rel=0.1) and (low, high) == (-math.inf, math.inf)
 
 
 def test_a_stranger_needs_a_text(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="which text"):
-        text_of(tmp_path, "")
-    assert text_of(tmp_path, "book.txt")[0] == "book.txt"
+        evaluation_text(tmp_path, "")
+    assert evaluation_text(tmp_path, "book.txt")[0] == "book.txt"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, processors
 
-from headway.checks.tokenization import STEPS_LIMIT, Cut, cut, open_tokenizer, segmentations, words
+from headway.checks.tokenization import STEPS_LIMIT, TokenizedText, open_tokenizer, segmentations, tokenize, words
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import KINDS, merge_steps, train_tokenizer
 from headway.errors import DataError, HeadwayError, NotFoundError
@@ -58,7 +58,7 @@ def sentencepiece(pieces: str, *, unk: bool = True) -> Tokenizer:
 @settings(max_examples=60)
 @given(ANY)
 def test_the_bytes_of_the_tokens_are_those_of_the_text(kind: str, text: str) -> None:
-    shown = cut(trained(kind), text)
+    shown = tokenize(trained(kind), text)
     assert b"".join(token.data for token in shown.tokens) == text.encode()
     assert (shown.unknown, shown.of_text) == (0, len(shown.tokens))
 
@@ -67,7 +67,7 @@ def test_the_bytes_of_the_tokens_are_those_of_the_text(kind: str, text: str) -> 
 @settings(max_examples=60)
 @given(ANY)
 def test_tokens_are_those_of_the_tokenizer_and_stand_where_they_say(kind: str, text: str) -> None:
-    tokenizer, shown = trained(kind), cut(trained(kind), text)
+    tokenizer, shown = trained(kind), tokenize(trained(kind), text)
     oracle = tokenizer.backend.encode(text)
     assert [token.id for token in shown.tokens] == oracle.ids
     assert [token.piece for token in shown.tokens] == oracle.tokens
@@ -78,7 +78,7 @@ def test_tokens_are_those_of_the_tokenizer_and_stand_where_they_say(kind: str, t
 
 
 def test_a_character_of_several_tokens_is_shared_among_them() -> None:
-    shown = cut(trained("bytes"), "a½🦙")
+    shown = tokenize(trained("bytes"), "a½🦙")
     assert [(token.data.hex(), token.start, token.end) for token in shown.tokens] == [
         ("61", 0, 1),
         *(("c2", 1, 2), ("bd", 1, 2)),
@@ -87,7 +87,7 @@ def test_a_character_of_several_tokens_is_shared_among_them() -> None:
 
 
 def test_what_stands_around_a_text_and_what_is_unknown() -> None:
-    shown = cut(trained("wordpiece"), "the ünseen")
+    shown = tokenize(trained("wordpiece"), "the ünseen")
     assert [(t.piece, t.data.decode(), t.unknown, t.inserted) for t in shown.tokens] == [
         ("[CLS]", "", False, True),
         ("the", "the", False, False),
@@ -95,15 +95,15 @@ def test_what_stands_around_a_text_and_what_is_unknown() -> None:
         ("[SEP]", "", False, True),
     ]
     assert (shown.unknown, shown.of_text) == (1, 2)
-    assert [t.unknown for t in cut(trained("chars"), "a\x01b").tokens] == [False, True, False]
-    assert [t.unknown for t in cut(trained("words"), "the zzz").tokens] == [False, True]
+    assert [t.unknown for t in tokenize(trained("chars"), "a\x01b").tokens] == [False, True, False]
+    assert [t.unknown for t in tokenize(trained("words"), "the zzz").tokens] == [False, True]
 
 
 def test_a_space_cut_off_its_place_is_still_of_the_text() -> None:
     """RoBERTa's places leave spaces out: a token of one space then has no character at all."""
     tokenizer = train_tokenizer("bpe", TEXTS, 600)
     tokenizer.backend.post_processor = processors.ByteLevel(trim_offsets=True)
-    shown = cut(tokenizer, "a  b").tokens
+    shown = tokenize(tokenizer, "a  b").tokens
     assert [(t.data, t.end - t.start, t.inserted) for t in shown] == [
         (b"a", 1, False),
         (b" ", 0, False),
@@ -113,7 +113,7 @@ def test_a_space_cut_off_its_place_is_still_of_the_text() -> None:
 
 def test_an_unknown_token_known_only_by_its_number() -> None:
     backend = Backend(models.Unigram([("odd", 0.0), ("a", -1.0), ("b", -2.0)], unk_id=0))
-    assert [(t.piece, t.unknown) for t in cut(Tokenizer(backend), "azb").tokens] == [
+    assert [(t.piece, t.unknown) for t in tokenize(Tokenizer(backend), "azb").tokens] == [
         ("a", False),
         ("odd", True),
         ("b", False),
@@ -122,7 +122,7 @@ def test_an_unknown_token_known_only_by_its_number() -> None:
 
 def test_an_unknown_token_known_only_by_its_name() -> None:
     backend = Backend(models.BPE(vocab={"odd": 0, "a": 1}, merges=[], unk_token="odd"))
-    assert [(t.piece, t.unknown) for t in cut(Tokenizer(backend), "az").tokens] == [("a", False), ("odd", True)]
+    assert [(t.piece, t.unknown) for t in tokenize(Tokenizer(backend), "az").tokens] == [("a", False), ("odd", True)]
 
 
 def test_a_byte_level_vocabulary_with_tokens_that_spell_no_bytes() -> None:
@@ -130,7 +130,7 @@ def test_a_byte_level_vocabulary_with_tokens_that_spell_no_bytes() -> None:
     backend = Backend(models.BPE(vocab={"a": 0, "∂": 1, "~~": 2}, merges=[]))
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.TemplateProcessing(single="~~ $A", special_tokens=[("~~", 2)])
-    shown = cut(Tokenizer(backend), "∂a").tokens
+    shown = tokenize(Tokenizer(backend), "∂a").tokens
     assert [(t.piece, t.data, t.inserted) for t in shown] == [
         ("~~", b"", True),
         ("∂", "∂".encode(), False),
@@ -140,32 +140,32 @@ def test_a_byte_level_vocabulary_with_tokens_that_spell_no_bytes() -> None:
 
 def test_a_special_token_in_a_text_stands_for_its_own_spelling() -> None:
     for kind in ("bytes", "bpe", "wordpiece", "words"):
-        marks = [token for token in cut(trained(kind), "a <s> b").tokens if token.piece == "<s>"]
+        marks = [token for token in tokenize(trained(kind), "a <s> b").tokens if token.piece == "<s>"]
         assert [(t.data, t.start, t.end, t.inserted) for t in marks] == [(b"<s>", 2, 5, False)]
     backend = train_tokenizer("bytes", ["any"]).backend
     backend.add_tokens(["Ġ"])  # which would spell a space
-    assert [token.data for token in cut(Tokenizer(backend), "Ġ ").tokens] == ["Ġ".encode(), b" "]
+    assert [token.data for token in tokenize(Tokenizer(backend), "Ġ ").tokens] == ["Ġ".encode(), b" "]
 
 
 def test_bytes_that_stand_in_for_a_character() -> None:
-    shown = cut(sentencepiece("▁low lo w"), "low é")
+    shown = tokenize(sentencepiece("▁low lo w"), "low é")
     assert [(t.piece, t.data, t.start, t.end) for t in shown.tokens] == [
         ("▁low", b"low", 0, 3),
         ("▁", b" ", 3, 4),
         ("<0xC3>", b"\xc3", 4, 5),
         ("<0xA9>", b"\xa9", 4, 5),
     ]
-    assert [(t.piece, t.inserted) for t in cut(sentencepiece("lo"), "o").tokens] == [("▁", False), ("o", False)]
+    assert [(t.piece, t.inserted) for t in tokenize(sentencepiece("lo"), "o").tokens] == [("▁", False), ("o", False)]
 
 
 def test_bytes_are_only_read_where_the_decoder_does() -> None:
     tokenizer = train_tokenizer("words", ["<0x41> Ġthe"])
-    assert [token.data for token in cut(tokenizer, "<0x41> Ġthe").tokens] == [b"<0x41>", "Ġthe".encode()]
+    assert [token.data for token in tokenize(tokenizer, "<0x41> Ġthe").tokens] == [b"<0x41>", "Ġthe".encode()]
 
 
 def test_an_empty_text() -> None:
-    assert cut(trained("bpe"), "") == Cut(text="", tokens=[])
-    assert cut(trained("wordpiece"), "").of_text == 0
+    assert tokenize(trained("bpe"), "") == TokenizedText(text="", tokens=[])
+    assert tokenize(trained("wordpiece"), "").of_text == 0
     assert words(trained("bpe"), "") == []
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from headway.checks.training import trainingcheck
+from headway.checks.training import check_training
 from headway.config.recipe import load_recipe
-from headway.tasks.lm.task import LanguageModelling
+from headway.tasks.lm.task import LanguageModeling
 from headway.train import state
 from headway.train.compute import Compute
 
@@ -24,7 +24,7 @@ def text(tmp_path: Path) -> str:
 
 
 def failed(text: str, *words: str) -> set[str]:
-    rows = list(trainingcheck(*load_recipe("tiny", [*SMALL, text, *words])))
+    rows = list(check_training(*load_recipe("tiny", [*SMALL, text, *words])))
     assert len(rows) == 4
     return {row.name for row in rows if not row.ok}
 
@@ -35,8 +35,8 @@ def test_a_recipe_that_is_right(text: str, words: tuple[str, ...]) -> None:
 
 
 def test_losses_divided_part_by_part_are_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = LanguageModelling.loss
-    monkeypatch.setattr(LanguageModelling, "loss", staticmethod(lambda m, x, y, k: right(m, x, y, k) / len(x)))
+    right = LanguageModeling.loss
+    monkeypatch.setattr(LanguageModeling, "loss", staticmethod(lambda m, x, y, k: right(m, x, y, k) / len(x)))
     assert failed(text) == {"accumulated = whole"}
 
 
@@ -46,13 +46,13 @@ def test_forgotten_state_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_batches_that_depend_on_who_makes_them_are_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, calls = LanguageModelling.batch, []
+    right, calls = LanguageModeling.batch, []
 
-    def drifting(self: LanguageModelling, samples: Any) -> Any:
+    def drifting(self: LanguageModeling, samples: Any) -> Any:
         calls.append(1)
         return right(self, samples + len(calls))
 
-    monkeypatch.setattr(LanguageModelling, "batch", drifting)
+    monkeypatch.setattr(LanguageModeling, "batch", drifting)
     assert "any workers = none" in failed(text)
 
 

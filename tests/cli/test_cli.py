@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import headway
-from headway.checks.equivalence import suite as selfcheck
+from headway.checks.equivalence import suite
 from headway.config import presets
 from headway.config.model import LMHeadConfig
 from headway.errors import MemoryOrDiskError
@@ -202,7 +202,7 @@ def test_export_writes_what_transformers_and_check_accept(run: Run, folder: Path
     ids = torch.arange(12)[None]
     model = load_model(folder)
     with torch.no_grad():
-        assert (oracle(ids).logits - model.scores(model(ids))["lm"]).abs().max() <= 1e-5
+        assert (oracle(ids).logits - model.logits(model(ids))["lm"]).abs().max() <= 1e-5
     assert run("check", out, "--no-compile").code == 0
 
 
@@ -356,7 +356,7 @@ def test_a_check_that_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPa
 def test_a_check_that_breaks_is_still_shown_and_still_json(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selfcheck, "save_model", _raise(MemoryOrDiskError("M002", "no [/room] for [bold]it")))
+    monkeypatch.setattr(suite, "save_model", _raise(MemoryOrDiskError("M002", "no [/room] for [bold]it")))
     done = run("check", folder, "--no-compile")
     assert done.code == 9
     assert done.out.splitlines()[-1].endswith("M002: no [/room] for [bold]it")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.data.chat_template.template import MARKED, TURNS
+from headway.data.chat_template.template import TOKEN_TEMPLATE, TURN_TOKENS
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from tests.cli.conftest import Done, Run
@@ -194,8 +194,8 @@ def talks(tmp_path: Path) -> Path:
     """Conversations beside a tokenizer for them."""
     rows = [{"question": "Hi\nthere", "answer": "Yes"}, {"question": "x", "answer": "y" * 500}, {"text": "none"}]
     (tmp_path / "talks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = train_tokenizer("bytes", [], special=TURNS)
-    Tokenizer(made.backend, {"eos_token": "<|end|>", "chat_template": MARKED}).save(tmp_path / "model")
+    made = train_tokenizer("bytes", [], special=TURN_TOKENS)
+    Tokenizer(made.backend, {"eos_token": "<|end|>", "chat_template": TOKEN_TEMPLATE}).save(tmp_path / "model")
     return tmp_path / "talks.jsonl"
 
 

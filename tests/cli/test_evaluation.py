@@ -23,7 +23,7 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.tasks.metrics.bootstrap import Evaluation, mean_measure
+from headway.tasks.metrics.bootstrap import Evaluation, mean_metric
 from tests.cli.conftest import Run
 
 TEXTS = ["a good film", "a bad film", "good", "bad plot , bad end", "the film was good", "bad"]
@@ -122,8 +122,8 @@ def test_answers_to_other_questions_are_not_compared() -> None:
 
 
 def test_a_figure_that_is_no_mean_is_compared_by_its_own_rule() -> None:
-    ours = Evaluation(2, {}, {}, [{"score": 0.1}] * 2, mean_measure("f1", np.array([1.0, 1.0])))
-    theirs = Evaluation(2, {}, {}, [{"score": 0.9}] * 2, mean_measure("f1", np.array([0.5, 0.5])))
+    ours = Evaluation(2, {}, {}, [{"score": 0.1}] * 2, mean_metric("f1", np.array([1.0, 1.0])))
+    theirs = Evaluation(2, {}, {}, [{"score": 0.9}] * 2, mean_metric("f1", np.array([0.5, 0.5])))
     assert gain(ours, theirs) == (0.5, 0.5, 0.5)  # not by how sure they are of it
 
 

@@ -14,7 +14,7 @@ from headway.train.run import start, train
 from tests.cli.conftest import Run
 
 WORDS = ["model.depth=1", "model.width=16", "model.heads=2", "data.vocab=300", "train.steps=3", "train.batch=8",
-         "train.warmup=1", "seq2seq.eval_texts=2", "seq2seq.longest=8", "train.eval_every=3"]  # fmt: skip
+         "train.warmup=1", "seq2seq.eval_texts=2", "seq2seq.max_new_tokens=8", "train.eval_every=3"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ def test_a_small_preset_runs_trains_and_survives_saving(name: str, tmp_path: Pat
     model = Model(preset(name))
     inputs, targets = example(model.config)
     model.train()
-    scores = model.scores(model(inputs, targets))
+    scores = model.logits(model(inputs, targets))
     assert scores
     sum(score.float().square().mean() for score in scores.values()).backward()  # type: ignore[union-attr]
     for parameter_name, parameter in model.named_parameters():
@@ -127,7 +127,7 @@ def test_a_small_preset_runs_trains_and_survives_saving(name: str, tmp_path: Pat
     again = load_model(folder)
     assert again.config == model.config
     with torch.no_grad():
-        pair = [m.scores(m(inputs, targets)) for m in (model, again)]
+        pair = [m.logits(m(inputs, targets)) for m in (model, again)]
     assert pair[0].keys() == pair[1].keys()
     for head in pair[0]:
         assert torch.equal(pair[0][head], pair[1][head]), head

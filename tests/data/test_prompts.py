@@ -22,7 +22,7 @@ pytest.importorskip("pydantic")
 
 from headway.api import Bundle, load
 from headway.checks.choices import ChoicesConfig
-from headway.checks.perplexity import measure, store_of
+from headway.checks.perplexity import evaluation_tokens, measure
 from headway.cli.app import main
 from headway.config.model import SpecialTokens
 from headway.config.presets import gpt2
@@ -36,10 +36,10 @@ from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import save_model
 from headway.model.model import Model
 from headway.serve.limits import Limits
-from headway.serve.requests import Prompts
+from headway.serve.requests import RequestBuilder
 from headway.serve.schemas import ChatRequest, CompletionRequest
-from headway.tasks.base import Setting
-from headway.tasks.lm.task import LanguageModelling
+from headway.tasks.base import TaskContext
+from headway.tasks.lm.task import LanguageModeling
 from headway.tasks.seq2seq.translate import read_sources
 
 transformers = pytest.importorskip("transformers")
@@ -158,9 +158,12 @@ def run(*words: object) -> None:
     assert done.value.code == 0
 
 
-def served(bundle: Bundle) -> Prompts:
-    return Prompts(
-        PromptEncoder(bundle.reader(), bundle.config.special), Limits(), vocab=bundle.model.lm.vocab, room=99
+def served(bundle: Bundle) -> RequestBuilder:
+    return RequestBuilder(
+        PromptEncoder(bundle.require_tokenizer(), bundle.config.special),
+        Limits(),
+        vocab=bundle.model.lm.vocab,
+        context_length=99,
     )
 
 
@@ -170,7 +173,7 @@ def test_a_text_is_the_same_everywhere(
 ) -> None:
     expected = theirs(text)["input_ids"] or [bundle.config.special.bos]
     list(bundle.stream(text, 3))
-    bundle.write([text], Sampling(max_tokens=3))
+    bundle.generate([text], Sampling(max_tokens=3))
     bundle.beams(text, Beam())
     run(bundle.folder, text)
     run(bundle.folder, text, "--beam", 2)
@@ -179,7 +182,7 @@ def test_a_text_is_the_same_everywhere(
         run(bundle.folder, "--file", tmp_path / "lines.jsonl")
     assert read == [expected] * (6 if text else 5)
     if text:
-        assert read_sources(bundle.reader(), [text], None)[0].ids == [expected]  # an encoder's, too
+        assert read_sources(bundle.require_tokenizer(), [text], None)[0].ids == [expected]  # an encoder's, too
     asked = {"model": "m", "prompt": text, "max_tokens": 3}
     assert list(served(bundle).complete(CompletionRequest.model_validate(asked)).requests[0].prompt) == expected
 
@@ -228,7 +231,7 @@ def test_a_conversation_is_the_same_everywhere(
     bundle: Bundle, theirs: Any, read: list[list[int]], messages: list[dict[str, str]]
 ) -> None:
     """The template has the BOS, which nobody adds again."""
-    list(bundle.reply(messages, 3))
+    list(bundle.chat(messages, 3))
     asked = ChatRequest.model_validate({"model": "m", "messages": messages, "max_tokens": 3})
     job = served(bundle).chat(asked)
     assert read == [list(job.requests[0].prompt)] == [talk_ids(theirs, messages)]
@@ -246,11 +249,11 @@ def test_the_command_line_talks_alike(
 def test_no_message_passes_for_the_template(bundle: Bundle, theirs: Any, read: list[list[int]]) -> None:
     """The one thing in which the ids differ from those of transformers; again the same everywhere."""
     messages = [{"role": "user", "content": "a<eos>b"}]
-    list(bundle.reply(messages, 3))
-    list(bundle.reply([{"role": "user", "content": [{"type": "text", "text": "a<eos>b"}]}], 3))
+    list(bundle.chat(messages, 3))
+    list(bundle.chat([{"role": "user", "content": [{"type": "text", "text": "a<eos>b"}]}], 3))
     asked = ChatRequest.model_validate({"model": "m", "messages": messages, "max_tokens": 3})
     assert read[0] == list(served(bundle).chat(asked).requests[0].prompt)
-    (end,) = bundle.config.special.ends
+    (end,) = bundle.config.special.eos_ids
     plain = talk_ids(theirs, [{"role": "user", "content": "ab"}]).count(end)
     assert [ids.count(end) for ids in read] == [plain, plain]
 
@@ -272,9 +275,9 @@ def test_a_model_without_a_template_does_not_chat() -> None:
 
 def test_what_is_put_before_a_text() -> None:
     backend = around(trained(MARKS, pieces=True), "<bos> $A <eos>")
-    assert Tokenizer(backend).before == (backend.token_to_id("<bos>"),)
-    assert train_tokenizer("bytes", []).before == ()
-    assert len(train_tokenizer("wordpiece", CORPUS, 100).before) == 1
+    assert Tokenizer(backend).prefix_ids == (backend.token_to_id("<bos>"),)
+    assert train_tokenizer("bytes", []).prefix_ids == ()
+    assert len(train_tokenizer("wordpiece", CORPUS, 100).prefix_ids) == 1
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe", "wordpiece", "unigram", "words"])
@@ -284,13 +287,13 @@ def test_own_models_read_prompts_as_their_documents(kind: str, tmp_path: Path) -
     data: dict[str, Any] = {"train": str(tmp_path / "text.jsonl"), "tokenizer": kind, "length": 8}
     data |= {} if kind in ("bytes", "words") else {"vocab": 300}
     recipe = Recipe(data=DataConfig(**data))
-    task = LanguageModelling.prepare(Setting(recipe, tmp_path / "run", None))
+    task = LanguageModeling.prepare(TaskContext(recipe, tmp_path / "run", None))
     config = task.config(None)
     save_model(Model(config), tmp_path / "model", task.tokenizer)
     bundle, theirs = load(tmp_path / "model"), transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     document = task.train.ids[: task.train.starts[1]].tolist()
     assert bundle.prompts.text(CORPUS[0]) == theirs(CORPUS[0])["input_ids"] == document[:-1]
-    assert bundle.prompts.text("") == [document[-1]] == [theirs.bos_token_id] == list(config.special.ends)
+    assert bundle.prompts.text("") == [document[-1]] == [theirs.bos_token_id] == list(config.special.eos_ids)
 
 
 def test_a_run_goes_on_from_what_it_was_trained_with(tmp_path: Path) -> None:
@@ -309,10 +312,10 @@ def test_documents_of_a_base_begin_as_its_prompts(tmp_path: Path) -> None:
     tokenizer = Tokenizer(around(trained(MARKS, pieces=False), "<bos> $A"), {"eos_token": "<eos>"})
     (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in CORPUS))
     recipe = Recipe(data=DataConfig(train=str(tmp_path / "text.jsonl"), length=8))
-    task = LanguageModelling.prepare(Setting(recipe, tmp_path / "run", tokenizer))
+    task = LanguageModeling.prepare(TaskContext(recipe, tmp_path / "run", tokenizer))
     bos, eos = (tokenizer.backend.token_to_id(name) for name in ("<bos>", "<eos>"))
     document = [bos, *tokenizer.ids(CORPUS)[0], eos]
-    for store in (task.train, task.valid, store_of(str(tmp_path / "text.jsonl"), recipe.data, tokenizer)):
+    for store in (task.train, task.valid, evaluation_tokens(str(tmp_path / "text.jsonl"), recipe.data, tokenizer)):
         assert [store.ids[a:b].tolist() for a, b in pairwise(store.starts)] == [document] * (len(store.starts) - 1)
 
 
@@ -323,8 +326,9 @@ def test_a_text_is_evaluated_as_in_transformers(tmp_path: Path) -> None:
     Tokenizer(backend, {"bos_token": "<bos>", "eos_token": "<eos>"}).save(tmp_path / "m")
     (tmp_path / "text.txt").write_text(CORPUS[0])
     bundle = load(tmp_path / "m")
-    losses = measure(bundle.model, store_of(str(tmp_path / "text.txt"), DataConfig(length=64), bundle.reader()),
-                     DataConfig(length=64))  # fmt: skip
+    data = DataConfig(length=64)
+    store = evaluation_tokens(str(tmp_path / "text.txt"), data, bundle.require_tokenizer())
+    losses = measure(bundle.model, store, data)
     ids = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")(CORPUS[0], return_tensors="pt")["input_ids"]
     oracle = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
     with torch.no_grad():

@@ -46,7 +46,7 @@ def train(folder: Path, victim: dict[str, Any], alarm: int) -> None:
 
     with RunLock(folder):
         for step in range(1, victim["step"] + 1):
-            save(folder, example(step), keep=KEEP, stage=hook)
+            save(folder, example(step), retention=KEEP, stage=hook)
         signal.pause()
 
 
@@ -114,7 +114,7 @@ def kill_and_resume(trainers: subprocess.Popen[str], folder: Path, stage: str, d
         if not late and stage != "snapshot" and before:
             assert len(names(folder, "*.partial-*")) == 1, "the kill came at another moment than it should"
         for next_step in (last + 1, last + 2):
-            save(folder, example(next_step), keep=KEEP)
+            save(folder, example(next_step), retention=KEEP)
             resumed = load(folder, skipped=never)
             assert resumed is not None and same(resumed, example(next_step))
     kept = [f"step-{number:08d}" for number in (last + 1, last + 2)]

@@ -33,7 +33,7 @@ def made(config: ModelConfig, int8: bool = False) -> Model:
 
 
 @dataclass
-class Facts:
+class DecoderConfig:
     max_length: int | None = None
     special: SpecialTokens = field(default_factory=SpecialTokens)
 
@@ -41,33 +41,33 @@ class Facts:
 class Recurrent(nn.Module):
     """A GRU by the protocol; its state is one vector per row, which the encoder's inputs set if there are any."""
 
-    def __init__(self, vocab: int = 12, width: int = 16, facts: Facts | None = None, seed: int = 0) -> None:
+    def __init__(self, vocab: int = 12, width: int = 16, config: DecoderConfig | None = None, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.config = facts or Facts()
+        self.config = config or DecoderConfig()
         self.table, self.cell, self.lm = nn.Embedding(vocab, width), nn.GRUCell(width, width), nn.Linear(width, vocab)
         for parameter in self.parameters():
             parameter.data += 0.5 * torch.randn_like(parameter)
 
     def start(
-        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> list[Tensor]:
         if inputs is None:
             return [torch.zeros(batch, self.cell.hidden_size)]
-        weights = torch.ones(inputs.shape) if keep is None else keep.float()
+        weights = torch.ones(inputs.shape) if attention_mask is None else attention_mask.float()
         return [(self.table(inputs) * weights[:, :, None]).sum(1) / weights.sum(1, keepdim=True)]
 
-    def extend(self, state: list[Tensor], /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, state: list[Tensor], /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         hidden = []
         for t, x in enumerate(self.table(ids).unbind(1)):
             new = self.cell(x, state[0])
-            state[0] = new if keep is None else torch.where(keep[:, t, None], new, state[0])
+            state[0] = new if attention_mask is None else torch.where(attention_mask[:, t, None], new, state[0])
             hidden.append(state[0])
         return torch.stack(hidden, 1)
 
-    def step(self, state: list[Tensor], /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        scores: Tensor = self.lm(self.extend(state, ids, keep)[:, -1])
-        return scores
+    def step(self, state: list[Tensor], /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.lm(self.extend(state, ids, attention_mask)[:, -1])
+        return logits
 
     def reorder(self, state: list[Tensor], /, rows: Tensor) -> list[Tensor]:
         return [state[0][rows]]

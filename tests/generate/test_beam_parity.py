@@ -74,17 +74,17 @@ def compare(name: str, seed: int, folder: Path) -> list[int]:
     model = load_model(folder)
     beam, theirs = settings_of(seed)
     ids = torch.randint(4, VOCAB, (3, 6))
-    keep = torch.ones(3, 6, dtype=torch.bool)
+    attention_mask = torch.ones(3, 6, dtype=torch.bool)
     if name == "gpt2":  # forced_bos_token_id is for texts of one token, there
         theirs["forced_bos_token_id"] = None
         beam = Beam(**{**vars(beam), "first": None})
-        out = oracle.generate(ids, attention_mask=keep.long(), **theirs)
+        out = oracle.generate(ids, attention_mask=attention_mask.long(), **theirs)
         found, begin = beam_search(model, beam, ids.tolist()), 6
     else:
-        keep[1, 5:], keep[2, 2:] = False, False
-        ids = ids.masked_fill(~keep, PAD)
-        out = oracle.generate(ids, attention_mask=keep.long(), **theirs)
-        found, begin = beam_search(model, beam, source=Source(ids, keep)), 1
+        attention_mask[1, 5:], attention_mask[2, 2:] = False, False
+        ids = ids.masked_fill(~attention_mask, PAD)
+        out = oracle.generate(ids, attention_mask=attention_mask.long(), **theirs)
+        found, begin = beam_search(model, beam, source=Source(ids, attention_mask)), 1
     lengths = []
     ends = beam.eos or (EOS,)
     for i, hypothesis in enumerate(h for hypotheses in found for h in hypotheses):

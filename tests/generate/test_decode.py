@@ -19,10 +19,10 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError, DivergedError
 from headway.generate.decode import Piece, Sampling, decode, generate
 from headway.generate.protocol import Decoder, Source
-from headway.generate.sampling.sampler import Chooser, uniform
+from headway.generate.sampling.sampler import Sampler, uniform
 from headway.generate.trace import Choice
 from headway.model.model import Model
-from tests.generate.conftest import Facts, Recurrent, tiny_model
+from tests.generate.conftest import DecoderConfig, Recurrent, tiny_model
 
 
 @torch.no_grad()
@@ -103,7 +103,7 @@ def prompt_of(row: int, vocab: int) -> list[int]:
 def test_a_row_is_the_same_alone_and_in_any_batch(kind: str) -> None:
     """200 prompts, with room for 10 tokens, so that texts are cut at different times in one batch."""
     model: Decoder = (
-        tiny_model(20, 10, 16, depth=1) if kind == "transformer" else Recurrent(20, 16, Facts(max_length=10))
+        tiny_model(20, 10, 16, depth=1) if kind == "transformer" else Recurrent(20, 16, DecoderConfig(max_length=10))
     )
     prompts, how = [prompt_of(row, 20) for row in range(200)], [settings_of(row) for row in range(200)]
     alone = [collect(list(decode(model, [p], s)), 1)[0] for p, s in zip(prompts, how, strict=True)]
@@ -123,9 +123,9 @@ def test_rows_that_end_leave_the_batch() -> None:
     class Counting(Recurrent):
         rows = 0
 
-        def step(self, state: list[Tensor], /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        def step(self, state: list[Tensor], /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
             self.rows += len(ids)
-            return super().step(state, ids, keep)
+            return super().step(state, ids, attention_mask)
 
     counting = Counting()
     how = [Sampling(max_tokens=n, seed=n) for n in range(1, 9)]
@@ -141,11 +141,13 @@ def test_one_setting_for_all_and_the_same_text_for_the_same_seed(model: Model) -
 
 
 def test_an_encoder_decoder_starts_from_its_start_token() -> None:
-    model = Recurrent(12, 16, Facts(6, SpecialTokens(start=3, eos=2)))  # to be begun anew when one row has ended
+    model = Recurrent(
+        12, 16, DecoderConfig(6, SpecialTokens(start=3, eos=2))
+    )  # to be begun anew when one row has ended
     inputs = torch.tensor([[4, 5, 6], [7, 8, 0], [9, 0, 0]])
-    keep = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
+    attention_mask = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
     how = [Sampling(seed=s, max_tokens=n) for s, n in ((1, 9), (2, 3), (3, 30))]
-    together = collect(list(decode(model, None, how, source=Source(inputs, keep))), 3)
+    together = collect(list(decode(model, None, how, source=Source(inputs, attention_mask))), 3)
     for row in range(3):
         source = Source(inputs[row : row + 1, : 3 - row])
         assert collect(list(decode(model, [[3]], how[row], source=source)), 1)[0] == together[row]
@@ -153,7 +155,7 @@ def test_an_encoder_decoder_starts_from_its_start_token() -> None:
 
 def test_a_start_token_is_no_text() -> None:
     tokenizer = train_tokenizer("words", ["one two three"])
-    model = Recurrent(tokenizer.vocab_size, facts=Facts(special=SpecialTokens(start=1)))
+    model = Recurrent(tokenizer.vocab_size, config=DecoderConfig(special=SpecialTokens(start=1)))
     source, how = Source(torch.tensor([[2]])), Sampling(seed=1, max_tokens=4)
     pieces = list(decode(model, None, how, source=source, tokenizer=tokenizer))
     assert "".join(p.text for p in pieces) == tokenizer.decode([p.token for p in pieces if p.token is not None])
@@ -162,7 +164,7 @@ def test_a_start_token_is_no_text() -> None:
 
 
 def test_stop_tokens_end_a_text() -> None:
-    model = Recurrent(12, facts=Facts(special=SpecialTokens(eos=(2, 5))))
+    model = Recurrent(12, config=DecoderConfig(special=SpecialTokens(eos=(2, 5))))
     how = Sampling(seed=1, temperature=3.0, max_tokens=60)
     free = collect(list(decode(model, [[1]], replace(how, stop=()))), 1)[0]
     assert len(free) == 60 and {2, 5, 7} <= set(free)
@@ -197,7 +199,7 @@ def test_text_held_back_comes_with_the_end() -> None:
     class Always(Recurrent):
         """Writes "ab" again and again."""
 
-        def step(self, state: list[Tensor], /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        def step(self, state: list[Tensor], /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
             return torch.nn.functional.one_hot(torch.where(ids[:, -1] == 97, 98, 97), 256).float()
 
     how = Sampling(temperature=0, max_tokens=3, stop_strings=("ac",))
@@ -343,17 +345,17 @@ def test_settings_apply_in_their_order_to_rows_of_their_own() -> None:
     generator = torch.Generator().manual_seed(0)
     how = [settings_of(row) for row in range(40)]
     prompts = [[*prompt_of(row, 20), (3, 9)[row % 2]] for row in range(40)]  # the beginnings of what is banned
-    chooser, new = Chooser(how, prompts), [list[int]() for _ in how]
+    sampler, new = Sampler(how, prompts), [list[int]() for _ in how]
     for step in range(6):
         rows = [row for row in range(40) if (row + step) % 3]  # others pause
         scores = 2 * torch.randn(len(rows), 20, generator=generator)
-        shaped = chooser.shape(scores, rows, [prompts[r] + new[r] for r in rows], [len(new[r]) for r in rows])
+        processed = sampler.process(scores, rows, [prompts[r] + new[r] for r in rows], [len(new[r]) for r in rows])
         slow = [slow_shape(scores[i].tolist(), how[r], prompts[r], new[r]) for i, r in enumerate(rows)]
-        torch.testing.assert_close(shaped, torch.tensor(slow), atol=1e-4, rtol=1e-4)
-        picked = chooser.pick(shaped, rows, [step] * len(rows)).tolist()
+        torch.testing.assert_close(processed, torch.tensor(slow), atol=1e-4, rtol=1e-4)
+        picked = sampler.sample(processed, rows, [step] * len(rows)).tolist()
         for i, row in enumerate(rows):
             new[row].append(picked[i])
-            assert how[row].temperature or picked[i] == int(shaped[i].argmax())
+            assert how[row].temperature or picked[i] == int(processed[i].argmax())
 
 
 @pytest.mark.parametrize(

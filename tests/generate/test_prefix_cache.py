@@ -14,10 +14,10 @@ from torch import Tensor
 from headway.errors import DataError
 from headway.generate import score as scores
 from headway.generate.decode import Sampling, generate
-from headway.generate.engine.slot_cache import common
-from headway.generate.prefix_cache import Prefix
+from headway.generate.engine.slot_cache import common_prefix
+from headway.generate.prefix_cache import PrefixCache
 from headway.generate.score import score
-from headway.model.cache import Cache
+from headway.model.cache import KVCache
 from headway.model.model import Model
 from tests.generate.conftest import Recurrent, tiny_model
 
@@ -33,9 +33,9 @@ def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]
     seen: list[tuple[int, int]] = []
     whole = model.extend
 
-    def extend(state: Any, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(state: Any, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         seen.append(tuple(ids.shape))
-        return whole(state, ids, keep)
+        return whole(state, ids, attention_mask)
 
     monkeypatch.setattr(model, "extend", extend)
     return seen
@@ -51,7 +51,7 @@ def anew(model: Any, ids: list[int], last: int) -> Tensor:
 @given(st.integers(0, 10**6))
 def test_texts_in_turn_are_as_if_read_anew(kind: str, seed: int) -> None:
     model, draw = made(kind), random.Random(seed)
-    prefix, text = Prefix(model), list[int]()
+    prefix, text = PrefixCache(model), list[int]()
     for _ in range(6):
         text = text[: draw.randint(0, len(text))] + [draw.randrange(12) for _ in range(draw.randint(1, 5))]
         text = text[-24:]
@@ -62,7 +62,7 @@ def test_texts_in_turn_are_as_if_read_anew(kind: str, seed: int) -> None:
 
 def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("transformer")
-    prefix, passes = Prefix(model), counted(model, monkeypatch)
+    prefix, passes = PrefixCache(model), counted(model, monkeypatch)
     prefix.read([1, 2, 3, 4, 5])
     prefix.read([1, 2, 3, 9, 9, 9])
     prefix.read([1, 2, 3, 9], last=2)
@@ -76,7 +76,7 @@ def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_recurrent_state_goes_on_or_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("recurrent")
-    prefix, passes = Prefix(model), counted(model, monkeypatch)
+    prefix, passes = PrefixCache(model), counted(model, monkeypatch)
     prefix.read([1, 2, 3])
     prefix.read([1, 2, 3, 4])
     prefix.read([1, 2, 5])
@@ -91,7 +91,7 @@ def test_a_recurrent_state_goes_on_or_starts_anew(monkeypatch: pytest.MonkeyPatc
 def test_a_prefix_decodes_what_its_model_does(kind: str, sampling: Sampling) -> None:
     """Past the length of the model too, and with two texts that take turns token by token."""
     model = made(kind)
-    prefix = Prefix(model)
+    prefix = PrefixCache(model)
     prompts = [[1, 2, 3], [1, 2, 4, 5], [1, 2, 4, 5, 6]]
     alone = [list(generate(model, prompt, 40, sampling)) for prompt in prompts]
     assert [list(generate(prefix, prompt, 40, sampling)) for prompt in prompts] == alone
@@ -104,7 +104,7 @@ def test_a_prefix_decodes_what_its_model_does(kind: str, sampling: Sampling) -> 
 @given(st.integers(0, 10**6), st.booleans())
 def test_what_rows_share_is_read_once(kind: str, seed: int, held: bool) -> None:
     model, draw = made(kind), random.Random(seed)
-    prefix = Prefix(model) if held else None
+    prefix = PrefixCache(model) if held else None
     with pytest.MonkeyPatch.context() as patch:
         for _ in range(3):
             start = [draw.randrange(3) for _ in range(draw.randint(1, 15))]
@@ -121,7 +121,7 @@ def test_what_rows_share_is_read_once(kind: str, seed: int, held: bool) -> None:
 
 def test_sharing_saves_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("transformer")
-    prefix, passes = Prefix(model), counted(model, monkeypatch)
+    prefix, passes = PrefixCache(model), counted(model, monkeypatch)
     begin = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     score(model, [[*begin, 1, 2], [*begin, 3, 4, 5]], [9, 9])
     assert passes == [(1, 9), (2, 3)]
@@ -138,19 +138,24 @@ def test_a_cache_is_cut() -> None:
     assert isinstance(model, Model)
     with torch.no_grad():
         cache = model.start(batch=2, capacity=8)
-        keep = torch.tensor([[False, True, True], [True, True, True]])
-        model.step(cache, torch.tensor([[0, 1, 2], [3, 4, 5]]), keep)
+        attention_mask = torch.tensor([[False, True, True], [True, True, True]])
+        model.step(cache, torch.tensor([[0, 1, 2], [3, 4, 5]]), attention_mask)
         expected = model.step(cache, torch.tensor([[7], [8]]))
         model.step(cache, torch.tensor([[9, 9], [9, 9]]))
-        cache.cut(3)
+        cache.crop(3)
         assert cache.length == cache.span == 3
         assert torch.allclose(model.step(cache, torch.tensor([[7], [8]])), expected, atol=1e-5)
     for wrong in (-1, 5):
         with pytest.raises(DataError, match=f"{wrong} slots cannot be kept of 4"):
-            cache.cut(wrong)
-    cache.cut(0)
-    assert isinstance(cache, Cache) and cache.length == 0
+            cache.crop(wrong)
+    cache.crop(0)
+    assert isinstance(cache, KVCache) and cache.length == 0
 
 
 def test_common() -> None:
-    assert [common(a, b) for a, b in (([], [1]), ([1], [1]), ([1, 2, 3], [1, 2, 4]), ([2], [1, 2]))] == [0, 1, 2, 0]
+    assert [common_prefix(a, b) for a, b in (([], [1]), ([1], [1]), ([1, 2, 3], [1, 2, 4]), ([2], [1, 2]))] == [
+        0,
+        1,
+        2,
+        0,
+    ]

@@ -16,14 +16,14 @@ from headway.errors import DataError
 from headway.generate import score as module
 from headway.generate.protocol import Decoder, Source
 from headway.generate.score import perplexity, rank_choices, score
-from tests.generate.conftest import Facts, Recurrent, tiny_model
+from tests.generate.conftest import DecoderConfig, Recurrent, tiny_model
 
 
 @torch.no_grad()
 def slowly(model: Decoder, row: list[int], prompt: int, source: Source | None = None) -> list[float]:
     """One token after the other, through `step`."""
     inputs = None if source is None else source.inputs
-    state = model.start(inputs, keep=None if source is None else source.keep, capacity=len(row))
+    state = model.start(inputs, attention_mask=None if source is None else source.attention_mask, capacity=len(row))
     found = []
     for i, token in enumerate(row[:-1]):
         logp = model.step(state, torch.tensor([[token]])).double().log_softmax(-1)
@@ -34,14 +34,14 @@ def slowly(model: Decoder, row: list[int], prompt: int, source: Source | None = 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 @settings(max_examples=20)
-@given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([1, 100, module.SCORES_AT_ONCE]))
+@given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([1, 100, module.LOGITS_AT_ONCE]))
 def test_one_pass_is_reading_step_by_step(kind: str, seed: int, count: int, part: int) -> None:
     model: Decoder = tiny_model(12, 24, 16, depth=1) if kind == "transformer" else Recurrent(12)
     draw = random.Random(seed)
     rows = [[draw.randrange(12) for _ in range(draw.randint(1, 20))] for _ in range(count)]
     prompts = [draw.randint(1, len(row)) for row in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SCORES_AT_ONCE", part)
+        patch.setattr(module, "LOGITS_AT_ONCE", part)
         found = score(model, rows, prompts)
     for row, prompt, values in zip(rows, prompts, found, strict=True):
         assert len(values) == len(row) - prompt
@@ -50,9 +50,9 @@ def test_one_pass_is_reading_step_by_step(kind: str, seed: int, count: int, part
 
 def test_an_encoder_decoder_is_scored_with_its_source() -> None:
     model = Recurrent(12)
-    inputs, keep = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[True] * 3, [True, True, False]])
+    inputs, attention_mask = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[True] * 3, [True, True, False]])
     rows = [[1, 2, 3, 4], [1, 5]]
-    found = score(model, rows, [1, 1], source=Source(inputs, keep))
+    found = score(model, rows, [1, 1], source=Source(inputs, attention_mask))
     for i, row in enumerate(rows):
         alone = slowly(model, row, 1, Source(inputs[i : i + 1, : 3 - i]))
         assert found[i].tolist() == pytest.approx(alone, abs=1e-4)
@@ -114,15 +114,15 @@ def test_where_texts_are_joined_tokens_may_be_too() -> None:
 
 def test_without_a_context_a_start_token_takes_its_place() -> None:
     tokenizer = train_tokenizer("bytes", [])
-    model = Recurrent(256, facts=Facts(special=SpecialTokens(bos=7, eos=8)))
+    model = Recurrent(256, config=DecoderConfig(special=SpecialTokens(bos=7, eos=8)))
     assert rank_choices(model, tokenizer, "", ["a"])[0].log_probability == pytest.approx(
         sum(slowly(model, [7, 97], 1)), abs=1e-4
     )
-    model.config = Facts(special=SpecialTokens(eos=8))
+    model.config = DecoderConfig(special=SpecialTokens(eos=8))
     assert rank_choices(model, tokenizer, "", ["a"])[0].log_probability == pytest.approx(
         sum(slowly(model, [8, 97], 1)), abs=1e-4
     )
-    model.config = Facts()
+    model.config = DecoderConfig()
     with pytest.raises(DataError, match="no BOS token"):
         rank_choices(model, tokenizer, "", ["a"])
     with pytest.raises(DataError, match="'' adds no token"):

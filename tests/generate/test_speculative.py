@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from headway.config.model import SpecialTokens
 from headway.errors import ConfigError
 from headway.generate.decode import Sampling, decode, generate
-from headway.generate.prefix_cache import Prefix
-from headway.generate.speculative import GREEDY, Speculation, speculate
+from headway.generate.prefix_cache import PrefixCache
+from headway.generate.speculative import GREEDY, SpeculativeDecoder, speculate
 from headway.model.model import Model
-from tests.generate.conftest import Facts, Recurrent, tiny_model
+from tests.generate.conftest import DecoderConfig, Recurrent, tiny_model
 
 MODELS = [tiny_model(12, 24, 16, depth=2, seed=seed).double() for seed in range(4)]
 SMALL = [tiny_model(12, length, 8, depth=1, seed=length).double() for length in (1, 2, 9, 60)]
@@ -49,7 +49,7 @@ def test_the_text_is_that_of_the_model_alone(seed: int) -> None:
 
 
 def test_greedy_is_the_default_and_ends_at_the_models_own_token() -> None:
-    model, draft = Recurrent(12, facts=Facts(None, SpecialTokens(eos=(5, 7)))), Recurrent(12, seed=3)
+    model, draft = Recurrent(12, config=DecoderConfig(None, SpecialTokens(eos=(5, 7)))), Recurrent(12, seed=3)
     alone = list(generate(model, [1, 2], 50, GREEDY))
     assert list(speculate(model, draft, [1, 2], 50)) == alone
     assert list(speculate(MODELS[0], SMALL[0], [1, 2], 50)) == list(generate(MODELS[0], [1, 2], 50, GREEDY))
@@ -60,16 +60,16 @@ def test_a_draft_that_agrees_is_always_right(sampling: Sampling) -> None:
     """Sampling too: guesses are made with the draws that will choose."""
     model = MODELS[1]
     sampling = replace(sampling, stop=())
-    made = Speculation(Prefix(model), Prefix(model), sampling, ahead=4)
+    made = SpeculativeDecoder(PrefixCache(model), PrefixCache(model), sampling, ahead=4)
     assert len(list(generate(made, [1, 2], 16, sampling))) == 16
     # one token alone, three times a token and four guesses
-    assert (made.steps, made.guessed, made.taken, made.share) == (16, 12, 12, 1.0)
+    assert (made.steps, made.drafted, made.accepted, made.acceptance_rate) == (16, 12, 12, 1.0)
 
 
 def test_without_a_seed_guesses_are_the_likeliest() -> None:
-    made = Speculation(Prefix(MODELS[1]), Prefix(MODELS[1]), Sampling(temperature=1.0), ahead=2)
-    assert list(generate(made, [1, 2], 16, replace(GREEDY, stop=()))) and made.share == 1.0
-    assert Speculation(Prefix(MODELS[1]), Prefix(MODELS[1])).share == 0.0
+    made = SpeculativeDecoder(PrefixCache(MODELS[1]), PrefixCache(MODELS[1]), Sampling(temperature=1.0), ahead=2)
+    assert list(generate(made, [1, 2], 16, replace(GREEDY, stop=()))) and made.acceptance_rate == 1.0
+    assert SpeculativeDecoder(PrefixCache(MODELS[1]), PrefixCache(MODELS[1])).acceptance_rate == 0.0
     torch.manual_seed(0)
     texts = {tuple(speculate(MODELS[1], MODELS[1], [1], 12, Sampling(temperature=2.0))) for _ in range(3)}
     assert len(texts) == 3
@@ -111,11 +111,11 @@ def test_text_and_stop_strings_come_as_without_a_draft() -> None:
     whole = "".join(piece.text for piece in decode(model, [[1]], free, tokenizer=letters))
     sampling = replace(free, stop_strings=(whole[6:9],))
     alone = list(decode(model, [[1]], sampling, tokenizer=letters))
-    made = Speculation(Prefix(model), Prefix(draft), sampling)
+    made = SpeculativeDecoder(PrefixCache(model), PrefixCache(draft), sampling)
     assert list(decode(made, [[1]], sampling, tokenizer=letters)) == alone
     assert alone[-1].finish == "stop" and len(whole) == 20
 
 
 def test_at_least_one_guess() -> None:
     with pytest.raises(ConfigError, match="ahead = 0"):
-        Speculation(Prefix(MODELS[0]), Prefix(MODELS[0]), GREEDY, 0)
+        SpeculativeDecoder(PrefixCache(MODELS[0]), PrefixCache(MODELS[0]), GREEDY, 0)

@@ -9,27 +9,27 @@ import torch
 from torch import Tensor
 
 from headway.generate.engine.slot_cache import SlotCache
-from headway.model.cache import Cache
+from headway.model.cache import KVCache
 from headway.model.model import Model
 
 
 class Twin:
-    early = True
+    runs_ahead = True
 
     def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         rows, _, columns, _ = keys[0].shape
         device = keys[0].device
-        marks = torch.zeros(rows, columns, dtype=torch.long, device=device)
+        positions = torch.zeros(rows, columns, dtype=torch.long, device=device)
         self.model = model
-        self.slots = SlotCache(Cache(list(keys), list(values), marks, marks.bool()))
+        self.slots = SlotCache(KVCache(list(keys), list(values), positions, positions.bool()))
         self.ids = torch.zeros(rows, dtype=torch.long, device=device)
         self.end = torch.zeros(rows, dtype=torch.int32, device=device)
         self.best = self.ids.clone()
         self.held: list[list[int]] = [[] for _ in range(rows)]
-        self.scores: Tensor | None = None
+        self.logits: Tensor | None = None
 
     @torch.no_grad()
-    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+    def prefill(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         found = []
         for row, (held, new) in texts.items():
             self.slots.texts[row] = [0] * held
@@ -44,15 +44,15 @@ class Twin:
         self.slots.texts = [[0] * end for end in ends]
         used = {row: [token] for row, token in enumerate(self.ids.tolist()) if ends[row] < room}
         step = self.slots.step(used, range(len(ends)))
-        scores = self.model.step(step, step.ids)
-        if self.scores is None:
-            self.scores = scores.clone()
-        self.scores.copy_(scores)
-        self.best.copy_(scores.argmax(-1).where(~scores.isnan().any(-1), -1))
+        logits = self.model.step(step, step.ids)
+        if self.logits is None:
+            self.logits = logits.clone()
+        self.logits.copy_(logits)
+        self.best.copy_(logits.argmax(-1).where(~logits.isnan().any(-1), -1))
         self.end.add_(1).clamp_(max=room)
-        return self.scores
+        return self.logits
 
 
-def borrow(model: Model, rows: int, columns: int) -> Any:
+def acquire(model: Model, rows: int, columns: int) -> Any:
     cache = model.start(batch=rows, capacity=columns + 1)
     return Twin(model, cache.keys, cache.values)

@@ -130,7 +130,7 @@ def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
 
 def ours(model: Model, inputs: Tensor, targets: Tensor | None, bare: bool) -> list[Tensor]:
     output = model(inputs, targets)
-    return [*([output.hidden] if bare else []), *model.scores(output).values()]
+    return [*([output.hidden] if bare else []), *model.logits(output).values()]
 
 
 def saved_oracle(config: Mapping[str, Any], folder: Path, separate_head: bool = False) -> Any:

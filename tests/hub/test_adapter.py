@@ -18,7 +18,7 @@ from headway.errors import DamagedError, HeadwayError, NotFoundError
 from headway.hub.adapter import FACTS, TENSORS, merge_adapter, write_adapter
 from headway.hub.folder import load_model, save_model
 from headway.hub.weights import FORMAT, open_file, write_tensors
-from headway.model.lora import LowRank, add_adapters
+from headway.model.lora import LoRALinear, add_adapters
 from headway.model.model import Model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -41,7 +41,7 @@ def make(base: Path, folder: Path) -> Path:
     model = load_model(base)
     add_adapters(model, 2, ["qkv"])
     for module in model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoRALinear):
             torch.nn.init.normal_(module.widen)
     folder.mkdir()
     write_adapter(model, folder, str(base), 2, ["qkv"])
@@ -84,7 +84,7 @@ def test_a_rank_is_not_believed_before_the_file_is_looked_at(adapter: Path, base
     with pytest.raises(DamagedError) as caught:
         merge_adapter(model, adapter)
     assert caught.value.code == "X003"
-    assert not any(isinstance(module, LowRank) for module in model.modules())
+    assert not any(isinstance(module, LoRALinear) for module in model.modules())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kilobytes
 
 

@@ -125,7 +125,7 @@ def scores(model: Model) -> dict[str, Tensor]:
         inputs = torch.randn(2, 3, 8, 8, generator=generator)
     with torch.no_grad():
         output = model(inputs, inputs[:, :5] if model.config.kind == "encoder-decoder" else None)
-        return {"hidden": output.hidden, **model.scores(output)}
+        return {"hidden": output.hidden, **model.logits(output)}
 
 
 def assert_same(left: Model, right: Model, heads: tuple[str, ...] = ()) -> None:

@@ -52,21 +52,21 @@ for columns in (64, 40):
 MODEL = (
     SEAT
     + """
-from headway.generate.accel.cpu.decoder import HostDecoder
-from headway.generate.accel.cpu.packed import PackedSteps, packs
+from headway.generate.accel.cpu.decoder import CpuDecoder
+from headway.generate.accel.cpu.packed import PackedHeadDecoder, packs
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 from headway.config.presets import llama
 
 def steps(model):
     cache = model.start(batch=5, capacity=8)
-    decoder = HostDecoder(model, cache.keys, cache.values)
+    decoder = CpuDecoder(model, cache.keys, cache.values)
     decoder.read({row: (0, [1, 2, 3 + row]) for row in range(5)})
     decoder.end.fill_(3)
     return decoder.step().clone()
 
 def packed(model):
-    around = PackedSteps(model, 40)
+    around = PackedHeadDecoder(model, 40)
     return around.step(around.start(batch=40, capacity=4), torch.arange(40)[:, None])
 
 torch.manual_seed(0)
@@ -130,7 +130,7 @@ def test_what_torchs_int8_product_is_given_is_aligned(
     matrix.weight = room[begin : begin + 8 * columns].view(8, columns).copy_(matrix.weight)
     matrix.scale = torch.cat([matrix.scale[:1], matrix.scale])[1:]
     x = torch.randn(5, columns + 2)[1:, 1:-1].bfloat16()
-    expected = matrix.plainly(x)
+    expected = matrix.reference(x)
     torch.testing.assert_close(matrix.product(x), expected, rtol=2**-7, atol=1e-2)
     assert len(given) == 3
     kept = matrix.weight

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from headway.model import attention
-from headway.model.attention import View
+from headway.model.attention import AttentionBias
 
 
 @pytest.mark.parametrize("queries", [1, 3, 4, 5])
@@ -27,7 +27,7 @@ def test_few_queries_see_what_many_see(queries: int, groups: int, kind: str, mon
         return kernel(*tensors, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
-    found = attention.attend(q, k, v, View(bias), 0.3)
+    found = attention.attend(q, k, v, AttentionBias(bias), 0.3)
     assert bool(calls) == (queries > attention.FEW or groups == 1)
     monkeypatch.setattr(attention, "FEW", 0)
-    assert torch.allclose(found, attention.attend(q, k, v, View(bias), 0.3), atol=1e-6)
+    assert torch.allclose(found, attention.attend(q, k, v, AttentionBias(bias), 0.3), atol=1e-6)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headway.config.presets import transformer
-from headway.model.cache import STORED, Cache
+from headway.model.cache import STORED, KVCache
 from headway.model.model import Model
 
 
@@ -24,9 +24,9 @@ def model() -> Model:
 @torch.no_grad()
 def test_rows_that_move_go_on_as_if_they_had_been_there(model: Model) -> None:
     """Past the slots that are stored at first, moving at every step, with sources of unequal length."""
-    source, keep = torch.randint(3, 40, (3, 6)), torch.ones(3, 6, dtype=torch.bool)
-    keep[1, 4:] = False
-    cache = model.start(source, keep=keep, capacity=2 * STORED + 9)
+    source, attention_mask = torch.randint(3, 40, (3, 6)), torch.ones(3, 6, dtype=torch.bool)
+    attention_mask[1, 4:] = False
+    cache = model.start(source, attention_mask=attention_mask, capacity=2 * STORED + 9)
     texts, origin = [[1] for _ in range(3)], [0, 1, 2]
     scores = model.step(cache, torch.tensor(texts))
     for step in range(2 * STORED + 8):
@@ -37,14 +37,14 @@ def test_rows_that_move_go_on_as_if_they_had_been_there(model: Model) -> None:
         texts = [[*texts[row], int(token[i])] for i, row in enumerate(rows.tolist())]
         origin = [origin[row] for row in rows.tolist()]
     assert cache.length == cache.capacity
-    whole = model(source[origin], torch.tensor(texts), keep=keep[origin]).hidden
+    whole = model(source[origin], torch.tensor(texts), attention_mask=attention_mask[origin]).hidden
     assert torch.allclose(scores, model.lm(whole[:, -1]), atol=1e-5)
 
 
 @torch.no_grad()
 def test_no_more_is_copied_than_was_used(model: Model) -> None:
     source = torch.randint(3, 40, (2, 5))
-    cache = model.start(source, keep=torch.ones(2, 5, dtype=torch.bool), capacity=500)
+    cache = model.start(source, attention_mask=torch.ones(2, 5, dtype=torch.bool), capacity=500)
     model.step(cache, torch.ones(2, 1, dtype=torch.long))
     wide = cache.reorder(torch.tensor([0, 0, 1, 1]))
     assert wide.keys[0].shape[2] == wide.values[1].shape[2] == STORED and wide.capacity == 500
@@ -53,13 +53,13 @@ def test_no_more_is_copied_than_was_used(model: Model) -> None:
 @torch.no_grad()
 def test_rows_of_one_source_share_what_was_read_of_it(model: Model) -> None:
     source = torch.randint(3, 40, (3, 5))
-    cache = model.start(source, keep=torch.ones(3, 5, dtype=torch.bool), capacity=50)
+    cache = model.start(source, attention_mask=torch.ones(3, 5, dtype=torch.bool), capacity=50)
     model.step(cache, torch.ones(3, 1, dtype=torch.long))
     wide = cache.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
     beams = wide.reorder(torch.tensor([1, 0, 3, 3, 4, 5]))  # every row keeps its source
-    assert cache.memory is wide.memory is beams.memory and beams.memory_keep is cache.memory_keep
+    assert cache.memory is wide.memory is beams.memory and beams.memory_attention_mask is cache.memory_attention_mask
     fewer = beams.reorder(torch.tensor([0, 1, 4, 4]))
-    assert torch.equal(fewer.memory[1][1], wide.memory[1][1][[0, 2]]) and len(fewer.memory_keep) == 2  # type: ignore[arg-type]
+    assert torch.equal(fewer.memory[1][1], wide.memory[1][1][[0, 2]]) and len(fewer.memory_attention_mask) == 2  # type: ignore[arg-type]
     assert fewer.reorder(torch.tensor([1, 0, 3, 2])).memory is fewer.memory
     uneven = fewer.reorder(torch.tensor([0, 2, 3]))
     assert torch.equal(uneven.memory[0][0], cache.memory[0][0][[0, 2, 2]])
@@ -67,7 +67,7 @@ def test_rows_of_one_source_share_what_was_read_of_it(model: Model) -> None:
 
 
 def test_an_empty_stack_has_nothing_to_move() -> None:
-    cache = Cache.empty(0, 2, 1, 4, 8, torch.empty(0))
-    cache.place(1)
+    cache = KVCache.empty(0, 2, 1, 4, 8, torch.empty(0))
+    cache.reserve(1)
     cache.advance()
     assert cache.reorder(torch.tensor([1])).length == 1

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.config.model import RelativeConfig, RopeConfig, SparseConfig, StackConfig
-from headway.model.attention import View, attend, attention_weights, parameter_free_attention
-from headway.model.masks import Layout, self_view
+from headway.model.attention import AttentionBias, attend, attention_weights, parameter_free_attention
+from headway.model.masks import Layout, self_attention_bias
 from headway.model.positions import (
     RelativeBias,
     alibi_slopes,
@@ -46,7 +46,7 @@ def test_attention_rows_sum_to_one(queries: int, keys: int, masked: bool) -> Non
     q, k = torch.randn(2, 3, queries, 8), torch.randn(2, 3, keys, 8)
     visible = torch.rand(2, 1, queries, keys) < 0.5
     visible[..., 0] = True
-    weights = attention_weights(q, k, View(bias=visible if masked else None))
+    weights = attention_weights(q, k, AttentionBias(tensor=visible if masked else None))
     assert bool((weights >= 0).all())
     assert torch.allclose(weights.sum(-1), torch.ones(2, 3, queries), atol=1e-6)
     if masked:
@@ -57,14 +57,16 @@ def test_attention_rows_sum_to_one(queries: int, keys: int, masked: bool) -> Non
 def test_fused_equals_eager(queries: int, keys: int, groups: int, bias: bool) -> None:
     q, k, v = torch.randn(2, 4, queries, 8), torch.randn(2, groups, keys, 8), torch.randn(2, groups, keys, 8)
     extra = torch.randn(1, 4, queries, keys) if bias else None
-    fused, eager = (attend(q, k, v, View(bias=extra, backend=b), 0.3) for b in ("fused", "eager"))
+    fused, eager = (attend(q, k, v, AttentionBias(tensor=extra, backend=b), 0.3) for b in ("fused", "eager"))
     assert torch.allclose(fused, eager, atol=1e-5)
 
 
 def test_the_causal_flag_is_the_causal_mask() -> None:
     q, k, v = torch.randn(3, 1, 2, 6, 8).unbind(0)
     mask = torch.ones(6, 6, dtype=torch.bool).tril()[None, None]
-    assert torch.allclose(attend(q, k, v, View(causal=True)), attend(q, k, v, View(bias=mask)), atol=1e-6)
+    assert torch.allclose(
+        attend(q, k, v, AttentionBias(causal=True)), attend(q, k, v, AttentionBias(tensor=mask)), atol=1e-6
+    )
 
 
 def test_parameter_free_attention_by_hand() -> None:
@@ -154,8 +156,8 @@ def test_sinusoidal_by_the_formula() -> None:
 
 
 def test_positions_come_from_the_mask() -> None:
-    keep = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 1, 0, 1]]).bool()
-    assert token_positions(keep).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 1, 1, 2]]
+    attention_mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 1, 0, 1]]).bool()
+    assert token_positions(attention_mask).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 1, 1, 2]]
     packed = torch.tensor([[1, 1, 2, 2, 2, 3, 0], [0, 1, 2, 2, 0, 2, 3]])
     assert token_positions(packed).tolist() == [[0, 1, 0, 1, 2, 0, 0], [0, 0, 0, 1, 1, 2, 0]]
 
@@ -207,7 +209,7 @@ def test_bigbird_random_blocks_differ_by_seed_and_query() -> None:
 def test_a_window_is_as_wide_as_it_says(length: int, window: int, causal: bool) -> None:
     config = StackConfig(d_model=4, n_layers=1, n_heads=1, d_ff=4, window=window, causal=causal)
     layout = Layout.of(length, None, torch.device("cpu"))
-    bias = self_view(config, None, layout, layout, "fused").bias
+    bias = self_attention_bias(config, None, layout, layout, "fused").tensor
     assert bias is not None
     for i in range(length):
         expected = [j for j in range(length) if abs(i - j) < window and (j <= i or not causal)]
@@ -225,8 +227,8 @@ def test_post_and_pre_norm_as_written() -> None:
 
 @torch.no_grad()
 def by_hand(block: Any, x: torch.Tensor, at: str, residual: bool) -> torch.Tensor:
-    branches = ((block.residual1, lambda t: block.attention(t, View())), (block.residual2, block.ffn))
+    branches = ((block.residual1, lambda t: block.attention(t, AttentionBias())), (block.residual2, block.ffn))
     for step, branch in branches:
-        keep = x if residual else 0
-        x = keep + branch(step.norm(x)) if at == "pre" else step.norm(keep + branch(x))
+        stream = x if residual else 0
+        x = stream + branch(step.norm(x)) if at == "pre" else step.norm(stream + branch(x))
     return x

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.checks.equivalence.suite import selfcheck
+from headway.checks.equivalence.suite import check_model
 from headway.config import presets
 from headway.config.model import ModelConfig
 from headway.errors import DivergedError
@@ -46,7 +46,7 @@ def test_the_product_equals_the_plain_one(rows: int, outputs: int, columns: int,
     torch.manual_seed(seed)
     matrix = Int8Matrix(torch.randn(outputs, columns))
     x = torch.randn(rows, columns)
-    found, plain = matrix(x), matrix.plainly(x).to(x.dtype)
+    found, plain = matrix(x), matrix.reference(x).to(x.dtype)
     assert found.shape == (rows, outputs) and found.dtype == torch.float32
     # the order of the sum may change which way the result is rounded, by one part in 2^8 at most
     torch.testing.assert_close(found, plain, rtol=2**-7, atol=1e-4 * columns**0.5)
@@ -81,7 +81,7 @@ def test_a_row_is_the_same_to_the_bit_alone_and_among_others(
 def test_a_row_is_off_by_half_a_step_at_most(scale: float, seed: int) -> None:
     torch.manual_seed(seed)
     exact = torch.randn(12, 40) * scale * torch.logspace(-3, 3, 12)[:, None]  # rows of very unequal size
-    rows = Int8Matrix(exact).rows(torch.arange(12))
+    rows = Int8Matrix(exact).dequantized_rows(torch.arange(12))
     step = exact.abs().amax(1, keepdim=True) / 127
     # the scale is rounded to bfloat16, so the largest weight may be cut off by another half step
     assert bool(((rows - exact).abs() <= 1.02 * step * 0.5 + 0.26 * step).all())
@@ -91,7 +91,7 @@ def test_a_row_is_off_by_half_a_step_at_most(scale: float, seed: int) -> None:
 def test_rows_of_zeros_stay_zeros_and_signs_are_kept() -> None:
     matrix = Int8Matrix(torch.tensor([[0.0, 0.0], [-1.0, 1.0], [0.5, -2.0]]))
     assert matrix.weight.tolist() == [[0, 0], [-127, 127], [32, -127]]
-    assert matrix.rows(torch.tensor([0])).tolist() == [[0.0, 0.0]]
+    assert matrix.dequantized_rows(torch.tensor([0])).tolist() == [[0.0, 0.0]]
     assert not matrix(torch.ones(3, 2))[:, 0].any()
 
 
@@ -107,7 +107,7 @@ def test_a_quantized_model_is_close_to_its_own_and_proves_itself(kind: str) -> N
         a, b = (m.lm(m(ids, targets).hidden) for m in (whole, model))
     gap = float((a - b).norm() / a.norm())
     assert 1e-4 < gap < 0.03
-    rows = list(selfcheck(model, compiled=False))
+    rows = list(check_model(model, compiled=False))
     assert [row.name for row in rows if not row.ok] == []
     differences = [row.difference for row in rows if row.difference is not None]
     assert len(differences) > 5 and max(differences) < 0.05  # one way of reading or the other: all but the same

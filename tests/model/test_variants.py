@@ -11,7 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headway.checks.equivalence.suite import Row, selfcheck
+from headway.checks.equivalence.result import CheckResult
+from headway.checks.equivalence.suite import check_model
 from headway.config.model import (
     ClassifyHeadConfig,
     FramesConfig,
@@ -134,8 +135,8 @@ def build(config: ModelConfig) -> Model:
     return model
 
 
-def failures(model: Model) -> list[Row]:
-    return [row for row in selfcheck(model, compiled=False) if not row.ok]
+def failures(model: Model) -> list[CheckResult]:
+    return [row for row in check_model(model, compiled=False) if not row.ok]
 
 
 @given(models())
@@ -163,7 +164,7 @@ def test_every_weight_gets_a_gradient(config: ModelConfig) -> None:
     else:
         inputs = torch.randint(0, 23, (2, 9))
     output = model(inputs, torch.randint(0, 23, (2, 9)) if config.decoder and config.encoder else None)
-    sum(s.square().sum() for s in (output.hidden, *model.scores(output).values())).backward()  # type: ignore[union-attr]
+    sum(s.square().sum() for s in (output.hidden, *model.logits(output).values())).backward()  # type: ignore[union-attr]
     idle = {n for n, p in model.named_parameters() if p.requires_grad and p.grad is None}
     assert {n for n in idle if not n.endswith("source.mask")} == set()
 
@@ -191,21 +192,23 @@ def test_the_check_sees_a_broken_model(broken: str, row: str, monkeypatch: pytes
     roomy = TokensConfig(vocab=23, positions=PositionConfig(length=128))  # for positions that run on when packed
     model = build(replace(DECODER, target=roomy))
     if broken == "positions":
-        naive = lambda keep: torch.arange(keep.shape[1]).expand(keep.shape)  # noqa: E731
+        naive = lambda attention_mask: torch.arange(attention_mask.shape[1]).expand(attention_mask.shape)  # noqa: E731
         monkeypatch.setattr(masks, "token_positions", naive)
     elif broken == "mask":
         monkeypatch.setattr(masks, "_same_sequence", lambda q, k: None if k is None else (k != 0)[:, None, :])
     elif broken == "cache":
-        monkeypatch.setattr(cache.Cache, "update", lambda self, layer, k, v: (k, v))
+        monkeypatch.setattr(cache.KVCache, "update", lambda self, layer, k, v: (k, v))
         monkeypatch.setattr(
             "headway.model.transformer._cached_layout",
-            lambda c: masks.Layout(c.positions[:, c.length : c.span], c.keep[:, c.length : c.span], c.length),
+            lambda c: masks.Layout(c.positions[:, c.length : c.span], c.attention_mask[:, c.length : c.span], c.length),
         )
     elif broken == "reorder":
-        monkeypatch.setattr(cache.Cache, "reorder", lambda self, rows: self)
+        monkeypatch.setattr(cache.KVCache, "reorder", lambda self, rows: self)
     else:
         real = attention.attention_weights
-        monkeypatch.setattr(attention, "attention_weights", lambda q, k, view, scale=None: real(q, k, view, 0.9))
+        monkeypatch.setattr(
+            attention, "attention_weights", lambda q, k, attention_bias, scale=None: real(q, k, attention_bias, 0.9)
+        )
     assert row in {r.name for r in failures(model)}
 
 
@@ -214,14 +217,14 @@ def test_flex_equals_fused() -> None:
     base = DECODER.decoder
     assert base is not None
     variants = (dict(), dict(window=3), dict(alibi=True), dict(relative=RelativeConfig()), dict(n_kv_heads=2))
-    keep = torch.tensor([[1, 1, 1, 2, 2, 2, 3, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]])
+    attention_mask = torch.tensor([[1, 1, 1, 2, 2, 2, 3, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]])
     ids = torch.randint(0, 23, (2, 10))
     for fields in variants:
         model = build(replace(DECODER, decoder=replace(base, **fields))).eval()  # type: ignore[arg-type]
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # flex asks to be compiled; here it is its numbers that count
-            fused, flex = (model(ids, keep=keep, backend=b).hidden for b in ("fused", "flex"))
-        assert torch.allclose(fused[keep > 0], flex[keep > 0], atol=1e-5)
+            fused, flex = (model(ids, attention_mask=attention_mask, backend=b).hidden for b in ("fused", "flex"))
+        assert torch.allclose(fused[attention_mask > 0], flex[attention_mask > 0], atol=1e-5)
 
 
 def test_dropout_acts_in_training_only() -> None:
@@ -269,7 +272,7 @@ def test_an_input_that_does_not_fit_is_an_error_with_numbers() -> None:
     with pytest.raises(DataError, match="the vocabulary has 23"):
         model(torch.full((1, 4), 23))
     long = torch.zeros(1, 60, dtype=torch.long)  # longer than the table, but packed: each sequence fits
-    model(long, keep=torch.arange(60)[None] // 20 + 1)
+    model(long, attention_mask=torch.arange(60)[None] // 20 + 1)
     with pytest.raises(DataError, match="5 slots"):
         model.step(model.start(capacity=5), torch.zeros(1, 6, dtype=torch.long))
 
@@ -277,7 +280,7 @@ def test_an_input_that_does_not_fit_is_an_error_with_numbers() -> None:
 def test_wide_scores_are_the_scores_and_nothing_more() -> None:
     model = build(DECODER)
     hidden = model(torch.randint(0, 23, (1, 5))).hidden
-    wide = model.lm.wide(hidden)
+    wide = model.lm.padded_logits(hidden)
     assert wide.shape[-1] == 64
     assert torch.equal(wide[..., :23], model.lm(hidden))
     assert bool((wide[..., 23:] == -torch.inf).all())

@@ -187,9 +187,9 @@ class Batch:
     """Inputs for both sides; masks are None where a model takes none."""
 
     inputs: torch.Tensor
-    keep: torch.Tensor | None = None
+    attention_mask: torch.Tensor | None = None
     targets: torch.Tensor | None = None
-    target_keep: torch.Tensor | None = None
+    target_attention_mask: torch.Tensor | None = None
 
 
 @pytest.fixture
@@ -204,27 +204,27 @@ def batch() -> Callable[..., Batch]:
         length = 38 if kind == "big_bird" and pad == "none" else 40
         tokens = torch.randint(4, VOCAB, (3, length), generator=generator)
         tokens[:, -1] = 2
-        keep = None
+        attention_mask = None
         if pad != "none":
-            keep = torch.ones(3, length, dtype=torch.bool)
+            attention_mask = torch.ones(3, length, dtype=torch.bool)
             for row, drop in ((1, 2), (2, 3)):  # within BigBird's last block: see docs/log.md
                 side = slice(length - drop, None) if pad == "right" else slice(0, drop)
-                keep[row, side] = False
+                attention_mask[row, side] = False
             if pad == "right":
                 tokens[1, -3], tokens[2, -4] = 2, 2
-            tokens[~keep] = PAD
+            tokens[~attention_mask] = PAD
         if kind not in ("t5", "bart", "marian", "whisper") or "Encoder" in architecture or "Token" in architecture:
-            return Batch(tokens, keep)
+            return Batch(tokens, attention_mask)
         targets = torch.randint(4, VOCAB, (3, 35), generator=generator)
         if "Sequence" in architecture or "Question" in architecture:  # these read their own input again
             targets = torch.cat([torch.full((3, 1), config.decoder_start_token_id), tokens[:, :-1]], 1)
-            return Batch(tokens, keep, targets, keep)
+            return Batch(tokens, attention_mask, targets, attention_mask)
         if kind == "whisper":
             return Batch(torch.randn(3, 8, 40, generator=generator), None, targets)
-        target_keep = None
+        target_attention_mask = None
         if pad == "right":
-            target_keep = torch.ones(3, 35, dtype=torch.bool)
-            target_keep[0, 30:] = False
-        return Batch(tokens, keep, targets, target_keep)
+            target_attention_mask = torch.ones(3, 35, dtype=torch.bool)
+            target_attention_mask[0, 30:] = False
+        return Batch(tokens, attention_mask, targets, target_attention_mask)
 
     return make

@@ -58,6 +58,6 @@ def test_one_wrong_field_shows(control: str, case: Callable[[str], Case], batch:
     load_tensors(wrong, opened.family, opened.architecture, opened.weights)
     wrong.eval()
     with torch.no_grad():
-        a, b = (m.scores(m(inputs.inputs, inputs.targets)) for m in (load_model(this.folder), wrong))
+        a, b = (m.logits(m(inputs.inputs, inputs.targets)) for m in (load_model(this.folder), wrong))
     worst = max(float((a[h] - b[h]).abs().max()) for h in a)
     assert worst > 1e-4  # ten times what the parity tests allow

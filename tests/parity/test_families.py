@@ -22,8 +22,13 @@ MakeBatch = Callable[..., Batch]
 
 
 def ours(model: Model, batch: Batch) -> dict[str, Tensor]:
-    output = model(batch.inputs, batch.targets, keep=batch.keep, target_keep=batch.target_keep)
-    return model.scores(output) or {"hidden": output.hidden}
+    output = model(
+        batch.inputs,
+        batch.targets,
+        attention_mask=batch.attention_mask,
+        target_attention_mask=batch.target_attention_mask,
+    )
+    return model.logits(output) or {"hidden": output.hidden}
 
 
 def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
@@ -32,8 +37,8 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     kind, name = case.config.model_type, type(model).__name__
     field = {"vit": "pixel_values", "dinov2": "pixel_values", "whisper": "input_features"}.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: batch.inputs}
-    if batch.keep is not None:
-        arguments["attention_mask"] = batch.keep.long()
+    if batch.attention_mask is not None:
+        arguments["attention_mask"] = batch.attention_mask.long()
         if kind in (
             "bert",
             "gpt2",
@@ -41,11 +46,11 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "gemma",
             "big_bird",
         ):  # left alone, they count padding as positions
-            arguments["position_ids"] = (batch.keep.cumsum(-1) - 1).clamp(min=0)
+            arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
     if batch.targets is not None and "Sequence" not in name and "Question" not in name:
         arguments["decoder_input_ids"] = batch.targets
-        if batch.target_keep is not None:
-            arguments["decoder_attention_mask"] = batch.target_keep.long()
+        if batch.target_attention_mask is not None:
+            arguments["decoder_attention_mask"] = batch.target_attention_mask.long()
     if name == "BigBirdForQuestionAnswering":
         arguments |= dict(token_type_ids=torch.zeros_like(batch.inputs), question_lengths=torch.ones(3, 1).long())
     with torch.no_grad():
@@ -73,13 +78,13 @@ def takes_left_padding(case: Case) -> bool:
 def gap(a: dict[str, Tensor], b: dict[str, Tensor], batch: Batch) -> float:
     """Largest difference over real positions."""
     assert a.keys() == b.keys()
-    keep = batch.keep if batch.targets is None else batch.target_keep
+    attention_mask = batch.attention_mask if batch.targets is None else batch.target_attention_mask
     worst = 0.0
     for name in a:
         assert a[name].shape == b[name].shape
         difference = (a[name] - b[name]).abs()
-        if keep is not None and difference.shape[:2] == keep.shape:
-            difference = difference[keep]
+        if attention_mask is not None and difference.shape[:2] == attention_mask.shape:
+            difference = difference[attention_mask]
         worst = max(worst, float(difference.max()))
     return worst
 

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from headway.report.diagnostics import clipped_share, health, late_gain, overfit, suggestions, throughput, verdict
+from headway.report.diagnostics import (
+    clipped_share,
+    health,
+    late_improvement,
+    overfit,
+    suggestions,
+    throughput,
+    verdict,
+)
 from headway.report.report import gather, render
 from headway.runs.history import History, read_run
 from tests.runs.conftest import RECIPE, Page, event, finished, steps, towards, write_run
@@ -168,7 +176,7 @@ def test_rows_left_out_and_restarts_and_dropped_sinks(tmp_path: Path) -> None:
 
 
 def test_the_last_quarter_is_the_last_quarter(tmp_path: Path) -> None:
-    assert late_gain(read_run(write_run(tmp_path / "a", finished([4, 3, 2, 1])))) == pytest.approx(0.5)
-    assert late_gain(read_run(write_run(tmp_path / "b", finished([4, 2])))) is None
+    assert late_improvement(read_run(write_run(tmp_path / "a", finished([4, 3, 2, 1])))) == pytest.approx(0.5)
+    assert late_improvement(read_run(write_run(tmp_path / "b", finished([4, 2])))) is None
     ten = finished([10, 9, 8, 7, 6, 5, 4, 3, 2, 1])
-    assert late_gain(read_run(write_run(tmp_path / "c", ten))) == pytest.approx(0.75), "from step 70 on"
+    assert late_improvement(read_run(write_run(tmp_path / "c", ten))) == pytest.approx(0.75), "from step 70 on"

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.report.model_card import OWNED, card, code, prose, write_card
+from headway.report.model_card import GENERATED_MARK, card, code_span, escape_markdown, write_card
 from headway.runs.history import History, read_run
 from tests.runs.conftest import RECIPE, event, finished, steps, towards, write_run
 
@@ -58,7 +58,7 @@ def test_the_hub_reads_it(tmp_path: Path) -> None:
 
     found = ModelCard(card(made(tmp_path / "tiny-0001")))
     assert (found.data.library_name, found.data.pipeline_tag) == ("headway", "text-generation")
-    assert found.text.strip().startswith(OWNED)
+    assert found.text.strip().startswith(GENERATED_MARK)
 
 
 def test_a_goal_of_its_own_stands_first(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_nothing_a_log_says_becomes_markdown(tmp_path: Path) -> None:
     run = replace(made(tmp_path / "r", log, model_type=HOSTILE, recipe=recipe), name=HOSTILE)
     text = card(run)
     assert header(text) == {"library_name": "headway", "tags": ["headway"]}
-    rest = outside_code(text.split("\n---\n", 1)[1].replace(OWNED, ""))
+    rest = outside_code(text.split("\n---\n", 1)[1].replace(GENERATED_MARK, ""))
     assert "<" not in rest and "](" not in rest.replace("\\]", "") and "**b" not in rest.replace("\\*", "")
     titles = [line for line in rest.split("\n") if line.startswith("#")]
     assert [t for t in titles if "Evil" in t] == [titles[0]], "in the title, which is the name"
@@ -174,14 +174,14 @@ def test_nothing_a_log_says_becomes_markdown(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_a_broken_run_is_no_markdown_either(tmp_path: Path) -> None:
     run = replace(made(tmp_path / "r"), status="broken", problem=HOSTILE)
-    rest = outside_code(card(run).split("\n---\n", 1)[1].replace(OWNED, ""))
+    rest = outside_code(card(run).split("\n---\n", 1)[1].replace(GENERATED_MARK, ""))
     assert "<" not in rest and len([line for line in rest.split("\n") if line.startswith("#")]) == 5
     assert "## Use" not in rest, "its weights are not to be trusted"
 
 
 @given(st.text(max_size=30))
 def test_code_spans_hold_any_text(text: str) -> None:
-    span = code(text)
+    span = code_span(text)
     ticks = re.match("`+", span)
     assert ticks is not None and "\n" not in span
     inside = span[len(ticks[0]) : -len(ticks[0])]
@@ -191,7 +191,7 @@ def test_code_spans_hold_any_text(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_prose_is_one_line_without_marks(text: str) -> None:
-    safe = prose(text)
+    safe = escape_markdown(text)
     assert not re.search(r"[<>\n\r\x0b\x0c\x1c-\x1f\x85\u2028]", safe)
     assert not re.search(r"(?<!\\)(\\\\)*[`*_\[\]~#|]", re.sub(r"\\[\\`*_\[\]~#|]", "", safe))
 
@@ -211,7 +211,7 @@ def test_it_is_written_again_until_someone_owns_it(tmp_path: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["README.md", "config.json", "model.safetensors", "run"]
     path.write_text(path.read_text().replace("# tiny-0001", "# changed"))
     assert "# tiny-0001" in write_card(folder).read_text()
-    mine = path.read_text().replace(OWNED + "\n\n", "").replace("# tiny-0001", "# My model")
+    mine = path.read_text().replace(GENERATED_MARK + "\n\n", "").replace("# tiny-0001", "# My model")
     path.write_text(mine)
     assert write_card(folder) == path and path.read_text() == mine
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from headway.errors import MemoryOrDiskError
 from headway.report.charts import Scale
-from headway.report.curves import MARKS, marks_of
+from headway.report.curves import MARKS, event_steps
 from headway.report.page import script_text
-from headway.report.report import gather, plain, render, shown_evals, shown_samples, write_report
+from headway.report.report import gather, json_value, render, shown_evals, shown_samples, write_report
 from headway.runs.history import History, read_run
 from tests.runs.conftest import HOSTILE, NOON, Page, event, finished, steps, towards, write_run
 
@@ -72,7 +72,7 @@ def test_the_star_goes_to_the_evaluation_that_the_task_wants(tmp_path: Path) -> 
     text = render(run, facts)
     (starred,) = re.findall(r'<tr class="best"><th scope="row">(\d+)</th>.*?★ best', text)
     assert starred == "50"
-    assert marks_of(run, Scale(0, 101))["best"] == [50]
+    assert event_steps(run, Scale(0, 101))["best"] == [50]
     tiles = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)", text))
     assert (tiles["Best accuracy"], tiles["Validation loss"], tiles["Test accuracy"]) == ("0.910", "2.500", "0.875")
     plain = dict(
@@ -269,7 +269,7 @@ def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_plain_values_only() -> None:
     odd = {"a": math.nan, 3: [math.inf, None, True, 2, "x" * 5000], "p": Path("x"), "t": (1.5,)}
-    made = plain(odd)
+    made = json_value(odd)
     assert made == {"a": None, "3": [None, None, True, 2, "x" * 1500 + "…"], "p": "x", "t": [1.5]}
 
 
@@ -295,8 +295,8 @@ def test_evaluations_left_out_are_never_the_first_the_last_or_the_best(tmp_path:
 def test_events_are_marked_where_they_happened(tmp_path: Path) -> None:
     more = [event("spike", step=40), event("nan", step=60, action="skip"), event("best", step=75, valid=2.4)]
     run = read(tmp_path, finished(between=more))
-    assert marks_of(run, Scale(0, 101)) == {"save": [25, 50, 75, 100], "best": [100], "spike": [40], "nan": [60]}
-    assert marks_of(run, Scale(0, 60)) == {"save": [25, 50], "spike": [40], "nan": [60]}, "within the picture"
+    assert event_steps(run, Scale(0, 101)) == {"save": [25, 50, 75, 100], "best": [100], "spike": [40], "nan": [60]}
+    assert event_steps(run, Scale(0, 60)) == {"save": [25, 50], "spike": [40], "nan": [60]}, "within the picture"
     page = page_of(run)
     titles = [attrs["title"] for attrs in page.of("span") if "title" in attrs]
     assert {"spike, step 40", "NaN, step 60", "best, step 100", "saved, step 25"} <= set(titles)

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import ConfigError, HeadwayError, UsageError
-from headway.report.comparison import figure_names, length_rows, render, rows
+from headway.report.comparison import length_rows, metric_names, render, rows
 from headway.runs.compare import (
     compare,
-    final_figures,
+    confidence_interval,
+    final_metrics,
     grid,
     split_values,
-    spread,
-    student,
+    t_quantile,
     variant_names,
 )
 from headway.runs.history import History, read_run
@@ -84,23 +84,23 @@ def test_nothing_of_a_value_is_lost(parts: list[str]) -> None:
 @settings(max_examples=40)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40))
 def test_spread(values: list[float]) -> None:
-    found = spread(values)
+    found = confidence_interval(values)
     mean, sd, low, high = (found[key] for key in ("mean", "sd", "low", "high"))
     assert mean is not None and sd is not None and low is not None and high is not None
     assert sd == pytest.approx(statistics.stdev(values), abs=1e-6)
     assert mean - low == pytest.approx(high - mean, abs=1e-6)
-    assert high - mean == pytest.approx(student(len(values) - 1) * sd / math.sqrt(len(values)), abs=1e-6)
+    assert high - mean == pytest.approx(t_quantile(len(values) - 1) * sd / math.sqrt(len(values)), abs=1e-6)
 
 
 def test_one_value_has_no_spread() -> None:
-    assert spread([2.0]) == {"mean": 2.0, "sd": None, "low": None, "high": None}
+    assert confidence_interval([2.0]) == {"mean": 2.0, "sd": None, "low": None, "high": None}
 
 
 def test_student_is_the_table() -> None:
     """From printed tables, on both sides of where the expansion takes over."""
     known = {1: 12.706, 2: 4.303, 5: 2.571, 10: 2.228, 11: 2.201, 15: 2.131, 30: 2.042, 120: 1.980}
     for freedom, value in known.items():
-        assert student(freedom) == pytest.approx(value, abs=6e-4)
+        assert t_quantile(freedom) == pytest.approx(value, abs=6e-4)
 
 
 def a_run(
@@ -121,9 +121,9 @@ def a_run(
 
 
 def test_which_figures_are_final(tmp_path: Path) -> None:
-    assert final_figures(a_run(tmp_path / "a", 1, [3.0, 1.0, 2.0]))["valid"] == 2.0
-    assert final_figures(a_run(tmp_path / "b", 1, [3.0, 1.0, 2.0], best=1))["valid"] == 3.0
-    assert final_figures(a_run(tmp_path / "c", 1, [3.0], test={"test": 5.0, "bleu": 30.0})) == {
+    assert final_metrics(a_run(tmp_path / "a", 1, [3.0, 1.0, 2.0]))["valid"] == 2.0
+    assert final_metrics(a_run(tmp_path / "b", 1, [3.0, 1.0, 2.0], best=1))["valid"] == 3.0
+    assert final_metrics(a_run(tmp_path / "c", 1, [3.0], test={"test": 5.0, "bleu": 30.0})) == {
         "test": 5.0,
         "bleu": 30.0,
     }
@@ -210,7 +210,7 @@ def test_slices_of_strangers(tmp_path: Path) -> None:
 
 def test_how_it_is_shown(tmp_path: Path) -> None:
     found = compared(tmp_path)
-    assert figure_names(found)[0] == "bleu"
+    assert metric_names(found)[0] == "bleu"
     head, lines = rows(found)
     assert head[:2] == ["model.kind", "bleu"] and head[-4:] == ["parameters", "time", "tokens/s", "runs"]
     assert lines[0][0] == "gru" and lines[0][1] == "–" and lines[0][-4:] == ["1k", "4.0 s", "50", "2"]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import NotFoundError
-from headway.runs.events import Tape, read_events, real, smooth, smoothing, whole
+from headway.runs.events import EventLog, as_count, as_float, read_events, smooth, smoothing_window
 from headway.runs.history import LOCK, find_runs, read_run, resolve_run
 from headway.train import checkpoint
 from headway.train.run import last_folder
@@ -54,7 +54,7 @@ def test_a_model_that_grew_is_known_by_its_last_size(tmp_path: Path) -> None:
 def test_the_best_evaluation_is_the_one_that_the_run_went_by(tmp_path: Path) -> None:
     losses = (3.0, 2.5, 2.4, 2.39)
     run = read_run(write_run(tmp_path / "a", towards("accuracy", (0.5, 0.9, 0.9, 0.7), losses)))
-    assert run.facts.goal == "accuracy" and run.facts.best_eval is run.evals[1], "the first of equals"
+    assert run.facts.primary_metric == "accuracy" and run.facts.best_eval is run.evals[1], "the first of equals"
     assert run.facts.lowest_eval is run.evals[3]
     falling = read_run(write_run(tmp_path / "b", towards("mse", (0.5, 0.9, 0.2, 0.7), losses, rising=False)))
     assert falling.facts.best_eval is falling.evals[2]
@@ -62,7 +62,9 @@ def test_the_best_evaluation_is_the_one_that_the_run_went_by(tmp_path: Path) -> 
     for one in log:
         one.pop("accuracy", None)
     without = read_run(write_run(tmp_path / "c", log))
-    assert without.facts.goal == "valid" and without.facts.best_eval is without.evals[3], "no evaluation has it"
+    assert without.facts.primary_metric == "valid" and without.facts.best_eval is without.evals[3], (
+        "no evaluation has it"
+    )
 
 
 def test_the_best_evaluation_is_the_lowest_not_the_last(tmp_path: Path) -> None:
@@ -112,24 +114,24 @@ def test_a_rewind_without_a_word_is_seen_by_its_steps(tmp_path: Path) -> None:
     ]
     run = read_run(write_run(tmp_path / "r", [*log, event("eval", step=12, valid=2)]))
     assert run.steps["step"].tolist() == list(range(1, 13))
-    assert len(run.of("nan")) == 1, "what happened stays in the record"
+    assert len(run.events_of("nan")) == 1, "what happened stays in the record"
     assert [e["valid"] for e in run.evals] == [2]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.booleans()), max_size=6))
 def test_restarts_equal_a_plain_replay(sessions: list[tuple[int, int, bool]]) -> None:
     """Slow twin: a dict from which everything after the point of a restart is dropped."""
-    tape, plain, mark = Tape(), dict[int, float](), 0.0
+    log, plain, mark = EventLog(), dict[int, float](), 0.0
     for back, more, said in sessions:
         at = min(back, max(plain, default=0))
         if said:
-            tape.take(event("restart", step=at))
+            log.add(event("restart", step=at))
             plain = {n: v for n, v in plain.items() if n <= at}
         for n in range(at + 1, at + 1 + more):
             mark += 1
-            tape.take(event("step", step=n, loss=mark))
+            log.add(event("step", step=n, loss=mark))
             plain = {m: v for m, v in plain.items() if m < n} | {n: mark}
-    columns = tape.columns()
+    columns = log.columns()
     assert columns["step"].tolist() == list(plain)
     assert columns["loss"].tolist() == list(plain.values())
 
@@ -208,8 +210,14 @@ def test_values_that_are_no_numbers_are_missing(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "r", odd + more))
     assert run.steps["step"].tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert np.isnan(run.steps["loss"][:6]).all() and run.steps["loss"][6] == 7
-    assert (real(True), real("1"), real(math.nan), real(10**400), real(2)) == (None, None, None, None, 2.0)
-    assert (whole(3.0), whole(-1), whole(2**53), whole(None)) == (3, None, None, None)
+    assert (as_float(True), as_float("1"), as_float(math.nan), as_float(10**400), as_float(2)) == (
+        None,
+        None,
+        None,
+        None,
+        2.0,
+    )
+    assert (as_count(3.0), as_count(-1), as_count(2**53), as_count(None)) == (3, None, None, None)
 
 
 JSON = st.recursive(
@@ -405,6 +413,6 @@ def test_smoothing_equals_the_mean_of_a_mean(values: list[float], window: int) -
 
 
 def test_how_much_is_smoothed() -> None:
-    assert [smoothing(n) for n in (0, 10, 79, 80, 4000)] == [1, 1, 1, 2, 100]
+    assert [smoothing_window(n) for n in (0, 10, 79, 80, 4000)] == [1, 1, 1, 2, 100]
     values = np.array([1.0, 5.0, 2.0])
     assert smooth(values).tolist() == values.tolist(), "a short curve stays as it is"

@@ -27,10 +27,10 @@ from headway.config.model import ClassifyHeadConfig, LMHeadConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.serve.auth import open_address, url
+from headway.serve.auth import open_socket, url
 from headway.serve.limits import Limits
 from headway.serve.server import Server, build
-from headway.serve.service import Service
+from headway.serve.service import ServedModel
 
 KEY = "a-key-for-tests-7f3a"
 CHATML = (
@@ -115,14 +115,14 @@ class Running:
     url: str
     sock: socket.socket
     server: Server
-    service: Service
+    served: ServedModel
     logged: list[Mapping[str, Any]]
     key: str = KEY
     clients: list[Any] = field(default_factory=list)
 
     @property
-    def state(self) -> Any:
-        return self.server.state
+    def context(self) -> Any:
+        return self.server.context
 
     @property
     def address(self) -> tuple[str, int]:
@@ -165,10 +165,10 @@ class Running:
 
     def idle(self, seconds: float = 5.0) -> bool:
         """Whether all is as it was before the first request, after a moment."""
-        return until(lambda: not self.state.open and not self.state.running and not self.busy(), seconds)
+        return until(lambda: not self.context.open and not self.context.running and not self.busy(), seconds)
 
     def busy(self) -> int:
-        stats = self.service.engine.stats() if self.service.engine else None
+        stats = self.served.engine.stats() if self.served.engine else None
         return 0 if stats is None else stats.running + stats.waiting
 
 
@@ -185,15 +185,15 @@ def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
 def running(bundle: Bundle, *keys: str, **limits: Any) -> Iterator[Running]:
     """A server for this model until the end of the block."""
     settings, logged, ready = Limits(**limits), list[Mapping[str, Any]](), threading.Event()
-    sock = open_address("127.0.0.1", 0, keys)
-    service = Service(bundle, settings)
-    gate, state = build(service, settings, keys, sock, logged.append)
-    server = Server(gate, state, ready.set)
-    service.start()
+    sock = open_socket("127.0.0.1", 0, keys)
+    served = ServedModel(bundle, settings)
+    middleware, context = build(served, settings, keys, sock, logged.append)
+    server = Server(middleware, context, ready.set)
+    served.start()
     thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
     thread.start()
     assert ready.wait(10)
-    made = Running(url(sock), sock, server, service, logged)
+    made = Running(url(sock), sock, server, served, logged)
     try:
         yield made
     finally:
@@ -202,8 +202,8 @@ def running(bundle: Bundle, *keys: str, **limits: Any) -> Iterator[Running]:
         server.should_exit = True
         thread.join(10)
         assert not thread.is_alive()
-        state.pool.shutdown()
-        service.close()
+        context.pool.shutdown()
+        served.close()
 
 
 @pytest.fixture(scope="module")

@@ -219,12 +219,12 @@ def test_a_body_as_large_as_may_be(reciter: Running) -> None:
 
 
 def test_a_model_without_a_chat_template_says_so(reciter: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reciter.service.prompts is not None
-    monkeypatch.setattr(reciter.service.prompts, "template", None)
+    assert reciter.served.requests is not None
+    monkeypatch.setattr(reciter.served.requests, "template", None)
     answer = reciter.post(CHAT, chat())
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "D008")
     assert "no chat template" in answer.json()["error"]["message"]
-    assert reciter.service.can() == ["complete"]
+    assert reciter.served.capabilities() == ["complete"]
 
 
 JSON = st.recursive(

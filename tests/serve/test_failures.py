@@ -42,7 +42,7 @@ def failing(error: BaseException) -> Any:
 def test_an_error_nobody_foresaw(
     reciter: Running, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
 ) -> None:
-    monkeypatch.setattr(reciter.service.prompts, "complete", failing(error))
+    monkeypatch.setattr(reciter.served.requests, "complete", failing(error))
     answer = reciter.post("/v1/completions", BODY, **{"x-request-id": f"find-me-{code}"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert answer.headers["content-type"] == "application/json"
@@ -56,7 +56,7 @@ def test_an_error_nobody_foresaw(
 
 
 def test_an_error_in_the_routes_themselves(reciter: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reciter.service, "card", failing(KeyError("/home/secret")))
+    monkeypatch.setattr(reciter.served, "card", failing(KeyError("/home/secret")))
     answer = reciter.get("/v1/models")
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "B000")
     assert "secret" not in answer.text
@@ -64,7 +64,7 @@ def test_an_error_in_the_routes_themselves(reciter: Running, monkeypatch: pytest
 
 def break_model(server: Running, patch: pytest.MonkeyPatch, when: Any) -> None:
     """The model fails in every pass for which `when` is true."""
-    model = server.service.model
+    model = server.served.model
     step = model.step
 
     def broken(*arguments: Any, **named: Any) -> Any:
@@ -108,7 +108,7 @@ def test_an_error_of_one_text(
     reciter: Running, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
 ) -> None:
     """What headway itself says of it is told; what Python says is not."""
-    monkeypatch.setattr("headway.generate.engine.sequence.Job.take", failing(error))
+    monkeypatch.setattr("headway.generate.engine.sequence.Sequence.take", failing(error))
     answer = reciter.post("/v1/completions", BODY)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert "secret" not in answer.text
@@ -131,8 +131,8 @@ def test_a_stream_that_fails_midway(bundle: Bundle, monkeypatch: pytest.MonkeyPa
 
 def test_an_engine_that_is_gone(bundle: Bundle) -> None:
     with running(bundle, KEY) as server:
-        assert server.service.engine is not None
-        server.service.engine.close()
+        assert server.served.engine is not None
+        server.served.engine.close()
         answer = server.post("/v1/completions", BODY)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
         assert until(lambda: server.get("/health").status_code == 503)
@@ -167,8 +167,8 @@ def test_an_answer_that_breaks_off_is_seen_to_be_broken(reciter: Running, monkey
 @pytest.fixture(params=["plain", "fast"])
 def served(request: pytest.FixtureRequest, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     if request.param == "fast":
-        monkeypatch.setattr("headway.generate.engine.engine.fits", lambda model, rows: True)
-        monkeypatch.setattr("headway.generate.engine.engine.make", Twin)
+        monkeypatch.setattr("headway.generate.engine.engine.accelerates", lambda model, rows: True)
+        monkeypatch.setattr("headway.generate.engine.engine.make_decoder", Twin)
     hangs = "hangs" in request.node.name  # elsewhere a machine that is busy must not count as one that hangs
     with running(bundle, KEY, slots=4, step_seconds=0.5 if hangs else 30) as server:
         yield server
@@ -178,7 +178,7 @@ FAULTS = [RuntimeError("x"), AssertionError("x"), MemoryError("x"), KeyError("x"
 WITHOUT_KERNELS = pytest.mark.filterwarnings("ignore:fast decoding failed")
 PLACES = {
     "step": "headway.model.model.Model.step",
-    "choosing": "headway.generate.sampling.sampler.Chooser.pick",
+    "choosing": "headway.generate.sampling.sampler.Sampler.sample",
     "detokenizer": "headway.generate.detokenize.TextStream.push",
     "slots": "headway.generate.engine.slot_cache.SlotCache.take",
 }

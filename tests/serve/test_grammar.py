@@ -103,7 +103,7 @@ def test_a_schema_that_is_none(reciter: Running, schema: Any, code: str, param: 
 
 def test_a_schema_is_measured_in_bytes(reciter: Running) -> None:
     """Not in what JSON may write for them: six letters for each of these, which have two or three bytes."""
-    limit = reciter.state.limits.schema_bytes
+    limit = reciter.context.limits.schema_bytes
     for letter, size in (("é", 2), ("東", 3)):
         assert ask(reciter, response_format=held({"enum": [letter * (limit // 6 + 9)]})).status_code == 200
         answer = ask(reciter, response_format=held({"enum": [letter * (limit // size)]}))
@@ -173,7 +173,7 @@ def test_more_schemas_than_may_wait(bundle: Bundle) -> None:
     with running(bundle, KEY, grammars=1) as server:
         first = threading.Thread(target=ask, args=(server,), kwargs={"response_format": endless(10)})
         first.start()
-        assert until(lambda: server.state.open == 1)
+        assert until(lambda: server.context.open == 1)
         answer = ask(server, response_format=endless(11))
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         assert answer.headers["retry-after"] == "1"
@@ -187,8 +187,8 @@ def test_who_leaves_has_nothing_compiled(bundle: Bundle, monkeypatch: pytest.Mon
     body = {"model": "reciter", "prompt": "a", "response_format": endless(20)}
     with running(bundle, KEY) as server:
         ask(server, max_tokens=4, response_format=held(SCHEMA))  # starts the process
-        assert server.service.grammars is not None
-        trial = server.service.grammars._patterns.trial
+        assert server.served.grammars is not None
+        trial = server.served.grammars._patterns.trial
         child = trial.child
         assert child is not None
         with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=server.url, trust_env=False) as client:

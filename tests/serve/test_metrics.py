@@ -7,22 +7,22 @@ import math
 
 import pytest
 
-from headway.serve.metrics import KINDS
-from headway.serve.responses import LEAST, _finite
+from headway.serve.metrics import LOGS
+from headway.serve.responses import LOGPROB_FLOOR, _finite
 
 FACTS = {"id": "r1", "method": "GET", "path": "/a\n\x1b[31mb", "status": 404, "seconds": 0.25, "error": "no_route"}
 
 
 def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    KINDS["lines"](FACTS)
+    LOGS["lines"](FACTS)
     (line,) = capsys.readouterr().err.splitlines()
     assert line[8:] == r" GET '/a\n\x1b[31mb' 404 0.250s id=r1 error=no_route"
-    KINDS["lines"](FACTS | {"reason": "Traceback …\n"})
+    LOGS["lines"](FACTS | {"reason": "Traceback …\n"})
     assert capsys.readouterr().err.splitlines()[1:] == ["Traceback …"]
 
 
 def test_a_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    KINDS["json"](FACTS)
+    LOGS["json"](FACTS)
     (line,) = capsys.readouterr().err.splitlines()
     found = json.loads(line)
     assert found.pop("time") > 0
@@ -30,12 +30,14 @@ def test_a_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_quiet_tells_only_what_went_wrong_here(capsys: pytest.CaptureFixture[str]) -> None:
-    KINDS["quiet"](FACTS)
+    LOGS["quiet"](FACTS)
     assert capsys.readouterr().err == ""
-    KINDS["quiet"](FACTS | {"reason": "Traceback …"})
+    LOGS["quiet"](FACTS | {"reason": "Traceback …"})
     assert capsys.readouterr().err.endswith("Traceback …\n")
 
 
-@pytest.mark.parametrize(("value", "shown"), [(-1.5, -1.5), (-math.inf, LEAST), (math.nan, LEAST), (None, LEAST)])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(-1.5, -1.5), (-math.inf, LOGPROB_FLOOR), (math.nan, LOGPROB_FLOOR), (None, LOGPROB_FLOOR)]
+)
 def test_json_has_no_word_for_infinity(value: float | None, shown: float) -> None:
     assert _finite(value) == shown

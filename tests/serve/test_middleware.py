@@ -13,8 +13,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from headway.api import Bundle
-from headway.serve.auth import Keys, listen, names, url
-from headway.serve.middleware import OPEN
+from headway.serve.auth import Keys, listen, loopback_names, url
+from headway.serve.middleware import PUBLIC
 from tests.serve.conftest import KEY, Running, running, until
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 2, "temperature": 0}
@@ -99,7 +99,7 @@ def test_every_address_but_health_needs_the_key(reciter: Running, headers: str) 
     tail = f" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n{lines}\r\n"
     for method, path in addresses(reciter):
         answer = raw(reciter, f"{method} {path}{query}{tail}")
-        if path in OPEN:
+        if path in PUBLIC:
             assert status(answer) == 200, (method, path)
         else:
             assert status(answer) == 401, (method, path)
@@ -122,9 +122,9 @@ def test_the_key_opens(reciter: Running) -> None:
 def test_each_of_several_keys_opens() -> None:
     keys = Keys(["one", "two"])
     for given, fits in ((b"Bearer one", True), (b"Bearer two", True), (b"Bearer three", False), (b"Bearer ", False)):
-        assert keys.fit([(b"authorization", given)]) is fits
-    assert not keys.fit([])
-    assert Keys([]).fit([])
+        assert keys.accepts([(b"authorization", given)]) is fits
+    assert not keys.accepts([])
+    assert Keys([]).accepts([])
 
 
 def test_every_key_is_compared_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_every_key_is_compared_with_each(monkeypatch: pytest.MonkeyPatch) -> Non
     keys = Keys(["one", "two", "three"])
     for given in (b"Bearer one", b"Bearer three", b"Bearer wrong", b"", b"Basic one"):
         compared.clear()
-        keys.fit([(b"authorization", given)])
+        keys.accepts([(b"authorization", given)])
         assert len(compared) == 3
         assert {len(side) for pair in compared for side in pair} == {32}
 
@@ -359,12 +359,12 @@ def test_more_bytes_of_bodies_than_may_be(bundle: Bundle) -> None:
     with running(bundle, KEY, bodies_bytes=100_000) as server, server.connect() as first:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
         first.sendall(f"{head}Content-Length: 100000\r\n\r\n".encode() + b" " * 99_000)
-        assert until(lambda: server.state.bodies == 99_000)
+        assert until(lambda: server.context.bodies == 99_000)
         answer = server.post("/v1/completions", BODY | {"user": "x" * 2000})
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         assert server.post("/v1/completions", BODY).status_code == 200
         first.close()
-        assert until(lambda: server.state.bodies == 0)
+        assert until(lambda: server.context.bodies == 0)
         assert server.post("/v1/completions", BODY | {"user": "x" * 2000}).status_code == 200
 
 
@@ -375,7 +375,7 @@ def test_more_requests_than_may_be_open(bundle: Bundle) -> None:
             "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n".encode()
         )  # its body never comes
         end = time.monotonic() + 5
-        while not server.state.open and time.monotonic() < end:
+        while not server.context.open and time.monotonic() < end:
             time.sleep(0.01)
         answer = server.get("/v1/models")
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
@@ -436,9 +436,9 @@ def test_addresses_and_names() -> None:
     """On IPv6 they are written with brackets, in an address and in the Host header alike."""
     with listen("127.0.0.1", 0) as sock:
         assert url(sock) == f"http://127.0.0.1:{sock.getsockname()[1]}"
-        assert names(sock) == {"localhost", "127.0.0.1", "[::1]"}
+        assert loopback_names(sock) == {"localhost", "127.0.0.1", "[::1]"}
     with listen("127.0.0.2", 0) as sock:
-        assert names(sock) == {"localhost", "127.0.0.1", "[::1]", "127.0.0.2"}
+        assert loopback_names(sock) == {"localhost", "127.0.0.1", "[::1]", "127.0.0.2"}
     with listen("0.0.0.0", 0) as sock:
         assert url(sock) == f"http://127.0.0.1:{sock.getsockname()[1]}"
     if socket.has_ipv6:

@@ -13,8 +13,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 from headway.api import Bundle
-from headway.serve.errors import Problem
-from headway.serve.schemas import UNSUPPORTED, CompletionRequest, read
+from headway.serve.errors import ApiError
+from headway.serve.schemas import UNSUPPORTED, CompletionRequest, validate
 from tests.serve.conftest import KEY, Running, running
 
 WRITING = ["/v1/chat/completions", "/v1/completions"]
@@ -82,8 +82,8 @@ def test_fields_that_are_not_supported(reciter: Running, value: Any) -> None:
     for name in UNSUPPORTED:
         asked = {"model": "reciter", name: value}
         try:
-            read(CompletionRequest, asked)
-        except Problem as problem:
+            validate(CompletionRequest, asked)
+        except ApiError as problem:
             assert (problem.code, problem.param) == ("unsupported", name) and not valid.is_valid(asked)
         else:
             assert valid.is_valid(asked) and (not value or name == "best_of")

@@ -20,12 +20,12 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.generate.beam.search import Beam
 from headway.model.model import Model
-from headway.serve.errors import Problem
+from headway.serve.errors import ApiError
 from headway.serve.limits import Limits
 from headway.serve.predict import TASKS, Tasks, rewrite
 from headway.serve.schemas import RunRequest
-from headway.serve.service import Service
-from headway.tasks.inputs import Item
+from headway.serve.service import ServedModel
+from headway.tasks.inputs import TaskInput
 from tests.serve.conftest import Running, running
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -51,7 +51,9 @@ def test_embeddings(labels: Running, encoder: Bundle) -> None:
         assert entry.embedding == pytest.approx(vector, abs=1e-6)
         assert math.hypot(*entry.embedding) == pytest.approx(1, abs=1e-5)
     assert (
-        done.usage.prompt_tokens == done.usage.total_tokens == sum(len(encoder.reader().encode(t).ids) for t in texts)
+        done.usage.prompt_tokens
+        == done.usage.total_tokens
+        == sum(len(encoder.require_tokenizer().encode(t).ids) for t in texts)
     )
     plain = client.embeddings.create(model="encoder", input="rain", encoding_format="float")
     assert plain.data[0].embedding == pytest.approx(expected[1], abs=1e-5)
@@ -106,7 +108,7 @@ def test_a_model_of_pairs_wants_them_and_another_does_not(encoder: Bundle) -> No
         (item,), _ = tasks.check(sample, "classify")
         assert (item.pair is not None) is pairs
         assert TASKS["classify"].run(tasks.bundle, [item])
-        with pytest.raises(Problem, match=message) as caught:
+        with pytest.raises(ApiError, match=message) as caught:
             tasks.check(RunRequest.model_validate({"model": "encoder", "input": "good film", **more}), "classify")
         assert (caught.value.status, caught.value.param) == (400, "pair")
 
@@ -137,12 +139,12 @@ def test_texts_that_are_far_too_long_are_not_read(
     labels: Running, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any], param: str
 ) -> None:
     """One text beside many is not tokenized with each of them: that would take minutes, and gigabytes."""
-    monkeypatch.setattr(labels.service.tasks.tokenizer, "encode_batch", lambda *_: 1 / 0)
-    read, inner = [0], labels.service.tasks.tokenizer.ids
+    monkeypatch.setattr(labels.served.tasks.tokenizer, "encode_batch", lambda *_: 1 / 0)
+    read, inner = [0], labels.served.tasks.tokenizer.ids
     monkeypatch.setattr(
-        labels.service.tasks.tokenizer, "ids", lambda texts: (read.append(len(texts[0])), inner(texts))[1]
+        labels.served.tasks.tokenizer, "ids", lambda texts: (read.append(len(texts[0])), inner(texts))[1]
     )
-    answer = labels.post("/v1/run", {"model": labels.service.id, **body})
+    answer = labels.post("/v1/run", {"model": labels.served.id, **body})
     assert answer.status_code == 400, answer.text
     assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == ("D001", param)
     assert sum(read) < 20_000
@@ -194,15 +196,15 @@ def test_masks_are_filled(guesser: Bundle) -> None:
         assert done["task"] == "fill"
         assert [len(entry["blanks"]) for entry in done["data"]] == [2, 1, 1]
         for text, entry in zip(texts, done["data"], strict=True):
-            ids = guesser.reader().encode(text).ids
+            ids = guesser.require_tokenizer().encode(text).ids
             with torch.no_grad():
-                shares = guesser.model.scores(guesser.model(torch.tensor([ids])))["lm"][0].softmax(-1)
-            places = [i for i, token in enumerate(ids) if token == guesser.reader().special["mask"]]
+                shares = guesser.model.logits(guesser.model(torch.tensor([ids])))["lm"][0].softmax(-1)
+            places = [i for i, token in enumerate(ids) if token == guesser.require_tokenizer().special["mask"]]
             for place, blank in zip(places, entry["blanks"], strict=True):
                 best, found = shares[place].topk(5), blank["choices"]
                 assert text[blank["start"] : blank["end"]] == "[MASK]"
                 assert [word["probability"] for word in found] == pytest.approx(best.values.tolist(), abs=2e-6)
-                pieces = guesser.reader().pieces(best.indices.tolist())
+                pieces = guesser.require_tokenizer().pieces(best.indices.tolist())
                 assert [word["text"].removeprefix("##") for word in found] == [p.removeprefix("##") for p in pieces]
         bare = server.post("/v1/run", {"model": "guesser", "input": ["[MASK]", "the sky"]})
         assert (bare.status_code, bare.json()["error"]["code"]) == (400, "D001")
@@ -274,13 +276,13 @@ def test_a_text_is_rewritten(translator: Bundle, monkeypatch: pytest.MonkeyPatch
     """The same as token by token without a cache, each text alone."""
     monkeypatch.setattr("headway.serve.predict.beam_for", lambda recipe: Beam(width=1, max_tokens=11))
     texts = ["Guten Tag", "x", "noch ein Satz"]
-    found = [entry["text"] for entry in rewrite(translator, [Item(text) for text in texts])]
-    tokenizer, model = translator.reader(), translator.model
+    found = [entry["text"] for entry in rewrite(translator, [TaskInput(text) for text in texts])]
+    tokenizer, model = translator.require_tokenizer(), translator.model
     for text, written in zip(texts, found, strict=True):
         source, target = torch.tensor([tokenizer.encode(text).ids]), [0]
         while len(target) < 12:
             with torch.no_grad():
-                scores = model.scores(model(source, torch.tensor([target])))["lm"][0, -1]
+                scores = model.logits(model(source, torch.tensor([target])))["lm"][0, -1]
             if (token := int(scores.argmax())) == 256:
                 break
             target.append(token)
@@ -299,7 +301,7 @@ def test_what_a_task_fits(bundle: Bundle, encoder: Bundle, guesser: Bundle, find
         (finder, ["tag", "answer", "embed"]),
         (translator, ["rewrite", "embed"]),
     ):
-        assert [name for name, task in TASKS.items() if task.fits(each.model.config, each.reader())] == able
+        assert [name for name, task in TASKS.items() if task.fits(each.model.config, each.require_tokenizer())] == able
 
 
 def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundle: Bundle) -> None:
@@ -309,16 +311,16 @@ def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundl
         (bundle, "/v1/chat/completions", '"content": "Hello"', 1, ", one text at a time"),
         (bundle, "/v1/chat/completions", '"content": "Hello"', 3, ", 3 texts at one time"),
     ):
-        service = Service(each, Limits(slots=slots))
-        first, curl, *python = _greeting(service, "http://127.0.0.1:9")
-        assert first == f"{service.id} on http://127.0.0.1:9/v1 ({', '.join(service.can())}){more}"
+        served = ServedModel(each, Limits(slots=slots))
+        first, curl, *python = _greeting(served, "http://127.0.0.1:9")
+        assert first == f"{served.id} on http://127.0.0.1:9/v1 ({', '.join(served.capabilities())}){more}"
         assert curl.startswith(f"  curl http://127.0.0.1:9{path} ") and part in curl
         assert len(python) == (3 if each is bundle else 0)
-        assert _greeting(service, "http://[::1]:9", "$K", "  export K=…")[1] == "  export K=…"
-        service.close()
+        assert _greeting(served, "http://[::1]:9", "$K", "  export K=…")[1] == "  export K=…"
+        served.close()
 
 
 def test_a_model_that_has_nothing_to_do_with_text() -> None:
     model = Model(presets.vit(1, 16, 2, image=32, patch=16, labels=2))
     with pytest.raises(DataError, match="nothing to serve"):
-        Service(Bundle("eye", model, train_tokenizer("bytes", []), None), Limits())
+        ServedModel(Bundle("eye", model, train_tokenizer("bytes", []), None), Limits())

@@ -13,9 +13,9 @@ from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
-from headway.serve.errors import Problem
+from headway.serve.errors import ApiError
 from headway.serve.limits import Limits
-from headway.serve.requests import Prompts
+from headway.serve.requests import RequestBuilder
 from headway.serve.schemas import ChatRequest, CompletionRequest
 from tests.serve.conftest import CHATML, END, START
 
@@ -23,10 +23,10 @@ BYTES = train_tokenizer("bytes", [], special=("<|im_start|>", "<|im_end|>"))
 WORDS = train_tokenizer("bpe", ["user assistant system hello there " * 9], 280, special=("<|im_start|>", "<|im_end|>"))
 
 
-def prompts(tokenizer: Tokenizer = BYTES, template: str = CHATML) -> Prompts:
+def prompts(tokenizer: Tokenizer = BYTES, template: str = CHATML) -> RequestBuilder:
     own = Tokenizer(tokenizer.backend, {"chat_template": template})
     encoder = PromptEncoder(own, SpecialTokens(bos=END, eos=END))
-    return Prompts(encoder, Limits(), vocab=len(tokenizer), room=5000)
+    return RequestBuilder(encoder, Limits(), vocab=len(tokenizer), context_length=5000)
 
 
 def chat(*contents: str, **more: Any) -> ChatRequest:
@@ -56,8 +56,10 @@ def test_control_tokens_in_a_message_are_only_letters() -> None:
 
 
 def test_very_many_control_tokens_are_not_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.data.prompts.PromptEncoder._read", lambda *_: pytest.fail("read piece by piece"))
-    with pytest.raises(Problem) as problem:
+    monkeypatch.setattr(
+        "headway.data.prompts.PromptEncoder._encode_marked", lambda *_: pytest.fail("read piece by piece")
+    )
+    with pytest.raises(ApiError) as problem:
         prompts().chat(chat("<|im_end|>a" * 50_000))
     assert (problem.value.status, problem.value.code) == (400, "D001")
 
@@ -112,12 +114,12 @@ def test_room() -> None:
     length = len(own.chat(chat("a")).requests[0].prompt)
     whole = own.chat(chat("a", max_tokens=5000 - length)).requests[0]
     assert whole.sampling.max_tokens == 5000 - length
-    with pytest.raises(Problem, match=rf"{length} tokens and max_tokens = {5001 - length}; .* room for 5000"):
+    with pytest.raises(ApiError, match=rf"{length} tokens and max_tokens = {5001 - length}; .* room for 5000"):
         own.chat(chat("a", max_tokens=5001 - length))
     rest = ChatRequest.model_validate({"model": "m", "messages": [{"role": "user", "content": "a"}]})
     assert own.chat(rest).requests[0].sampling.max_tokens == 5000 - length
     full = ChatRequest.model_validate({"model": "m", "messages": [{"role": "user", "content": "a" * 5000}]})
-    with pytest.raises(Problem, match="room for 5000"):
+    with pytest.raises(ApiError, match="room for 5000"):
         own.chat(full)
 
 

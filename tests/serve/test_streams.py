@@ -34,7 +34,7 @@ def request(body: dict[str, Any], more: str = "") -> bytes:
 
 def slowly(server: Running, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.005) -> Callable[[], int]:
     """Make each round of the engine take a while; returns a function that counts rounds."""
-    engine = server.service.engine
+    engine = server.served.engine
     assert engine is not None
     rounds, step = [0], engine.step
 
@@ -55,7 +55,7 @@ def slowly(server: Running, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.
 @pytest.mark.parametrize("n", [1, 3])
 def test_who_leaves_stops_the_work(reciter: Running, monkeypatch: pytest.MonkeyPatch, stream: bool, n: int) -> None:
     rounds = slowly(reciter, monkeypatch)
-    cancelled = reciter.state.metrics.cancelled._value.get()
+    cancelled = reciter.context.metrics.cancelled._value.get()
     with reciter.connect() as sock:
         sock.sendall(request(BODY | {"stream": stream, "n": n}))
         assert until(lambda: reciter.busy() == n)
@@ -64,7 +64,7 @@ def test_who_leaves_stops_the_work(reciter: Running, monkeypatch: pytest.MonkeyP
     assert rounds() - before < 90  # of 300
     assert until(lambda: reciter.logged[-1].get("gone") is True)
     assert reciter.logged[-1]["status"] == (200 if stream else 499)
-    assert reciter.state.metrics.cancelled._value.get() == cancelled + n
+    assert reciter.context.metrics.cancelled._value.get() == cancelled + n
 
 
 def half_closed(server: Running, *requests: bytes) -> bytes:
@@ -144,19 +144,19 @@ def test_who_leaves_the_queue_is_not_written_for(bundle: Bundle, monkeypatch: py
         slowly(server, monkeypatch)
         with server.connect() as first:
             first.sendall(request(BODY | {"stream": True}))
-            assert until(lambda: server.service.engine.stats().running == 1)  # type: ignore[union-attr]
+            assert until(lambda: server.served.engine.stats().running == 1)  # type: ignore[union-attr]
             with server.connect() as second:
                 second.sendall(request(BODY))
-                assert until(lambda: server.service.engine.stats().waiting == 1)  # type: ignore[union-attr]
-            assert until(lambda: server.service.engine.stats().waiting == 0)  # type: ignore[union-attr]
-            assert server.service.engine.stats().running == 1  # type: ignore[union-attr]
+                assert until(lambda: server.served.engine.stats().waiting == 1)  # type: ignore[union-attr]
+            assert until(lambda: server.served.engine.stats().waiting == 0)  # type: ignore[union-attr]
+            assert server.served.engine.stats().running == 1  # type: ignore[union-attr]
         assert server.idle()
 
 
 def test_who_leaves_while_a_body_is_read(reciter: Running) -> None:
     with reciter.connect() as sock:
         sock.sendall(request(BODY)[:-10])
-        assert until(lambda: reciter.state.open == 1)
+        assert until(lambda: reciter.context.open == 1)
     assert reciter.idle()
 
 
@@ -216,12 +216,12 @@ def test_a_busy_loop_is_woken_once_for_all_that_came() -> None:
 
         generation.loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
         for token in (1, 2, 3):
-            generation._heard(0, Event(token))
+            generation._on_event(0, Event(token))
         batches = []
         async for news in generation.events():
             batches.append([event.token for _, event in news])
             if len(batches) == 1:
-                generation._heard(0, Event(4, finish="stop"))
+                generation._on_event(0, Event(4, finish="stop"))
         return wakes[0], batches
 
     wakes, batches = asyncio.run(listen())
@@ -233,7 +233,7 @@ def test_what_came_before_an_error_is_not_lost() -> None:
         generation = Generation(SlowEngine(), ["a"], Metrics())  # type: ignore[arg-type,list-item]
         generation.tickets = [type("Ticket", (), {"error": None})()]  # type: ignore[list-item]
         for event in (Event(1), Event(2), Event(None, finish="error")):
-            generation._heard(0, event)
+            generation._on_event(0, event)
         found = []
         with pytest.raises(RuntimeError, match="ended text 0: error"):
             async for news in generation.events():
@@ -293,9 +293,9 @@ def check_crowd(server: Running, count: int) -> None:
     assert outcome["200"] + outcome["429"] == (count + 1) // 2, outcome
     assert outcome["200"] >= 8
     assert server.idle(seconds=10 if count > 100 else 3)
-    assert server.service.engine.cache.taken == set()  # type: ignore[union-attr]
+    assert server.served.engine.cache.taken == set()  # type: ignore[union-attr]
     assert not [line for line in server.logged if line["status"] >= 500]
-    assert server.service.alive()
+    assert server.served.alive()
     assert server.post("/v1/completions", BODY | {"max_tokens": 4}).json()["choices"][0]["text"] == recite("a", 4)
 
 

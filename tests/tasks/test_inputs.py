@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.tasks.inputs import Item, at_once, located, windows
+from headway.tasks.inputs import TaskInput, located, pipe_windows, windows
 from headway.tasks.predictions import predict_good
 
-Windows = Callable[[Iterator[Item], int], Iterator[list[Item]]]
+Windows = Callable[[Iterator[TaskInput], int], Iterator[list[TaskInput]]]
 
 
-def items(count: int, broken: bool = False) -> Iterator[Item]:
+def items(count: int, broken: bool = False) -> Iterator[TaskInput]:
     for i in range(count):
-        yield Item(str(i), None, "f", i + 1)
+        yield TaskInput(str(i), None, "f", i + 1)
     if broken:
         raise DataError("D007", "enough")
 
 
-@pytest.mark.parametrize("cut", [windows, at_once])
+@pytest.mark.parametrize("cut", [windows, pipe_windows])
 @given(count=st.integers(0, 20), size=st.integers(1, 8), broken=st.booleans())
 def test_nothing_is_lost(cut: Windows, count: int, size: int, broken: bool) -> None:
-    found: list[list[Item]] = []
+    found: list[list[TaskInput]] = []
     try:
         found.extend(cut(items(count, broken), size))
     except DataError as error:
@@ -44,7 +44,7 @@ def test_nothing_is_lost(cut: Windows, count: int, size: int, broken: bool) -> N
 def test_rows_are_read_no_further_than_their_window() -> None:
     read: list[int] = []
 
-    def counted() -> Iterator[Item]:
+    def counted() -> Iterator[TaskInput]:
         for i, item in enumerate(items(100)):
             read.append(i)
             yield item
@@ -53,17 +53,17 @@ def test_rows_are_read_no_further_than_their_window() -> None:
 
 
 def test_a_pipe_does_not_wait_for_a_full_window() -> None:
-    def slow() -> Iterator[Item]:
+    def slow() -> Iterator[TaskInput]:
         yield from items(2)
         time.sleep(0.3)
         yield from items(1)
 
-    assert [len(part) for part in at_once(slow(), 9)] == [2, 1]
+    assert [len(part) for part in pipe_windows(slow(), 9)] == [2, 1]
 
 
 @given(st.lists(st.booleans(), max_size=12))
 def test_only_the_bad_ones_are_left_out(good: list[bool]) -> None:
-    def predict(some: Sequence[Item]) -> list[dict[str, Any]]:
+    def predict(some: Sequence[TaskInput]) -> list[dict[str, Any]]:
         if wrong := next((item for item in some if not good[item.line - 1]), None):
             raise DataError("D001", f"{wrong.text} is wrong")
         return [{"is": item.text} for item in some]

@@ -45,7 +45,7 @@ CNN = {"num_beams": 4, "max_length": 14, "min_length": 5, "length_penalty": 2.0,
        "bad_words_ids": [[PAD]]}  # fmt: skip
 """What a folder for summaries says of how to write them, shorter."""
 WORDS = ["train.steps=2", "train.batch=8", "train.warmup=1", "train.eval_every=2", "train.save_every=2",
-         "seq2seq.eval_texts=2", "seq2seq.longest=6", "seq2seq.prefix=translate: "]  # fmt: skip
+         "seq2seq.eval_texts=2", "seq2seq.max_new_tokens=6", "seq2seq.prefix=translate: "]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_it_writes_as_the_folder_says(case: tuple[Path, Any]) -> None:
     assert bundle.translate(TEXTS) == written_by(oracle, folder)
     pairs = folder.parent / "pairs.jsonl"
     pairs.write_text("".join(json.dumps({"source": text, "target": "kova"}) + "\n" for text in TEXTS))
-    found = Seq2Seq.examine(bundle.model, bundle.reader(), recipe_of(bundle.model, folder), str(pairs))
+    found = Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), recipe_of(bundle.model, folder), str(pairs))
     assert [row["new"] for row in found.each] == bundle.translate(TEXTS)  # an evaluation writes by the same rules
 
 
@@ -115,7 +115,9 @@ def test_the_rules_of_one_model_are_not_those_of_another(case: tuple[Path, Any],
     other = with_settings(asked, {"model": {"from": str(tmp_path / "other")}})
     free = with_settings(asked, {"model": {"from": ""}})
     assert beam_for(other).banned and not beam_for(free).banned
-    ours, theirs = (Seq2Seq.examine(bundle.model, bundle.reader(), r, str(pairs)).each for r in (free, other))
+    ours, theirs = (
+        Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), r, str(pairs)).each for r in (free, other)
+    )
     assert [row["new"] for row in ours] == [row["new"] for row in theirs]
 
 

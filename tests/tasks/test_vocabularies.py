@@ -19,13 +19,13 @@ from headway.config.model import SpecialTokens
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig, load_recipe, with_settings
 from headway.config.tasks import Seq2SeqConfig
 from headway.data.batching.packing import IGNORE
-from headway.data.tokenizers.tokenizer import TARGET, Tokenizer, load_tokenizer
+from headway.data.tokenizers.tokenizer import TARGET_FILE, Tokenizer, load_tokenizer
 from headway.errors import ConfigError, DataError, NotFoundError
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import Setting
+from headway.tasks.base import TaskContext
 from headway.tasks.seq2seq.task import Seq2Seq
 from headway.tasks.seq2seq.translate import align, translate, with_best, word_weights
 from headway.train.run import start, train
@@ -43,11 +43,11 @@ def recipe(kind: Any = "words", **fields: Any) -> Recipe:
     """Words: how many each side has is its own affair."""
     data = DataConfig(tokenizer=kind, vocab=300 if kind == "bpe" else 0, length=96)
     return Recipe(task="seq2seq", seed=3, data=data, model=SHAPE,
-                  seq2seq=Seq2SeqConfig(vocabulary="separate", longest=6, **fields))  # fmt: skip
+                  seq2seq=Seq2SeqConfig(vocabulary="separate", max_new_tokens=6, **fields))  # fmt: skip
 
 
 def prepared(folder: Path, settings: Recipe | None = None) -> Seq2Seq:
-    return Seq2Seq.prepare(Setting(settings or recipe(), folder / "tokens"))
+    return Seq2Seq.prepare(TaskContext(settings or recipe(), folder / "tokens"))
 
 
 def model_of(task: Seq2Seq) -> Model:
@@ -70,7 +70,7 @@ def test_each_side_has_a_tokenizer_of_its_own_words(tmp_path: Path) -> None:
     assert task.config(None).special == SpecialTokens(**{role: writes.special[role] for role in ("pad", "bos", "eos")},
                                                       start=writes.special["bos"])  # fmt: skip
     shared = prepared(tmp_path / "b", with_settings(recipe(), {"seq2seq": {"vocabulary": "shared"}}))
-    assert shared.tokenizer.target is shared.tokenizer and not (tmp_path / "b" / "tokens" / TARGET).exists()
+    assert shared.tokenizer.target is shared.tokenizer and not (tmp_path / "b" / "tokens" / TARGET_FILE).exists()
     assert shared.tokenizer.vocab_size == len(read | written)
     again = prepared(tmp_path)  # as its folder has them
     assert again.tokenizer.target.backend.to_str() == writes.backend.to_str()
@@ -80,12 +80,15 @@ def test_each_side_has_a_tokenizer_of_its_own_words(tmp_path: Path) -> None:
 def test_a_batch_is_read_by_one_and_written_by_the_other(tmp_path: Path, kind: str, dropout: float) -> None:
     task = prepared(tmp_path, recipe(kind, bpe_dropout=dropout, prefix="the "))
     rows = task.plan(4).samples(0)
-    source, keep, inputs, targets = task.batch(rows).tensors
-    assert source is not None and keep is not None and inputs is not None and targets is not None
+    source, attention_mask, inputs, targets = task.batch(rows).tensors
+    assert source is not None and attention_mask is not None and inputs is not None and targets is not None
     texts = {(task.recipe.seq2seq.prefix + pair.source, pair.targets[0]) for pair in task.train.pairs}
     reads, writes = task.tokenizer, task.tokenizer.target
     for i in range(4):
-        pair = reads.decode(source[i][keep[i]].tolist()), writes.decode(targets[i][targets[i] != IGNORE].tolist())
+        pair = (
+            reads.decode(source[i][attention_mask[i]].tolist()),
+            writes.decode(targets[i][targets[i] != IGNORE].tolist()),
+        )
         assert tuple(side.strip() for side in pair) in texts
         assert inputs[i, 0] == task.start == writes.special["bos"]
         assert targets[i][targets[i] != IGNORE][-1] == writes.special["eos"]
@@ -168,7 +171,7 @@ def test_words_are_aligned_by_the_pieces_of_both(tmp_path: Path) -> None:
 
 def test_a_run_and_a_second_one_from_it(tmp_path: Path) -> None:
     words = ["model.depth=1", "model.width=16", "model.heads=2", "train.steps=3", "train.batch=8", "train.eval_every=3",
-             "seq2seq.eval_texts=3", "seq2seq.longest=6", f"out={tmp_path}"]  # fmt: skip
+             "seq2seq.eval_texts=3", "seq2seq.max_new_tokens=6", f"out={tmp_path}"]  # fmt: skip
     first = ["data.tokenizer=words", "data.vocab=0", "seq2seq.vocabulary=separate"]
     run = train(start(*load_recipe("translate", [*words, *first])), lambda kind, **facts: None)
     saved, own = load_tokenizer(run.folder), run.task.tokenizer
@@ -178,7 +181,7 @@ def test_a_run_and_a_second_one_from_it(tmp_path: Path) -> None:
     assert bundle.recipe is not None and bundle.recipe.seq2seq.vocabulary == "separate"
     spec = tmp_path / "pairs.tsv"
     spec.write_text("source\ttarget\n" + "A dog sees it.\tUn kova noris.\n" * 3)
-    found = Seq2Seq.examine(bundle.model, bundle.reader(), bundle.recipe, str(spec))
+    found = Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), bundle.recipe, str(spec))
     assert found.each[0]["new"] == bundle.translate("A dog sees it.")[0]
     second = start(*load_recipe("translate", [*words[3:], f"model.from={run.folder}"]))
     assert second.task.tokenizer.target.backend.to_str() == own.target.backend.to_str()
@@ -196,14 +199,14 @@ def test_one_tokenizer_does_not_do_for_two(tmp_path: Path) -> None:
         translate(model, alone, TEXTS, task.recipe)
     with pytest.raises(DataError, match=r"writes .* others"):
         replace(task, tokenizer=alone).config(model.config)
-    (folder / TARGET).unlink()  # tokenizer_config.json knows of it
-    with pytest.raises(NotFoundError, match=TARGET):
+    (folder / TARGET_FILE).unlink()  # tokenizer_config.json knows of it
+    with pytest.raises(NotFoundError, match=TARGET_FILE):
         load(folder).translate(TEXTS)
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps({k: v for k, v in json.loads(config.read_text()).items() if k != "separate_vocabs"}))
     load_tokenizer(folder)
     (folder / "target_vocab.json").write_text("{}")  # as Marian's folders have it
-    with pytest.raises(NotFoundError, match=TARGET):
+    with pytest.raises(NotFoundError, match=TARGET_FILE):
         load_tokenizer(folder)
 
 
@@ -213,6 +216,6 @@ def test_a_base_with_one_vocabulary_keeps_it(tmp_path: Path) -> None:
     folder = save_model(model_of(task), tmp_path / "base", task.tokenizer)
     asked = with_settings(recipe(), {"model": {"from": str(folder)}})
     with pytest.raises(ConfigError, match="separate"):
-        Seq2Seq.prepare(Setting(asked, tmp_path / "other", task.tokenizer))
+        Seq2Seq.prepare(TaskContext(asked, tmp_path / "other", task.tokenizer))
     shutil.rmtree(tmp_path / "tokens")
     assert np.array_equal(task.train.source.ids[0], prepared(tmp_path, shared).train.source.ids[0])

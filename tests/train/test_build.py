@@ -14,9 +14,9 @@ from headway.config.recipe import ShapeConfig, load_recipe
 from headway.config.shape import decoder_config
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.folder import load_model
-from headway.model.lora import LowRank, add_adapters, merge_adapters
+from headway.model.lora import LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Model
-from headway.train.build import recompute_blocks
+from headway.train.build import checkpoint_activations
 from headway.train.log.events import read_log
 from headway.train.run import Run, resume, start, train
 
@@ -56,7 +56,7 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
 def test_all_of_a_model_goes_on(place: Path, base: Path) -> None:
     run = make(place, f"model.from={base}")
     assert changed(weights(base), dict(run.model.named_parameters())) == set()
-    assert run.task.tokenizer.backend.to_str() == load(base).reader().backend.to_str()
+    assert run.task.tokenizer.backend.to_str() == load(base).require_tokenizer().backend.to_str()
     after = weights(train(run, quiet).folder)
     assert changed(weights(base), after) == set(after)
 
@@ -83,7 +83,7 @@ def test_adapters_alone_are_trained_saved_and_merged(place: Path, base: Path, tm
     run.model.eval()
     expected = run.model(ids).hidden
     merged = load(run.folder)
-    assert not any(isinstance(m, LowRank) for m in merged.model.modules())
+    assert not any(isinstance(m, LoRALinear) for m in merged.model.modules())
     assert torch.allclose(merged.model(ids).hidden, expected, atol=1e-5)
     exported = merged.save(tmp_path / "merged")
     import transformers
@@ -125,7 +125,7 @@ def test_a_merged_matrix_computes_the_same() -> None:
     assert add_adapters(model, 4, ("qkv", "up")) == 4
     assert torch.equal(model(ids).hidden, before)  # it starts as the model it adapts
     for module in model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoRALinear):
             torch.nn.init.normal_(module.widen)
     adapted = model(ids).hidden
     assert not torch.allclose(adapted, before, atol=1e-2)
@@ -139,7 +139,7 @@ def test_recomputed_blocks_give_the_same_gradients() -> None:
         torch.manual_seed(0)
         model = Model(decoder_config(ShapeConfig(depth=2, width=16, heads=2, dropout=0.2), 30, 16)).train()
         if again:
-            recompute_blocks(model)
+            checkpoint_activations(model)
         torch.manual_seed(1)
         model(torch.arange(12)[None]).hidden.square().sum().backward()
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headway.config.recipe import Recipe, load_recipe, with_words
+from headway.config.recipe import Recipe, load_recipe, with_overrides
 from headway.errors import ConfigError
 from headway.train.changes import FIXED, FREE, check_changes, flat, recipe_changes, value_changes
 from headway.train.run import Run, resume, start, train
@@ -21,7 +21,7 @@ def test_every_setting_is_free_or_fixed_and_not_both() -> None:
 
 def test_changes_are_listed_as_they_are_written() -> None:
     before = load_recipe("tiny", ["train.steps=400"])[1]
-    changes = recipe_changes(before, with_words(before, ["train.steps=800", "train.lr=0.1", "data.train=x.txt"]))
+    changes = recipe_changes(before, with_overrides(before, ["train.steps=800", "train.lr=0.1", "data.train=x.txt"]))
     assert sorted(map(str, changes)) == ["data.train unset → x.txt", "train.lr 0.003 → 0.1", "train.steps 400 → 800"]
 
 
@@ -35,7 +35,7 @@ def test_changes_are_listed_as_they_are_written() -> None:
 def test_what_makes_another_run_is_refused(word: str) -> None:
     before = load_recipe("tiny", ["train.batch=8"])[1]
     with pytest.raises(ConfigError) as caught:
-        check_changes(before, with_words(before, [word]))
+        check_changes(before, with_overrides(before, [word]))
     assert caught.value.code == "C040" and word.partition("=")[0] in caught.value.message
 
 
@@ -45,9 +45,9 @@ def test_parts_of_a_batch_may_change_but_not_the_batch() -> None:
 
     size = batch_size(before)
     parts = next(n for n in range(2, size + 1) if size % n == 0)
-    assert len(check_changes(before, with_words(before, [f"train.accumulate={parts}"]))) == 1
+    assert len(check_changes(before, with_overrides(before, [f"train.accumulate={parts}"]))) == 1
     with pytest.raises(ConfigError) as caught:
-        check_changes(before, with_words(before, [f"train.accumulate={size - 1}"]))
+        check_changes(before, with_overrides(before, [f"train.accumulate={size - 1}"]))
     assert caught.value.code == "C040"
 
 

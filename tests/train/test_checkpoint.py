@@ -134,7 +134,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def test_the_newest_is_by_number_and_latest_is_a_hint_only(tmp_path: Path) -> None:
     for step in (99_999_999, 100_000_000, 5):
-        save(tmp_path, example(step), keep=9)
+        save(tmp_path, example(step), retention=9)
     (tmp_path / "latest.json").write_text('{"folder": "step-00000777"}')
     assert same(load(tmp_path, skipped=never), example(100_000_000))
 
@@ -149,7 +149,7 @@ def test_a_state_that_json_would_change_is_refused(tmp_path: Path, state: dict[A
 @pytest.mark.parametrize(("step", "stem", "keep"), [(-1, "model", 3), (1, "../model", 3), (1, "", 3), (1, "model", 0)])
 def test_a_mistaken_call_writes_nothing(tmp_path: Path, step: int, stem: str, keep: int) -> None:
     with pytest.raises(ValueError):
-        save(tmp_path / "c", Snapshot(step, {stem: {}}, {}), keep=keep)
+        save(tmp_path / "c", Snapshot(step, {stem: {}}, {}), retention=keep)
     assert not (tmp_path / "c").exists()
 
 
@@ -188,7 +188,7 @@ def test_everything_is_on_disk_before_it_is_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "fsync", logged_sync)
     monkeypatch.setattr(Path, "rename", logged_rename)
     monkeypatch.setattr(Path, "replace", logged_replace)
-    save(tmp_path / "c", Snapshot(2, {"model": {}, "rng": {}}, {}), keep=1)
+    save(tmp_path / "c", Snapshot(2, {"model": {}, "rng": {}}, {}), retention=1)
     assert log == [
         "fsync model.safetensors",
         "fsync rng.safetensors",
@@ -210,7 +210,7 @@ def test_retention_keeps_the_newest(tmp_path: Path) -> None:
     for step in range(1, 7):
         save(tmp_path, example(step))
     assert names(tmp_path) == ["latest.json", *(f"step-0000000{step}" for step in (4, 5, 6))]
-    save(tmp_path, example(7), keep=1)
+    save(tmp_path, example(7), retention=1)
     assert names(tmp_path) == ["latest.json", "step-00000007"]
 
 
@@ -231,7 +231,7 @@ def test_retention_never_drops_the_newest_that_verifies(tmp_path: Path, keep: in
 
     for step in (1, 2):
         save(tmp_path, example(step))
-    save(tmp_path, example(3), keep=keep, stage=rot)
+    save(tmp_path, example(3), retention=keep, stage=rot)
     skipped: list[Path] = []
     assert same(load(tmp_path, skipped=lambda path, why: skipped.append(path)), example(2))
     assert [path.name for path in skipped] == ["step-00000003"]
@@ -246,7 +246,7 @@ def test_retention_drops_nothing_when_nothing_verifies(tmp_path: Path) -> None:
 
     for step in (1, 2):
         save(tmp_path, example(step))
-    save(tmp_path, example(3), keep=1, stage=rot)
+    save(tmp_path, example(3), retention=1, stage=rot)
     assert len(names(tmp_path)) == 4
 
 
@@ -356,7 +356,7 @@ def test_one_that_goes_while_we_look_is_not_called_damaged(tmp_path: Path, monke
 
     def late(path: Path) -> dict[str, Any]:
         if path.name == "step-00000001":
-            save(tmp_path, example(2), keep=1)
+            save(tmp_path, example(2), retention=1)
         return real(path)
 
     monkeypatch.setattr(checkpoint, "verify", late)

@@ -14,8 +14,8 @@ from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModelling
-from headway.train.compute import WARM_UP, Compute
+from headway.tasks.lm.task import LanguageModeling
+from headway.train.compute import EAGER_STEPS, Compute
 from headway.train.distributed import World
 from headway.train.loop import Loop
 from headway.train.optim.optimizer import make_optimizer
@@ -37,7 +37,7 @@ def make(
     store = TokenStore(ids[: ends[-1]], ends, int(ends[-1]), None)
     config = TrainConfig(steps=40, batch=8, lr=1e-2, warmup=5, accumulate=accumulate, record=records)
     config = replace(config, optimizer=optimizer, on_nan="skip")  # type: ignore[arg-type]
-    task = LanguageModelling(Recipe(seed=1, data=DataConfig(length=32, rows=rows)), TOKENIZER, store, store)
+    task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=32, rows=rows)), TOKENIZER, store, store)
     world = World(0, 1, torch.device(device))
     loop = Loop(model, task, make_optimizer(model, config, 64), config, task.plan(8), world, 0)
     model.train()
@@ -77,7 +77,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> type[Remembered]:
     class Here(Remembered):
         made = 0
 
-    monkeypatch.setattr("headway.train.compute._Recorded", Here)
+    monkeypatch.setattr("headway.train.compute._CapturedStep", Here)
     return Here
 
 
@@ -87,68 +87,68 @@ def test_a_step_is_recorded_when_its_shape_comes_again(
     rows: Literal["stream", "pad"], accumulate: int, remembered: type[Remembered]
 ) -> None:
     ordinary, other = (make("adamw", True, accumulate, "cpu", rows) for _ in range(2))
-    other.compute.records = True
+    other.compute.captures = True
     seen: list[Any] = []
     for step in range(30):
-        parts = other._make(step)
+        parts = other._make_batches(step)
         shapes = tuple(tuple(None if t is None else t.shape for t in batch.tensors) for batch, _ in parts)
-        before = dict(other.compute.recordings)
+        before = dict(other.compute.captured)
         assert ordinary.step() == pytest.approx(other.step(), rel=1e-5)
-        if shapes not in seen or step < WARM_UP:
-            assert other.compute.recordings == before  # the first of a shape is an ordinary one
+        if shapes not in seen or step < EAGER_STEPS:
+            assert other.compute.captured == before  # the first of a shape is an ordinary one
         else:
-            assert shapes in other.compute.recordings
+            assert shapes in other.compute.captured
         seen.append(shapes)
-    assert remembered.made == len(other.compute.recordings) == len({s for i, s in enumerate(seen) if s in seen[:i]})
+    assert remembered.made == len(other.compute.captured) == len({s for i, s in enumerate(seen) if s in seen[:i]})
     assert (remembered.made > 1) == (rows == "pad")
     for a, b in zip(ordinary.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(a, b)
 
 
 def test_no_more_than_so_many_shapes(remembered: type[Remembered], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.train.compute.MOST", 1)
+    monkeypatch.setattr("headway.train.compute.MAX_GRAPHS", 1)
     loop = make("adamw", True, 1, "cpu", "pad")
-    loop.compute.records = True
+    loop.compute.captures = True
     for _ in range(40):
         loop.step()
-    assert len(loop.compute.recordings) == remembered.made == 1
+    assert len(loop.compute.captured) == remembered.made == 1
 
 
 def test_parts_that_count_for_nothing_are_not_recorded(remembered: type[Remembered]) -> None:
     loop = make("adamw", True, 1, "cpu")
-    loop.compute.records = True
-    counting, idle = loop._make(0)[0][0], loop._make(1)[0][0]
+    loop.compute.captures = True
+    counting, idle = loop._make_batches(0)[0][0], loop._make_batches(1)[0][0]
     alone = loop.compute.gradients([(counting, 1)], counting.count)
     loop.compute.discard()
     for _ in range(6):
         assert loop.compute.gradients([(counting, 1), (idle, 0)], counting.count) == pytest.approx(alone, rel=1e-5)
         loop.compute.discard()
-    assert not loop.compute.recordings
+    assert not loop.compute.captured
 
 
 def test_what_cannot_be_recorded_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(compute: Compute, parts: Any) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr("headway.train.compute._Recorded", refuse)
+    monkeypatch.setattr("headway.train.compute._CapturedStep", refuse)
     ordinary, other = (make("adamw", True, 1, "cpu") for _ in range(2))
-    other.compute.records = True
+    other.compute.captures = True
     with pytest.warns(RuntimeWarning, match="steps are not recorded.*not permitted"):
         for _ in range(8):
             assert ordinary.step() == other.step()
-    assert not other.compute.records
+    assert not other.compute.captures
 
 
 def test_a_recorded_step_that_went_wrong_is_named(remembered: type[Remembered]) -> None:
     loop = make("adamw", True, 1, "cpu")
-    loop.compute.records = True
+    loop.compute.captures = True
     for _ in range(6):
         loop.step()
     weight = loop.model.decoder.blocks[1].ffn.up.weight
     weight.data[0, 0] = torch.nan
     before = loop.model.lm.output.weight.detach().clone()
     wrong: list[str] = []
-    loop._leave_out = lambda what: (wrong.append(what), loop.compute.discard())  # type: ignore[method-assign,assignment,func-returns-value]
+    loop._skip_step = lambda what: (wrong.append(what), loop.compute.discard())  # type: ignore[method-assign,assignment,func-returns-value]
     loop.step()
     assert "first gradient that is not finite: " in wrong[0] and "none" not in wrong[0]
     assert torch.equal(loop.model.lm.output.weight, before)
@@ -161,7 +161,7 @@ def test_a_recorded_step_that_went_wrong_is_named(remembered: type[Remembered]) 
 def test_recorded_equals_ordinary(optimizer: str, accumulate: int) -> None:
     ordinary, recorded = make(optimizer, False, accumulate), make(optimizer, True, accumulate)
     pairs = [(ordinary.step(), recorded.step()) for _ in range(15)]
-    assert len(recorded.compute.recordings) == 1 and not ordinary.compute.recordings
+    assert len(recorded.compute.captured) == 1 and not ordinary.compute.captured
     for a, b in pairs:
         assert a["loss"] == pytest.approx(b["loss"], abs=2e-2)
         assert a["lr"] == b["lr"]
@@ -184,7 +184,7 @@ def test_a_recorded_run_is_restored() -> None:
 def test_batches_of_several_shapes_are_recorded() -> None:
     ordinary, recorded = make("adamw", False, rows="pad"), make("adamw", True, rows="pad")
     pairs = [(ordinary.step(), recorded.step()) for _ in range(40)]
-    assert len(recorded.compute.recordings) > 1
+    assert len(recorded.compute.captured) > 1
     for a, b in pairs:
         assert a["loss"] == pytest.approx(b["loss"], abs=2e-2)
     assert pairs[-1][0]["loss"] < pairs[0][0]["loss"]

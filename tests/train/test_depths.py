@@ -14,7 +14,7 @@ from headway.config.recipe import ShapeConfig, TrainConfig, load_recipe
 from headway.config.shape import encoder_config
 from headway.errors import ConfigError
 from headway.model.model import Model
-from headway.train.optim.optimizer import Optimizer, depths, make_optimizer, open_depth
+from headway.train.optim.optimizer import Optimizer, depths, make_optimizer, unfrozen_depth
 from headway.train.run import Run, resume, start, train
 
 
@@ -55,20 +55,20 @@ def test_without_either_there_are_two_groups_as_ever() -> None:
 
 def test_blocks_wait_for_their_turn() -> None:
     config = TrainConfig(steps=10, lr=0.1, unfreeze=2)
-    assert [open_depth(config, step) for step in range(6)] == [0, 0, 1, 1, 2, 2]
-    assert open_depth(TrainConfig(steps=10), 3) is None
+    assert [unfrozen_depth(config, step) for step in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert unfrozen_depth(TrainConfig(steps=10), 3) is None
     net = model()
     made = make_optimizer(net, config, 16)
     peaks = [float(group["lr"]) for group in made.groups]
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     for step in range(4):
-        made.set_rate(peaks, 1.0, open_depth(config, step))
+        made.set_rate(peaks, 1.0, unfrozen_depth(config, step))
         net.classify(net(torch.arange(8)[None]).hidden).square().sum().backward()
         made.step()
         made.zero_grad()
     moved = {name for name, p in net.named_parameters() if not torch.equal(p, before[name])}
     assert moved == {n for n in before if n.startswith(("classify.", "encoder.blocks.2."))}
-    made.set_rate(peaks, 0.5, open_depth(config, 8))
+    made.set_rate(peaks, 0.5, unfrozen_depth(config, 8))
     assert set(rates(net, made).values()) == {0.05}
 
 

@@ -22,9 +22,9 @@ from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModelling
+from headway.tasks.lm.task import LanguageModeling
 from headway.train.checkpoint import load
-from headway.train.distributed import World, join, leave, torchrun_line
+from headway.train.distributed import World, close_distributed, init_distributed, torchrun_line
 from headway.train.log.events import read_log
 from headway.train.loop import Loop
 from headway.train.optim.optimizer import make_optimizer
@@ -134,12 +134,12 @@ def test_the_stream_is_that_of_one_process(workers: int) -> None:
     for size in (1, 2, 3, 4):
         seen[size] = [[] for _ in range(30)]
         for rank in range(size):
-            task = LanguageModelling(Recipe(seed=1, data=DataConfig(length=16)), TOKENIZER, store, store)
+            task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=16)), TOKENIZER, store, store)
             model = Model(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16))
             world = World(rank, size, torch.device("cpu"))
             loop = Loop(model, task, make_optimizer(model, config, 16), config, task.plan(10), world, workers)
             for step in range(30):
-                for batch, used in loop._next():
+                for batch, used in loop._next_batches():
                     assert batch.tensors[0] is not None and used
                     seen[size][step] += batch.tensors[0].flatten().tolist()
             loop.close()
@@ -172,8 +172,8 @@ def test_one_killed_process_ends_the_job(text: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    join()
+    init_distributed()
     where = Path(sys.argv[1])
     going_on = sys.argv[3] == "resume"
     until(resume(where / "tiny-0001", lambda path, why: None) if going_on else begin(where), int(sys.argv[2]))
-    leave()
+    close_distributed()

@@ -61,7 +61,7 @@ def test_it_is_a_bound_from_below_and_a_tight_one_for_what_stays(words: tuple[st
 )
 def test_activations_are_at_least_what_is_said(task: str, words: tuple[str, ...], tmp_path: Path) -> None:
     run = begin(tmp_path, task, *words)
-    ((batch, _),) = run.loop._next()
+    ((batch, _),) = run.loop._next_batches()
     run.loop.close()
     own = {p.untyped_storage().data_ptr() for p in run.model.parameters()}
     saved: dict[int, tuple[int, torch.Tensor]] = {}
@@ -80,7 +80,7 @@ def test_activations_are_at_least_what_is_said(task: str, words: tuple[str, ...]
 
 
 def test_what_cannot_fit_is_refused_before_a_weight_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "host_available", lambda: 50_000)
+    monkeypatch.setattr(module, "available_host_memory", lambda: 50_000)
     from headway.train import run as runs
 
     monkeypatch.setattr(runs, "build_model", lambda *_: pytest.fail("a model was made"))
@@ -92,14 +92,14 @@ def test_what_cannot_fit_is_refused_before_a_weight_is_made(tmp_path: Path, monk
 
 
 def test_nothing_is_refused_where_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "host_available", lambda: None)
+    monkeypatch.setattr(module, "available_host_memory", lambda: None)
     begin(tmp_path, "tiny")
 
 
 def test_processes_share_what_stays_but_not_the_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe("tiny")[1]
     need = Footprint(weights=400, gradients=400, moments=800, copies=0, activations=5000, trained=400)
-    monkeypatch.setattr(module, "host_available", lambda: 6000)
+    monkeypatch.setattr(module, "available_host_memory", lambda: 6000)
     check_memory(need, recipe, CPU, 2)
     with pytest.raises(MemoryOrDiskError):
         check_memory(need, recipe, CPU, 1)
@@ -109,12 +109,12 @@ def test_a_gpu_and_the_host_beside_it_are_both_looked_at(monkeypatch: pytest.Mon
     recipe, gpu = load_recipe("tiny")[1], torch.device("cuda", 0)
     need = Footprint(weights=400, gradients=400, moments=800, copies=0, activations=400, trained=400)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2000, 9000))
-    monkeypatch.setattr(module, "host_available", lambda: 1200)
+    monkeypatch.setattr(module, "available_host_memory", lambda: 1200)
     check_memory(need, recipe, gpu, 1)
-    monkeypatch.setattr(module, "host_available", lambda: 1199)  # a checkpoint passes through it
+    monkeypatch.setattr(module, "available_host_memory", lambda: 1199)  # a checkpoint passes through it
     with pytest.raises(MemoryOrDiskError):
         check_memory(need, recipe, gpu, 1)
-    monkeypatch.setattr(module, "host_available", lambda: 1200)
+    monkeypatch.setattr(module, "available_host_memory", lambda: 1200)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1999, 9000))
     with pytest.raises(MemoryOrDiskError) as caught:
         check_memory(need, recipe, gpu, 1)

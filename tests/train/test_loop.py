@@ -19,10 +19,10 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DamagedError, DivergedError
 from headway.model.model import Model
 from headway.tasks.batch import Batch
-from headway.tasks.lm.task import LanguageModelling
+from headway.tasks.lm.task import LanguageModeling
 from headway.tasks.losses.tokens import IGNORE
 from headway.train.distributed import World
-from headway.train.health import Usual
+from headway.train.health import LossEMA
 from headway.train.loop import Loop
 from headway.train.optim.optimizer import make_optimizer
 from headway.train.state import collect, restore
@@ -34,7 +34,7 @@ TOKENIZER = train_tokenizer("bytes", [])
 ALONE = World(0, 1, torch.device("cpu"))
 
 
-class Ragged(LanguageModelling):
+class Ragged(LanguageModeling):
     """Sequences of unequal length: the counts of the parts of a batch differ."""
 
     def batch(self, samples: Any) -> Batch:
@@ -204,13 +204,13 @@ def test_leaving_out_has_an_end() -> None:
 
 
 def test_a_spike_is_reported_and_not_taken_for_usual() -> None:
-    usual = Usual()
+    loss_ema = LossEMA()
     for i in range(80):
-        usual = usual.after(2.0 + 0.1 * (-1) ** i)
-    assert not usual.spike(2.2) and usual.spike(4.0)
-    assert usual.after(4.0) == usual
-    assert usual.loss == pytest.approx(2.0, abs=0.02)
-    assert not Usual().after(1.0).spike(100.0)  # too early to tell
+        loss_ema = loss_ema.updated(2.0 + 0.1 * (-1) ** i)
+    assert not loss_ema.is_spike(2.2) and loss_ema.is_spike(4.0)
+    assert loss_ema.updated(4.0) == loss_ema
+    assert loss_ema.loss == pytest.approx(2.0, abs=0.02)
+    assert not LossEMA().updated(1.0).is_spike(100.0)  # too early to tell
 
 
 def test_a_spike_is_an_event_of_the_run() -> None:
@@ -230,11 +230,11 @@ def test_the_mean_of_the_weights() -> None:
     for step in range(1, 6):
         loop.step()
         expected += (1 - min(0.5, (1 + step) / (10 + step))) * (parameter.detach() - expected)
-    assert loop.mean is not None
-    assert torch.allclose(loop.mean.tensors[name], expected, atol=1e-6)
+    assert loop.ema is not None
+    assert torch.allclose(loop.ema.tensors[name], expected, atol=1e-6)
     last = parameter.detach().clone()
-    with loop.mean.in_place():
-        assert torch.equal(parameter, loop.mean.tensors[name])
+    with loop.ema.swapped_in():
+        assert torch.equal(parameter, loop.ema.tensors[name])
     assert torch.equal(parameter, last)
 
 
@@ -246,8 +246,8 @@ def test_of_two_that_are_as_good_the_surer_is_kept(monkeypatch: pytest.MonkeyPat
         goal, loss = next(found)
         return {"valid": loss, "goal": goal}
 
-    monkeypatch.setattr(type(loop.task), "goal", "goal")
-    monkeypatch.setattr(type(loop.task), "rising", True)
+    monkeypatch.setattr(type(loop.task), "primary_metric", "goal")
+    monkeypatch.setattr(type(loop.task), "higher_is_better", True)
     monkeypatch.setattr(type(loop.task), "evaluate", evaluate)
     events: list[tuple[str, dict[str, Any]]] = []
     loop.run(lambda kind, **facts: events.append((kind, facts)), lambda: None, lambda: "")
@@ -267,7 +267,13 @@ def test_patience_ends_a_run_and_keeps_the_best() -> None:
     object.__setattr__(
         loop,
         "task",
-        SimpleNamespace(batch=loop.task.batch, loss=loop.task.loss, evaluate=evaluate, goal="valid", rising=False),
+        SimpleNamespace(
+            batch=loop.task.batch,
+            loss=loop.task.loss,
+            evaluate=evaluate,
+            primary_metric="valid",
+            higher_is_better=False,
+        ),
     )
     events(loop)
     assert loop.progress.step == 10 and loop.progress.best == 2.0
@@ -295,7 +301,7 @@ def test_the_gradient_is_that_of_the_mean() -> None:
         expected = [p.grad.clone() for p in loop.model.parameters() if p.grad is not None]
         size = float(torch.stack([g.norm() for g in expected]).norm())
         loop.optimizer.zero_grad()
-        _, norm = loop.compute.gradients(loop._next(), whole.count)
+        _, norm = loop.compute.gradients(loop._next_batches(), whole.count)
         assert norm == pytest.approx(size, rel=1e-9)
         share = min(1.0, clip / size) if clip else 1.0
         for p, g in zip(loop.model.parameters(), expected, strict=True):

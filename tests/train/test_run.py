@@ -142,7 +142,14 @@ def test_mistakes_are_named(tmp_path: Path, text: Path) -> None:
     [
         *("train.steps=0", "train.steps=-5", "train.minutes=0", "train.epochs=-1", "train.batch=-1", "train.lr=-0.1"),
         *("train.warmup=-1", "train.unfreeze=-1", "train.ema=1", "model.freeze=-1", "model.lora=-2", "model.depth=0"),
-        *("model.dropout=1", "data.vocab=-1", "data.noise=1", "classify.rdrop=-1", "answer.best=0", "seq2seq.beam=0"),
+        *(
+            "model.dropout=1",
+            "data.vocab=-1",
+            "data.noise=1",
+            "classify.r_drop=-1",
+            "answer.n_best=0",
+            "seq2seq.beam=0",
+        ),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(word: str) -> None:

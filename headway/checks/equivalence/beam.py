@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.checks.equivalence.rows import Row, gap
-from headway.checks.equivalence.subject import NEW, Subject, kernels
-from headway.generate.accel.dispatch import for_beams
+from headway.checks.equivalence.reference import NEW, Reference, with_kernels
+from headway.checks.equivalence.result import CheckResult, max_difference
+from headway.generate.accel.dispatch import beam_decoder
 from headway.generate.beam.search import Beam, Hypothesis, beam_search
-from headway.generate.protocol import Decoder, read_first
+from headway.generate.protocol import Decoder, prefill
 from headway.model.model import Model
 
 READERS, SEARCH = "beam readers = step", "beams = reference"
@@ -41,65 +41,65 @@ TRIES = 6
 """Prompts that are tried, until each rule has changed what is found, and rounding decided nothing."""
 
 
-def readers(subject: Subject) -> Row:
+def readers(reference: Reference) -> CheckResult:
     """Logits of each path that may read for a beam search, with beams that move and inputs that drop out."""
-    worst, tried = 0.0, set[type]([type(subject.model)])
-    for inputs in (1, len(subject.prompts), MANY):
-        for quick in (False, True):
-            with kernels(quick):
-                reader = for_beams(subject.model, inputs, WIDTH)
+    worst, tried = 0.0, set[type]([type(reference.model)])
+    for inputs in (1, len(reference.prompts), MANY):
+        for use_kernels in (False, True):
+            with with_kernels(use_kernels):
+                reader = beam_decoder(reference.model, inputs, WIDTH)
             if type(reader) not in tried:
                 tried.add(type(reader))
-                with kernels(quick):
-                    worst = max(worst, _reader_gap(subject, reader, inputs))
+                with with_kernels(use_kernels):
+                    worst = max(worst, _reader_gap(reference, reader, inputs))
     if len(tried) == 1:
-        return Row(READERS, None, note="not used: beam search reads through the model")
-    return Row(READERS, worst, subject.limit, subject.note)
+        return CheckResult(READERS, None, note="not used: beam search reads through the model")
+    return CheckResult(READERS, worst, reference.limit, reference.note)
 
 
-def _reader_gap(subject: Subject, reader: Decoder[Any], inputs: int) -> float:
+def _reader_gap(reference: Reference, reader: Decoder[Any], inputs: int) -> float:
     """Read prompts of one length, then a few tokens of each beam, which moves to another beam's place before."""
-    places = [i % len(subject.prompts) for i in range(inputs)]
-    texts = [list(subject.prompts[i][:3]) for i in places]
-    dice = torch.Generator().manual_seed(7)
-    state, found = read_first(reader, texts, subject.source(places), 3 + NEW)
-    worst, width = _compare(subject, found, texts, places), 1
+    places = [i % len(reference.prompts) for i in range(inputs)]
+    texts = [list(reference.prompts[i][:3]) for i in places]
+    generator = torch.Generator().manual_seed(7)
+    state, found = prefill(reader, texts, reference.source(places), 3 + NEW)
+    worst, width = _compare(reference, found, texts, places), 1
     for step in range(4):
         count = len(texts) // width
         if step == 2 and count > 1:
             count -= 1  # the last input is done
-        parents = torch.randint(width, (count, WIDTH), generator=dice) + torch.arange(count)[:, None] * width
+        parents = torch.randint(width, (count, WIDTH), generator=generator) + torch.arange(count)[:, None] * width
         rows = parents.flatten()
-        more = torch.randint(subject.vocab, (len(rows), 1), generator=dice)
-        state = reader.reorder(state, rows.to(subject.device))
-        found = reader.step(state, more.to(subject.device))
+        more = torch.randint(reference.vocab, (len(rows), 1), generator=generator)
+        state = reader.reorder(state, rows.to(reference.device))
+        found = reader.step(state, more.to(reference.device))
         pairs = list(zip(rows.tolist(), more[:, 0].tolist(), strict=True))
         texts, places, width = [[*texts[r], t] for r, t in pairs], [places[r] for r, _ in pairs], WIDTH
-    return max(worst, _compare(subject, found, texts, places))
+    return max(worst, _compare(reference, found, texts, places))
 
 
-def _compare(subject: Subject, found: Tensor, texts: Sequence[Sequence[int]], places: Sequence[int]) -> float:
+def _compare(reference: Reference, found: Tensor, texts: Sequence[Sequence[int]], places: Sequence[int]) -> float:
     """Of many rows some: each is recomputed."""
     rows = range(0, len(texts), max(1, len(texts) // 6))
-    return max(gap(found[i], subject.logits(texts[i], places[i])[-1]) for i in rows)
+    return max(max_difference(found[i], reference.logits(texts[i], places[i])[-1]) for i in rows)
 
 
-def searches(subject: Subject) -> Row:
+def searches(reference: Reference) -> CheckResult:
     """The best sequences and their scores, for several penalties, where sequences end at different lengths."""
-    if subject.coarse:  # rounding would decide what is searched further: in float32 it does not
-        subject = Subject(subject.exact, note="in float32")
-    worst, limit, left = 0.0, NEW * subject.limit, list(SEARCHES)
-    for number in range(TRIES if subject.exact is not subject.model else 3):
-        plain = PlainSearch(subject, number)
+    if reference.low_precision:  # rounding would decide what is searched further: in float32 it does not
+        reference = Reference(reference.exact, note="in float32")
+    worst, limit, left = 0.0, NEW * reference.limit, list(SEARCHES)
+    for number in range(TRIES if reference.exact is not reference.model else 3):
+        plain = ReferenceSearch(reference, number)
         for beam in list(left):
             wanted = plain.search(beam)
-            if wanted.margin > 2 * subject.limit and plain.telling(beam, wanted):
+            if wanted.margin > 2 * reference.limit and plain.is_informative(beam, wanted):
                 worst = max(worst, *(_difference(found, wanted.hypotheses) for found in plain.found(beam)))
                 left.remove(beam)
         if not left:
             break
-    note = f"{len(left)} of {len(SEARCHES)} searches are not clear" if left else subject.note
-    return Row(SEARCH, worst if len(left) < len(SEARCHES) else None, limit, note)
+    note = f"{len(left)} of {len(SEARCHES)} searches are not clear" if left else reference.note
+    return CheckResult(SEARCH, worst if len(left) < len(SEARCHES) else None, limit, note)
 
 
 def _difference(found: Sequence[Hypothesis], wanted: Sequence[Hypothesis]) -> float:
@@ -110,25 +110,25 @@ def _difference(found: Sequence[Hypothesis], wanted: Sequence[Hypothesis]) -> fl
 
 
 @dataclass(frozen=True)
-class Found:
+class ReferenceResult:
     """What a plain search finds, and by how much each of its decisions was clear."""
 
     hypotheses: list[Hypothesis]
     margin: float
 
 
-class PlainSearch:
+class ReferenceSearch:
     """Beam search for one prompt, as one would write it down."""
 
-    def __init__(self, subject: Subject, number: int) -> None:
-        self.subject, self.place = subject, number % len(subject.prompts)
-        dice = torch.Generator().manual_seed(number)
-        self.prompts = torch.randint(subject.vocab, (2, 3), generator=dice).tolist()
+    def __init__(self, reference: Reference, number: int) -> None:
+        self.reference, self.place = reference, number % len(reference.prompts)
+        generator = torch.Generator().manual_seed(number)
+        self.prompts = torch.randint(reference.vocab, (2, 3), generator=generator).tolist()
         """The prompt, and another one that is searched beside it."""
         self.known: dict[Tokens, Tensor] = {}
         self.eos: tuple[int, ...] = ()
         self.eos = self._ends()
-        self.model: Model = subject.stops_at(self.eos)
+        self.model: Model = reference.stops_at(self.eos)
 
     def _ends(self) -> tuple[int, ...]:
         """The second best tokens at the beginning of the best sequence: some sequences end there, and some go on."""
@@ -140,7 +140,7 @@ class PlainSearch:
             found.append(second)
         return tuple(sorted({*found} - {*best}))
 
-    def telling(self, beam: Beam, wanted: Found) -> bool:
+    def is_informative(self, beam: Beam, wanted: ReferenceResult) -> bool:
         """Whether a rule changes what is found: which sequences, or for a penalty their scores alone."""
         tokens = [h.tokens for h in wanted.hypotheses]
         without = replace(beam, early=False, min_tokens=0)
@@ -150,21 +150,21 @@ class PlainSearch:
 
     def found(self, beam: Beam) -> Iterator[list[Hypothesis]]:
         """What `beam_search` finds, through the path of the model; and through kernels, where these are another."""
-        source = self.subject.source([self.place, (self.place + 1) % len(self.subject.prompts)])
+        source = self.reference.source([self.place, (self.place + 1) % len(self.reference.prompts)])
         yield beam_search(self.model, beam, self.prompts, source=source)[0]
-        with kernels():
-            other = type(for_beams(self.model, 2, beam.width))
-        if other is not type(for_beams(self.model, 2, beam.width)):
-            with kernels():
+        with with_kernels():
+            other = type(beam_decoder(self.model, 2, beam.width))
+        if other is not type(beam_decoder(self.model, 2, beam.width)):
+            with with_kernels():
                 yield beam_search(self.model, beam, self.prompts, source=source)[0]
 
     def logp(self, tokens: Tokens) -> Tensor:
         """(V,): log-probabilities of what may follow."""
         if tokens not in self.known:
-            self.known[tokens] = self.subject.logits([*self.prompts[0], *tokens], self.place)[-1].log_softmax(-1)
+            self.known[tokens] = self.reference.logits([*self.prompts[0], *tokens], self.place)[-1].log_softmax(-1)
         return self.known[tokens]
 
-    def search(self, beam: Beam) -> Found:
+    def search(self, beam: Beam) -> ReferenceResult:
         """Of the best candidates, those that end are kept if they are among the first `width`, and the first `width` of
         the others go on; until `width` have ended, and none that goes on is better than the worst of these."""
         running: list[tuple[float, Tokens]] = [(0.0, ())]
@@ -186,7 +186,7 @@ class PlainSearch:
                 if ahead <= 0:
                     break
         best = [Hypothesis(list(tokens), score) for score, tokens in ended[: beam.n_best]]
-        return Found(best, margin)
+        return ReferenceResult(best, margin)
 
     def _candidates(self, running: list[tuple[float, Tokens]], beam: Beam, length: int) -> list[tuple[float, Tokens]]:
         """The best sequences that are a token longer, best first: enough that `width` of them go on."""

@@ -15,17 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.checks.equivalence.rows import Row, gap
-from headway.checks.equivalence.subject import NEW, Subject, kernels
+from headway.checks.equivalence.reference import NEW, Reference, with_kernels
+from headway.checks.equivalence.result import CheckResult, max_difference
 from headway.generate.accel import dispatch as fast
 from headway.generate.decode import decode
 from headway.generate.engine.engine import Engine, Request
-from headway.generate.engine.request import Ticket
-from headway.generate.prefix_cache import Prefix
+from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, Source, device_of
 from headway.generate.sampling.sampler import Sampling, uniform
 from headway.generate.score import score
-from headway.generate.speculative import Speculation
+from headway.generate.speculative import SpeculativeDecoder
 from headway.generate.trace import Choice
 from headway.model.model import Model
 
@@ -41,38 +40,40 @@ OUTGROWN = 256
 """Tokens of the largest context that is filled up for a proof."""
 
 
-def fast_decoder(subject: Subject) -> Row:
+def fast_decoder(reference: Reference) -> CheckResult:
     """Logits of the fast decoder, for one sequence and for several, prompts read whole and in parts."""
-    name, model = "fast decoder = step", subject.model
-    with kernels():
-        if not fast.fits(model, len(subject.prompts)):
-            return Row(name, None, note=f"not used: {why_not(model)}")
-        worst = max(_fast_gap(subject, subject.prompts[:1]), _fast_gap(subject, subject.prompts))
-    small = "" if fast.fits(model, 1) else "not used: the model is small, its kernels are tried all the same"
-    return Row(name, worst, subject.limit, subject.note or small)
+    name, model = "fast decoder = step", reference.model
+    with with_kernels():
+        if not fast.accelerates(model, len(reference.prompts)):
+            return CheckResult(name, None, note=f"not used: {why_not(model)}")
+        worst = max(_fast_gap(reference, reference.prompts[:1]), _fast_gap(reference, reference.prompts))
+    small = "" if fast.accelerates(model, 1) else "not used: the model is small, its kernels are tried all the same"
+    return CheckResult(name, worst, reference.limit, reference.note or small)
 
 
-def _fast_gap(subject: Subject, prompts: Sequence[Sequence[int]]) -> float:
+def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
     """Read all but two tokens of each prompt, then the rest, then a few tokens one at a time."""
-    model, rows = subject.model, range(len(prompts))
+    model, rows = reference.model, range(len(prompts))
     memory = model.start(batch=len(prompts), capacity=max(map(len, prompts)) + NEW + 1)
-    decoder = fast.make(model, memory.keys, memory.values)
-    dice = torch.Generator().manual_seed(5)
-    more = torch.randint(subject.vocab, (len(prompts), NEW - 1), generator=dice)
-    wanted = [subject.logits([*p, *m]) for p, m in zip(prompts, more.tolist(), strict=True)]
+    decoder = fast.make_decoder(model, memory.keys, memory.values)
+    generator = torch.Generator().manual_seed(5)
+    more = torch.randint(reference.vocab, (len(prompts), NEW - 1), generator=generator)
+    wanted = [reference.logits([*p, *m]) for p, m in zip(prompts, more.tolist(), strict=True)]
     first = [max(1, len(p) - 2) for p in prompts]
-    found = decoder.read({i: (0, prompts[i][: first[i]]) for i in rows})
-    worst = max(gap(found[i], wanted[i][first[i] - 1]) for i in rows)
+    found = decoder.prefill({i: (0, prompts[i][: first[i]]) for i in rows})
+    worst = max(max_difference(found[i], wanted[i][first[i] - 1]) for i in rows)
     rest = {i: (first[i], prompts[i][first[i] :]) for i in rows if len(prompts[i]) > first[i]}
     if rest:
-        found = decoder.read(rest)
-        worst = max(worst, *(gap(found[place], wanted[i][len(prompts[i]) - 1]) for place, i in enumerate(rest)))
+        found = decoder.prefill(rest)
+        worst = max(
+            worst, *(max_difference(found[place], wanted[i][len(prompts[i]) - 1]) for place, i in enumerate(rest))
+        )
     decoder.end.copy_(torch.tensor([len(p) for p in prompts]))
     for step in range(more.shape[1]):
         decoder.ids.copy_(more[:, step])
         found = decoder.step(rows)
         right = [wanted[i][len(prompts[i]) + step] for i in rows]
-        worst = max(worst, *(gap(found[i], right[i]) for i in rows))
+        worst = max(worst, *(max_difference(found[i], right[i]) for i in rows))
         worst = max(worst, *(float(right[i].max() - right[i][int(decoder.best[i])]) for i in rows))
     return worst
 
@@ -120,173 +121,180 @@ def generated(
     return found
 
 
-def wrong(
-    subject: Subject, prompt: Sequence[int], new: Generated, how: Sampling, place: int = 0, eos: int | None = None
+def error_of(
+    reference: Reference,
+    prompt: Sequence[int],
+    new: Generated,
+    sampling: Sampling,
+    place: int = 0,
+    eos: int | None = None,
 ) -> float:
     """How far tokens are from those that logits and settings choose, or their log-probabilities from the true ones;
     infinite where a sequence ends wrongly."""
     tokens = new.tokens
     stopped = bool(tokens) and tokens[-1] == eos
-    if eos in tokens[:-1] or not (stopped or len(tokens) == how.max_tokens) or max(tokens) >= subject.vocab:
+    if eos in tokens[:-1] or not (stopped or len(tokens) == sampling.max_tokens) or max(tokens) >= reference.vocab:
         return math.inf
-    logits = subject.logits([*prompt, *tokens[:-1]], place)[len(prompt) - 1 :]
+    logits = reference.logits([*prompt, *tokens[:-1]], place)[len(prompt) - 1 :]
     worst = 0.0
     for n, token in enumerate(tokens):
-        worst = max(worst, missed(logits[n], [*prompt, *tokens[:n]], token, how, n))
+        worst = max(worst, token_error(logits[n], [*prompt, *tokens[:n]], token, sampling, n))
     right = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])[: len(new.logp), 0]
-    return max(worst, gap(torch.tensor(new.logp), right) / 2)  # two logits make a log-probability
+    return max(worst, max_difference(torch.tensor(new.logp), right) / 2)  # two logits make a log-probability
 
 
-def missed(logits: Tensor, text: Sequence[int], token: int, how: Sampling, place: int) -> float:
+def token_error(logits: Tensor, text: Sequence[int], token: int, sampling: Sampling, place: int) -> float:
     """How far a token is from the choice: below the best logit, or beside the number that was drawn for it."""
     logits = logits.clone()
-    for seen in set(text) if how.repetition != 1 else ():
-        logits[seen] = logits[seen] * how.repetition if logits[seen] < 0 else logits[seen] / how.repetition
-    if how.greedy:
+    for seen in set(text) if sampling.repetition != 1 else ():
+        logits[seen] = logits[seen] * sampling.repetition if logits[seen] < 0 else logits[seen] / sampling.repetition
+    if sampling.greedy:
         return float(logits.max() - logits[token])
-    assert how.seed is not None
-    share, drawn = (logits / how.temperature).softmax(-1), uniform(how.seed, place)
+    assert sampling.seed is not None
+    share, drawn = (logits / sampling.temperature).softmax(-1), uniform(sampling.seed, place)
     before = float(share[:token].sum())
     return max(0.0, before - drawn, drawn - before - float(share[token]))
 
 
-class Judge:
+class DecodingChecks:
     """Sequences generated by one path or another, and how wrong they are."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject, self.prompts = subject, subject.prompts
+    def __init__(self, reference: Reference) -> None:
+        self.reference, self.prompts = reference, reference.prompts
         self.eos = self._ends()
-        self.model = subject.stops_at([self.eos])
+        self.model = reference.stops_at([self.eos])
 
     def _ends(self) -> int:
         """A token that a sequence comes to, as late as may be: it will end some sequences and not others."""
         new: list[int] = []
         for _ in range(NEW - 2):
-            new.append(int(self.subject.logits([*self.prompts[0], *new])[-1].argmax()))
+            new.append(int(self.reference.logits([*self.prompts[0], *new])[-1].argmax()))
         return max(new, key=new.index)
 
     def ways(self) -> list[bool]:
         """Whether to use kernels at any size: no, and yes where size alone keeps the model from them."""
-        usual = fast.fits(self.model, len(self.prompts))
-        with kernels():
-            return [False, True] if fast.fits(self.model, len(self.prompts)) and not usual else [False]
+        usual = fast.accelerates(self.model, len(self.prompts))
+        with with_kernels():
+            return [False, True] if fast.accelerates(self.model, len(self.prompts)) and not usual else [False]
 
-    def wrong(self, prompt: Sequence[int], new: Generated, how: Sampling, place: int = 0) -> float:
-        return wrong(self.subject, prompt, new, how, place, self.eos)
+    def error_of(self, prompt: Sequence[int], new: Generated, sampling: Sampling, place: int = 0) -> float:
+        return error_of(self.reference, prompt, new, sampling, place, self.eos)
 
-    def row(self, name: str, worst: float) -> Row:
-        return Row(name, worst, self.subject.limit, self.subject.note)
+    def row(self, name: str, worst: float) -> CheckResult:
+        return CheckResult(name, worst, self.reference.limit, self.reference.note)
 
-    def skipped(self, name: str) -> Row | None:
+    def skipped(self, name: str) -> CheckResult | None:
         if not isinstance(self.model, Model):
-            return Row(name, None, note="it is for transformers")
-        return None if self.model.config.encoder is None else Row(name, None, note="it is for decoders alone")
+            return CheckResult(name, None, note="it is for transformers")
+        return None if self.model.config.encoder is None else CheckResult(name, None, note="it is for decoders alone")
 
-    def decoded(self) -> Row:
+    def decoded(self) -> CheckResult:
         """Many sequences at once, with settings of their own and all greedy; with a trace, and without."""
-        worst, source = 0.0, self.subject.source(range(len(self.prompts)))
-        for quick in self.ways():
+        worst, source = 0.0, self.reference.source(range(len(self.prompts)))
+        for use_kernels in self.ways():
             for settings, traced in ((SETTINGS, True), (SETTINGS, False), ((GREEDY,) * 4, False)):
-                with kernels(quick):
+                with with_kernels(use_kernels):
                     found = generated(self.model, self.prompts, settings, source, traced=traced)
                 for i, each in enumerate(zip(self.prompts, found, settings, strict=True)):
-                    worst = max(worst, self.wrong(*each, i))
+                    worst = max(worst, self.error_of(*each, i))
         return self.row("decoded = recomputed", worst)
 
-    def engine(self) -> Row:
+    def engine(self) -> CheckResult:
         """Requests with settings of their own and all greedy; with their probabilities, and without."""
         if skipped := self.skipped("engine = alone"):
             return skipped
         worst = 0.0
-        for quick in self.ways():
+        for use_kernels in self.ways():
             for settings, likely in ((SETTINGS, True), ((GREEDY,) * 4, False)):
-                with kernels(quick):
+                with with_kernels(use_kernels):
                     served = self._served(settings, likely)
-                for ticket in served:
-                    events = [event for event in ticket if event.token is not None]
+                for request in served:
+                    events = [event for event in request if event.token is not None]
                     logp = [event.log_probability for event in events if event.log_probability is not None]
                     new = Generated([event.token for event in events if event.token is not None], logp)
-                    worst = max(worst, self.wrong(ticket.request.prompt, new, ticket.request.sampling))
+                    worst = max(worst, self.error_of(request.prompt, new, request.sampling))
         return self.row("engine = alone", worst)
 
-    def _served(self, settings: Sequence[Sampling], likely: bool) -> list[Ticket]:
+    def _served(self, settings: Sequence[Sampling], likely: bool) -> list[Request]:
         """Requests that come while others are answered, wait for a slot, are called off, and begin like others."""
-        engine = Engine(self.model, _Mute(), slots=3, capacity=max(map(len, self.prompts)) + NEW, chunk=5)
-        tickets = []
+        engine = Engine(self.model, _NullTokenizer(), slots=3, capacity=max(map(len, self.prompts)) + NEW, chunk=5)
+        requests = []
         for n, i in enumerate((0, 1, 3, 2, 1, 0)):
-            tickets.append(engine.submit(Request(tuple(self.prompts[i]), settings[(i + n) % 4], likely=likely)))
+            requests.append(engine.submit(Request(tuple(self.prompts[i]), settings[(i + n) % 4], likely=likely)))
             engine.step()
             if n == 2:
                 engine.submit(Request(tuple(self.prompts[2]), GREEDY, likely=likely)).cancel()
         while engine.step():
             pass
-        return tickets
+        return requests
 
-    def prefix(self) -> Row:
+    def prefix(self) -> CheckResult:
         """Sequences that begin like the one before, that go back, and that begin anew."""
         if skipped := self.skipped("prefix cache = fresh"):
             return skipped
         worst, (a, b, _, like_b) = 0.0, self.prompts
-        for quick in self.ways():
-            held = Prefix(self.model)
+        for use_kernels in self.ways():
+            held = PrefixCache(self.model)
             for text in (b, like_b, b[:-1], [*a, 1], [*a, 2], b[:3]):
-                with kernels(quick):
+                with with_kernels(use_kernels):
                     (new,) = generated(held, [text], [GREEDY])
-                worst = max(worst, self.wrong(text, new, GREEDY))
+                worst = max(worst, self.error_of(text, new, GREEDY))
         return self.row("prefix cache = fresh", worst)
 
-    def speculative(self) -> Row:
+    def speculative(self) -> CheckResult:
         """With guesses of the model itself, which are right, and with guesses that are all wrong."""
         if skipped := self.skipped("speculative = plain"):
             return skipped
         worst, prompt = 0.0, self.prompts[1]
-        for draft in (self.model, _Contrary(self.model)):
-            for how in SETTINGS[:2]:
-                quick = Speculation(Prefix(self.model), Prefix(draft), how, ahead=3)
-                worst = max(worst, self.wrong(prompt, generated(quick, [prompt], [how])[0], how))
+        for draft in (self.model, _WorstDraft(self.model)):
+            for sampling in SETTINGS[:2]:
+                use_kernels = SpeculativeDecoder(PrefixCache(self.model), PrefixCache(draft), sampling, ahead=3)
+                worst = max(worst, self.error_of(prompt, generated(use_kernels, [prompt], [sampling])[0], sampling))
         return self.row("speculative = plain", worst)
 
-    def outgrown(self) -> Row:
+    def outgrown(self) -> CheckResult:
         """A sequence that outgrows the model goes on from its last half."""
         name, room = "outgrown = last half", self.model.config.max_length
         if room is None or room > OUTGROWN:
-            return Row(name, None, note="nothing limits it" if room is None else f"tried up to {OUTGROWN} tokens")
-        dice, how = torch.Generator().manual_seed(6), replace(GREEDY, stop=())
-        text = torch.randint(self.subject.vocab, (room - 3,), generator=dice).tolist()
+            return CheckResult(
+                name, None, note="nothing limits it" if room is None else f"tried up to {OUTGROWN} tokens"
+            )
+        generator, sampling = torch.Generator().manual_seed(6), replace(GREEDY, stop=())
+        text = torch.randint(self.reference.vocab, (room - 3,), generator=generator).tolist()
         worst = 0.0
-        for quick in self.ways():
-            with kernels(quick):
-                (new,) = generated(self.model, [text], [how], self.subject.source([0]))
+        for use_kernels in self.ways():
+            with with_kernels(use_kernels):
+                (new,) = generated(self.model, [text], [sampling], self.reference.source([0]))
             begin, seen = 0, list(text)
             for n in range(len(new.tokens)):  # what is seen changes: each token is judged alone
                 if len(seen) - begin > room:
                     begin = len(seen) - max(1, room // 2)
                 one = Generated(new.tokens[n : n + 1], new.logp[n : n + 1])
-                worst = max(worst, wrong(self.subject, seen[begin:], one, replace(how, max_tokens=1)))
+                worst = max(worst, error_of(self.reference, seen[begin:], one, replace(sampling, max_tokens=1)))
                 seen += one.tokens
         return self.row(name, worst if len(new.tokens) == NEW else math.inf)
 
 
-def scored(subject: Subject) -> Row:
+def scored(reference: Reference) -> CheckResult:
     """Log-probabilities of given sequences; where two begin alike for long, that is read once."""
-    worst, every = 0.0, list(range(len(subject.prompts)))
-    for some in (every, [1, 3]) if not subject.sources else (every,):
-        rows = [subject.prompts[i] for i in some]
-        found = score(subject.model, rows, [1] * len(rows), source=subject.source(some))
+    worst, every = 0.0, list(range(len(reference.prompts)))
+    for some in (every, [1, 3]) if not reference.sources else (every,):
+        rows = [reference.prompts[i] for i in some]
+        found = score(reference.model, rows, [1] * len(rows), source=reference.source(some))
         for i, row, values in zip(some, rows, found, strict=True):
-            logp = subject.logits(row, i)[:-1].log_softmax(-1)
-            worst = max(worst, gap(values, logp.gather(1, torch.tensor(row[1:])[:, None])[:, 0]) / 2)
-    return Row("scored = recomputed", worst, subject.limit, subject.note)
+            logp = reference.logits(row, i)[:-1].log_softmax(-1)
+            worst = max(worst, max_difference(values, logp.gather(1, torch.tensor(row[1:])[:, None])[:, 0]) / 2)
+    return CheckResult("scored = recomputed", worst, reference.limit, reference.note)
 
 
-class _Mute:
+class _NullTokenizer:
     """A tokenizer for those who look at tokens only."""
 
     def decode(self, ids: Sequence[int]) -> str:
         return "." * len(ids)
 
 
-class _Contrary:
+class _WorstDraft:
     """A draft whose every guess is the least likely token of the model."""
 
     def __init__(self, model: Model) -> None:
@@ -295,13 +303,13 @@ class _Contrary:
         self.lm: Callable[[Tensor], Tensor] = lambda x: -model.lm(x)
 
 
-CHECKS: dict[str, Callable[[Judge], Row]] = {
-    "fast decoder = step": lambda judge: fast_decoder(judge.subject),
-    "decoded = recomputed": Judge.decoded,
-    "engine = alone": Judge.engine,
-    "prefix cache = fresh": Judge.prefix,
-    "speculative = plain": Judge.speculative,
-    "scored = recomputed": lambda judge: scored(judge.subject),
-    "outgrown = last half": Judge.outgrown,
+CHECKS: dict[str, Callable[[DecodingChecks], CheckResult]] = {
+    "fast decoder = step": lambda checks: fast_decoder(checks.reference),
+    "decoded = recomputed": DecodingChecks.decoded,
+    "engine = alone": DecodingChecks.engine,
+    "prefix cache = fresh": DecodingChecks.prefix,
+    "speculative = plain": DecodingChecks.speculative,
+    "scored = recomputed": lambda checks: scored(checks.reference),
+    "outgrown = last half": DecodingChecks.outgrown,
 }
 """All of them, by the names of their rows."""

@@ -13,13 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, talker
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
 from headway.cli.evaluation import recipe_for
-from headway.cli.run import predict as reading
-from headway.cli.run.args import TOKENS, check, given_by, given_text, settings_of, split_text
+from headway.cli.run import predict
+from headway.cli.run.args import (
+    DEFAULT_TOKENS,
+    check_args,
+    generation_overrides,
+    generation_settings,
+    read_text,
+    split_text,
+)
 from headway.cli.run.render import show_score
 from headway.cli.run.screen import colours, legend, paint, show, show_steps, show_tree
-from headway.cli.run.stream import write_file
+from headway.cli.run.stream import generate_file
 from headway.errors import ConfigError, MemoryOrDiskError, UsageError
 
 COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an empty line or Ctrl-D ends it"
@@ -46,13 +53,13 @@ COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an emp
 )
 def run(
     model: Model,
-    words: Annotated[
+    args: Annotated[
         list[str] | None,
         typer.Argument(help="a text to go on from, or several to read (- is stdin), and settings", metavar="TEXT"),
     ] = None,
     most: Annotated[
         int | None,
-        typer.Option("--tokens", help=f"how many tokens to write; {TOKENS} if neither you nor the folder say"),
+        typer.Option("--tokens", help=f"how many tokens to write; {DEFAULT_TOKENS} if neither you nor the folder say"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="the same text each time")] = None,
     beam: Annotated[int, typer.Option(help="beams to search with, instead of drawing")] = 0,
@@ -82,61 +89,61 @@ def run(
     given = {"beam": beam, "chat": chat, "draft": draft, "regex": regex, "schema": schema, "colour": colour}
     given |= {"trace": trace or trace_file}
     _check("score" if score else "beam" if beam and not file else "", given)
-    rules, say, words = {"regex": regex, "schema": _schema(schema)}, talker(quiet), words or []
-    if score and not words and not file:
+    rules, say, args = {"regex": regex, "schema": _schema(schema)}, progress_printer(quiet), args or []
+    if score and not args and not file:
         raise UsageError("U001", "--score wants a text", 'headway run M --score "…"')
-    if file and not all("=" in word for word in words):
+    if file and not all("=" in arg for arg in args):
         raise UsageError("U001", "--file does not go with a text", "leave one of them out")
-    first, settings = ("", words) if file else split_text(words, beam, chat=chat)
-    task = reading.task_named(words)
+    first, settings = ("", args) if file else split_text(args, beam, chat=chat)
+    task = predict.task_argument(args)
     if file or not score:
-        check(settings, most, seed, beam)
+        check_args(settings, most, seed, beam)
     bundle = load_bundle(model, device, "auto", quiet)
-    task = task or reading.task_for_run(bundle)
-    if task in (*reading.WRITERS, "seq2seq") and not score:
+    task = task or predict.task_for_run(bundle)
+    if task in (*predict.GENERATIVE_TASKS, "seq2seq") and not score:
         for note in bundle.notes:
             say(note)
-    if near or task not in reading.WRITERS:
+    if near or task not in predict.GENERATIVE_TASKS:
         searched = beam if task == "seq2seq" else 0  # a search is how these write, not another way of doing it
-        asked = reading.Asked(*reading.split_words(words), file, context, near, score, json_, align, searched)
+        run_args = predict.RunArgs(*predict.split_args(args), file, context, near, score, json_, align, searched)
         given |= {"tokens": most, "seed": seed is not None} | ({"beam": 0} if searched else {})
-        reading.read(bundle, task, asked, given, say)
+        predict.predict(bundle, task, run_args, given, say)
         return
     if file:
         _check("file", given)
-    _check_reading({"context": context, "json": json_ and not file, "align": align})
-    settings = [word for word in settings if not word.startswith("task=")]
+    _check_predict_options({"context": context, "json": json_ and not file, "align": align})
+    settings = [arg for arg in settings if not arg.startswith("task=")]
     if file:
-        settings, data = reading.split_data(settings)
+        settings, data = predict.split_data(settings)
         values = _settings(bundle, settings, most, seed, 0, say)
-        write_file(bundle, file, recipe_for(bundle, "lm", data).data, values, say, score=score)
+        generate_file(bundle, file, recipe_for(bundle, "lm", data).data, values, say, score=score)
         return
     if score:
-        for one in bundle.score([given_text(word) for word in words]):
+        for one in bundle.score([read_text(arg) for arg in args]):
             show_score(one.log_probability, one.tokens, one.perplexity, one.text)
         return
     values = _settings(bundle, settings, most, seed, beam, say)
-    writer = _Writer(bundle, values, say, rules, colour=colour, trace=trace, keep=bool(trace_file))
+    generator = Generator(bundle, values, say, rules, colour=colour, trace=trace, keep=bool(trace_file))
     if draft:
-        writer.draft = load_bundle(draft, device, "auto", quiet)
-    writer.use(given_text(first), chat=chat, beam=bool(beam))
+        generator.draft = load_bundle(draft, device, "auto", quiet)
+    generator.run(read_text(first), chat=chat, beam=bool(beam))
     if trace_file:
-        save_text(trace_file, json.dumps([asdict(step) for step in writer.steps]) + "\n")
-        say(f"{len(writer.steps)} steps in {trace_file}")
+        save_text(trace_file, json.dumps([asdict(step) for step in generator.steps]) + "\n")
+        say(f"{len(generator.steps)} steps in {trace_file}")
 
 
 def _settings(
-    bundle: Any, words: list[str], tokens: int | None, seed: int | None, beam: int, say: Callable[..., None]
+    bundle: Any, args: list[str], tokens: int | None, seed: int | None, beam: int, say: Callable[..., None]
 ) -> Any:
     """How to write: as the user says, else as the folder does; the folder's part is told."""
-    given = given_by(words, tokens, seed, beam)
-    if line := bundle.settings.taken(given, beam=bool(beam)):
+    given = generation_overrides(args, tokens, seed, beam)
+    if line := bundle.generation.taken(given, beam=bool(beam)):
         say(line)
-    return settings_of(bundle.settings.fields(given, beam=bool(beam)), beam)
+    return generation_settings(bundle.generation.fields(given, beam=bool(beam)), beam)
 
 
 @dataclass
-class _Writer:
+class Generator:
     """A model and how it is to write."""
 
     bundle: Any
@@ -152,26 +159,26 @@ class _Writer:
     steps: list[Any] = field(default_factory=list)
     """The alternatives at each step, of all texts so far."""
 
-    def use(self, first: str, *, chat: bool, beam: bool) -> None:
+    def run(self, first: str, *, chat: bool, beam: bool) -> None:
         if beam:
             self.search(first)
             return
-        from headway.generate.accel.dispatch import prepare
+        from headway.generate.accel.dispatch import compile_kernels
 
-        prepare(self.bundle.model, 1, self.say)
+        compile_kernels(self.bundle.model, 1, self.say)
         if chat:
-            self.bundle.reply([{"role": "user", "content": "?"}])  # without a template: said before anybody has typed
+            self.bundle.chat([{"role": "user", "content": "?"}])  # without a template: said before anybody has typed
             self.converse(first)
         else:
-            self.write(first)
+            self.generate(first)
 
-    def write(self, prompt: str) -> str:
+    def generate(self, prompt: str) -> str:
         return self._show(lambda **how: self.bundle.stream(prompt, **how), prompt)
 
     def search(self, prompt: str) -> None:
         found = self.bundle.beams(prompt, self.values, self.steps if self.trace or self.keep else None)
         if self.trace:
-            show_tree(self.steps, self.bundle.reader().decode)
+            show_tree(self.steps, self.bundle.require_tokenizer().decode)
         for text, value in found:
             print(f"{value:9.4f}  {text!r}")
 
@@ -182,18 +189,18 @@ class _Writer:
             self.say(COMMANDS)
         while line := first or _line():
             first = ""
-            word, _, rest = line.partition(" ")
-            if word == "/quit":
+            command, _, rest = line.partition(" ")
+            if command == "/quit":
                 return
-            if word == "/clear":
+            if command == "/clear":
                 messages.clear()
-            elif word == "/save":
+            elif command == "/save":
                 self._save(rest.strip(), messages)
             elif re.fullmatch(r"/[a-z]+", line):
                 self.say(f"{line} is no command: {COMMANDS}")
             else:
                 messages.append({"role": "user", "content": line})
-                answer = self._show(lambda **how: self.bundle.reply(messages, **how))
+                answer = self._show(lambda **how: self.bundle.chat(messages, **how))
                 messages.append({"role": "assistant", "content": answer})
 
     def _show(self, pieces: Callable[..., Iterator[str]], before: str = "") -> str:
@@ -212,10 +219,10 @@ class _Writer:
         text = show(pieces(sampling=values, trace=kept, by=by, mask=mask), before, mine, paint if painted else None)
         self.steps += mine
         if self.trace:
-            show_steps(mine, self.bundle.reader().decode)
+            show_steps(mine, self.bundle.require_tokenizer().decode)
         if by is not None:
-            guesses = f"{by.taken} of {by.guessed} guesses taken ({by.share:.0%})"
-            self.say(f"{guesses}: {by.steps} tokens in {by.steps - by.taken} passes")
+            guesses = f"{by.accepted} of {by.drafted} guesses taken ({by.acceptance_rate:.0%})"
+            self.say(f"{guesses}: {by.steps} tokens in {by.steps - by.accepted} passes")
         return text
 
     def _save(self, path: str, messages: list[dict[str, str]]) -> None:
@@ -254,7 +261,7 @@ def _check(mode: str, given: dict[str, Any]) -> None:
         raise UsageError("U001", "--regex does not go with --schema", "leave one of them out")
 
 
-def _check_reading(given: dict[str, Any]) -> None:
+def _check_predict_options(given: dict[str, Any]) -> None:
     if wrong := [name for name, value in given.items() if value]:
         raise UsageError("U001", f"--{wrong[0]} is for models that read, and this one writes")
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.evaluation import recipe_for, task_for
-from headway.cli.run.stream import Say, finish, piped, put, source_windows, tell_bad
+from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows, stdin_is_piped
 from headway.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from headway.config.recipe import Recipe
     from headway.data.files.rows import BadRows
-    from headway.tasks.inputs import Columns, Item
+    from headway.tasks.inputs import Columns, TaskInput
 
-WRITERS = ("lm", "chat")
+GENERATIVE_TASKS = ("lm", "chat")
 """Tasks whose models write."""
 TRY = {
     "lm": '"The import statement"',
@@ -39,7 +39,7 @@ TOP = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunArgs:
     """A command line, apart from settings."""
 
     texts: list[str]
@@ -58,14 +58,14 @@ class Asked:
         """The file to read texts from, - for stdin: where that is said, or where there is one and nothing else."""
         if self.file or self.texts not in ([], ["-"]):
             return self.file
-        return "-" if self.texts or (not self.near and piped()) else ""
+        return "-" if self.texts or (not self.near and stdin_is_piped()) else ""
 
 
-def task_named(words: Sequence[str]) -> str:
+def task_argument(args: Sequence[str]) -> str:
     """What task=… says."""
     from headway.tasks.registry import TASKS
 
-    task = next((word.removeprefix("task=") for word in words if word.startswith("task=")), "")
+    task = next((arg.removeprefix("task=") for arg in args if arg.startswith("task=")), "")
     if task and task not in TASKS:
         raise UsageError("U001", f"task={task} is unknown{nearest(task, TASKS)}", f"one of {', '.join(TASKS)}")
     return task
@@ -77,29 +77,28 @@ def task_for_run(bundle: Any) -> str:
     return "lm" if found == "mlm" and bundle.config.kind != "encoder" else found
 
 
-def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
+def split_args(args: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
     """Texts, settings and second texts. What looks like a setting and is none may be a slip of the pen."""
     from headway.config.toml import parse_overrides
 
     texts, settings, pairs = [], [], []
-    for word in words:
-        found = SETTING.match(word)
+    for arg in args:
+        found = SETTING.match(arg)
         if found and found[1] == "pair":
-            pairs.append(word.removeprefix("pair="))
+            pairs.append(arg.removeprefix("pair="))
         elif found and found[1] in SETTINGS:
-            settings.append(word)
-        elif found and not re.search(r"\s", word):
+            settings.append(arg)
+        elif found and not re.search(r"\s", arg):
             hint = f"settings are {', '.join(SETTINGS)}; a text of one word with = in it can come from a file"
-            raise UsageError("U001", f"{word!r} is no setting here{nearest(found[1], SETTINGS)}", hint)
+            raise UsageError("U001", f"{arg!r} is no setting here{nearest(found[1], SETTINGS)}", hint)
         else:
-            texts.append(word)
+            texts.append(arg)
     return texts, parse_overrides(settings), pairs
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse what is wrong whatever the model is."""
-    from headway.config.recipe import Recipe
-    from headway.config.toml import build
+    from headway.config.recipe import read_recipe
 
     for name in ("top", "n_best"):
         _check_count(name, settings.get(name, 1))
@@ -109,7 +108,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise UsageError("U001", f"{name}={value} sets nothing: {name} is a group of settings", f"as {name}.KEY=…")
     if "data" in sections:  # an overlap has to be less than the length, which may be the model's own
         sections["data"] = {"length": sys.maxsize, **sections["data"]}
-    build(Recipe, sections)
+    read_recipe(sections)
 
 
 def _check_count(name: str, value: Any) -> None:
@@ -117,133 +116,135 @@ def _check_count(name: str, value: Any) -> None:
         raise UsageError("U001", f"{name}={value} should be a number from 1 on")
 
 
-def split_data(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+def split_data(args: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Settings of writing, and those of the data it is for."""
     from headway.config.toml import parse_overrides
 
-    data = [word for word in words if word.startswith("data.")]
-    return [word for word in words if word not in data], parse_overrides(data)
+    data = [arg for arg in args if arg.startswith("data.")]
+    return [arg for arg in args if arg not in data], parse_overrides(data)
 
 
-def read(bundle: Any, task: str, asked: Asked, writing: Mapping[str, Any], say: Say) -> None:
-    """Answer texts from the command line, from a file, or from a pipe; none of the options of `writing` is for that."""
-    if wrong := [name for name, value in writing.items() if value]:
-        hint = "seq2seq.longest=N is what it may write" if (wrong[0], task) == ("tokens", "seq2seq") else ""
+def predict(bundle: Any, task: str, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
+    """Answer texts from the command line, from a file, or from a pipe."""
+    if wrong := [name for name, value in generation.items() if value]:
+        hint = "seq2seq.max_new_tokens=N is what it may write" if (wrong[0], task) == ("tokens", "seq2seq") else ""
         raise UsageError("U001", f"--{wrong[0]} is for models that write on, and this one is for {task}", hint)
     front = bundle.config.source or bundle.config.target
     if front is None or front.kind != "tokens":
         raise DataError("D001", f"{bundle.name} does not read text")
-    settings = {key: value for key, value in asked.settings.items() if key not in ("task", "top", "n_best")}
-    if asked.beam:
-        settings["seq2seq"] = {**settings.get("seq2seq", {}), "beam": asked.beam}
-    use = _Use(bundle, task, recipe_for(bundle, task, settings), asked, say)
-    _check(use)
-    if asked.near:
-        use.search()
-    elif asked.source:
-        use.stream()
+    settings = {key: value for key, value in args.settings.items() if key not in ("task", "top", "n_best")}
+    if args.beam:
+        settings["seq2seq"] = {**settings.get("seq2seq", {}), "beam": args.beam}
+    predictor = Predictor(bundle, task, recipe_for(bundle, task, settings), args, say)
+    _check(predictor)
+    if args.near:
+        predictor.search()
+    elif args.source:
+        predictor.stream()
     else:
-        use.show()
+        predictor.show()
 
 
-def _check(use: _Use) -> None:
+def _check(predictor: Predictor) -> None:
     """What does not go together."""
-    asked, task = use.asked, use.task
+    args, task = predictor.args, predictor.task
     for name, value, fits in (
-        ("--score", asked.score, task == "mlm"),
-        ("--context", asked.context, task == "answer"),
-        ("pair=…", asked.pairs, task == "classify" and not asked.source),
-        ("--file", asked.file, not asked.texts),
-        ("--align", asked.align, task == "seq2seq"),
-        ("n_best", asked.settings.get("n_best"), task == "seq2seq"),
+        ("--score", args.score, task == "mlm"),
+        ("--context", args.context, task == "answer"),
+        ("pair=…", args.pairs, task == "classify" and not args.source),
+        ("--file", args.file, not args.texts),
+        ("--align", args.align, task == "seq2seq"),
+        ("n_best", args.settings.get("n_best"), task == "seq2seq"),
     ):
         if value and not fits:
             other = "a text" if name == "--file" else "--file" if name == "pair=…" and task == "classify" else task
             raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
     own = {"top": ("mlm", "answer", "embed"), **{name: (name,) for name in ("tag", "answer", "embed", "seq2seq")}}
-    for name in own.keys() & asked.settings.keys():
-        if task not in own[name] and not (asked.near and name in ("top", "embed")):
+    for name in own.keys() & args.settings.keys():
+        if task not in own[name] and not (args.near and name in ("top", "embed")):
             raise UsageError("U001", f"{name} is a setting for {' and '.join(own[name])}, and this model is for {task}")
-    if asked.near and not (asked.source or asked.texts):
+    if args.near and not (args.source or args.texts):
         raise UsageError("U001", '--nearest wants a text to look for: headway run M --nearest FILE "…"')
-    if not asked.texts and not asked.source:
+    if not args.texts and not args.source:
         raise UsageError("U001", f"which text? this model is for {task}", f"headway run M {TRY[task].split('   ')[0]}")
-    if len(asked.pairs) > 1 and len(asked.pairs) != len(asked.texts):
-        raise UsageError("U001", f"{len(asked.texts)} texts and {len(asked.pairs)} pair=…: give as many, or one")
-    for name, value in (("top", use.top), ("n_best", use.n_best)):
+    if len(args.pairs) > 1 and len(args.pairs) != len(args.texts):
+        raise UsageError("U001", f"{len(args.texts)} texts and {len(args.pairs)} pair=…: give as many, or one")
+    for name, value in (("top", predictor.top), ("n_best", predictor.n_best)):
         _check_count(name, value)
 
 
 @dataclass(frozen=True)
-class _Use:
+class Predictor:
     """A model, its task, and what is asked of it."""
 
     bundle: Any
     task: str
     recipe: Recipe
-    asked: Asked
+    args: RunArgs
     say: Say
 
     @property
     def top(self) -> Any:
-        return self.asked.settings.get("top", TOP)
+        return self.args.settings.get("top", TOP)
 
     @property
     def n_best(self) -> Any:
-        return self.asked.settings.get("n_best", 1)
+        return self.args.settings.get("n_best", 1)
 
     def predictor(self) -> Any:
         from headway.tasks.predictions import predictor
 
         if self.task == "seq2seq":
             return self.writer()
-        task = "score" if self.asked.score else self.task
-        return predictor(task, self.bundle.model, self.bundle.reader(), self.recipe, self.top)
+        task = "score" if self.args.score else self.task
+        return predictor(task, self.bundle.model, self.bundle.require_tokenizer(), self.recipe, self.top)
 
     def writer(self) -> Any:
         """What translates, with the rules that the model's folder has for it."""
         from headway.tasks.predictions import writer
         from headway.tasks.seq2seq.translate import beam_for, with_best
 
-        beam = with_best(replace(beam_for(self.recipe), **self.bundle.settings.rules), self.n_best)
-        return writer(self.bundle.model, self.bundle.reader(), self.recipe, beam, aligned=self.asked.align)
+        beam = with_best(replace(beam_for(self.recipe), **self.bundle.generation.rules), self.n_best)
+        return writer(self.bundle.model, self.bundle.require_tokenizer(), self.recipe, beam, aligned=self.args.align)
 
-    def items(self) -> list[Item]:
+    def inputs(self) -> list[TaskInput]:
         """Those of the command line."""
-        from headway.tasks.inputs import Item
+        from headway.tasks.inputs import TaskInput
 
-        texts, pairs = self.asked.texts, self.asked.pairs
+        texts, pairs = self.args.texts, self.args.pairs
         for number, text in enumerate(texts, start=1):
             if not text.strip():
                 raise DataError("D001", f"text {number} is empty")
         if self.task == "answer":
-            return [Item(text, self.context()) for text in texts]
+            return [TaskInput(text, self.context()) for text in texts]
         if not pairs:
-            return [Item(text) for text in texts]
-        return [Item(text, pairs[i if len(pairs) > 1 else 0]) for i, text in enumerate(texts)]
+            return [TaskInput(text) for text in texts]
+        return [TaskInput(text, pairs[i if len(pairs) > 1 else 0]) for i, text in enumerate(texts)]
 
     def context(self) -> str:
         from headway.data.files.rows import documents
 
-        if not self.asked.context:
+        if not self.args.context:
             raise UsageError("U001", "an answer is looked for in a text", f"headway run M {TRY['answer']}")
-        return "\n".join(each.text for each in documents(self.asked.context))
+        return "\n".join(each.text for each in documents(self.args.context))
 
     def show(self) -> None:
         from headway.cli.run.render import SHOW
         from headway.tasks.predictions import count_cut
 
-        items = self.items()
-        found = self.predictor()(items)
-        self.tell_cut(*count_cut(self.task, self.bundle.model, self.bundle.reader(), items, self.recipe))
-        if self.asked.json:
-            for item, result in zip(items, found, strict=True):
-                second = {"pair": item.pair} if self.asked.pairs else {}
+        inputs = self.inputs()
+        found = self.predictor()(inputs)
+        self.report_truncated(
+            *count_cut(self.task, self.bundle.model, self.bundle.require_tokenizer(), inputs, self.recipe)
+        )
+        if self.args.json:
+            for item, result in zip(inputs, found, strict=True):
+                second = {"pair": item.pair} if self.args.pairs else {}
                 print(json.dumps({"text": item.text, **second, **result}, ensure_ascii=False))
         else:
-            SHOW["score" if self.asked.score else self.task](list(zip(items, found, strict=True)))
+            SHOW["score" if self.args.score else self.task](list(zip(inputs, found, strict=True)))
 
-    def tell_cut(self, count: int, limit: int) -> None:
+    def report_truncated(self, count: int, limit: int) -> None:
         if count:
             self.say(f"{count:,} of the texts {'is' if count == 1 else 'are'} longer than {limit} tokens: cut there")
 
@@ -253,37 +254,35 @@ class _Use:
         from headway.tasks.predictions import count_cut, predict_good
 
         bad, predict, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
-        model, reader = self.bundle.model, self.bundle.reader()
-        context = self.context() if self.task == "answer" and self.asked.context else None
-        for window, files in source_windows(self.asked.source, self.columns(), bad):
+        model, reader = self.bundle.model, self.bundle.require_tokenizer()
+        context = self.context() if self.task == "answer" and self.args.context else None
+        for window, files in source_windows(self.args.source, self.columns(), bad):
             window = [item if context is None else replace(item, pair=context) for item in window]
             for good, found in predict_good(predict, window, bad):
-                put(good, found, files=files, pairs=self.task == "classify")
+                print_results(good, found, files=files, pairs=self.task == "classify")
                 more, limit = count_cut(self.task, model, reader, good, self.recipe)
                 done, cut = done + len(good), cut + more
-        self.tell_cut(cut, limit)
-        finish(done, bad, self.asked.source, self.say)
+        self.report_truncated(cut, limit)
+        print_count(done, bad, self.args.source, self.say)
 
     def columns(self) -> Columns:
         from headway.tasks.inputs import Columns
 
-        named, data = self.asked.settings.get("data"), self.recipe.data
-        answer = "question" if self.asked.context else "answer"
+        named, data = self.args.settings.get("data"), self.recipe.data
+        answer = "question" if self.args.context else "answer"
         wants = {"classify": "pairs", "answer": answer, "tag": "words"}.get(self.task, "")
-        names = (
-            (data.pair, "" if self.asked.context else data.text) if self.task == "answer" else (data.text, data.pair)
-        )
+        names = (data.pair, "" if self.args.context else data.text) if self.task == "answer" else (data.text, data.pair)
         firm = isinstance(named, dict) and bool({"text", "pair"} & named.keys())
         return Columns(names[0], names[1] if self.task in ("classify", "answer") else "", firm, wants)
 
-    def queries(self, bad: BadRows) -> list[Item]:
+    def queries(self, bad: BadRows) -> list[TaskInput]:
         """What is looked for: texts of the command line, or of a file."""
-        if not self.asked.source:
-            return replace(self, task="embed").items()
-        windows = source_windows(self.asked.source, replace(self, task="embed").columns(), bad)
+        if not self.args.source:
+            return replace(self, task="embed").inputs()
+        windows = source_windows(self.args.source, replace(self, task="embed").columns(), bad)
         found = [item for window, _ in windows for item in window]
         if not found:
-            raise bad.nothing(self.asked.source, "texts")
+            raise bad.no_rows(self.args.source, "texts")
         return found
 
     def search(self) -> None:
@@ -291,28 +290,28 @@ class _Use:
         from headway.cli.run.render import show_nearest
         from headway.data.files.rows import BadRows
         from headway.tasks.embedding.vectors import nearest_of
-        from headway.tasks.inputs import read_items
+        from headway.tasks.inputs import read_inputs
 
         bad = BadRows(self.recipe.data.bad_rows)
-        items = list(read_items(self.asked.near, replace(self, task="embed").columns(), bad))
-        if not items:
-            raise bad.nothing(self.asked.near, "texts")
-        queries, texts = self.queries(bad), [item.text for item in items]
-        asked_for = [query.text for query in queries]
+        inputs = list(read_inputs(self.args.near, replace(self, task="embed").columns(), bad))
+        if not inputs:
+            raise bad.no_rows(self.args.near, "texts")
+        queries, texts = self.queries(bad), [item.text for item in inputs]
+        texts_sought = [query.text for query in queries]
         pool = self.recipe.embed.pool
-        asked, known = self.bundle.embed(asked_for, pool), self.bundle.embed(texts, pool)
+        wanted, known = self.bundle.embed(texts_sought, pool), self.bundle.embed(texts, pool)
         found = [
             [
-                {"line": items[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
+                {"line": inputs[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
                 for near in nearest_of(vector, known, texts, self.top)
             ]
-            for vector in asked
+            for vector in wanted
         ]
-        if self.asked.source:
-            put(queries, [{"nearest": rows} for rows in found], files=False)
-        elif self.asked.json:
-            for query, rows in zip(asked_for, found, strict=True):
+        if self.args.source:
+            print_results(queries, [{"nearest": rows} for rows in found], files=False)
+        elif self.args.json:
+            for query, rows in zip(texts_sought, found, strict=True):
                 print(json.dumps({"text": query, "nearest": rows}, ensure_ascii=False))
         else:
-            show_nearest(asked_for, found)
-        tell_bad(bad, self.say)
+            show_nearest(texts_sought, found)
+        report_bad_rows(bad, self.say)

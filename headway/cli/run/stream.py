@@ -14,25 +14,27 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
-    from headway.tasks.inputs import Columns, Item
+    from headway.tasks.inputs import Columns, TaskInput
 
 Say = Callable[..., None]
-WRITTEN = 32
+BATCH_SIZE = 32
 """Texts that are gone on with at one time."""
 
 
-def source_windows(source: str, columns: Columns, bad: BadRows, size: int = 0) -> Iterator[tuple[list[Item], bool]]:
+def source_windows(
+    source: str, columns: Columns, bad: BadRows, size: int = 0
+) -> Iterator[tuple[list[TaskInput], bool]]:
     """Texts of a file, or of stdin, some at a time; and whether it takes a file's name to tell where they are."""
     from headway.data.files.locate import find_files
-    from headway.tasks import inputs as items
+    from headway.tasks import inputs
 
     if source == "-":
-        pipe = items.read_pipe(_stdin(), columns, bad)
-        for window in items.at_once(pipe, size or items.WINDOW):
+        pipe = inputs.read_pipe(_stdin(), columns, bad)
+        for window in inputs.pipe_windows(pipe, size or inputs.WINDOW):
             yield window, False
         return
     files = len(find_files(source)) > 1
-    for window in items.windows(items.read_items(source, columns, bad), size or items.WINDOW):
+    for window in inputs.windows(inputs.read_inputs(source, columns, bad), size or inputs.WINDOW):
         yield window, files
 
 
@@ -44,7 +46,7 @@ def _stdin() -> BinaryIO:
         return sys.stdin.buffer
 
 
-def piped() -> bool:
+def stdin_is_piped() -> bool:
     """Whether another program, or a file, stands where the keyboard would."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
@@ -53,7 +55,7 @@ def piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def put(good: Sequence[Item], found: Sequence[Any], *, files: bool, pairs: bool = False) -> None:
+def print_results(good: Sequence[TaskInput], found: Sequence[Any], *, files: bool, pairs: bool = False) -> None:
     from headway.tasks.inputs import located
 
     for row in located(good, found, files=files, pairs=pairs):
@@ -61,39 +63,39 @@ def put(good: Sequence[Item], found: Sequence[Any], *, files: bool, pairs: bool 
     sys.stdout.flush()
 
 
-def finish(done: int, bad: BadRows, source: str, say: Say) -> None:
+def print_count(done: int, bad: BadRows, source: str, say: Say) -> None:
     """How much was read; nothing at all is a mistake."""
     if not done:
-        raise bad.nothing("stdin" if source == "-" else source, "texts")
+        raise bad.no_rows("stdin" if source == "-" else source, "texts")
     say(f"{done:,} {'answer' if done == 1 else 'answers'}")
-    tell_bad(bad, say)
+    report_bad_rows(bad, say)
 
 
-def tell_bad(bad: BadRows, say: Say) -> None:
+def report_bad_rows(bad: BadRows, say: Say) -> None:
     for text in chain(
         [f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} left out:"] if bad.count else [], bad.first
     ):
         say(text)
 
 
-def write_file(bundle: Any, source: str, data: DataConfig, values: Any, say: Say, *, score: bool) -> None:
+def generate_file(bundle: Any, source: str, data: DataConfig, values: Any, say: Say, *, score: bool) -> None:
     """The same for a model that writes: what follows each text, or how likely each is."""
     from headway.data.files.rows import BadRows
     from headway.tasks.inputs import Columns
     from headway.tasks.predictions import predict_good
 
-    def predict(items: Sequence[Item]) -> list[dict[str, Any]]:
-        texts = [item.text for item in items]
+    def predict(inputs: Sequence[TaskInput]) -> list[dict[str, Any]]:
+        texts = [item.text for item in inputs]
         if not score:
-            return [{"new": new} for new in bundle.write(texts, values)]
+            return [{"new": new} for new in bundle.generate(texts, values)]
         return [
             {"log_probability": s.log_probability, "tokens": s.tokens, "perplexity": s.perplexity}
             for s in bundle.score(texts)
         ]
 
     bad, done = BadRows(data.bad_rows), 0
-    for window, files in source_windows(source, Columns(text=data.text), bad, WRITTEN):
+    for window, files in source_windows(source, Columns(text=data.text), bad, BATCH_SIZE):
         for good, found in predict_good(predict, window, bad):
-            put(good, found, files=files)
+            print_results(good, found, files=files)
             done += len(good)
-    finish(done, bad, source, say)
+    print_count(done, bad, source, say)

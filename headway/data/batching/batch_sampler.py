@@ -9,55 +9,55 @@ from typing import Protocol
 
 import numpy as np
 
-from headway.data.batching.packing import padded
-from headway.data.batching.permutation import Index, epoch_key, shuffled
+from headway.data.batching.packing import padded_width
+from headway.data.batching.permutation import Index, epoch_key, permute
 from headway.errors import DataError
 
 
-class Plan(Protocol):
+class BatchSampler(Protocol):
     """Samples are counted over all epochs: epoch · size + index."""
 
     @property
     def steps_per_epoch(self) -> float: ...
 
     def samples(self, step: int) -> Index:
-        """The whole batch of a step; see `split` for a process's share."""
+        """The whole batch of a step; see `shard` for a process's share."""
         ...
 
 
 @dataclass(frozen=True)
-class FixedPlan:
-    """`batch` samples a step, of `size` in an epoch."""
+class FixedBatchSampler:
+    """`batch_size` samples a step, of `size` in an epoch."""
 
     size: int
-    batch: int
+    batch_size: int
 
     @property
     def steps_per_epoch(self) -> float:
-        return self.size / self.batch
+        return self.size / self.batch_size
 
     def samples(self, step: int) -> Index:
-        return np.arange(step * self.batch, (step + 1) * self.batch)
+        return np.arange(step * self.batch_size, (step + 1) * self.batch_size)
 
 
 @dataclass(frozen=True)
 class _Epoch:
     order: Index
     """Every sample once, batch after batch."""
-    first: Index
+    batch_starts: Index
     """Where each batch begins, and at the end the number of samples."""
     key: int
     """Names the order in which the batches are taken."""
 
     def __len__(self) -> int:
-        return len(self.first) - 1
+        return len(self.batch_starts) - 1
 
     def batch(self, number: int) -> Index:
-        place = int(shuffled(np.array([number]), len(self), self.key)[0])
-        return self.order[self.first[place] : self.first[place + 1]]
+        place = int(permute(np.array([number]), len(self), self.key)[0])
+        return self.order[self.batch_starts[place] : self.batch_starts[place + 1]]
 
 
-class TokenPlan:
+class TokenBatchSampler:
     """Batches of about as many tokens, padding included, of samples that are about as long.
 
     An epoch is shuffled, sorted by length within pools of some batches' size, cut into batches whose rows times their
@@ -69,7 +69,7 @@ class TokenPlan:
         """`pool` is counted in batches: more of them pad less, and mix lengths less."""
         if len(lengths) < 1:
             raise DataError("D002", "0 samples: no batch can be made")
-        self.widths, self.tokens, self.seed = padded(lengths), tokens, seed
+        self.widths, self.tokens, self.seed = padded_width(lengths), tokens, seed
         self.pool = pool * max(1, int(tokens / self.widths.mean()))
         self._lock = threading.Lock()  # the threads of a loader share a plan
         self._epochs: dict[int, _Epoch] = {}
@@ -91,23 +91,23 @@ class TokenPlan:
     def _epoch(self, number: int) -> _Epoch:
         """The two planned last are kept: while one ends, those who work ahead are in the next."""
         if number not in self._epochs:
-            self._epochs[number] = self._planned(epoch_key(self.seed, number))
+            self._epochs[number] = self._build_epoch(epoch_key(self.seed, number))
             if len(self._epochs) > 2:
                 del self._epochs[next(iter(self._epochs))]
         return self._epochs[number]
 
-    def _planned(self, key: int) -> _Epoch:
+    def _build_epoch(self, key: int) -> _Epoch:
         size = len(self.widths)
-        order = shuffled(np.arange(size), size, key)
+        order = permute(np.arange(size), size, key)
         order = order[np.lexsort((-self.widths[order], np.arange(size) // self.pool))]
         rows = np.maximum(1, self.tokens // self.widths[order])  # in a batch that begins here: its widest comes first
-        first = [0]
-        while (at := first[-1]) < size:
+        batch_starts = [0]
+        while (at := batch_starts[-1]) < size:
             pool_end = (at // self.pool + 1) * self.pool
-            first.append(min(at + int(rows[at]), pool_end, size))
-        return _Epoch(order, np.array(first), epoch_key(key, 0))
+            batch_starts.append(min(at + int(rows[at]), pool_end, size))
+        return _Epoch(order, np.array(batch_starts), epoch_key(key, 0))
 
 
-def split(samples: Index, parts: int) -> list[Index]:
+def shard(samples: Index, parts: int) -> list[Index]:
     """For processes and accumulation: as many neighbours to each as can be; in a row they are the batch again."""
     return np.array_split(samples, parts)

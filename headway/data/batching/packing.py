@@ -1,6 +1,6 @@
 """Documents as rows of a batch: several to a row, packed, or one to a row, padded.
 
-Both read as (inputs, targets, marks): marks are the model's `keep`, 1, 2, … for the pieces of a row and 0 for padding.
+Both read as (inputs, targets, segment_ids): 1, 2, … for the pieces of a row and 0 for padding.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from functools import cached_property
 
 import numpy as np
 
-from headway.data.batching.permutation import Index, in_epoch_order
+from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.batching.windows import Ids, Tokens
 from headway.errors import DataError
 
 IGNORE = -100
 """Target of a position that does not count; the losses have the same number."""
-MULTIPLE = 8
+PAD_MULTIPLE = 8
 """Padded rows are as wide as a multiple of this, the step in which GPUs like their matrices."""
 
 Rows = tuple[Ids, Ids, Ids]
-"""Inputs, targets, marks (n, width)."""
+"""Inputs, targets, segment ids (n, width)."""
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packing:
     """Pieces of documents, row after row; piece p is tokens start[p] … start[p] + length[p] - 1 of document[p]."""
 
     document: Index
     start: Index
     length: Index
-    first: Index
+    row_starts: Index
     """Where each row begins among the pieces, and at the end their number."""
     capacity: int
 
     def __len__(self) -> int:
-        return len(self.first) - 1
+        return len(self.row_starts) - 1
 
     def row(self, number: int) -> list[tuple[int, int, int]]:
         """(document, start, length) of each piece in a row, from left to right."""
-        here = slice(int(self.first[number]), int(self.first[number + 1]))
+        here = slice(int(self.row_starts[number]), int(self.row_starts[number + 1]))
         pieces = (self.document[here], self.start[here], self.length[here])
         return list(zip(*(part.tolist() for part in pieces), strict=True))
 
@@ -50,7 +50,7 @@ class Packed:
         return float(self.length.sum()) / max(1, len(self) * self.capacity)
 
 
-def pack(lengths: Index, capacity: int) -> Packed:
+def pack(lengths: Index, capacity: int) -> Packing:
     """Documents of these lengths in as few rows as best-fit decreasing finds; longer ones are cut at the capacity.
 
     Every piece, the longest first and equal ones in their order, goes into the row that it fills best, the oldest of
@@ -58,13 +58,13 @@ def pack(lengths: Index, capacity: int) -> Packed:
     """
     count = -(-lengths // capacity)
     document = np.repeat(np.arange(len(lengths)), count)
-    start = _within(count) * capacity
+    start = _ranges(count) * capacity
     length = np.minimum(capacity, lengths[document] - start)
     falling = np.argsort(-length, kind="stable")
     row = _best_fit(length[falling], capacity)
     pieces = falling[np.argsort(row, kind="stable")]
     first = np.concatenate([[0], np.cumsum(np.bincount(row))]) if len(row) else np.zeros(1, dtype=np.int64)
-    return Packed(document[pieces], start[pieces], length[pieces], first, capacity)
+    return Packing(document[pieces], start[pieces], length[pieces], first, capacity)
 
 
 def _best_fit(lengths: Index, capacity: int) -> Index:
@@ -114,7 +114,7 @@ def _take(rows: list[int], count: int) -> list[int]:
     return taken
 
 
-def _within(counts: Index) -> Index:
+def _ranges(counts: Index) -> Index:
     """0 … n-1 for each n of the counts, one after the other."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -137,15 +137,15 @@ class PackedRows:
         return len(self.packed)
 
     @cached_property
-    def packed(self) -> Packed:
+    def packed(self) -> Packing:
         return pack(np.diff(self.starts), self.length)
 
     def read(self, samples: Index) -> Rows:
         """The samples with these numbers, counted over all epochs; each epoch has the same rows in another order."""
-        rows, packed = in_epoch_order(samples, len(self), self.seed), self.packed
-        count = packed.first[rows + 1] - packed.first[rows]
-        place = _within(count)
-        piece = np.repeat(packed.first[rows], count) + place
+        rows, packed = shuffle_samples(samples, len(self), self.seed), self.packed
+        count = packed.row_starts[rows + 1] - packed.row_starts[rows]
+        place = _ranges(count)
+        piece = np.repeat(packed.row_starts[rows], count) + place
         length = packed.length[piece]
         document = packed.document[piece]
         before = np.cumsum(length) - length  # tokens of this batch before each piece
@@ -153,7 +153,7 @@ class PackedRows:
         cell = before + np.repeat(row_begins, count)
         source = self.starts[document] + packed.start[piece]
         pieces = (source, length, self.starts[document + 1], cell, place + 1)
-        return _lay_out(self.ids, (len(rows), self.length), pieces)
+        return _fill_rows(self.ids, (len(rows), self.length), pieces)
 
 
 @dataclass(frozen=True)
@@ -182,31 +182,31 @@ class PaddedRows:
     def read(self, samples: Index) -> Rows:
         """The samples with these numbers, padded on the right to the longest of them and a multiple of eight."""
         size = len(self)
-        rows = in_epoch_order(samples, size, self.seed) if self.shuffle else samples % size
+        rows = shuffle_samples(samples, size, self.seed) if self.shuffle else samples % size
         length = self.lengths[rows]
-        width = int(padded(length.max(initial=0)))
+        width = int(padded_width(length.max(initial=0)))
         cell = np.arange(len(rows)) * width
         pieces = (self.starts[rows], length, self.starts[rows + 1], cell, np.ones_like(rows))
-        return _lay_out(self.ids, (len(rows), width), pieces)
+        return _fill_rows(self.ids, (len(rows), width), pieces)
 
 
-def padded(length: Index) -> Index:
+def padded_width(length: Index) -> Index:
     """The width of rows whose longest has this length: a multiple of eight, and never nothing."""
-    return np.maximum(1, -(-length // MULTIPLE)) * MULTIPLE
+    return np.maximum(1, -(-length // PAD_MULTIPLE)) * PAD_MULTIPLE
 
 
-def _lay_out(ids: Tokens, shape: tuple[int, int], pieces: tuple[Index, Index, Index, Index, Index]) -> Rows:
+def _fill_rows(ids: Tokens, shape: tuple[int, int], pieces: tuple[Index, Index, Index, Index, Index]) -> Rows:
     """Pieces given by their first token, length, the end of their document, first cell in the rows, and mark.
 
     A token predicts the one that follows in its document, in another piece if need be; a document's last, nothing.
     """
-    source, length, end, cell, mark = pieces
-    inputs, marks = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    source, length, end, cell, segment_id = pieces
+    inputs, segment_ids = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     targets = np.full(shape, IGNORE, dtype=np.int64)
-    within = _within(length)
+    within = _ranges(length)
     tokens, cells = np.repeat(source, length) + within, np.repeat(cell, length) + within
     inputs.reshape(-1)[cells] = ids[tokens]
-    marks.reshape(-1)[cells] = np.repeat(mark, length)
+    segment_ids.reshape(-1)[cells] = np.repeat(segment_id, length)
     inner = tokens + 1 < np.repeat(end, length)
     targets.reshape(-1)[cells[inner]] = ids[tokens[inner] + 1]
-    return inputs, targets, marks
+    return inputs, targets, segment_ids

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.data.batching.batch_sampler import FixedPlan, Plan, TokenPlan
-from headway.data.batching.packing import padded
-from headway.data.batching.permutation import Index, in_epoch_order
+from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
+from headway.data.batching.packing import padded_width
+from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.tokenizers.tokenizer import Encoded
 from headway.errors import DataError
 
 
-def room(device: torch.device) -> int:
+def inference_batch_tokens(device: torch.device) -> int:
     """Tokens, padding included, that are read at a time when nothing is learned: a GPU wants many to be busy, a CPU few
     that it has at hand and that need little padding."""
     return 1 << 10 if device.type == "cpu" else 1 << 14
@@ -31,7 +31,7 @@ class Examples:
     """What a model reads of each example: its ids and, for pairs of texts, which of the two a token is of."""
 
     ids: Sequence[Sequence[int]]
-    segments: Sequence[Sequence[int]]
+    token_type_ids: Sequence[Sequence[int]]
     seed: int = 0
     by_length: bool = False
     """Whether batches have as many tokens, not as many examples; a plan for that has its own order."""
@@ -47,51 +47,55 @@ class Examples:
     def lengths(self) -> Index:
         return np.array([len(row) for row in self.ids])
 
-    def plan(self, batch: int, batch_tokens: int = 0) -> Plan:
+    def plan(self, batch: int, batch_tokens: int = 0) -> BatchSampler:
         """So many examples a step, or as many of like length as have `batch_tokens` tokens."""
-        return TokenPlan(self.lengths, batch_tokens, self.seed) if self.by_length else FixedPlan(len(self), batch)
+        return (
+            TokenBatchSampler(self.lengths, batch_tokens, self.seed)
+            if self.by_length
+            else FixedBatchSampler(len(self), batch)
+        )
 
     def rows(self, samples: Index) -> Index:
         """Which examples the samples are, counted over all epochs."""
-        return samples % len(self) if self.by_length else in_epoch_order(samples, len(self), self.seed)
+        return samples % len(self) if self.by_length else shuffle_samples(samples, len(self), self.seed)
 
     def read(self, rows: Sequence[int] | Index) -> tuple[Tensor, Tensor, Tensor]:
         """Ids, marks of what is real, and segments (n, width), padded on the right to a multiple of eight."""
-        width = int(padded(self.lengths[list(rows)].max()))
-        ids, keep, segments = (np.zeros((len(rows), width), dtype=np.int64) for _ in range(3))
+        width = int(padded_width(self.lengths[list(rows)].max()))
+        ids, attention_mask, token_type_ids = (np.zeros((len(rows), width), dtype=np.int64) for _ in range(3))
         for place, row in enumerate(rows):
             count = len(self.ids[row])
-            ids[place, :count], keep[place, :count] = self.ids[row], 1
-            segments[place, :count] = self.segments[row]
-        return torch.from_numpy(ids), torch.from_numpy(keep).bool(), torch.from_numpy(segments)
+            ids[place, :count], attention_mask[place, :count] = self.ids[row], 1
+            token_type_ids[place, :count] = self.token_type_ids[row]
+        return torch.from_numpy(ids), torch.from_numpy(attention_mask).bool(), torch.from_numpy(token_type_ids)
 
     def batches(self, tokens: int) -> Iterator[list[int]]:
         """All examples, those of like length together, the longest first: memory that suffices once, suffices."""
         order = np.argsort(-self.lengths, kind="stable").tolist()
         at = 0
         while at < len(order):
-            count = max(1, tokens // int(padded(self.lengths[order[at]])))
+            count = max(1, tokens // int(padded_width(self.lengths[order[at]])))
             yield order[at : at + count]
             at += count
 
 
-def cut(text: Encoded, limit: int | None) -> tuple[list[int], list[int]]:
+def truncate(text: Encoded, limit: int | None) -> tuple[list[int], list[int]]:
     """Ids and segments, at most `limit`: the longer of two texts gives way, the tokens around them stay."""
     count = len(text.ids)
     if limit is None or count <= limit:
-        return list(text.ids), list(text.segments)
+        return list(text.ids), list(text.token_type_ids)
     places = [[i for i, owner in enumerate(text.texts) if owner == number] for number in (0, 1)]
     sizes = [len(part) for part in places]
-    first, second = _shares(sizes[0], sizes[1], max(0, limit - (count - sum(sizes))))
+    first, second = _longest_first(sizes[0], sizes[1], max(0, limit - (count - sum(sizes))))
     gone = {*places[0][first:], *places[1][second:]}
     kept = [i for i in range(count) if i not in gone][:limit]
-    return [text.ids[i] for i in kept], [text.segments[i] for i in kept]
+    return [text.ids[i] for i in kept], [text.token_type_ids[i] for i in kept]
 
 
-def _shares(first: int, second: int, room: int) -> tuple[int, int]:
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     """Tokens that two texts too long for `room` keep: the shorter has all it needs, at most half; of two equal ones the
     second has the odd token. It is the rule "longest_first" of `tokenizers`, by which most pair models were trained."""
     if first > second:
-        return _shares(second, first, room)[::-1]
+        return _longest_first(second, first, room)[::-1]
     kept = min(first, room // 2)
     return kept, room - kept

@@ -18,7 +18,7 @@ ROUNDS = 6
 
 def epoch_key(seed: int, epoch: int) -> int:
     """The name of an epoch's permutation."""
-    return int(mix(np.uint64(((seed << 20) + epoch) & (2**64 - 1))))
+    return int(splitmix64(np.uint64(((seed << 20) + epoch) & (2**64 - 1))))
 
 
 def by_epoch(samples: Index, size: int, seed: int) -> Iterator[tuple[NDArray[np.bool_], Index, int]]:
@@ -27,10 +27,10 @@ def by_epoch(samples: Index, size: int, seed: int) -> Iterator[tuple[NDArray[np.
     for number in np.unique(epoch):
         here = epoch == number
         key = epoch_key(seed, int(number))
-        yield here, shuffled(index[here], size, key), key
+        yield here, permute(index[here], size, key), key
 
 
-def in_epoch_order(samples: Index, size: int, seed: int) -> Index:
+def shuffle_samples(samples: Index, size: int, seed: int) -> Index:
     """Which of 0 … size-1 each sample is, counted over all epochs; every epoch has an order of its own."""
     rows = np.empty_like(samples)
     for here, index, _ in by_epoch(samples, size, seed):
@@ -38,10 +38,10 @@ def in_epoch_order(samples: Index, size: int, seed: int) -> Index:
     return rows
 
 
-def shuffled(index: Index, size: int, key: int) -> Index:
+def permute(index: Index, size: int, key: int) -> Index:
     """Where each index in 0 … size-1 goes under the permutation named by `key`."""
     half = max(1, ((size - 1).bit_length() + 1) // 2)
-    keys = [mix(np.uint64((key * ROUNDS + i) & (2**64 - 1))) for i in range(ROUNDS)]
+    keys = [splitmix64(np.uint64((key * ROUNDS + i) & (2**64 - 1))) for i in range(ROUNDS)]
     out = np.asarray(index, dtype=np.int64)
     if out.size and (out.min() < 0 or out.max() >= size):
         raise IndexError(f"index outside 0 … {size - 1}")
@@ -56,11 +56,11 @@ def _feistel(x: NDArray[np.uint64], half: int, keys: list[NDArray[np.uint64]]) -
     low = np.uint64((1 << half) - 1)
     left, right = x >> np.uint64(half), x & low
     for key in keys:
-        left, right = right, left ^ (mix(right ^ key) & low)
+        left, right = right, left ^ (splitmix64(right ^ key) & low)
     return (left << np.uint64(half)) | right
 
 
-def mix(x: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+def splitmix64(x: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
     """Every bit of the result depends on every bit of x (the finaliser of SplitMix64, Steele et al. 2014)."""
     with np.errstate(over="ignore"):
         x = (np.asarray(x, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(2**64 - 1)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 2.0
+EXIT_SECONDS = 2.0
 """Seconds that the end of the program waits for batches in the making."""
 
 Outcome = tuple[Any, BaseException | None]
@@ -24,7 +24,7 @@ Slot = SimpleQueue[Outcome | None]
 """Gets what became of one step; None when nothing will."""
 
 
-class Loader(Iterator[T]):
+class Prefetcher(Iterator[T]):
     """`make(step)` for step = first, first + 1, … without end; the workers change when it is called, nothing else.
 
     An exception of `make` is raised in its step's place, and the one after it is the next. A batch that a thread has
@@ -35,16 +35,16 @@ class Loader(Iterator[T]):
         """`workers` threads keep `ahead` batches ready; with none, each is made when it is asked for."""
         self._make, self._step, self._ahead = make, first, ahead
         self._pending: list[Slot] = []
-        self._crew = _Crew(min(workers, ahead + 1))
-        self._stop = weakref.finalize(self, self._crew.stop)
-        self._stop.atexit = False  # see `_end`
-        self._order(ahead)
+        self._workers = _Workers(min(workers, ahead + 1))
+        self._stop = weakref.finalize(self, self._workers.stop)
+        self._stop.atexit = False  # see `_join_at_exit`
+        self._submit(ahead)
 
     def __next__(self) -> T:
-        self._order(self._ahead + 1)
-        if self._crew.stopped:  # after ordering: whoever closes the loader now finds the orders
+        self._submit(self._ahead + 1)
+        if self._workers.stopped:  # after ordering: whoever closes the loader now finds the orders
             raise StopIteration
-        if self._crew.threads:
+        if self._workers.threads:
             outcome = self._pending[0].get()
             if outcome is None:
                 raise StopIteration
@@ -64,22 +64,22 @@ class Loader(Iterator[T]):
         for slot in list(self._pending):
             slot.put(None)
 
-    def __enter__(self) -> Loader[T]:
+    def __enter__(self) -> Prefetcher[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _order(self, count: int) -> None:
+    def _submit(self, count: int) -> None:
         """See that so many steps are being made."""
-        while self._crew.threads and len(self._pending) < count:
+        while self._workers.threads and len(self._pending) < count:
             slot: Slot = SimpleQueue()
             self._pending.append(slot)
-            self._crew.jobs.put((self._make, self._step, slot))
+            self._workers.jobs.put((self._make, self._step, slot))
             self._step += 1
 
 
-class _Crew:
+class _Workers:
     """The threads of a loader; they do not know it, and `make` only while they use it: both can be collected."""
 
     def __init__(self, size: int) -> None:
@@ -88,7 +88,7 @@ class _Crew:
         self.threads = [threading.Thread(target=self._work, daemon=True, name="headway-loader") for _ in range(size)]
         for thread in self.threads:
             thread.start()
-        _crews.add(self)
+        _all_workers.add(self)
 
     def stop(self) -> None:
         """Called by the garbage collector too, in any thread and between any two lines."""
@@ -119,15 +119,15 @@ def _outcome(make: Callable[[int], Any], step: int) -> Outcome:
         return None, error
 
 
-_crews: weakref.WeakSet[_Crew] = weakref.WeakSet()
+_all_workers: weakref.WeakSet[_Workers] = weakref.WeakSet()
 
 
 @atexit.register
-def _end() -> None:
+def _join_at_exit() -> None:
     """Python leaves daemon threads where they stand, and one inside of C++ code may abort it: let them come home."""
-    crews = list(_crews)
-    for crew in crews:
-        crew.stop()
-    until = time.monotonic() + PATIENCE
-    for thread in (thread for crew in crews for thread in crew.threads):
+    pools = list(_all_workers)
+    for workers in pools:
+        workers.stop()
+    until = time.monotonic() + EXIT_SECONDS
+    for thread in (thread for workers in pools for thread in workers.threads):
         thread.join(max(0.0, until - time.monotonic()))

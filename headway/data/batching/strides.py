@@ -20,42 +20,42 @@ OVERLAP = 4
 
 
 @dataclass(frozen=True)
-class Frame:
+class SpecialLayout:
     """The tokens that a tokenizer puts before, between and after two texts, or around one; and their segments."""
 
     before: tuple[list[int], list[int]]
     between: tuple[list[int], list[int]]
     after: tuple[list[int], list[int]]
-    segments: tuple[int, int]
+    token_type_ids: tuple[int, int]
     """Of the first text and of the second."""
 
     @property
     def size(self) -> int:
         return sum(len(part[0]) for part in (self.before, self.between, self.after))
 
-    def around(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+    def wrap(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """Ids and segments of a text, or of a pair."""
-        ids, segments = [*self.before[0], *first], [*self.before[1], *[self.segments[0]] * len(first)]
+        ids, token_type_ids = [*self.before[0], *first], [*self.before[1], *[self.token_type_ids[0]] * len(first)]
         if second is not None:
             ids += [*self.between[0], *second]
-            segments += [*self.between[1], *[self.segments[1]] * len(second)]
-        return ids + self.after[0], segments + self.after[1]
+            token_type_ids += [*self.between[1], *[self.token_type_ids[1]] * len(second)]
+        return ids + self.after[0], token_type_ids + self.after[1]
 
 
-def frame(tokenizer: Tokenizer, *, pair: bool = False) -> Frame:
+def special_layout(tokenizer: Tokenizer, *, pair: bool = False) -> SpecialLayout:
     """Read off from what becomes of a short text, or of two."""
     probe = _probe(tokenizer)
     text = tokenizer.encode(probe, probe if pair else None)
     groups: list[tuple[list[int], list[int]]] = [([], []), ([], []), ([], [])]
-    segments, place, last = [0, 0], 0, int(pair)
-    for token, segment, owner in zip(text.ids, text.segments, text.texts, strict=True):
+    token_type_ids, place, last = [0, 0], 0, int(pair)
+    for token, segment, owner in zip(text.ids, text.token_type_ids, text.texts, strict=True):
         if owner is not None:
-            segments[owner] = segment
+            token_type_ids[owner] = segment
             place = 2 if owner == last else 1
         else:
             groups[place][0].append(token)
             groups[place][1].append(segment)
-    return Frame(groups[0], groups[1], groups[2], (segments[0], segments[1]))
+    return SpecialLayout(groups[0], groups[1], groups[2], (token_type_ids[0], token_type_ids[1]))
 
 
 def _probe(tokenizer: Tokenizer) -> str:
@@ -67,16 +67,16 @@ def _probe(tokenizer: Tokenizer) -> str:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Subwords:
     """The words of a sentence as ids, nothing around them."""
 
     ids: list[int]
-    first: list[int]
+    word_starts: list[int]
     """Where the pieces of each word begin, and at the end their number. A word may have none: a lone control
     character, for one."""
 
 
-def pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
+def subwords(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[Subwords]:
     """Words are read with one space between them, whatever the tokenizer makes of spaces.
 
     A piece is of the word in which it ends: byte-level pieces begin with the space before it.
@@ -88,17 +88,17 @@ def pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[Pie
         ends = np.array([end for _, end in text.offsets], dtype=np.int64)
         owner = np.maximum(np.searchsorted(starts, ends - 1, side="right") - 1, 0)
         first = np.searchsorted(owner, np.arange(len(words) + 1))
-        found.append(Pieces(text.ids, [int(i) for i in first]))
+        found.append(Subwords(text.ids, [int(i) for i in first]))
     return found
 
 
-Around = tuple[list[int], list[int]]
+Context = tuple[list[int], list[int]]
 """Ids of what stands before a text and after it."""
 
 
-def neighbours(texts: Sequence[Pieces], documents: Sequence[Hashable], size: int) -> list[Around]:
+def document_context(texts: Sequence[Subwords], documents: Sequence[Hashable], size: int) -> list[Context]:
     """For each sentence, the last `size` ids before it in its document, and the first after it."""
-    found: list[Around] = []
+    found: list[Context] = []
     for _, group in groupby(range(len(texts)), key=lambda i: documents[i]):
         inside = [texts[i].ids for i in group]
         ids, ends = [token for row in inside for token in row], list(accumulate(map(len, inside)))
@@ -107,7 +107,7 @@ def neighbours(texts: Sequence[Pieces], documents: Sequence[Hashable], size: int
     return found
 
 
-def fitted(around: Around, spare: int | None) -> Around:
+def fit_context(around: Context, spare: int | None) -> Context:
     """As much of both sides as there is room for, alike; what one does not need is the other's."""
     before, after = around
     if spare is None or len(before) + len(after) <= spare:
@@ -118,50 +118,50 @@ def fitted(around: Around, spare: int | None) -> Around:
 
 @dataclass(frozen=True)
 class Window:
-    """Words begin … end-1 of a sentence; those from `own` to `own_end`-1 are this window's to label."""
+    """Words begin … end-1 of a sentence; those from `label_begin` to `label_end`-1 are this window's to label."""
 
     sentence: int
     begin: int
     end: int
-    own: int
-    own_end: int
+    label_begin: int
+    label_end: int
 
 
-def word_windows(sizes: Sequence[int], room: int, sentence: int = 0) -> list[Window]:
-    """Words with so many pieces each, in as few windows of at most `room` pieces as overlap allows."""
-    sizes = [min(size, room) for size in sizes]
-    borders = [(0, _reach(sizes, 0, room))]
+def word_windows(sizes: Sequence[int], budget: int, sentence: int = 0) -> list[Window]:
+    """Words with so many pieces each, in as few windows of at most `budget` pieces as overlap allows."""
+    sizes = [min(size, budget) for size in sizes]
+    borders = [(0, _first_beyond(sizes, 0, budget))]
     while (end := borders[-1][1]) < len(sizes):
-        begin, spare = end, min(room // OVERLAP, room - sizes[end])
+        begin, spare = end, min(budget // OVERLAP, budget - sizes[end])
         while begin - 1 > borders[-1][0] and sizes[begin - 1] <= spare:
             begin -= 1
             spare -= sizes[begin]
-        borders.append((begin, _reach(sizes, begin, room)))
+        borders.append((begin, _first_beyond(sizes, begin, budget)))
     cuts = [0, *((b + e + 1) // 2 for (_, e), (b, _) in pairwise(borders)), len(sizes)]
     return [Window(sentence, b, e, cuts[i], cuts[i + 1]) for i, (b, e) in enumerate(borders)]
 
 
-def _reach(sizes: Sequence[int], begin: int, room: int) -> int:
+def _first_beyond(sizes: Sequence[int], begin: int, budget: int) -> int:
     """The word after the last that fits."""
     end = begin
-    while end < len(sizes) and sizes[end] <= room:
-        room -= sizes[end]
+    while end < len(sizes) and sizes[end] <= budget:
+        budget -= sizes[end]
         end += 1
     return end
 
 
-def sentence_windows(texts: Sequence[Pieces], around: Frame, limit: int | None) -> Iterator[Window]:
+def sentence_windows(texts: Sequence[Subwords], layout: SpecialLayout, limit: int | None) -> Iterator[Window]:
     """The windows of all sentences, in order; a limit of None reads each whole."""
-    room = room_in(around, limit)
+    budget = max_text_tokens(layout, limit)
     for number, text in enumerate(texts):
-        count = len(text.first) - 1
-        if room is None or len(text.ids) <= room:
+        count = len(text.word_starts) - 1
+        if budget is None or len(text.ids) <= budget:
             yield Window(number, 0, count, 0, count)
         else:
-            yield from word_windows(np.diff(text.first).tolist(), room, number)
+            yield from word_windows(np.diff(text.word_starts).tolist(), budget, number)
 
 
-def window_ids(text: Pieces, window: Window, room: int | None) -> tuple[list[int], list[int]]:
+def window_ids(text: Subwords, window: Window, budget: int | None) -> tuple[list[int], list[int]]:
     """Ids, and for each word of the window where its first piece is among them, -1 for a word that has none.
 
     A word longer than a whole window is cut to its beginning.
@@ -169,25 +169,25 @@ def window_ids(text: Pieces, window: Window, room: int | None) -> tuple[list[int
     ids: list[int] = []
     first: list[int] = []
     for word in range(window.begin, window.end):
-        part = text.ids[text.first[word] : text.first[word + 1]][:room]
+        part = text.ids[text.word_starts[word] : text.word_starts[word + 1]][:budget]
         first.append(len(ids) if part else -1)
         ids += part
     return ids, first
 
 
-def room_in(around: Frame, limit: int | None) -> int | None:
+def max_text_tokens(layout: SpecialLayout, limit: int | None) -> int | None:
     """What is left of a window for the text itself."""
     if limit is None:
         return None
-    if limit <= around.size:
-        raise ConfigError("C003", f"{limit} tokens: the {around.size} around a text leave no room for it")
-    return limit - around.size
+    if limit <= layout.size:
+        raise ConfigError("C003", f"{limit} tokens: the {layout.size} around a text leave no room for it")
+    return limit - layout.size
 
 
-def token_windows(count: int, room: int | None, stride: int) -> list[tuple[int, int]]:
+def token_windows(count: int, budget: int | None, stride: int) -> list[tuple[int, int]]:
     """Begin and end of windows over so many tokens; neighbours share `stride` tokens, at most half a window."""
-    if room is None or count <= room:
+    if budget is None or count <= budget:
         return [(0, count)]
-    step = room - min(stride, room // 2)
-    starts = [at for at in range(0, count, step) if at == 0 or at + room - step < count]
-    return [(at, min(at + room, count)) for at in starts]
+    step = budget - min(stride, budget // 2)
+    starts = [at for at in range(0, count, step) if at == 0 or at + budget - step < count]
+    return [(at, min(at + budget, count)) for at in starts]

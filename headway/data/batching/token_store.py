@@ -38,15 +38,15 @@ FORMAT_VERSION = 1
 """Goes up with the layout, and with anything that changes the ids of a text."""
 HEADER = 1024
 BLOCK = 1 << 20
-WHOLE = 64_000_000
+VERIFY_ALL_BELOW = 64_000_000
 """Bytes of a file up to which every block is verified on opening; of a larger one, as many as SAMPLED."""
-SAMPLED = 16
-GROUP = 1 << 21
+VERIFIED_BLOCKS = 16
+GROUP_CHARACTERS = 1 << 21
 """Characters that are tokenized side by side."""
-LIMIT = 20_000_000_000
+CACHE_LIMIT = 20_000_000_000
 """Bytes that unused caches may take."""
 SUFFIX = ".tokens"
-ABANDONED = 24 * 3600
+STALE_SECONDS = 24 * 3600
 """Seconds after which an unfinished file that nobody writes to is a leftover of the dead."""
 
 
@@ -101,22 +101,22 @@ def open_store(
         return _parts(documents(), tokenizer, (begin, () if end is None else (end,)), dtype, progress)
 
     try:
-        with _disk():
+        with _cache_io():
             path = (cache or cache_folder()) / name
         if (store := _open(path)) is not None:
             return store
         _write(path, parts())
-        with _disk():
+        with _cache_io():
             if (store := _open(path)) is None:
                 raise OSError(f"{path.name} is not what was written")
         prune(folder=path.parent)
         return store
-    except _RefusedError as refused:
+    except _CacheError as refused:
         warn(f"the token cache cannot be used, so the tokens stay in memory: {refused}")
     return _in_memory(parts(), dtype)
 
 
-def prune(limit_bytes: int = LIMIT, folder: Path | None = None) -> None:
+def prune(limit_bytes: int = CACHE_LIMIT, folder: Path | None = None) -> None:
     """Drop the stores that were used least recently, beyond a limit that the newest may exceed alone; and leftovers."""
     found: list[tuple[float, int, Path]] = []
     with suppress(OSError, RuntimeError):  # no folder yet, or nowhere to have one
@@ -132,7 +132,7 @@ def prune(limit_bytes: int = LIMIT, folder: Path | None = None) -> None:
         if number and total > limit_bytes:
             _remove(path)
     for used, _, path in found:
-        if path.suffix != SUFFIX and used < time.time() - ABANDONED:
+        if path.suffix != SUFFIX and used < time.time() - STALE_SECONDS:
             _remove(path)
 
 
@@ -142,18 +142,18 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-class _RefusedError(Exception):
+class _CacheError(Exception):
     """The disk said no."""
 
 
 @contextmanager
-def _disk() -> Iterator[None]:
+def _cache_io() -> Iterator[None]:
     """Around what touches the cache only: trouble with the documents is not to be mistaken for it."""
     try:
         yield
     except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home folder
         place = f"{show(error.filename)}: " if isinstance(error, OSError) and error.filename else ""
-        raise _RefusedError(f"{place}{getattr(error, 'strerror', None) or error}") from error
+        raise _CacheError(f"{place}{getattr(error, 'strerror', None) or error}") from error
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _groups(documents: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
     size = 0
     for document in documents:
         for text in line_chunks(document):
-            if size >= GROUP:
+            if size >= GROUP_CHARACTERS:
                 yield texts, lasts
                 texts, lasts, size = [], [], 0
             texts.append(text)
@@ -224,14 +224,14 @@ def _in_memory(parts: Iterable[_Part], dtype: np.dtype[Any]) -> TokenStore:
 def _write(path: Path, parts: Iterable[_Part]) -> None:
     """Build the file under another name and rename it, so that the name always stands for a whole store."""
     partial = path.with_name(f"{path.name}.partial-{secrets.token_hex(8)}")
-    with _disk():
+    with _cache_io():
         path.parent.mkdir(parents=True, exist_ok=True)
         file = partial.open("xb")
     try:
         header = _write_body(file, parts)
-        with _disk():
+        with _cache_io():
             file.seek(0)
-            file.write(_sealed({"name": path.stem, **header}))
+            file.write(_header_bytes({"name": path.stem, **header}))
             file.flush()
             os.fsync(file.fileno())
             file.close()
@@ -252,10 +252,10 @@ def _write_body(file: BinaryIO, parts: Iterable[_Part]) -> dict[str, Any]:
         block = bytes(pending[:size])
         del pending[:size]
         digests.extend(hashlib.sha256(block).digest())
-        with _disk():
+        with _cache_io():
             file.write(block)
 
-    with _disk():
+    with _cache_io():
         file.write(b" " * HEADER)
     for part in parts:
         pending += part.ids.tobytes()
@@ -267,14 +267,14 @@ def _write_body(file: BinaryIO, parts: Iterable[_Part]) -> dict[str, Any]:
     if pending:
         flush(BLOCK)
     places = np.array(starts, dtype="<i8").tobytes()
-    with _disk():
+    with _cache_io():
         file.write(places)
         file.write(digests)
     facts = {"tokens": starts[-1], "item": item, "documents": len(starts) - 1, "bytes": byte_count}
     return {**facts, "starts": hashlib.sha256(places).hexdigest(), "digests": hashlib.sha256(digests).hexdigest()}
 
 
-def _sealed(header: dict[str, Any]) -> bytes:
+def _header_bytes(header: dict[str, Any]) -> bytes:
     digest = hashlib.sha256(json.dumps(header).encode()).hexdigest()
     return json.dumps({**header, "sha256": digest}).encode().ljust(HEADER)
 
@@ -304,7 +304,7 @@ def _verified(file: BinaryIO, name: str) -> dict[str, Any]:
     raw = file.read(HEADER)
     header = parse_object(raw, HEADER)
     header.pop("sha256", None)
-    if raw != _sealed(header) or header["name"] != name:
+    if raw != _header_bytes(header) or header["name"] != name:
         raise ValueError("not the header of this store")
     ids, starts = _padded(header["tokens"] * header["item"]), 8 * (header["documents"] + 1)
     blocks = -(-ids // BLOCK)
@@ -317,7 +317,11 @@ def _verified(file: BinaryIO, name: str) -> dict[str, Any]:
     digests = file.read(32 * blocks)
     if hashlib.sha256(digests).hexdigest() != header["digests"]:
         raise ValueError("digests are damaged")
-    chosen = range(blocks) if size < WHOLE else random.Random().sample(range(blocks), min(blocks, SAMPLED))
+    chosen = (
+        range(blocks)
+        if size < VERIFY_ALL_BELOW
+        else random.Random().sample(range(blocks), min(blocks, VERIFIED_BLOCKS))
+    )
     for block in chosen:  # others at each opening, and no draw from the state that the user has seeded
         file.seek(HEADER + block * BLOCK)
         if hashlib.sha256(file.read(min(BLOCK, ids - block * BLOCK))).digest() != digests[32 * block : 32 * block + 32]:

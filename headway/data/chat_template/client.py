@@ -24,29 +24,29 @@ from headway.errors import DataError, MemoryOrDiskError, NotFoundError
 
 OUTPUT_LIMIT, REQUEST_LIMIT = 1_000_000, 8_000_000
 """Bytes of what a template writes, and of a conversation handed to it."""
-SECONDS, WALL_SECONDS = 0.25, 5.0
+CPU_SECONDS, WALL_SECONDS = 0.25, 5.0
 """For one render: of the processor's time, so that a busy machine refuses no good template; or, where the system
 does not count it, by the clock."""
-TIMES_ITSELF = hasattr(signal, "setitimer")
+HAS_CPU_TIMER = hasattr(signal, "setitimer")
 """Whether the sandbox can have itself ended after so much of the processor's time."""
 MEMORY = 512 << 20
 """Bytes of address space, of which the interpreter takes about an eighth."""
-SANDBOX = Path(__file__).with_name("worker.py")
-PASSED_ON = ("TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "PYTHONHOME")
+WORKER = Path(__file__).with_name("worker.py")
+PASSED_ENVIRONMENT = ("TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "PYTHONHOME")
 """Of the environment, so that nothing in it can leak: what an interpreter needs to start and to tell the time."""
-BOUNDS = frozenset({getattr(signal, "SIGPROF", 0), signal.SIGABRT})
+LIMIT_SIGNALS = frozenset({getattr(signal, "SIGPROF", 0), signal.SIGABRT})
 """Signals by which our bounds end a process: its time is over; it gets no more memory."""
-FAULTS = frozenset(getattr(signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"))
+FAULT_SIGNALS = frozenset(getattr(signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"))
 """Signals that a program may bring on itself, with a stack that overflows for one."""
 
 _lock = threading.Lock()
 _child: subprocess.Popen[bytes] | None = None
 
 
-def exchange(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def send_request(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the sandbox answers to a template and sets of variables for it. One that ended is replaced."""
     global _child
-    request = {"source": source, "seconds": SECONDS, "limit": OUTPUT_LIMIT, "renders": renders}
+    request = {"source": source, "seconds": CPU_SECONDS, "limit": OUTPUT_LIMIT, "renders": renders}
     try:
         line = json.dumps(request).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
@@ -54,12 +54,12 @@ def exchange(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any
     if len(line) > REQUEST_LIMIT:
         raise DataError("D008", f"a conversation of {len(line):,} bytes as JSON; the limit is {REQUEST_LIMIT:,}")
     with _lock:
-        raw = _answer(line, WALL_SECONDS * len(renders))
+        raw = _ask(line, WALL_SECONDS * len(renders))
     answer: dict[str, Any] = json.loads(raw)
     return answer
 
 
-def _answer(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
+def _ask(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
     """What a sandbox answers, within so many seconds; the `earlier` one ended with this status, without a reason."""
     global _child
     if _child is not None and _child.poll() is not None:  # something else ended it
@@ -68,7 +68,7 @@ def _answer(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
     _child = child = _child or _start()
     began = time.monotonic()
     try:
-        raw = _talk(child, line, seconds)
+        raw = _round_trip(child, line, seconds)
     except BaseException:  # an interrupt: the next request must not get the answer to this one
         _child = None
         stop(child)
@@ -76,28 +76,28 @@ def _answer(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
     if raw.endswith(b"\n"):
         return raw
     _child, status = None, stop(child)
-    if not TIMES_ITSELF and time.monotonic() - began >= seconds:
+    if not HAS_CPU_TIMER and time.monotonic() - began >= seconds:
         raise DataError("D008", f"chat template: no answer within {seconds:g} s")
-    if not ended_from_outside(status, earlier):
-        raise _ended(status)
+    if not killed_from_outside(status, earlier):
+        raise _exit_error(status)
     if earlier is None:
-        return _answer(line, seconds, status)
+        return _ask(line, seconds, status)
     raise MemoryOrDiskError("M001", f"the process that renders chat templates was ended twice (status {status})")
 
 
-def ended_from_outside(status: int, earlier: int | None) -> bool:
+def killed_from_outside(status: int, earlier: int | None) -> bool:
     """Whether what a process was doing is not to blame for its end; `earlier` is how one ended that did the same.
 
     It is to blame for what our bounds do, and for a fault that comes again. Anybody may send any other signal, as the
     system does when it runs out of memory.
     """
-    return status < 0 and -status not in BOUNDS and not (-status in FAULTS and status == earlier)
+    return status < 0 and -status not in LIMIT_SIGNALS and not (-status in FAULT_SIGNALS and status == earlier)
 
 
-def _talk(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
+def _round_trip(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
     """The answer; what there is of one when the sandbox ended before it was complete."""
     assert child.stdin is not None and child.stdout is not None
-    timer = None if TIMES_ITSELF else threading.Timer(seconds, child.kill)  # a thread costs more than the rendering
+    timer = None if HAS_CPU_TIMER else threading.Timer(seconds, child.kill)  # a thread costs more than the rendering
     if timer is not None:
         timer.start()
     try:
@@ -115,8 +115,8 @@ def _talk(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
 def _start() -> subprocess.Popen[bytes]:
     if find_spec("jinja2") is None:
         raise NotFoundError("F003", "chat templates need the package jinja2", "pip install jinja2")
-    child = spawn(SANDBOX, str(MEMORY))
-    if _talk(child, b"", 60.0) != b"ready\n":
+    child = spawn(WORKER, str(MEMORY))
+    if _round_trip(child, b"", 60.0) != b"ready\n":
         raise MemoryOrDiskError("M001", f"the process that renders chat templates ended with status {stop(child)}")
     return child
 
@@ -128,7 +128,7 @@ def spawn(program: Path, *arguments: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONPATH": _path()},
+        env={name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ} | {"PYTHONPATH": _path()},
         start_new_session=True,  # an interrupt is for us
     )
 
@@ -151,9 +151,9 @@ def _close_pipes(child: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _ended(status: int) -> DataError:
+def _exit_error(status: int) -> DataError:
     if status == -getattr(signal, "SIGPROF", 0):
-        return DataError("D008", f"chat template: more than {SECONDS * 1000:.0f} ms for one conversation")
+        return DataError("D008", f"chat template: more than {CPU_SECONDS * 1000:.0f} ms for one conversation")
     return DataError("D008", f"chat template: the process that renders it ended with status {status}")
 
 
@@ -166,7 +166,7 @@ def _close() -> None:
     _child = None
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """After a fork the sandbox is the parent's, and the lock may be held for ever."""
     global _child, _lock
     if _child is not None:
@@ -176,4 +176,4 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway.data.chat_template.client import MEMORY, exchange
+from headway.data.chat_template.client import MEMORY, send_request
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
 from headway.jsonfile import read_json, show, unreadable
@@ -19,8 +19,8 @@ from headway.jsonfile import read_json, show, unreadable
 SOURCE_LIMIT = 65_536
 """Bytes of a template."""
 GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-MARK = "put {% generation %} and {% endgeneration %} around answers in the template"
-TOGETHER = 64
+GENERATION_HINT = "put {% generation %} and {% endgeneration %} around answers in the template"
+BATCH = 64
 """Conversations that are rendered in one exchange with the sandbox."""
 
 Message = dict[str, Any]
@@ -28,9 +28,9 @@ EncodedChat = tuple[list[int], list[bool]]
 """The ids of a conversation, and which of them the model is to write."""
 
 END_OF_TURN = "<|end|>"
-TURNS = ("<|system|>", "<|user|>", "<|assistant|>", END_OF_TURN)
-"""Special tokens of `MARKED`."""
-MARKED = (
+TURN_TOKENS = ("<|system|>", "<|user|>", "<|assistant|>", END_OF_TURN)
+"""Special tokens of `TOKEN_TEMPLATE`."""
+TOKEN_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}"
     "<|assistant|>{% generation %}{{ message['content'] }}<|end|>{% endgeneration %}"
     "{% elif message['role'] in ('system', 'user') %}"
@@ -39,7 +39,7 @@ MARKED = (
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 """The template of a model whose tokenizer was made for conversations."""
-PLAIN = (
+TEXT_TEMPLATE = (
     "{% if bos_token is defined and bos_token != eos_token %}{{ bos_token }}{% endif %}"
     "{% for message in messages %}{% if message['role'] == 'assistant' %}"
     "Assistant:{% generation %}{{ ' ' + message['content'] | trim + eos_token }}{% endgeneration %}{{ '\n' }}"
@@ -83,13 +83,13 @@ class ChatTemplate:
 
     def render_all(self, asked: Sequence[Mapping[str, Any]]) -> list[Rendered]:
         """One text for each set of variables, in one exchange with the sandbox."""
-        answer = exchange(self.source, asked)
+        answer = send_request(self.source, asked)
         if "error" in answer:
-            raise _failed(answer["error"], answer["message"], answer["line"])
+            raise _render_error(answer["error"], answer["message"], answer["line"])
         return [Rendered(render["text"], [(a, b) for a, b in render["spans"]]) for render in answer["renders"]]
 
 
-def special_strings(tokenizer: Tokenizer) -> dict[str, str]:
+def special_token_strings(tokenizer: Tokenizer) -> dict[str, str]:
     """bos_token, eos_token … as templates know them."""
     names = tokenizer.pieces(list(tokenizer.special.values()))
     return {f"{role}_token": name for role, name in zip(tokenizer.special, names, strict=True)}
@@ -101,10 +101,10 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     if path.is_file():
         return ChatTemplate(_read_source(path))
     config = folder / "tokenizer_config.json"
-    return chosen_template(read_json(config).get("chat_template")) if config.is_file() else None
+    return parse_template(read_json(config).get("chat_template")) if config.is_file() else None
 
 
-def chosen_template(value: Any) -> ChatTemplate | None:
+def parse_template(value: Any) -> ChatTemplate | None:
     """From a `chat_template` entry: one template, or a list of named ones of which "default" is taken."""
     if value is None or isinstance(value, str):
         return None if value is None else ChatTemplate(value)
@@ -131,14 +131,16 @@ def _read_source(path: Path) -> str:
         raise unreadable(path, error) from error
 
 
-def with_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
+def ensure_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
     """A tokenizer that has a chat template: its own, or PLAIN, which is then saved with it."""
-    if (own := chosen_template(tokenizer.config.get("chat_template"))) is not None:
+    if (own := parse_template(tokenizer.config.get("chat_template"))) is not None:
         return tokenizer, own
     if "eos" not in tokenizer.special:
         why = "the tokenizer has no chat template, and no token that ends a text: nothing could end an answer"
         raise ConfigError("C004", why, "start from a model whose tokenizer has one, or train from scratch")
-    return Tokenizer(tokenizer.backend, {**tokenizer.config, "chat_template": PLAIN}), ChatTemplate(PLAIN)
+    return Tokenizer(tokenizer.backend, {**tokenizer.config, "chat_template": TEXT_TEMPLATE}), ChatTemplate(
+        TEXT_TEMPLATE
+    )
 
 
 def encode_chat(
@@ -153,38 +155,38 @@ def encode_chat(
     Where the template has {% generation %} blocks, they say what is an answer. Otherwise an answer is what it adds
     to the conversation before it, which must then be the beginning of the whole.
     """
-    return _encoded(tokenizer, template, [messages], tools)[0]
+    return _encode(tokenizer, template, [messages], tools)[0]
 
 
 def encode_chats(
     tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
 ) -> list[EncodedChat | DataError]:
     """The same for many, with few exchanges; an error in the place of each that cannot be used."""
-    groups = (conversations[at : at + TOGETHER] for at in range(0, len(conversations), TOGETHER))
-    return [found for group in groups for found in _each(tokenizer, template, group)]
+    groups = (conversations[at : at + BATCH] for at in range(0, len(conversations), BATCH))
+    return [found for group in groups for found in _encode_or_halve(tokenizer, template, group)]
 
 
-def _each(
+def _encode_or_halve(
     tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
 ) -> list[EncodedChat | DataError]:
     """All at once; where that fails, either half, down to the one that is at fault."""
     try:
-        return [*_encoded(tokenizer, template, conversations, None)]
+        return [*_encode(tokenizer, template, conversations, None)]
     except DataError as error:
         if len(conversations) == 1:
             return [error]
     half = len(conversations) // 2
     halves = conversations[:half], conversations[half:]
-    return [found for part in halves for found in _each(tokenizer, template, part)]
+    return [found for part in halves for found in _encode_or_halve(tokenizer, template, part)]
 
 
-def _encoded(
+def _encode(
     tokenizer: Tokenizer,
     template: ChatTemplate,
     conversations: Sequence[Sequence[Message]],
     tools: Sequence[Any] | None,
 ) -> list[EncodedChat]:
-    strings, marked = special_strings(tokenizer), GENERATION.search(template.source) is not None
+    strings, marked = special_token_strings(tokenizer), GENERATION.search(template.source) is not None
     asked: list[dict[str, Any]] = []
     answers: list[list[int]] = []
     for messages in conversations:
@@ -203,13 +205,13 @@ def _encoded(
     texts = tokenizer.encode_batch([whole.text for whole, _ in groups], special=False)
     for encoded, (rendered, parts) in zip(texts, groups, strict=True):
         ends = {end for i, (_, end) in zip(encoded.ids, encoded.offsets, strict=True) if i in added}
-        spans = rendered.spans + [_answer(i, a.text, b.text, rendered.text, ends) for i, a, b in parts]
+        spans = rendered.spans + [_answer_span(i, a.text, b.text, rendered.text, ends) for i, a, b in parts]
         mask = [any(start < last and end > first for first, last in spans) for start, end in encoded.offsets]
         found.append((encoded.ids, mask))
     return found
 
 
-def _answer(number: int, before: str, after: str, whole: str, ends: set[int]) -> tuple[int, int]:
+def _answer_span(number: int, before: str, after: str, whole: str, ends: set[int]) -> tuple[int, int]:
     """Where the answer stands: up to the token that ends the turn, where one does, without the space after it."""
     if not after.startswith(before):
         what = "does not begin with the prompt for it"
@@ -218,7 +220,9 @@ def _answer(number: int, before: str, after: str, whole: str, ends: set[int]) ->
     else:
         last = len(before) + len(after[len(before) :].rstrip())
         return len(before), last if last in ends else len(after)
-    raise DataError("D008", f"in this chat template the text up to the answer in message {number + 1} {what}", MARK)
+    raise DataError(
+        "D008", f"in this chat template the text up to the answer in message {number + 1} {what}", GENERATION_HINT
+    )
 
 
 def _variables(
@@ -234,7 +238,7 @@ def _variables(
     return {**(tokens or {}), **(variables or {}), **named}
 
 
-def _failed(error: str, message: str, line: int) -> DataError:
+def _render_error(error: str, message: str, line: int) -> DataError:
     where = f"chat template, line {line}" if line else "chat template"
     what = show(message.strip().partition("\n")[0][:200]) or error
     if error == "Refused":
@@ -259,7 +263,7 @@ def read_messages(row: Mapping[str, Any]) -> list[Message]:
     """The conversation in a row: `messages`, sharegpt's `conversations`, alpaca's, or a question and an answer."""
     for field in ("messages", "conversations"):
         if field in row:
-            return _listed(row[field], field)
+            return _parse_messages(row[field], field)
     for question, answer in PAIRS:
         if question in row and answer in row:
             asked = _text(row, question)
@@ -273,13 +277,13 @@ def read_messages(row: Mapping[str, Any]) -> list[Message]:
     raise DataError("D004", f"no conversation in a row with {fields}", f"known: messages, conversations, {known}")
 
 
-def _listed(value: Any, field: str) -> list[Message]:
+def _parse_messages(value: Any, field: str) -> list[Message]:
     if not isinstance(value, list | tuple) or not value:
         raise DataError("D007", f"{field} is {show(str(value)[:40])}, not a list of messages")
-    return [_message(entry, f"{field}, message {i + 1}") for i, entry in enumerate(value)]
+    return [_parse_message(entry, f"{field}, message {i + 1}") for i, entry in enumerate(value)]
 
 
-def _message(entry: Any, where: str) -> Message:
+def _parse_message(entry: Any, where: str) -> Message:
     """A message with its role as templates know it; whatever else it has (tool calls, …) stays."""
     if not isinstance(entry, Mapping):
         raise DataError("D007", f"{where} is {show(str(entry)[:40])}, not an object with a role and content")

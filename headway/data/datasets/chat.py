@@ -15,12 +15,12 @@ from headway.data.batching.windows import Tokens
 from headway.data.chat_template.template import ChatTemplate, EncodedChat, Message, encode_chats, read_messages
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, rows
-from headway.data.synthetic.chat import conversations as made_up
+from headway.data.synthetic.chat import make_conversations
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.jsonfile import show
 
-MADE_UP, MADE_UP_VALID = 12_000, 400
+SYNTHETIC, SYNTHETIC_VALID = 12_000, 400
 """Conversations of the grammar's, where there is no file: to learn from, and held out."""
 HELD_OUT = 0.1
 """Share of the conversations to validate on, where there is no file for it: the last ones."""
@@ -36,11 +36,11 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Chats:
+class EncodedChats:
     """Conversations as token ids: conversation c is ids[starts[c] : starts[c + 1]]."""
 
     ids: Tokens
-    answer: NDArray[np.bool_]
+    assistant_mask: NDArray[np.bool_]
     """Which ids the model is to write."""
     starts: Index
     messages: list[list[Message]]
@@ -58,7 +58,7 @@ class Chats:
     def prompt(self, number: int) -> tuple[str, list[int]]:
         """The first question of a conversation, and the ids up to its answer."""
         here = slice(int(self.starts[number]), int(self.starts[number + 1]))
-        before = self.ids[here][: int(self.answer[here].argmax())]
+        before = self.ids[here][: int(self.assistant_mask[here].argmax())]
         roles = [message["role"] for message in self.messages[number]]
         asked = self.messages[number][max(0, roles.index("assistant") - 1)]["content"]
         return str(asked), [int(i) for i in before]
@@ -69,19 +69,21 @@ def read_conversations(spec: str, bad: BadRows) -> list[Conversation]:
     found = []
     for row in rows(spec, bad):
         try:
-            found.append(Conversation(_useful(read_messages(row.values)), row.file, row.line))
+            found.append(Conversation(_up_to_last_answer(read_messages(row.values)), row.file, row.line))
         except DataError as error:
-            bad.found(_flaw(row.file, row.line, error))
+            bad.add(_flaw(row.file, row.line, error))
     if not found:
-        raise bad.nothing(spec, "conversations")
+        raise bad.no_rows(spec, "conversations")
     return found
 
 
-def conversations_for(train: str, valid: str, bad: BadRows, seed: int) -> tuple[list[Conversation], list[Conversation]]:
+def train_valid_conversations(
+    train: str, valid: str, bad: BadRows, seed: int
+) -> tuple[list[Conversation], list[Conversation]]:
     """To learn from, and held out: files, the last tenth of one, or without any those of the grammar."""
     if not train:
-        first = [Conversation(messages) for messages in made_up(MADE_UP, seed)]
-        held = made_up(MADE_UP_VALID, seed + 1, held_out=True)
+        first = [Conversation(messages) for messages in make_conversations(SYNTHETIC, seed)]
+        held = make_conversations(SYNTHETIC_VALID, seed + 1, held_out=True)
         return first, read_conversations(valid, BadRows(bad.policy)) if valid else [Conversation(m) for m in held]
     found = read_conversations(train, bad)
     if valid:
@@ -92,18 +94,18 @@ def conversations_for(train: str, valid: str, bad: BadRows, seed: int) -> tuple[
     return found[:place], found[place:]
 
 
-def _useful(messages: list[Message]) -> list[Message]:
+def _up_to_last_answer(messages: list[Message]) -> list[Message]:
     """Up to the last answer: what comes after it teaches nothing."""
     answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     if not answers:
         raise DataError("D007", "no answer: none of its messages is the assistant's")
     for i in answers:
-        if set(messages[i]) == {"role", "content"} and not _spoken(messages[i]["content"]):
+        if set(messages[i]) == {"role", "content"} and not _has_content(messages[i]["content"]):
             raise DataError("D007", f"message {i + 1}: the answer is empty")
     return messages[: answers[-1] + 1]
 
 
-def _spoken(content: Any) -> bool:
+def _has_content(content: Any) -> bool:
     return bool(content.strip() if isinstance(content, str) else content)
 
 
@@ -118,7 +120,7 @@ def encode_conversations(
     template: ChatTemplate,
     bad: BadRows,
     length: int | None = None,
-) -> Chats:
+) -> EncodedChats:
     """The ids of all. One that the template refuses is a bad row; one longer than `length` is made to fit.
 
     First turns go first, the system's message stays: the later a turn, the more a model has to know to answer it. Of a
@@ -129,7 +131,7 @@ def encode_conversations(
     kept: list[int] = []
     for i, found in enumerate(encode_chats(tokenizer, template, messages)):
         if isinstance(found, DataError):
-            bad.found(_flaw(conversations[i].file, conversations[i].line, found))
+            bad.add(_flaw(conversations[i].file, conversations[i].line, found))
         else:
             kept.append(i)
             encoded.append(found)
@@ -138,7 +140,7 @@ def encode_conversations(
     cut = {i for i, (ids, _) in enumerate(encoded) if length is not None and len(ids) > length}
     fitting = [(ids[:length], mask[:length]) for ids, mask in encoded]
     good = [i for i, (_, mask) in enumerate(fitting) if any(mask)]
-    return _joined(
+    return _concatenate(
         [fitting[i] for i in good],
         [messages[i] for i in good],
         shortened=len(shortened.intersection(good)),
@@ -158,18 +160,22 @@ def _shorten(
     shortened: set[int] = set()
     if length is None:
         return shortened
-    left = {i: later for i, (ids, _) in enumerate(encoded) if len(ids) > length and (later := _later(messages[i]))}
+    left = {
+        i: later
+        for i, (ids, _) in enumerate(encoded)
+        if len(ids) > length and (later := _without_first_turn(messages[i]))
+    }
     while left:
         for i, found in zip(left, encode_chats(tokenizer, template, list(left.values())), strict=True):
             if not isinstance(found, DataError):  # else the template wants the turn that is gone: its end is cut off
                 messages[i], encoded[i] = left[i], found
                 shortened.add(i)
         again = (i for i in left if messages[i] is left[i] and len(encoded[i][0]) > length)
-        left = {i: later for i in again if (later := _later(messages[i]))}
+        left = {i: later for i in again if (later := _without_first_turn(messages[i]))}
     return shortened
 
 
-def _later(messages: list[Message]) -> list[Message]:
+def _without_first_turn(messages: list[Message]) -> list[Message]:
     """Without the first turn: from the second question on, after what the system says; nothing if there is none."""
     roles = [message["role"] for message in messages]
     begin = next((i for i, role in enumerate(roles) if role != "system"), len(roles))
@@ -177,13 +183,13 @@ def _later(messages: list[Message]) -> list[Message]:
     return messages[:begin] + messages[questions[0] :] if questions else []
 
 
-def _joined(encoded: list[EncodedChat], messages: list[list[Message]], **counts: int) -> Chats:
+def _concatenate(encoded: list[EncodedChat], messages: list[list[Message]], **counts: int) -> EncodedChats:
     starts = np.cumsum([0, *(len(ids) for ids, _ in encoded)])
     ids = np.fromiter(chain.from_iterable(ids for ids, _ in encoded), dtype=np.int64)
     answer = np.fromiter(chain.from_iterable(mask for _, mask in encoded), dtype=np.bool_)
-    return Chats(ids, answer, starts, messages, **counts)
+    return EncodedChats(ids, answer, starts, messages, **counts)
 
 
-def contents(conversations: Iterable[Conversation]) -> Iterator[str]:
+def message_texts(conversations: Iterable[Conversation]) -> Iterator[str]:
     """All that is said, for a tokenizer to learn from."""
     return (m["content"] for one in conversations for m in one.messages if isinstance(m["content"], str))

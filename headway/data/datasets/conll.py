@@ -24,9 +24,9 @@ DOCUMENT = "-DOCSTART-"
 WORDS = ("tokens", "words", "text")
 TAGS = ("ner_tags", "tags", "labels", "ner", "label")
 """What the two lists are usually called, the likeliest first."""
-WORD = 4
+MAX_WORD_PARTS = 4
 """Parts of a word, at most: more of them are a text."""
-PEEK, LEAST, MOST = 1 << 14, 6, 0.8
+PEEK, MIN_LINES, MIN_ALIKE = 1 << 14, 6, 0.8
 """Bytes that tell what a text is, the lines with words that it takes, and the share of them that must look alike."""
 
 
@@ -49,25 +49,25 @@ def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = 
     """
     bad = bad or BadRows()
     files = (sentences_of(path, words, tags) for path in find_files(spec))
-    yield from bad.without(chain.from_iterable(files), spec, "sentences")
+    yield from bad.filter(chain.from_iterable(files), spec, "sentences")
 
 
 def sentences_of(path: Path, words: str = "", tags: str = "") -> Iterator[Sentence | Flaw]:
     columns = file_format(path)[0] in ("text", "tsv")
-    return _columns(path, _number(words, 0), _number(tags, -1)) if columns else _lists(path, words, tags)
+    return _read_conll(path, _number(words, 0), _number(tags, -1)) if columns else _read_rows(path, words, tags)
 
 
-def is_columns(path: Path) -> bool:
+def is_conll(path: Path) -> bool:
     """Whether a text has a word a line with its tag: as many cells in most, blank lines between, few tags."""
     if file_format(path)[0] != "text":
         return False
     with open_text(path) as file:
         lines = [line.split() for line in file.peek(PEEK)[:PEEK].split(b"\n")[:-1]]
     found = [cells for cells in lines if cells and cells[0] != DOCUMENT.encode()]
-    if len(found) < LEAST or len(found) == len(lines):
+    if len(found) < MIN_LINES or len(found) == len(lines):
         return False
     width, alike = Counter(map(len, found)).most_common(1)[0]
-    return width > 1 and alike >= MOST * len(found) and len({cells[-1] for cells in found}) <= len(found) / 2
+    return width > 1 and alike >= MIN_ALIKE * len(found) and len({cells[-1] for cells in found}) <= len(found) / 2
 
 
 def _number(name: str, usual: int) -> int:
@@ -79,7 +79,7 @@ def _number(name: str, usual: int) -> int:
     return int(name) - 1
 
 
-def _columns(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
+def _read_conll(path: Path, word: int, tag: int) -> Iterator[Sentence | Flaw]:
     with open_text(path) as file:
         lines = Lines(file)
         block: list[tuple[str, str]] = []
@@ -118,17 +118,17 @@ def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
         return f"{width} columns, and data.text or data.label asks for number {max(word, tag) + 1}"
     if not cells[word].strip() or not cells[tag].strip():
         return "an empty word or tag"
-    if len(cells[word].split()) > WORD:
+    if len(cells[word].split()) > MAX_WORD_PARTS:
         return f"{brief(cells[word])} is a text, where a word should be; task classify learns labels of texts"
     return ""
 
 
-def _lists(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
+def _read_rows(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
     for item in read_file(path):
-        yield item if isinstance(item, Flaw) else _listed(item, words, tags)
+        yield item if isinstance(item, Flaw) else _parse_row(item, words, tags)
 
 
-def _listed(row: Row, words: str, tags: str) -> Sentence | Flaw:
+def _parse_row(row: Row, words: str, tags: str) -> Sentence | Flaw:
     values = row.values
     names = [
         name or next((usual for usual in known if isinstance(values.get(usual), list)), "")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from headway.config.recipe import DataConfig
-from headway.data.batching.permutation import shuffled
+from headway.data.batching.permutation import permute
 from headway.data.files.locate import file_format
 from headway.data.files.readers import NUMBER, Flaw, Row
 from headway.data.files.rows import BadRows, brief, find_files, peek, text_flaw
@@ -35,13 +35,13 @@ LABEL_NAMES = (
 )
 """What the columns are usually called, the likeliest first."""
 UNNAMED = re.compile(r"column\d+")
-BETWEEN = "|"
+LABEL_SEPARATOR = "|"
 """Between several labels in one cell of a table."""
-HELD_OUT, HOLD_KEY = 0.1, 0
+HELD_OUT, SPLIT_KEY = 0.1, 0
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabeledText:
     """A text, or two, and what is said of it."""
 
     text: str
@@ -59,37 +59,37 @@ class Columns:
     label: str
 
 
-def read_labelled(spec: str, data: DataConfig, bad: BadRows) -> list[Labelled]:
+def read_labeled(spec: str, data: DataConfig, bad: BadRows) -> list[LabeledText]:
     """All rows of a spec that have a text and a label."""
-    found: list[Labelled] = []
+    found: list[LabeledText] = []
     for path in find_files(spec):
         items, first = peek(path)
         if not first:
             for item in items:
                 if isinstance(item, Flaw):
-                    bad.found(item)
+                    bad.add(item)
             continue
         found += _rows(items, columns_of(path, first, data), bad)
     if not found:
-        raise bad.nothing(spec, "labelled texts")
+        raise bad.no_rows(spec, "labelled texts")
     return found
 
 
-def _rows(items: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[Labelled]:
+def _rows(items: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[LabeledText]:
     for item in items:
         flaw = text_flaw(item, columns.text) or (text_flaw(item, columns.pair) if columns.pair else None)
         if flaw is None and isinstance(item, Row) and item.values.get(columns.label) is None:
             reason = "missing" if columns.label in item.values else "there is no such field"
             flaw = Flaw(item.file, item.line, reason, columns.label)
         if flaw is not None:
-            bad.found(flaw)
+            bad.add(flaw)
         elif isinstance(item, Row):
             values = item.values
             pair = values[columns.pair] if columns.pair else None
-            yield Labelled(values[columns.text], pair, _listed(values[columns.label]), item.file, item.line)
+            yield LabeledText(values[columns.text], pair, _parse_list(values[columns.label]), item.file, item.line)
 
 
-def _listed(value: Any) -> Any:
+def _parse_list(value: Any) -> Any:
     """A label as it stands, but for lists that a table has in its cells: ["a", "b"], or as Python writes them."""
     if not (isinstance(value, str) and value.startswith("[") and value.endswith("]")):
         return value
@@ -156,7 +156,7 @@ def _only(path: Path, names: Sequence[str], what: str) -> str:
     raise DataError("D004", f"{show(path)}: {problem}"[:280], hint)
 
 
-def pairs_in(rows: Sequence[Labelled]) -> bool:
+def has_pairs(rows: Sequence[LabeledText]) -> bool:
     """Whether the texts come in pairs: all of them, or none."""
     first = rows[0]
     if odd := next((row for row in rows if (row.pair is None) != (first.pair is None)), None):
@@ -167,39 +167,41 @@ def pairs_in(rows: Sequence[Labelled]) -> bool:
     return first.pair is not None
 
 
-def kind_of_labels(rows: Sequence[Labelled], asked: str) -> Kind:
+def label_kind(rows: Sequence[LabeledText], asked: str) -> Kind:
     """As asked, or by the labels: a list is several, so is a|b; a number with a fraction is one; the rest is a name.
 
     Where most labels are numbers and some have a fraction, those that are none are slips, and not classes.
     """
-    several = any(isinstance(row.label, list | tuple) or _parted(row.label) for row in rows)
+    several = any(isinstance(row.label, list | tuple) or _has_separator(row.label) for row in rows)
     if asked == "multi" and not several:
-        _look_for_others(rows)
+        _check_separator(rows)
     if asked != "auto":
         return asked  # type: ignore[return-value]
     if several:
         return "multi"
-    numbers = [number for row in rows if (number := number_in(row.label)) is not None]
+    numbers = [number for row in rows if (number := parse_number(row.label)) is not None]
     fraction = any(number != int(number) for number in numbers)
     return "regression" if fraction and len(numbers) > len(rows) / 2 else "single"
 
 
-def _parted(label: Any) -> bool:
-    return isinstance(label, str) and len([part for part in label.split(BETWEEN) if part.strip()]) > 1
+def _has_separator(label: Any) -> bool:
+    return isinstance(label, str) and len([part for part in label.split(LABEL_SEPARATOR) if part.strip()]) > 1
 
 
-def _look_for_others(rows: Sequence[Labelled]) -> None:
+def _check_separator(rows: Sequence[LabeledText]) -> None:
     """Refuse labels that seem to be parted by something else."""
     for row in rows:
         if isinstance(row.label, str) and (mark := next((mark for mark in ",;" if mark in row.label), "")):
             message = (
                 f"{show(row.file)} line {row.line}: is {brief(row.label)} one label, or several with {mark} between?"
             )
-            hint = f"headway parts labels at {BETWEEN}, or reads a list of them; classify.kind=single if it is one"
+            hint = (
+                f"headway parts labels at {LABEL_SEPARATOR}, or reads a list of them; classify.kind=single if it is one"
+            )
             raise DataError("D004", message, hint)
 
 
-def number_in(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """A finite number, if it is one or is spelled like one."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -209,16 +211,16 @@ def number_in(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def clean(rows: Sequence[Labelled], kind: Kind, bad: BadRows, column: str = "") -> list[Labelled]:
+def parse_labels(rows: Sequence[LabeledText], kind: Kind, bad: BadRows, column: str = "") -> list[LabeledText]:
     """Rows with their labels as names, sets of names or numbers; those without a usable one are bad."""
-    read: Callable[[Any], Any] = {"single": _name, "multi": _names, "regression": number_in}[kind]
+    read: Callable[[Any], Any] = {"single": _label_name, "multi": _label_names, "regression": parse_number}[kind]
     wanted = {"single": "one label", "multi": "a list of labels", "regression": "a number"}[kind]
     found = []
     for row in rows:
         label = read(row.label)
         if label is None:
             what = "empty" if row.label == "" else f"expected {wanted}, found {brief(row.label)}"
-            bad.found(Flaw(row.file, row.line, f"the label: {what}", column))
+            bad.add(Flaw(row.file, row.line, f"the label: {what}", column))
         else:
             found.append(replace(row, label=label))
     if not found:
@@ -226,7 +228,7 @@ def clean(rows: Sequence[Labelled], kind: Kind, bad: BadRows, column: str = "") 
     return found
 
 
-def _name(value: Any) -> str | None:
+def _label_name(value: Any) -> str | None:
     """A label is known by its name: 1, 1.0 and "1" are the same."""
     if isinstance(value, bool):
         return str(value)
@@ -235,26 +237,28 @@ def _name(value: Any) -> str | None:
     return (str(value).strip() or None) if isinstance(value, str | int | float) else None
 
 
-def _names(value: Any) -> tuple[str, ...] | None:
-    parts = [p for p in value.split(BETWEEN) if p.strip()] if isinstance(value, str) else value
+def _label_names(value: Any) -> tuple[str, ...] | None:
+    parts = [p for p in value.split(LABEL_SEPARATOR) if p.strip()] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple):
         return None
-    names = [_name(part) for part in parts]
+    names = [_label_name(part) for part in parts]
     return None if None in names else tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def label_set(rows: Sequence[Labelled], kind: Kind) -> tuple[str, ...]:
+def label_set(rows: Sequence[LabeledText], kind: Kind) -> tuple[str, ...]:
     """All labels in order, numbers by their size; a number that is predicted has one nameless label."""
     if kind == "regression":
         return ("value",)
     names = {row.label for row in rows} if kind == "single" else {name for row in rows for name in row.label}
-    numbers = {name: number_in(name) for name in names}
+    numbers = {name: parse_number(name) for name in names}
     if None in numbers.values():
         return tuple(sorted(names))
     return tuple(sorted(names, key=lambda name: (numbers[name], name)))
 
 
-def known_only(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind, bad: BadRows) -> list[Labelled]:
+def with_known_labels(
+    rows: Sequence[LabeledText], labels: Sequence[str], kind: Kind, bad: BadRows
+) -> list[LabeledText]:
     """Rows whose labels the model has; the others are bad."""
     if kind == "regression":
         return list(rows)
@@ -263,7 +267,7 @@ def known_only(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind, bad:
         names = (row.label,) if kind == "single" else row.label
         if strange := next((name for name in names if name not in known), None):
             some = ", ".join(labels[:8]) + (" …" if len(labels) > 8 else "")
-            bad.found(Flaw(row.file, row.line, f"label {brief(strange)} is unknown: training had {some}"))
+            bad.add(Flaw(row.file, row.line, f"label {brief(strange)} is unknown: training had {some}"))
         else:
             found.append(row)
     if not found:
@@ -271,10 +275,10 @@ def known_only(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind, bad:
     return found
 
 
-def hold_out(rows: Sequence[Labelled], share: float = HELD_OUT) -> tuple[list[Labelled], list[Labelled]]:
+def hold_out(rows: Sequence[LabeledText], share: float = HELD_OUT) -> tuple[list[LabeledText], list[LabeledText]]:
     """Most to train on and some to validate on, drawn: files are often sorted by label. The same for any seed."""
     if len(rows) < 2:
         raise DataError("D002", f"{len(rows)} labelled text: none can be held out", "give data.valid")
-    order = shuffled(np.arange(len(rows)), len(rows), HOLD_KEY)
+    order = permute(np.arange(len(rows)), len(rows), SPLIT_KEY)
     held = set(order[: max(1, int(len(rows) * share))].tolist())
     return [r for i, r in enumerate(rows) if i not in held], [r for i, r in enumerate(rows) if i in held]

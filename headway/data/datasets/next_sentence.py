@@ -1,7 +1,7 @@
 """Rows for models that read both ways: running text end to end, or two stretches of it that may be neighbours.
 
-Both read as `Drawn`: [CLS] text [SEP], and [CLS] A [SEP] B [SEP] with segments (Devlin et al. 2019), or whatever the
-tokenizer puts between two texts.
+Both read as `EncoderRows`: [CLS] text [SEP], and [CLS] A [SEP] B [SEP] with segments (Devlin et al. 2019), or whatever
+the tokenizer puts between two texts.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headway.data.batching.permutation import Index, in_epoch_order, mix
+from headway.data.batching.permutation import Index, shuffle_samples, splitmix64
 from headway.data.batching.windows import Ids, Tokens, Windows
 from headway.errors import DataError
 
 SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]”’]))\s+|\n\s*\n""")
-TRIES = 8
+MAX_DRAWS = 8
 """Draws of a stranger, of which the first is taken that is about as long as the neighbour, or else the best."""
 SALT = 0x70616972
 """Keeps these dice apart from those that other parts of a run throw with the same seed."""
 
 
-class Marks(NamedTuple):
+class SpecialIds(NamedTuple):
     """Ids of the tokens around a text, and of those between two."""
 
     cls: int
@@ -35,13 +35,13 @@ class Marks(NamedTuple):
     between: tuple[int, ...]
 
 
-class Drawn(NamedTuple):
+class EncoderRows(NamedTuple):
     """Rows as a model reads them, (n, width); what all rows lack is None."""
 
     ids: Ids
-    keep: Ids | None
-    segments: Ids | None
-    follows: Ids | None
+    attention_mask: Ids | None
+    token_type_ids: Ids | None
+    next_sentence_label: Ids | None
     """(n,) 0 where the second text follows the first, 1 where it comes from elsewhere, as `transformers` counts."""
 
 
@@ -50,7 +50,7 @@ def sentences(text: str) -> Iterator[str]:
     return (" ".join(part.split()) for part in SENTENCE_END.split(text) if part.strip())
 
 
-def usual_count(texts: Iterable[str]) -> int:
+def p99_sentence_count(texts: Iterable[str]) -> int:
     """Sentences that all but a hundredth of some texts have at most."""
     counts = [sum(1 for _ in sentences(text)) for text in texts]
     return max(1, int(np.quantile(counts, 0.99, method="lower")))
@@ -63,7 +63,7 @@ class TextRows:
     ids: Tokens
     length: int
     seed: int
-    marks: Marks
+    special: SpecialIds
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -72,17 +72,17 @@ class TextRows:
     def windows(self) -> Windows:
         return Windows(self.ids, self.length - 2, self.seed)
 
-    def read(self, samples: Index) -> Drawn:
-        return Drawn(_around(self.windows.read(samples)[0], self.marks), None, None, None)
+    def read(self, samples: Index) -> EncoderRows:
+        return EncoderRows(_add_special(self.windows.read(samples)[0], self.special), None, None, None)
 
 
 @dataclass(frozen=True)
-class HeldRows:
+class EvaluationRows:
     """All of a text in its order, for evaluation; the last row may be padded."""
 
     ids: Tokens
     length: int
-    marks: Marks
+    special: SpecialIds
 
     def __post_init__(self) -> None:
         if len(self) < 1:
@@ -91,22 +91,22 @@ class HeldRows:
     def __len__(self) -> int:
         return -(-len(self.ids) // (self.length - 2))
 
-    def read(self, samples: Index) -> Drawn:
+    def read(self, samples: Index) -> EncoderRows:
         inner = self.length - 2
         cells = samples[:, None] * inner + np.arange(inner)
         text = self.ids[np.minimum(cells, len(self.ids) - 1)].astype(np.int64)
-        rows = _around(text, self.marks)
+        rows = _add_special(text, self.special)
         size = np.minimum(inner, len(self.ids) - samples * inner)
         if (size == inner).all():
-            return Drawn(rows, None, None, None)
+            return EncoderRows(rows, None, None, None)
         place = np.arange(self.length)
-        rows[place > size[:, None] + 1] = self.marks.pad
-        rows[np.arange(len(rows)), size + 1] = self.marks.sep
-        return Drawn(rows, (place < size[:, None] + 2).astype(np.int64), None, None)
+        rows[place > size[:, None] + 1] = self.special.pad
+        rows[np.arange(len(rows)), size + 1] = self.special.sep
+        return EncoderRows(rows, (place < size[:, None] + 2).astype(np.int64), None, None)
 
 
-def _around(text: Ids, marks: Marks) -> Ids:
-    return np.pad(text, ((0, 0), (1, 1)), constant_values=((0, 0), (marks.cls, marks.sep)))
+def _add_special(text: Ids, special: SpecialIds) -> Ids:
+    return np.pad(text, ((0, 0), (1, 1)), constant_values=((0, 0), (special.cls, special.sep)))
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,16 @@ class NextSentences:
     documents: Index
     length: int
     seed: int
-    marks: Marks
+    special: SpecialIds
 
     def __post_init__(self) -> None:
         if len(self) < 2:
-            raise DataError("D002", f"{len(self)} rows of two sentences or more: too little text for mlm.pairs")
+            raise DataError("D002", f"{len(self)} rows of two sentences or more: too little text for mlm.next_sentence")
 
     @property
     def room(self) -> int:
         """Tokens beside those that are put around them."""
-        return self.length - 2 - len(self.marks.between)
+        return self.length - 2 - len(self.special.between)
 
     @cached_property
     def units(self) -> tuple[Index, Index]:
@@ -147,7 +147,7 @@ class NextSentences:
         return np.append(begins, self.starts[-1]), before[self.documents]
 
     @cached_property
-    def stretches(self) -> Index:
+    def spans(self) -> Index:
         """(m, 3): first unit, end, and end of the document, of as many neighbours as fit into a row, two at least."""
         begins, documents = (part.tolist() for part in self.units)
         found = []
@@ -168,48 +168,54 @@ class NextSentences:
         return last
 
     def __len__(self) -> int:
-        return len(self.stretches)
+        return len(self.spans)
 
-    def read(self, samples: Index) -> Drawn:
-        rows = in_epoch_order(samples, len(self), self.seed)
-        dice = mix(samples.astype(np.uint64) ^ mix(mix(np.uint64(self.seed)) ^ np.uint64(SALT)))
-        drawn = [self._pair(int(row), int(die)) for row, die in zip(rows, dice, strict=True)]
-        ids = np.full((len(rows), self.length), self.marks.pad, dtype=np.int64)
-        keep, segments = np.zeros_like(ids), np.zeros_like(ids)
-        cls, sep, _, between = self.marks
+    def read(self, samples: Index) -> EncoderRows:
+        rows = shuffle_samples(samples, len(self), self.seed)
+        random_bits = splitmix64(
+            samples.astype(np.uint64) ^ splitmix64(splitmix64(np.uint64(self.seed)) ^ np.uint64(SALT))
+        )
+        drawn = [self._pair(int(row), int(bits)) for row, bits in zip(rows, random_bits, strict=True)]
+        ids = np.full((len(rows), self.length), self.special.pad, dtype=np.int64)
+        attention_mask, token_type_ids = np.zeros_like(ids), np.zeros_like(ids)
+        cls, sep, _, between = self.special
         for i, (first, second, _) in enumerate(drawn):
             a, b = self.ids[slice(*first)], self.ids[slice(*second)]
             row = np.concatenate([[cls], a, between, b, [sep]])
-            ids[i, : len(row)], keep[i, : len(row)] = row, 1
-            segments[i, 1 + len(a) + len(between) : len(row)] = 1
-        return Drawn(ids, keep, segments, np.array([stranger for *_, stranger in drawn], dtype=np.int64))
+            ids[i, : len(row)], attention_mask[i, : len(row)] = row, 1
+            token_type_ids[i, 1 + len(a) + len(between) : len(row)] = 1
+        return EncoderRows(
+            ids, attention_mask, token_type_ids, np.array([is_random for *_, is_random in drawn], dtype=np.int64)
+        )
 
-    def _pair(self, row: int, die: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+    def _pair(self, row: int, bits: int) -> tuple[tuple[int, int], tuple[int, int], int]:
         """Tokens [begin, end) of the two parts, and 1 if they are strangers."""
-        first, split, last, _ = self._split(row, die)
+        first, split, last, _ = self._split(row, bits)
         begin, middle, end = (self._begins[unit] for unit in (first, split, last))
-        stranger = die >> 63
-        second = self._elsewhere(row, die, end - middle, self.room - (middle - begin)) if stranger else (middle, end)
-        return (begin, middle), second, stranger
+        is_random = bits >> 63
+        second = (
+            self._random_second(row, bits, end - middle, self.room - (middle - begin)) if is_random else (middle, end)
+        )
+        return (begin, middle), second, is_random
 
-    def _elsewhere(self, row: int, die: int, wanted: int, room: int) -> tuple[int, int]:
+    def _random_second(self, row: int, bits: int, wanted: int, room: int) -> tuple[int, int]:
         """About as many tokens of another stretch, from where its second part would begin, in whole units.
 
         Neither its length nor where it ends must tell it from the neighbour that it stands in for.
         """
         best, least = (0, 0), room + wanted
-        for _ in range(TRIES):
-            die = int(mix(np.uint64(die)))
-            other = (row + 1 + die % (len(self) - 1)) % len(self)
-            _, unit, _, end = self._split(other, int(mix(np.uint64(die))))
-            span = self._about(unit, end, wanted, room)
+        for _ in range(MAX_DRAWS):
+            bits = int(splitmix64(np.uint64(bits)))
+            other = (row + 1 + bits % (len(self) - 1)) % len(self)
+            _, unit, _, end = self._split(other, int(splitmix64(np.uint64(bits))))
+            span = self._nearest_length(unit, end, wanted, room)
             if (miss := abs(span[1] - span[0] - wanted)) < least:
                 best, least = span, miss
             if 8 * least <= wanted:
                 break
         return best
 
-    def _about(self, unit: int, end: int, wanted: int, room: int) -> tuple[int, int]:
+    def _nearest_length(self, unit: int, end: int, wanted: int, room: int) -> tuple[int, int]:
         """The units from here on whose length is nearest to what is wanted; the first is cut where it has no room."""
         begins = self._begins
         begin, last = begins[unit], self._fill(begins, unit, end, wanted)
@@ -218,10 +224,10 @@ class NextSentences:
             last += 1
         return begin, min(begins[last], begin + room)
 
-    def _split(self, row: int, die: int) -> tuple[int, int, int, int]:
+    def _split(self, row: int, bits: int) -> tuple[int, int, int, int]:
         """First unit of a stretch, the one where its second part begins, its end, and that of its document."""
-        first, last, end = self.stretches[row].tolist()
-        return first, first + 1 + (die & 0xFFFFFFFF) % (last - first - 1), last, end
+        first, last, end = self.spans[row].tolist()
+        return first, first + 1 + (bits & 0xFFFFFFFF) % (last - first - 1), last, end
 
     @cached_property
     def _begins(self) -> list[int]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import BadRows, brief, find_files, kind_of, peek, text_flaw
-from headway.data.synthetic.paraphrases import paraphrases
+from headway.data.files.rows import BadRows, brief, find_files, peek, text_flaw, value_type
+from headway.data.synthetic.paraphrases import make_paraphrases
 from headway.errors import DataError, nearest
 from headway.jsonfile import show
 
@@ -22,7 +22,7 @@ PAIR_NAMES = (
 )  # fmt: skip
 """What two columns of texts that belong together are usually called."""
 SCORE_NAMES = ("score", "similarity", "similarity_score", "relatedness", "label")
-GENERATED = 4000
+SYNTHETIC_PAIRS = 4000
 """Pairs that are made up where no file is given."""
 
 
@@ -43,7 +43,7 @@ class TextPairs:
 def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> TextPairs:
     """All rows that have both texts, and a score if the file has any; an empty spec is made up by a small grammar."""
     if not spec:
-        made = paraphrases(GENERATED)
+        made = make_paraphrases(SYNTHETIC_PAIRS)
         return TextPairs([first for first, _ in made], [second for _, second in made])
     rows: list[tuple[str, str, float | None]] = []
     for path in find_files(spec):
@@ -51,12 +51,12 @@ def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> TextPairs:
         columns = pair_columns(path, first, data) if first else ("", "", "")
         for item in items:
             if flaw := _flaw(item, columns):
-                bad.found(flaw)
+                bad.add(flaw)
             elif isinstance(item, Row):
                 text, pair, score = (item.values.get(name) for name in columns)
                 rows.append((text, pair, float(score) if columns[2] else None))  # type: ignore[arg-type]
     if not rows:
-        raise bad.nothing(spec, "pairs of texts")
+        raise bad.no_rows(spec, "pairs of texts")
     texts, pairs, scores = (list(part) for part in zip(*rows, strict=True))
     if None in scores and any(score is not None for score in scores):
         raise DataError("D004", f"{show(spec)}: some files have a column of scores and some have none")
@@ -70,7 +70,7 @@ def _flaw(item: Row | Flaw, columns: tuple[str, str, str]) -> Flaw | None:
     if not columns[2] or isinstance(item, Flaw):
         return None
     value = item.values.get(columns[2])
-    if kind_of(value) in ("int", "float") and math.isfinite(float(value)):  # type: ignore[arg-type]
+    if value_type(value) in ("int", "float") and math.isfinite(float(value)):  # type: ignore[arg-type]
         return None
     return Flaw(item.file, item.line, f"expected a number, found {brief(value)}", columns[2])
 
@@ -99,7 +99,7 @@ def pair_columns(path: Path, rows: Sequence[Row], data: DataConfig) -> tuple[str
 
 
 def _kinds(rows: Sequence[Row], name: str) -> set[str]:
-    return {kind_of(row.values.get(name)) for row in rows} - {"missing"}
+    return {value_type(row.values.get(name)) for row in rows} - {"missing"}
 
 
 def _list(names: Sequence[Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from headway.data.files.lines import BadLine, Lines, open_text
 from headway.data.files.locate import file_format, find_files, fingerprint
 from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import BadRows, brief, kind_of, peek
+from headway.data.files.rows import BadRows, brief, peek, value_type
 from headway.errors import DataError, nearest
 from headway.jsonfile import show
 
@@ -33,24 +33,28 @@ class Pair(NamedTuple):
     line: int
 
 
-def two_files(spec: str) -> tuple[str, str] | None:
+def split_pair_spec(spec: str) -> tuple[str, str] | None:
     """`train.en,train.de` as its parts; None for a spec of another kind."""
     parts = spec.split(",")
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) and not os.path.exists(spec) else None
 
 
 def fingerprint_pairs(spec: str) -> str:
-    return "+".join(fingerprint(part) for part in two_files(spec) or (spec,))
+    return "+".join(fingerprint(part) for part in split_pair_spec(spec) or (spec,))
 
 
 def read_parallel(spec: str, text: str, pair: str, bad: BadRows) -> list[Pair]:
     """All pairs of a spec; `text` and `pair` name the columns of a table, empty ones are guessed."""
-    sides = two_files(spec)
-    found = _of_files(*sides, bad) if sides else [row for path in find_files(spec) for row in _of(path, text, pair)]
-    return list(bad.without(found, spec, "pairs of texts"))
+    sides = split_pair_spec(spec)
+    found = (
+        _read_two_files(*sides, bad)
+        if sides
+        else [row for path in find_files(spec) for row in _read_table(path, text, pair)]
+    )
+    return list(bad.filter(found, spec, "pairs of texts"))
 
 
-def _of_files(source: str, target: str, bad: BadRows) -> Iterator[Pair | Flaw]:
+def _read_two_files(source: str, target: str, bad: BadRows) -> Iterator[Pair | Flaw]:
     """Line by line; a file that ends before the other leaves no line of it in doubt."""
     ours, theirs = find_files(source), find_files(target)
     if len(ours) != len(theirs):
@@ -85,23 +89,23 @@ def _lines(path: Path) -> Iterator[str | Flaw]:
                 yield Flaw(str(path), lines.number, wrong.reason, code=wrong.code)
 
 
-def _of(path: Path, text: str, pair: str) -> Iterator[Pair | Flaw]:
+def _read_table(path: Path, text: str, pair: str) -> Iterator[Pair | Flaw]:
     if file_format(path)[0] == "text":
         message = f"{show(path)} has one text a line: what is each to become?"
         raise DataError("D004", message, "give two files, SOURCE,TARGET, or a table with two columns")
     rows, first = peek(path)
-    names = pair_columns(path, [_open(row.values) for row in first], text, pair)
+    names = pair_columns(path, [_unnest(row.values) for row in first], text, pair)
     for row in rows:
-        yield row if isinstance(row, Flaw) else _pair(row, *names)
+        yield row if isinstance(row, Flaw) else _parse_row(row, *names)
 
 
-def _open(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unnest(values: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = values.get(NESTED)
     return {**values, **inner} if isinstance(inner, Mapping) else values
 
 
-def _pair(row: Row, text: str, pair: str) -> Pair | Flaw:
-    values = _open(row.values)
+def _parse_row(row: Row, text: str, pair: str) -> Pair | Flaw:
+    values = _unnest(row.values)
     for name in (text, pair):
         if not _texts(values.get(name)):
             said = "missing" if values.get(name) is None else f"expected text, found {brief(values[name])}"
@@ -125,7 +129,7 @@ def pair_columns(path: Path, rows: Sequence[Mapping[str, Any]], text: str, pair:
             raise DataError("D004", message, f"there are {_list(names)}")
     usual = next((both for both in PAIR_NAMES if set(both) <= set(names)), ("", ""))
     found = [text or (usual[0] if usual[1] != text else ""), pair or (usual[1] if usual[0] != pair else "")]
-    prose = [n for n in names if n not in found and any(kind_of(row.get(n)) == "text" for row in rows)]
+    prose = [n for n in names if n not in found and any(value_type(row.get(n)) == "text" for row in rows)]
     if found.count("") == len(prose):
         found = [name or prose.pop(0) for name in found]
     if rows and ("" in found or found[0] == found[1]):

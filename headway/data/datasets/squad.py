@@ -42,16 +42,16 @@ class Columns:
 def questions(spec: str, columns: Columns | None = None, bad: BadRows | None = None) -> Iterator[Question]:
     """All questions of the files a spec stands for, in order; one that cannot be used goes to `bad`."""
     bad = bad or BadRows()
-    files = (_rows(path, columns or Columns()) for path in find_files(spec))
-    yield from bad.without(chain.from_iterable(files), spec, "questions")
+    files = (_read_rows(path, columns or Columns()) for path in find_files(spec))
+    yield from bad.filter(chain.from_iterable(files), spec, "questions")
 
 
-def _rows(path: Path, columns: Columns) -> Iterator[Question | Flaw]:
+def _read_rows(path: Path, columns: Columns) -> Iterator[Question | Flaw]:
     for item in read_file(path):
-        yield item if isinstance(item, Flaw) else _row(item, columns)
+        yield item if isinstance(item, Flaw) else _parse_row(item, columns)
 
 
-def _row(row: Row, columns: Columns) -> Question | Flaw:
+def _parse_row(row: Row, columns: Columns) -> Question | Flaw:
     values = row.values
     name = columns.answers or next((name for name in ANSWERS if name in values), "")
     where = str(values.get("id", row.line))
@@ -63,13 +63,13 @@ def _row(row: Row, columns: Columns) -> Question | Flaw:
             reason = f'no column "{show(given or usual)[:40]}", data.{setting} names it; there are {listed}'
             return Flaw(row.file, row.line, reason)
         texts.append(values[found])
-    item = _checked(where, texts[0], texts[1], values.get(name))
+    item = _parse(where, texts[0], texts[1], values.get(name))
     if isinstance(item, Question):
         return item
     return Flaw(row.file, row.line, item if where == str(row.line) else f"question {show(where)[:60]}: {item}")
 
 
-def _checked(where: str, asked: Any, context: Any, answers: Any) -> Question | str:
+def _parse(where: str, asked: Any, context: Any, answers: Any) -> Question | str:
     for name, value in (("question", asked), ("context", context)):
         if not isinstance(value, str) or not value.strip():
             nothing = value is None or isinstance(value, str)

@@ -23,13 +23,13 @@ PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I"
 """Prefix in a file → the one of IOBES that it stands for."""
 
 
-def parts(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """Prefix and type: `B-PER` is (B, PER), `O` is (O, "")."""
     prefix, _, kind = tag.partition("-")
     return PREFIXES.get(prefix, prefix), kind
 
 
-def prefixed(tag: str) -> bool:
+def has_prefix(tag: str) -> bool:
     """Whether a tag says where an entity begins or goes on."""
     prefix, dash, kind = tag.partition("-")
     return prefix in PREFIXES and bool(dash and kind)
@@ -42,7 +42,7 @@ def spans(tags: Sequence[str], scheme: Scheme = "bio") -> list[Span]:
     found: list[Span] = []
     before, kind_before, begin = OUTSIDE, "", 0
     for at, tag in enumerate([*tags, OUTSIDE]):
-        prefix, kind = parts(tag)
+        prefix, kind = split_tag(tag)
         apart = kind != kind_before or before in "ES"
         if before != OUTSIDE and (apart or prefix in "OBS"):
             found.append((kind_before, begin, at))
@@ -76,6 +76,6 @@ def labels_for(kinds: Iterable[str], scheme: Scheme = "bio") -> tuple[str, ...]:
 def scheme_of(labels: Sequence[str]) -> Scheme:
     """What a model's labels say, by their looks."""
     marked = [label for label in labels if label != OUTSIDE]
-    if not marked or not all(map(prefixed, marked)):
+    if not marked or not all(map(has_prefix, marked)):
         return "plain"
     return "iobes" if any(label[0] in "ES" for label in marked) else "bio"

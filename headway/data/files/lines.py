@@ -121,13 +121,13 @@ def open_text(path: Path) -> Iterator[io.BufferedReader]:
             if head.startswith(magic):
                 raise DataError("D003", f"{show(path)} is not text but {kind}", remedy)
         if utf16 := _utf16(head):
-            raise DataError("D003", f"{show(path)} line 1, byte 1: {utf16} text, not UTF-8", recode(utf16))
+            raise DataError("D003", f"{show(path)} line 1, byte 1: {utf16} text, not UTF-8", recode_hint(utf16))
         if head.startswith(b"\xef\xbb\xbf"):
             file.read(3)
         yield file
 
 
-def recode(encoding: str = "WINDOWS-1252") -> str:
+def recode_hint(encoding: str = "WINDOWS-1252") -> str:
     return f"convert it to UTF-8 from what it is: iconv -f {encoding} -t UTF-8 FILE > NEW"
 
 
@@ -176,7 +176,7 @@ class Lines:
             raise BadLine(f"longer than {ROW_LIMIT:,} bytes")
         return decode(raw)
 
-    def give_back(self, lines: list[str]) -> None:
+    def push_back(self, lines: list[str]) -> None:
         """Read these again: the last that were read, in order."""
         self._again.extendleft(reversed(lines))
         self.number -= len(lines)

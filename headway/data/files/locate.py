@@ -28,12 +28,12 @@ FORMATS = {
     ".parquet": "parquet",
 }
 """Extension → format; each may be followed by .gz. A file with another extension, or none, is read as text."""
-ABOUT = ("readme", "license", "licence", "dataset_info", "dataset_infos")
+DOCUMENTATION = ("readme", "license", "licence", "dataset_info", "dataset_infos")
 """Files that speak about the data beside them: left out of folders, read when named."""
 DATASET = re.compile(
     r"(?:hf://(?:datasets/)?)?(?P<id>\w[\w.-]*/\w[\w.-]*?)(?:@(?P<revision>[\w./-]+))?(?::(?P<split>[\w.-]+))?"
 )
-KINDS = 'give a file, a folder, a glob in quotes ("corpus/*.jsonl"), or a hub dataset: org/name[@revision][:split]'
+SPEC_HELP = 'give a file, a folder, a glob in quotes ("corpus/*.jsonl"), or a hub dataset: org/name[@revision][:split]'
 
 
 def file_format(path: PurePath | str) -> tuple[str, bool]:
@@ -50,18 +50,18 @@ def find_files(spec: str) -> list[Path]:
         if os.path.isfile(path):
             return [Path(path)]
         if os.path.isdir(path):
-            return _some(_inside(Path(path)), spec)
+            return _nonempty(_files_below(Path(path)), spec)
         if glob.has_magic(path):
             found = [Path(name) for name in sorted(glob.glob(path, recursive=True)) if os.path.isfile(name)]
             if not found:
-                raise NotFoundError("F001", f"no file matches {show(spec)}{_beside(path)}")
+                raise NotFoundError("F001", f"no file matches {show(spec)}{_nearest_name(path)}")
             return found
     match = DATASET.fullmatch(spec)
     if match and (spec.startswith("hf://") or _not_a_path(spec)) and ".." not in spec and "--" not in match["id"]:
         return _from_hub(match["id"], match["revision"], match["split"])
     if os.path.exists(path):
-        raise NotFoundError("F001", f"{show(spec)} is neither a file nor a folder", KINDS)
-    raise NotFoundError("F001", f"no such file: {show(spec)[:200]}{_beside(path)}", KINDS)
+        raise NotFoundError("F001", f"{show(spec)} is neither a file nor a folder", SPEC_HELP)
+    raise NotFoundError("F001", f"no such file: {show(spec)[:200]}{_nearest_name(path)}", SPEC_HELP)
 
 
 def fingerprint(spec: str) -> str:
@@ -80,13 +80,13 @@ def fingerprint(spec: str) -> str:
     return whole.hexdigest()
 
 
-def _some(files: list[Path], spec: str) -> list[Path]:
+def _nonempty(files: list[Path], spec: str) -> list[Path]:
     if not files:
         raise DataError("D002", f"{show(spec)}: no data files in this folder", f"readable are {', '.join(FORMATS)}")
     return files
 
 
-def _inside(folder: Path) -> list[Path]:
+def _files_below(folder: Path) -> list[Path]:
     """All files of a folder and those below it that look like data; hidden ones and what is in them are passed over."""
 
     def fail(error: OSError) -> None:
@@ -96,7 +96,7 @@ def _inside(folder: Path) -> list[Path]:
     for place, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(place, name) for name in names if not name.startswith(".")]
-    found = [path for path in found if path.name.lower().split(".")[0] not in ABOUT and path.is_file()]
+    found = [path for path in found if path.name.lower().split(".")[0] not in DOCUMENTATION and path.is_file()]
     return sorted((path for path in found if _looks_like_data(path)), key=lambda path: path.relative_to(folder).parts)
 
 
@@ -117,7 +117,7 @@ def _looks_like_data(path: Path) -> bool:
     return b"\0" not in head
 
 
-def _beside(path: str) -> str:
+def _nearest_name(path: str) -> str:
     """The nearest name in the folder that a missing path points into."""
     folder, name = os.path.split(path)
     try:
@@ -140,7 +140,7 @@ def _from_hub(hub_id: str, revision: str | None, split: str | None) -> list[Path
     wanted = [part + extension + packed for extension in FORMATS if extension != ".md" for packed in ("", ".gz")]
     with hub_errors(hub_id, revision):
         folder = Path(snapshot_download(hub_id, repo_type="dataset", revision=revision, allow_patterns=wanted))
-    files = _inside(folder) if folder.is_dir() else []  # there is none where nothing was fetched
+    files = _files_below(folder) if folder.is_dir() else []  # there is none where nothing was fetched
     if split:
         word = re.compile(rf"(?<![a-z0-9]){re.escape(split)}(?![a-z0-9])", re.IGNORECASE)
         named = [path for path in files if word.search(path.name)]

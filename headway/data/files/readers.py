@@ -174,7 +174,7 @@ def _csv_records(lines: Lines, delimiter: str) -> Iterator[Record]:
             return
         except csv.Error as error:
             # After an unclosed quote all lines that follow look like one cell: go on with the second line instead.
-            lines.give_back(record.taken[1:])
+            lines.push_back(record.taken[1:])
             reason = next((said for part, said in CSV_REASONS.items() if part in str(error)), str(error))
             yield start, BadLine(reason)
         except BadLine as bad:

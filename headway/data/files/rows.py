@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from headway.data.files.lines import recode
+from headway.data.files.lines import recode_hint
 from headway.data.files.locate import file_format, find_files, fingerprint
 from headway.data.files.readers import DATE, EMPTY, NUMBER, Flaw, Row, read_file
 from headway.errors import DataError, counted, nearest
@@ -49,7 +49,7 @@ class BadRows:
     first: list[str] = field(default_factory=list)
     """`file:line: reason` of the first ones."""
 
-    def found(self, flaw: Flaw) -> None:
+    def add(self, flaw: Flaw) -> None:
         column = f'column "{show(flaw.column)[:60]}": ' if flaw.column else ""
         where, reason = show(flaw.file), column + flaw.reason
         if self.policy == "stop":
@@ -61,28 +61,28 @@ class BadRows:
                 words = ["headway", "data", where, *(["--column", flaw.column] if flaw.column else [])]
                 hint += f"; {shlex.join(words)} shows them"
             if flaw.code == "D003":
-                hint = f"{recode()}\n  {hint}"
+                hint = f"{recode_hint()}\n  {hint}"
             raise DataError(flaw.code, f"{where} {unit} {flaw.line}{', ' if column else ': '}{reason}", hint)
         self.count += 1
         if len(self.first) < self.keep:
             self.first.append(f"{where}:{flaw.line}: {reason}")
 
-    def nothing(self, spec: str, what: str) -> DataError:
+    def no_rows(self, spec: str, what: str) -> DataError:
         """The error where none of the rows could be used."""
         said = f" ({counted(self.count, 'bad rows')}, the first: {self.first[0]})" if self.first else ""
         return DataError("D002", f"{show(spec)}: no {what}{said}"[:280])
 
-    def without(self, items: Iterable[Item | Flaw], spec: str, what: str) -> Iterator[Item]:
+    def filter(self, items: Iterable[Item | Flaw], spec: str, what: str) -> Iterator[Item]:
         """Items of a kind that a spec should have, without the flaws among them."""
         some = False
         for item in items:
             if isinstance(item, Flaw):
-                self.found(item)
+                self.add(item)
             else:
                 some = True
                 yield item
         if not some:
-            raise self.nothing(spec, what)
+            raise self.no_rows(spec, what)
 
 
 def rows(spec: str, bad: BadRows | None = None) -> Iterator[Row]:
@@ -93,7 +93,7 @@ def rows(spec: str, bad: BadRows | None = None) -> Iterator[Row]:
             if isinstance(item, Row):
                 yield item
             else:
-                bad.found(item)
+                bad.add(item)
 
 
 def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterator[Document]:
@@ -105,12 +105,12 @@ def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterat
         name = the_text_column(path, first, column)
         for item in items:
             if flaw := text_flaw(item, name):
-                bad.found(flaw)
+                bad.add(flaw)
             elif isinstance(item, Row):
                 some = True
                 yield Document(item.values[name], item.file, item.line)
     if not some:
-        raise bad.nothing(spec, "documents")
+        raise bad.no_rows(spec, "documents")
 
 
 def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
@@ -149,7 +149,7 @@ def text_columns(rows: Sequence[Row], column: str = "") -> list[str]:
     for name in TEXT_NAMES:
         if any(isinstance(row.values.get(name), str) for row in rows):
             return [name]
-    return [name for name in names if any(kind_of(row.values.get(name)) == "text" for row in rows)]
+    return [name for name in names if any(value_type(row.values.get(name)) == "text" for row in rows)]
 
 
 def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:
@@ -175,7 +175,7 @@ def brief(value: Any) -> str:
     return " ".join(_brief.repr(value).split())[:60]
 
 
-def kind_of(value: Any) -> str:
+def value_type(value: Any) -> str:
     """What a value is; a cell of a table is what it reads as."""
     if value is None or value == "":
         return "missing"
@@ -192,7 +192,7 @@ def kind_of(value: Any) -> str:
     return "object" if isinstance(value, dict) else type(value).__name__
 
 
-def kind(kinds: Sequence[str] | set[str]) -> str:
+def column_type(kinds: Sequence[str] | set[str]) -> str:
     """What a column is, from the kinds of its values."""
     found = set(kinds) - {"missing"}
     if len(found) < 2:

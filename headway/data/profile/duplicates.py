@@ -18,11 +18,11 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.batching.permutation import mix
+from headway.data.batching.permutation import splitmix64
 
 Hashes = NDArray[np.uint64]
 
-STRETCH = 13
+NGRAM = 13
 """Words in a row that two texts hardly share by chance (Brown et al. 2020, appendix C)."""
 WORD = re.compile(r"\w+")
 
@@ -32,7 +32,7 @@ def text_hash(text: str) -> int:
     return int.from_bytes(blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-class Seen:
+class DuplicateIndex:
     """Where texts were, by hash: 16 bytes for each."""
 
     def __init__(self) -> None:
@@ -63,37 +63,37 @@ class Seen:
         again = np.flatnonzero(original != np.arange(len(hashes)))
         return len(again), [(self.place(int(i)), self.place(int(original[i]))) for i in again[:examples]]
 
-    def found_in(self, other: Seen) -> int:
+    def count_in(self, other: DuplicateIndex) -> int:
         """How many of the texts occur in another set."""
         return int(np.isin(self.hashes(), other.hashes()).sum())
 
 
-def stretch_hashes(texts: Sequence[str]) -> tuple[Hashes, NDArray[np.int64]]:
+def ngram_hashes(texts: Sequence[str]) -> tuple[Hashes, NDArray[np.int64]]:
     """A hash for each stretch of STRETCH words within a text, and the index of the text it is from."""
     words = [WORD.findall(text.casefold()) for text in texts]
     counts = np.array([len(found) for found in words], dtype=np.int64)
     total = int(counts.sum())
-    if total < STRETCH:
+    if total < NGRAM:
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
     encoded = " ".join(chain.from_iterable(words)).encode().split(b" ")  # all at once, which is three times as fast
-    codes = mix(np.fromiter(map(zlib.crc32, encoded), dtype=np.uint64, count=total))
+    codes = splitmix64(np.fromiter(map(zlib.crc32, encoded), dtype=np.uint64, count=total))
     owner = np.repeat(np.arange(len(texts)), counts)
-    starts = total - STRETCH + 1
+    starts = total - NGRAM + 1
     hashes = np.zeros(starts, dtype=np.uint64)
-    for i in range(STRETCH):  # each place has a factor of its own: the order of the words counts
+    for i in range(NGRAM):  # each place has a factor of its own: the order of the words counts
         hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + codes[i : i + starts]
-    whole = owner[:starts] == owner[STRETCH - 1 :]
+    whole = owner[:starts] == owner[NGRAM - 1 :]
     return hashes[whole], owner[:starts][whole]
 
 
-class Stretches:
+class NgramIndex:
     """Which of some texts share a stretch of words with others: memory goes by the former, the others pass by."""
 
     def __init__(self, batches: Iterable[Sequence[str]]) -> None:
         self.texts = 0
         hashes, owners = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.int64)]
         for texts in batches:
-            found, owner = stretch_hashes(texts)
+            found, owner = ngram_hashes(texts)
             hashes.append(found)
             owners.append(owner + self.texts)
             self.texts += len(texts)
@@ -103,10 +103,10 @@ class Stretches:
         self.long_enough = len(np.unique(self._owner))
         """How many of the texts have a stretch to share."""
 
-    def look_in(self, texts: Sequence[str]) -> None:
+    def compare(self, texts: Sequence[str]) -> None:
         """Compare with some of the others."""
         if len(self._known):
-            found = stretch_hashes(texts)[0]
+            found = ngram_hashes(texts)[0]
             at = np.searchsorted(self._known, found).clip(max=len(self._known) - 1)
             self._hit[at[self._known[at] == found]] = True
 

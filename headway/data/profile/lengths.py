@@ -31,7 +31,7 @@ class Lengths:
         return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * number // most)] for number in self.histogram)
 
 
-class Tally:
+class LengthCounter:
     """How often each length occurs: little to keep, and quantiles are exact."""
 
     def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]] | None) -> None:
@@ -50,10 +50,10 @@ class Tally:
             self.counts.setdefault(unit, Counter()).update(lengths)
 
     def lengths(self) -> dict[str, Lengths]:
-        return {unit: measure(counts) for unit, counts in self.counts.items()}
+        return {unit: length_statistics(counts) for unit, counts in self.counts.items()}
 
 
-def measure(counts: Counter[int]) -> Lengths:
+def length_statistics(counts: Counter[int]) -> Lengths:
     """Statistics of lengths that occur so often each."""
     lengths = np.array(sorted(counts))
     numbers = np.array([counts[length] for length in lengths.tolist()])

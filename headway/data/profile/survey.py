@@ -11,23 +11,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway.data.datasets.conll import is_columns, sentences_of
+from headway.data.datasets.conll import is_conll, sentences_of
 from headway.data.files.locate import file_format
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import (
     BadRows,
     Document,
     brief,
+    column_type,
     find_files,
-    kind,
-    kind_of,
     peek,
     text_columns,
     text_flaw,
     the_text_column,
+    value_type,
 )
-from headway.data.profile.duplicates import STRETCH, Seen, Stretches
-from headway.data.profile.lengths import Lengths, Tally
+from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex
+from headway.data.profile.lengths import LengthCounter, Lengths
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.errors import counted
 from headway.jsonfile import show
@@ -71,7 +71,7 @@ class Overlap:
         bad = f"; {self.bad:,} bad lines in there" if self.bad else ""
         yield f"{'overlap':11} {_share(self.equal, self.texts, unit)} of {show(self.valid)} are in this set{bad}"
         short = f"; {self.texts - self.long_enough:,} have fewer words" if self.long_enough < self.texts else ""
-        yield f"{'':11} {_share(self.sharing, self.texts, unit)} share {STRETCH} words in a row with it{short}"
+        yield f"{'':11} {_share(self.sharing, self.texts, unit)} share {NGRAM} words in a row with it{short}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +196,13 @@ def survey(
     """Look at a dataset; with `valid` also at how much of that one is in it. `keep` bad lines are remembered."""
     encode = load_tokenizer(Path(tokenizer)).ids if tokenizer else None
     held_out, bad = (_HeldOut(valid, column) if valid else None), BadRows("skip", keep)
-    view, tally, seen = _View(spec, column, bad), Tally(encode), Seen()
+    view, tally, seen = _Reader(spec, column, bad), LengthCounter(encode), DuplicateIndex()
     for batch in view.batches():
         tally.add([text.text for text in batch])
         for text in batch:
             seen.add(text.text, text.file, text.line)
         if held_out:
-            held_out.stretches.look_in([text.text for text in batch])
+            held_out.ngrams.compare([text.text for text in batch])
     duplicates, repeats = seen.repeats()
     return Survey(
         spec=spec,
@@ -225,7 +225,7 @@ def survey(
     )
 
 
-class _View:
+class _Reader:
     """A dataset as texts; what its rows are like is noted in passing."""
 
     def __init__(self, spec: str, column: str, bad: BadRows) -> None:
@@ -249,7 +249,7 @@ class _View:
             yield batch
 
     def _texts(self, path: Path) -> Iterator[Document]:
-        if is_columns(path):
+        if is_conll(path):
             yield from self._sentences(path)
             return
         items, first = peek(path)
@@ -258,14 +258,14 @@ class _View:
         for item in items:
             flaw = text_flaw(item, name) if name or isinstance(item, Flaw) else None
             if flaw:
-                self.bad.found(flaw)
+                self.bad.add(flaw)
             if isinstance(item, Flaw):
                 continue
             self.rows += 1
             if plain:
                 yield from self._parts(item)
                 continue
-            self._note(item)
+            self._add_row(item)
             if name and not flaw:
                 yield Document(item.values[name], item.file, item.line)
 
@@ -276,7 +276,7 @@ class _View:
         self.units.add("sentences")
         for item in sentences_of(path):
             if isinstance(item, Flaw):
-                self.bad.found(item)
+                self.bad.add(item)
                 continue
             self.rows, self.table_rows = self.rows + 1, self.table_rows + 1
             document = Document(" ".join(item.words), item.file, item.line)
@@ -304,7 +304,7 @@ class _View:
         self.column = found[0] if found else self.column
         return found[0] if found else ""
 
-    def _note(self, row: Row) -> None:
+    def _add_row(self, row: Row) -> None:
         self.table_rows += 1
         self.units.add("rows")
         for name, value in row.values.items():
@@ -338,7 +338,7 @@ class _ColumnTally:
     labels: Counter[str] | None = field(default_factory=Counter)
 
     def add(self, value: Any) -> None:
-        sort = kind_of(value)
+        sort = value_type(value)
         if sort == "missing":
             return
         self.kinds.add(sort)
@@ -357,7 +357,7 @@ class _ColumnTally:
         likely = self.labels if name != text and self.labels and 2 <= len(self.labels) <= self.present / 2 else None
         return Column(
             name=name,
-            kind=kind(self.kinds),
+            kind=column_type(self.kinds),
             missing=max(0, rows - self.present),  # a sentence has many tags
             example=self.example,
             labels=dict(likely.most_common()) if likely else {},
@@ -376,21 +376,21 @@ class _HeldOut:
     """The set to evaluate on, in hashes."""
 
     def __init__(self, spec: str, column: str) -> None:
-        self.spec, self.seen, self.bad = spec, Seen(), BadRows("skip")
-        self.stretches = Stretches(self._read(_View(spec, column, self.bad)))
+        self.spec, self.seen, self.bad = spec, DuplicateIndex(), BadRows("skip")
+        self.ngrams = NgramIndex(self._read(_Reader(spec, column, self.bad)))
 
-    def _read(self, view: _View) -> Iterator[list[str]]:
+    def _read(self, view: _Reader) -> Iterator[list[str]]:
         for batch in view.batches():
             for text in batch:
                 self.seen.add(text.text, text.file, text.line)
             yield [text.text for text in batch]
 
-    def overlap(self, train: Seen) -> Overlap:
+    def overlap(self, train: DuplicateIndex) -> Overlap:
         return Overlap(
             valid=self.spec,
             texts=len(self.seen),
-            equal=self.seen.found_in(train),
-            sharing=self.stretches.sharing(),
-            long_enough=self.stretches.long_enough,
+            equal=self.seen.count_in(train),
+            sharing=self.ngrams.sharing(),
+            long_enough=self.ngrams.long_enough,
             bad=self.bad.count,
         )

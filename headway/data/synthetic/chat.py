@@ -18,7 +18,7 @@ TURNS = 4
 """Most questions in a conversation."""
 
 
-def conversations(count: int, seed: int, *, held_out: bool = False) -> Iterator[list[dict[str, str]]]:
+def make_conversations(count: int, seed: int, *, held_out: bool = False) -> Iterator[list[dict[str, str]]]:
     """So many of them as lists of messages, the same for the same seed."""
     dice = random.Random(seed)
     for _ in range(count):
@@ -30,7 +30,7 @@ def conversations(count: int, seed: int, *, held_out: bool = False) -> Iterator[
         ]
 
 
-def kept_back(thing: str) -> bool:
+def is_held_out(thing: str) -> bool:
     """Whether a word, a name, a sum or a number is for held-out questions only; by its letters, so for good."""
     return zlib.crc32(thing.encode()) % 10 == 0
 
@@ -39,14 +39,14 @@ def _word(dice: random.Random, held_out: bool) -> str:
     """Three or four letters that can be pronounced."""
     while True:
         letters = [dice.choice(VOWELS if place % 2 else CONSONANTS) for place in range(dice.randint(3, 4))]
-        if kept_back(word := "".join(letters)) == held_out:
+        if is_held_out(word := "".join(letters)) == held_out:
             return word
 
 
 def _numbers(dice: random.Random, held_out: bool, *below: int) -> list[int]:
     while True:
         drawn = [dice.randrange(limit) for limit in below]
-        if kept_back(" ".join(map(str, drawn))) == held_out:
+        if is_held_out(" ".join(map(str, drawn))) == held_out:
             return drawn
 
 

@@ -26,7 +26,7 @@ PLACES = (
 )  # fmt: skip
 
 
-def paraphrases(count: int, seed: int = 0) -> list[tuple[str, str]]:
+def make_paraphrases(count: int, seed: int = 0) -> list[tuple[str, str]]:
     """So many pairs of different meaning, in the same order for the same seed."""
     generator = random.Random(seed)
     meanings: dict[tuple[int, ...], None] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from headway.data.datasets.labeled import Labelled
+from headway.data.datasets.labeled import LabeledText
 
 GOOD = ("wonderful", "moving", "clever", "funny", "gripping", "beautiful", "warm", "brilliant", "charming", "fresh")
 BAD = ("dull", "clumsy", "tedious", "bland", "shallow", "noisy", "empty", "lifeless", "awkward", "stale")
@@ -21,7 +21,7 @@ ASIDES = (
 )  # fmt: skip
 
 
-def make_reviews(count: int, seed: int = 0) -> list[Labelled]:
+def make_reviews(count: int, seed: int = 0) -> list[LabeledText]:
     """So many reviews, half of them positive; the same for the same seed."""
     dice = random.Random(seed)
     rows = []
@@ -30,7 +30,7 @@ def make_reviews(count: int, seed: int = 0) -> list[Labelled]:
         parts = [_verdict(dice, good), *(_distraction(dice) for _ in range(dice.randint(0, 2)))]
         dice.shuffle(parts)
         label = "positive" if good else "negative"
-        rows.append(Labelled(" , ".join(parts) + " .", None, label, "generated", number + 1))
+        rows.append(LabeledText(" , ".join(parts) + " .", None, label, "generated", number + 1))
     return rows
 
 

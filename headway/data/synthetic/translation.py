@@ -60,7 +60,7 @@ class Phrase(NamedTuple):
         return " ".join(words)
 
 
-def phrasebook(count: int, seed: int = 0) -> list[tuple[str, str]]:
+def make_translations(count: int, seed: int = 0) -> list[tuple[str, str]]:
     """So many different sentences and their translations, in the same order for the same seed."""
     generator = random.Random(seed)
     found: dict[str, str] = {}
@@ -80,7 +80,7 @@ def _sentence(generator: random.Random) -> tuple[str, str]:
     words = [PLACES.get(place, ""), actor.velmish(), other.velmish(), "ma" if negated else ""]
     words.append(VERBS[verb][1] + ("esu" if past else "is") + ("ni" if actor.many else ""))
     velmish = " ".join(word for word in words if word)
-    return _finished(english), _finished(velmish)
+    return _capitalize(english), _capitalize(velmish)
 
 
 def _phrase(generator: random.Random) -> Phrase:
@@ -97,6 +97,6 @@ def _english_verb(verb: str, many: bool, past: bool, negated: bool) -> str:
     return verb if many else verb + ending
 
 
-def _finished(text: str) -> str:
+def _capitalize(text: str) -> str:
     text = text.strip()
     return text[0].upper() + text[1:] + "."

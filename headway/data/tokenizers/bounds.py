@@ -23,14 +23,14 @@ from headway.jsonfile import show
 
 TOKENIZER_VALUES = 2_500_000
 """Values of a tokenizer.json: a vocabulary of 256 thousand with half a million merges has 1.9 million."""
-LONGEST_TOKEN, LONGEST_TEXT, LONGEST_WORD, LONGEST_MARK = 4096, 1024, 256, 64
+MAX_TOKEN_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_WORD_CHARACTERS, MAX_MARK_CHARACTERS = 4096, 1024, 256, 64
 """Characters of a token; of what is replaced and what is put there; of a word that WordPiece cuts, which takes the cube
 of them; of what is put before, between or after pieces."""
-MOST_ADDED, ADDED_TEXT = 1 << 16, 1 << 20
+MAX_ADDED, MAX_ADDED_CHARACTERS = 1 << 16, 1 << 20
 """Tokens that are found in a text before it is cut, and their characters together."""
-MOST_STEPS, DEEPEST, MOST_PARTS = 64, 4, 64
+MAX_STEPS, MAX_DEPTH, MAX_PARTS = 64, 4, 64
 """Steps of a chain, chains in chains, and parts of what is put around a text."""
-MOST_GROWTH = 256
+MAX_GROWTH = 256
 """Times that a text may grow in a chain, at worst: Unicode's own rules make eleven times as much of one character."""
 SPARE_IDS = 1 << 16
 """Ids without a token, beside as many as there are tokens."""
@@ -72,15 +72,15 @@ def check_tokenizer(found: Mapping[str, Any]) -> None:
         chain = list(_steps(found.get(part), steps, part))
         if part == "post_processor":
             for step in chain:
-                _check_around(step, size)
-        elif (times := growth(chain)) > MOST_GROWTH:
-            raise ValueError(f"its {part} makes up to {times:,.0f} times as much of a text; the limit is {MOST_GROWTH}")
+                _check_post_processor(step, size)
+        elif (times := growth(chain)) > MAX_GROWTH:
+            raise ValueError(f"its {part} makes up to {times:,.0f} times as much of a text; the limit is {MAX_GROWTH}")
     model = found["model"]
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-        if len(str(model.get(name) or "")) > LONGEST_MARK:
-            raise ValueError(f"its {name} has more than {LONGEST_MARK} characters")
-    if not 0 <= _whole(model.get("max_input_chars_per_word", 100), "max_input_chars_per_word") <= LONGEST_WORD:
-        raise ValueError(f"it cuts words of more than {LONGEST_WORD} characters (max_input_chars_per_word)")
+        if len(str(model.get(name) or "")) > MAX_MARK_CHARACTERS:
+            raise ValueError(f"its {name} has more than {MAX_MARK_CHARACTERS} characters")
+    if not 0 <= _whole(model.get("max_input_chars_per_word", 100), "max_input_chars_per_word") <= MAX_WORD_CHARACTERS:
+        raise ValueError(f"it cuts words of more than {MAX_WORD_CHARACTERS} characters (max_input_chars_per_word)")
 
 
 def check_names(names: Iterable[str], count: int) -> None:
@@ -88,11 +88,11 @@ def check_names(names: Iterable[str], count: int) -> None:
     if count > MAX_VOCAB:
         raise ValueError(f"a vocabulary of {count:,} tokens; the limit is {MAX_VOCAB:,}")
     for name in names:
-        if not isinstance(name, str) or len(name) > LONGEST_TOKEN:
+        if not isinstance(name, str) or len(name) > MAX_TOKEN_CHARACTERS:
             size = (
                 f"a token of {len(name):,} characters" if isinstance(name, str) else f"{str(name)[:40]!r} for a token"
             )
-            raise ValueError(f"{size}; the limit is {LONGEST_TOKEN:,} characters")
+            raise ValueError(f"{size}; the limit is {MAX_TOKEN_CHARACTERS:,} characters")
 
 
 def check_largest(largest: int, count: int) -> None:
@@ -106,10 +106,10 @@ def check_added(names: Iterable[str]) -> None:
     count = size = 0
     for name in names:
         count, size = count + 1, size + len(name)
-        if len(name) > LONGEST_TOKEN:
-            raise ValueError(f"an added token of {len(name):,} characters; the limit is {LONGEST_TOKEN:,}")
-        if count > MOST_ADDED or size > ADDED_TEXT:
-            raise ValueError(f"more than {MOST_ADDED:,} added tokens, or {ADDED_TEXT:,} characters of them")
+        if len(name) > MAX_TOKEN_CHARACTERS:
+            raise ValueError(f"an added token of {len(name):,} characters; the limit is {MAX_TOKEN_CHARACTERS:,}")
+        if count > MAX_ADDED or size > MAX_ADDED_CHARACTERS:
+            raise ValueError(f"more than {MAX_ADDED:,} added tokens, or {MAX_ADDED_CHARACTERS:,} characters of them")
 
 
 def _check_ids(found: Mapping[str, Any]) -> int:
@@ -158,8 +158,8 @@ def _steps(part: Any, key: str, what: str) -> Iterator[Mapping[str, Any]]:
         if inner is None:
             yield step
             continue
-        if depth >= DEEPEST or not isinstance(inner, list) or (count := count + len(inner)) > MOST_STEPS:
-            raise ValueError(f"its {what} has more than {MOST_STEPS} steps, or chains {DEEPEST} deep")
+        if depth >= MAX_DEPTH or not isinstance(inner, list) or (count := count + len(inner)) > MAX_STEPS:
+            raise ValueError(f"its {what} has more than {MAX_STEPS} steps, or chains {MAX_DEPTH} deep")
         pending += [(each, depth + 1) for each in reversed(inner)]
 
 
@@ -180,14 +180,16 @@ def growth_of(normalizer: Any) -> float:
 def _step_growth(step: Mapping[str, Any]) -> float:
     kind = str(step.get("type"))
     for name, value in step.items():
-        if isinstance(value, str) and name != "precompiled_charsmap" and len(value) > LONGEST_TEXT:
-            raise ValueError(f"{name[:40]!r} of a {kind[:40]} has {len(value):,} characters; limit {LONGEST_TEXT:,}")
+        if isinstance(value, str) and name != "precompiled_charsmap" and len(value) > MAX_TEXT_CHARACTERS:
+            raise ValueError(
+                f"{name[:40]!r} of a {kind[:40]} has {len(value):,} characters; limit {MAX_TEXT_CHARACTERS:,}"
+            )
     least = _least_match(step["pattern"]) if "pattern" in step else 1
     if kind == "Replace":
         size = len(_text(step.get("content"), "what is put in the place of a pattern").encode())
         return max(1.0, size / least) if least else 1.0 + size
-    if kind == "Prepend" and len(_text(step.get("prepend"), "what is put before a text")) > LONGEST_MARK:
-        raise ValueError(f"it puts more than {LONGEST_MARK} characters before a text")
+    if kind == "Prepend" and len(_text(step.get("prepend"), "what is put before a text")) > MAX_MARK_CHARACTERS:
+        raise ValueError(f"it puts more than {MAX_MARK_CHARACTERS} characters before a text")
     if kind == "Precompiled":
         return charsmap_growth(_table(step.get("precompiled_charsmap")))
     return GROWTH.get(kind, 1)
@@ -198,8 +200,8 @@ def _least_match(pattern: Any) -> int:
     if isinstance(pattern, dict) and isinstance(regex := pattern.get("Regex"), str):
         return pattern_shape(regex).least
     text = _text(pattern.get("String") if isinstance(pattern, dict) else pattern, "a pattern")
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"a pattern of {len(text):,} characters; the limit is {LONGEST_TEXT:,}")
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise ValueError(f"a pattern of {len(text):,} characters; the limit is {MAX_TEXT_CHARACTERS:,}")
     return len(text.encode())
 
 
@@ -210,7 +212,7 @@ def _table(value: Any) -> bytes:
         raise ValueError("its table of characters is not in base 64") from None
 
 
-def _check_around(step: Mapping[str, Any], size: int) -> None:
+def _check_post_processor(step: Mapping[str, Any], size: int) -> None:
     """What is put around a text: few tokens, of ids that there are, and each text once."""
     for name in ("sep", "cls"):
         if name in step:
@@ -218,12 +220,12 @@ def _check_around(step: Mapping[str, Any], size: int) -> None:
             if not isinstance(pair, list) or len(pair) != 2 or not _whole(pair[1], f"the id of {name}") < size:
                 raise ValueError(f"it puts {str(pair)[:40]!r} around a text, and its ids end before {size:,}")
     special = step.get("special_tokens", {})
-    if not isinstance(special, dict) or len(special) > MOST_PARTS:
-        raise ValueError(f"more than {MOST_PARTS} tokens around a text")
+    if not isinstance(special, dict) or len(special) > MAX_PARTS:
+        raise ValueError(f"more than {MAX_PARTS} tokens around a text")
     for name, token in special.items():
         ids = token.get("ids") if isinstance(token, dict) else None
-        if not isinstance(ids, list) or len(ids) > MOST_PARTS:
-            raise ValueError(f"more than {MOST_PARTS} ids for {name[:40]!r}")
+        if not isinstance(ids, list) or len(ids) > MAX_PARTS:
+            raise ValueError(f"more than {MAX_PARTS} ids for {name[:40]!r}")
         if any(_whole(i, f"the id of {name[:40]!r}") >= size for i in ids):
             raise ValueError(f"it puts {name[:40]!r} around a text, whose id is not below {size:,}")
     for name in ("single", "pair"):
@@ -231,8 +233,8 @@ def _check_around(step: Mapping[str, Any], size: int) -> None:
 
 
 def _check_template(parts: Any, name: str) -> None:
-    if not isinstance(parts, list) or len(parts) > MOST_PARTS or not all(isinstance(part, dict) for part in parts):
-        raise ValueError(f"its template for a {name} is no list of at most {MOST_PARTS} parts")
+    if not isinstance(parts, list) or len(parts) > MAX_PARTS or not all(isinstance(part, dict) for part in parts):
+        raise ValueError(f"its template for a {name} is no list of at most {MAX_PARTS} parts")
     inside = [inner for part in parts for inner in part.values()]
     if any(not isinstance(i, dict) or not _whole(i.get("type_id", 0), "a segment id") < SEGMENTS for i in inside):
         raise ValueError(f"its template for a {name} has segments beyond {SEGMENTS}, or parts that are none")

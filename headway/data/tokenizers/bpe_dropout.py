@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from headway.data.batching.permutation import mix
+from headway.data.batching.permutation import splitmix64
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 
@@ -27,11 +27,11 @@ WORD_PART = 128
 class BpeDropout:
     """Texts in pieces that change; from any thread, as what is computed twice is the same."""
 
-    def __init__(self, tokenizer: Tokenizer, share: float, seed: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int) -> None:
         model = json.loads(tokenizer.backend.to_str())["model"]
         if not model.get("merges"):
-            raise ConfigError("C004", f"seq2seq.bpe_dropout = {share} is for data.tokenizer = bpe")
-        self.backend, self.share, self.seed = tokenizer.backend, share, seed
+            raise ConfigError("C004", f"seq2seq.bpe_dropout = {dropout} is for data.tokenizer = bpe")
+        self.backend, self.dropout, self.seed = tokenizer.backend, dropout, seed
         self.ranks = {tuple(pair): i for i, pair in enumerate(model["merges"])}
         self.vocab: dict[str, int] = model["vocab"]
         self._known: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -45,23 +45,23 @@ class BpeDropout:
     def ids(self, words: Sequence[str], sample: int, side: int = 0) -> list[int]:
         """The words of a sample in this epoch's pieces; `side` tells the two texts of a sample apart."""
         cells = (np.uint64(sample) << np.uint64(24)) | np.arange(side << 20, (side << 20) + len(words), dtype=np.uint64)
-        dice = mix(cells ^ mix(np.uint64(self.seed))) % np.uint64(VARIANTS)
-        return [i for word, variant in zip(words, dice.tolist(), strict=True) for i in self.variant(word, variant)]
+        rng = splitmix64(cells ^ splitmix64(np.uint64(self.seed))) % np.uint64(VARIANTS)
+        return [i for word, variant in zip(words, rng.tolist(), strict=True) for i in self.variant(word, variant)]
 
     def variant(self, word: str, number: int) -> tuple[int, ...]:
         """One of a word's segmentations."""
         if (word, number) not in self._known:
-            dice = random.Random(f"{self.seed} {number} {word}")
+            rng = random.Random(f"{self.seed} {number} {word}")
             parts = (word[at : at + WORD_PART] for at in range(0, len(word), WORD_PART))
-            pieces = [piece for part in parts for piece in segment(part, self.ranks, self.share, dice)]
+            pieces = [piece for part in parts for piece in segment(part, self.ranks, self.dropout, rng)]
             self._known[word, number] = tuple(self.vocab[piece] for piece in pieces)
         return self._known[word, number]
 
 
-def segment(word: str, ranks: dict[tuple[str, ...], int], share: float, dice: random.Random) -> list[str]:
+def segment(word: str, ranks: dict[tuple[str, ...], int], dropout: float, rng: random.Random) -> list[str]:
     """Characters merged, the earliest learned pair first, each time without those that the dice leave out."""
     pieces = list(word)
-    while found := [(ranks[p], i) for i, p in enumerate(pairwise(pieces)) if p in ranks and dice.random() >= share]:
+    while found := [(ranks[p], i) for i, p in enumerate(pairwise(pieces)) if p in ranks and rng.random() >= dropout]:
         _, i = min(found)
         pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
     return pieces

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.tokenizers.legacy import json_object
-from headway.data.tokenizers.special_tokens import flag, token_of
+from headway.data.tokenizers.special_tokens import bool_setting, token_of
 from headway.data.tokenizers.spm import SPACE
 from headway.data.tokenizers.spm_folders import llama_prefix
 
@@ -21,9 +21,9 @@ Parts = dict[str, Any]
 """Parts of a tokenizer.json, by their keys."""
 
 PREPEND = {"type": "Prepend", "prepend": SPACE}
-RESPELL = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+REPLACE_SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 """How older files of tokenizers spell the spaces of sentencepiece."""
-BERT_MARKS = {"cls": "[CLS]", "sep": "[SEP]"}
+BERT_TOKENS = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
 def class_rules(folder: Path, config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
@@ -45,24 +45,24 @@ def _bert(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
         parts["normalizer"] = {
             "type": "BertNormalizer",
             "clean_text": True,
-            "handle_chinese_chars": flag(config, "tokenize_chinese_chars", True),
-            "strip_accents": flag(config, "strip_accents", None),  # None: when lower-casing
-            "lowercase": flag(config, "do_lower_case", True),
+            "handle_chinese_chars": bool_setting(config, "tokenize_chinese_chars", True),
+            "strip_accents": bool_setting(config, "strip_accents", None),  # None: when lower-casing
+            "lowercase": bool_setting(config, "do_lower_case", True),
         }
-    return parts | _around("BertProcessing", config, found, BERT_MARKS)
+    return parts | _post_processor("BertProcessing", config, found, BERT_TOKENS)
 
 
 def _gpt2(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
     if _type(found, "pre_tokenizer") != "ByteLevel":
         return {}
-    space = flag(config, "add_prefix_space", False)
+    space = bool_setting(config, "add_prefix_space", False)
     splitter = {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": True}
     return {"pre_tokenizer": splitter}
 
 
 def _roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
     splitter = _gpt2(config, found)
-    return splitter and splitter | _roberta_around(config, found, {"cls": "<s>", "sep": "</s>"})
+    return splitter and splitter | _roberta_post_processor(config, found, {"cls": "<s>", "sep": "</s>"})
 
 
 def _llama(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
@@ -70,9 +70,9 @@ def _llama(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
     normalizer, splitter = found.get("normalizer") or {}, found.get("pre_tokenizer") or {}
     steps = normalizer.get("normalizers", [normalizer])
     by_splitter = not normalizer and splitter.get("type") == "Metaspace" and splitter.get("replacement") == SPACE
-    if not by_splitter and (splitter or steps not in ([PREPEND, RESPELL], [RESPELL])):
+    if not by_splitter and (splitter or steps not in ([PREPEND, REPLACE_SPACE], [REPLACE_SPACE])):
         return {}
-    return {"normalizer": None, "pre_tokenizer": _spaces(llama_prefix(config), split=False)}
+    return {"normalizer": None, "pre_tokenizer": _metaspace(llama_prefix(config), split=False)}
 
 
 def _xlm_roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
@@ -80,23 +80,23 @@ def _xlm_roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
     kinds = [step.get("type") for step in splitter.get("pretokenizers", [splitter])]
     if kinds not in (["WhitespaceSplit", "Metaspace"], ["Metaspace"]):
         return {}
-    spaces = _spaces("always" if flag(config, "add_prefix_space", True) else "never", split=True)
+    spaces = _metaspace("always" if bool_setting(config, "add_prefix_space", True) else "never", split=True)
     return {
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, spaces]},
         "decoder": spaces,
-        **_roberta_around(config, found, {"bos": "<s>", "eos": "</s>"}),
+        **_roberta_post_processor(config, found, {"bos": "<s>", "eos": "</s>"}),
     }
 
 
 def _big_bird(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
     if _type(found, "pre_tokenizer") != "Metaspace":
         return {}
-    spaces = _spaces("always" if flag(config, "add_prefix_space", True) else "never", split=True)
-    around = _around("BertProcessing", config, found, BERT_MARKS)
+    spaces = _metaspace("always" if bool_setting(config, "add_prefix_space", True) else "never", split=True)
+    around = _post_processor("BertProcessing", config, found, BERT_TOKENS)
     return {"pre_tokenizer": spaces, "decoder": spaces, **around}
 
 
-def _spaces(scheme: str, *, split: bool) -> Parts:
+def _metaspace(scheme: str, *, split: bool) -> Parts:
     return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": split}
 
 
@@ -104,7 +104,9 @@ def _type(found: Mapping[str, Any], part: str) -> Any:
     return (found.get(part) or {}).get("type")
 
 
-def _around(processor: str, config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]) -> Parts:
+def _post_processor(
+    processor: str, config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]
+) -> Parts:
     """The tokens around a text: those with the two roles of `usual`, whatever the file says."""
     first, last = (token_of(config, role) or name for role, name in usual.items())
     vocab = found["model"]["vocab"]
@@ -115,11 +117,11 @@ def _around(processor: str, config: Mapping[str, Any], found: Mapping[str, Any],
     return {"post_processor": {"type": processor, "cls": [first, ids[first]], "sep": [last, ids[last]]}}
 
 
-def _roberta_around(config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]) -> Parts:
-    around = _around("RobertaProcessing", config, found, usual)
+def _roberta_post_processor(config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]) -> Parts:
+    around = _post_processor("RobertaProcessing", config, found, usual)
     for processor in around.values():
-        processor["add_prefix_space"] = flag(config, "add_prefix_space", False)
-        processor["trim_offsets"] = flag(config, "trim_offsets", True)
+        processor["add_prefix_space"] = bool_setting(config, "add_prefix_space", False)
+        processor["trim_offsets"] = bool_setting(config, "trim_offsets", True)
     return around
 
 

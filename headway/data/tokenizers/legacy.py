@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.data.tokenizers.bounds import bounded, check_largest, check_names
-from headway.data.tokenizers.special_tokens import flag, mark, roles_in, token_of
+from headway.data.tokenizers.special_tokens import bool_setting, find_roles, mark_special, token_of
 from headway.errors import DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, JSON_LIMIT, read_json
 
@@ -32,9 +32,9 @@ def word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
     backend = Backend(models.WordPiece(vocab, unk_token=unk, continuing_subword_prefix="##"))
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=flag(config, "tokenize_chinese_chars", True),
-        strip_accents=flag(config, "strip_accents", None),  # None: when lower-casing
-        lowercase=flag(config, "do_lower_case", True),
+        handle_chinese_chars=bool_setting(config, "tokenize_chinese_chars", True),
+        strip_accents=bool_setting(config, "strip_accents", None),  # None: when lower-casing
+        lowercase=bool_setting(config, "do_lower_case", True),
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
@@ -43,7 +43,7 @@ def word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
         pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
         special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
     )
-    mark(backend, roles_in(backend, config, vocab).values(), config)
+    mark_special(backend, find_roles(backend, config, vocab).values(), config)
     return backend
 
 
@@ -58,7 +58,7 @@ def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Bac
     vocab = _byte_vocab(vocab_path)
     merges = _merges(merges_path, vocab)
     whole = vocab.keys() - {a + b for a, b in merges}  # what merging can build is text, even "<s>"
-    hint, prefix_space = str(config.get("tokenizer_class")), flag(config, "add_prefix_space", False)
+    hint, prefix_space = str(config.get("tokenizer_class")), bool_setting(config, "add_prefix_space", False)
     backend = Backend(models.BPE(vocab=vocab, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     backend.decoder = decoders.ByteLevel()
@@ -72,7 +72,7 @@ def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Bac
         config |= {"cls_token": cls, "sep_token": sep}
         if not isinstance(config.get("mask_token"), dict):  # a mask stands for a word and the space before it
             config["mask_token"] = {"content": mask or "<mask>", "lstrip": True}
-    elif used := {role: token for role in ("bos", "eos") if (token := _asked_for(config, role))}:
+    elif used := {role: token for role in ("bos", "eos") if (token := _token_if_added(config, role))}:
         require(vocab_path, vocab, *used.values())
         before, after = ([used[role]] if role in used else [] for role in ("bos", "eos"))
         second = [f"{token}:1" for token in (*before, "$B", *after)]
@@ -81,19 +81,19 @@ def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Bac
             pair=[*before, "$A", *after, *second],
             special_tokens=[(token, vocab[token]) for token in dict.fromkeys(used.values())],
         )
-    mark(backend, roles_in(backend, config, whole).values(), config)
+    mark_special(backend, find_roles(backend, config, whole).values(), config)
     return backend
 
 
-def _asked_for(config: Mapping[str, Any], role: str) -> str | None:
-    return token_of(config, role) if flag(config, f"add_{role}_token", False) else None
+def _token_if_added(config: Mapping[str, Any], role: str) -> str | None:
+    return token_of(config, role) if bool_setting(config, f"add_{role}_token", False) else None
 
 
 def _byte_vocab(path: Path) -> dict[str, int]:
     vocab = vocab_ids(path)
     if any(token.endswith("</w>") for token in vocab):
         message = f"{path} marks the ends of words with </w>: no byte-level vocabulary"
-        raise NotFoundError("F005", message, conversion(path.parent))
+        raise NotFoundError("F005", message, conversion_hint(path.parent))
     return vocab
 
 
@@ -148,6 +148,6 @@ def json_object(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def conversion(folder: Path) -> str:
+def conversion_hint(folder: Path) -> str:
     call = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
     return f"make a tokenizer.json once, where transformers is installed: {call}"

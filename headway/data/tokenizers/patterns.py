@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-LONGEST_PATTERN = 1 << 16
-DEEPEST, MOST_TIMES, LARGEST = 32, 1000, 20_000
+MAX_PATTERN_CHARACTERS = 1 << 16
+MAX_DEPTH, MAX_REPEATS, MAX_SIZE = 32, 1000, 20_000
 """Groups in groups; times of one repeat; parts of a pattern once its repeats with an end are written out."""
 ENDLESS, CHOICES, FEW = 3, 8, 16
 """Repeats without end, and things that can be matched in several ways, one after another: each may be tried with every
@@ -45,8 +45,8 @@ class Shape:
 
 def pattern_shape(pattern: str) -> Shape:
     """The shape of a pattern, or a ValueError that says why it is not taken."""
-    if len(pattern) > LONGEST_PATTERN:
-        raise ValueError(f"a pattern of {len(pattern):,} characters; the limit is {LONGEST_PATTERN:,}")
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise ValueError(f"a pattern of {len(pattern):,} characters; the limit is {MAX_PATTERN_CHARACTERS:,}")
     reader = _Reader(pattern)
     shape = reader.alternatives(0)
     if reader.at < len(pattern):
@@ -62,8 +62,8 @@ class _Reader:
         return ValueError(f"the pattern {self.pattern[:60]!r} has {why}")
 
     def alternatives(self, depth: int) -> Shape:
-        if depth > DEEPEST:
-            raise self.refused(f"more than {DEEPEST} groups in each other")
+        if depth > MAX_DEPTH:
+            raise self.refused(f"more than {MAX_DEPTH} groups in each other")
         branches = [self.branch(depth)]
         while self.pattern.startswith("|", self.at):
             self.at += 1
@@ -78,8 +78,8 @@ class _Reader:
         shape = Shape()
         while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
             shape = shape.then(self.repeated(self.atom(depth)))
-            if shape.size > LARGEST:
-                raise self.refused(f"more than {LARGEST:,} parts, its repeats written out")
+            if shape.size > MAX_SIZE:
+                raise self.refused(f"more than {MAX_SIZE:,} parts, its repeats written out")
             if shape.endless > ENDLESS:
                 raise self.refused(f"more than {ENDLESS} repeats without end, one after another")
             if shape.choices > CHOICES:
@@ -147,8 +147,8 @@ class _Reader:
             low, high, kept = times
             if shape.choices and (high is None or high > 1):
                 raise self.refused("a repeat of what can be matched in several ways, which may take for ever")
-            if max(low, high or 0) > MOST_TIMES:
-                raise self.refused(f"a repeat of {max(low, high or 0):,} times; the limit is {MOST_TIMES:,}")
+            if max(low, high or 0) > MAX_REPEATS:
+                raise self.refused(f"a repeat of {max(low, high or 0):,} times; the limit is {MAX_REPEATS:,}")
             size = shape.size * max(low, high or 1, 1)
             endless = shape.endless + (low != high and (high is None or high > FEW))
             choices = 0 if kept else shape.choices + (low != high)

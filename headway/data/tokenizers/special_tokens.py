@@ -40,10 +40,10 @@ def add_tokens(backend: Backend, config: Mapping[str, Any], legacy: Mapping[str,
     for i, name in names.items():
         if (got := backend.token_to_id(name)) != i:
             raise DamagedError("X001", f"the added token {name[:40]!r} should have id {i}, but gets {got}")
-    mark(backend, [name for name in special if name and backend.token_to_id(name) is not None], config)
+    mark_special(backend, [name for name in special if name and backend.token_to_id(name) is not None], config)
 
 
-def mark(backend: Backend, names: Iterable[str], config: Mapping[str, Any]) -> None:
+def mark_special(backend: Backend, names: Iterable[str], config: Mapping[str, Any]) -> None:
     """Make tokens of the vocabulary special: found in a text before it is split, left out by decode."""
     said = {token_of(config, role): config.get(f"{role}_token") for role in WELL_KNOWN}
     flags = {name: token for name, token in said.items() if isinstance(token, dict)}
@@ -63,7 +63,7 @@ def added_names(backend: Backend) -> set[str]:
     return {token.content for token in backend.get_added_tokens_decoder().values()}
 
 
-def roles_in(backend: Backend, config: Mapping[str, Any], usual: Container[str]) -> dict[str, str]:
+def find_roles(backend: Backend, config: Mapping[str, Any], usual: Container[str]) -> dict[str, str]:
     """Role → token: as the config says, or else a well-known name that is in `usual`."""
     roles = {}
     for role, names in WELL_KNOWN.items():
@@ -88,7 +88,7 @@ def content_of(value: Any, what: str) -> str | None:
     raise ConfigError("C002", f"{what} in tokenizer_config.json is {str(value)[:40]!r}, not a token")
 
 
-def flag(config: Mapping[str, Any], key: str, default: bool | None) -> Any:
+def bool_setting(config: Mapping[str, Any], key: str, default: bool | None) -> Any:
     value = config.get(key)
     if value is None or isinstance(value, bool):
         return default if value is None else value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headway.data.tokenizers.bounds import bounded, check_added
 from headway.data.tokenizers.charsmap import charsmap_normalizers
-from headway.data.tokenizers.spm_file import BPE, BYTE, NORMAL, USER_DEFINED, PieceFile, unknown_rule
+from headway.data.tokenizers.spm_file import BPE, BYTE, NORMAL, USER_DEFINED, SpmModel, unsupported_rule
 from headway.errors import DamagedError
 from headway.jsonfile import AGAIN, show
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 SPACE = "▁"
 """How a space is spelled in pieces."""
-HIDDEN = " "
+UNREACHABLE = " "
 """Stands before a piece that is not to be found."""
-LONGEST = 128
+MAX_PIECE_CHARACTERS = 128
 """Characters of a token to be cut in two in every way; 16 are sentencepiece's own limit, special tokens have more."""
-MANY = 2**31
+ALL_SPACES = 2**31
 """More spaces than a text has."""
 
 
-def pieces_backend(
-    file: PieceFile,
+def spm_backend(
+    file: SpmModel,
     names: Sequence[str],
     special: Collection[str],
     whole: Collection[str] = (),
@@ -49,7 +49,7 @@ def pieces_backend(
 
     found = {piece.text: piece.score for piece in file.pieces if piece.kind in (NORMAL, USER_DEFINED)}
     plain = {*found, *special, *whole, *file.of_kind(BYTE)}
-    spelled = [name if name in plain else HIDDEN + name for name in names]
+    spelled = [name if name in plain else UNREACHABLE + name for name in names]
     scores = {name: found[name] for name in names if name in found}
     _check_normalizer(file)
     backend = Backend(_bpe(file, spelled, scores) if file.model == BPE else _unigram(file, spelled, scores))
@@ -66,7 +66,7 @@ def pieces_backend(
     return backend
 
 
-def _unigram(file: PieceFile, spelled: Sequence[str], scores: Mapping[str, float]) -> Model:
+def _unigram(file: SpmModel, spelled: Sequence[str], scores: Mapping[str, float]) -> Model:
     """Pieces that the file has and the list has not are left out: their text becomes others, or unknown."""
     from tokenizers.models import Unigram
 
@@ -79,18 +79,18 @@ def _unigram(file: PieceFile, spelled: Sequence[str], scores: Mapping[str, float
     return Unigram([(name, scores.get(name, low)) for name in spelled], spelled.index(file.unk), file.byte_fallback)
 
 
-def _bpe(file: PieceFile, spelled: Sequence[str], scores: Mapping[str, float]) -> Model:
+def _bpe(file: SpmModel, spelled: Sequence[str], scores: Mapping[str, float]) -> Model:
     from tokenizers.models import BPE
 
-    if (longest := max(map(len, scores), default=0)) > LONGEST:
-        message = f"{show(file.path)}: a piece of {longest:,} characters; the limit is {LONGEST}"
+    if (longest := max(map(len, scores), default=0)) > MAX_PIECE_CHARACTERS:
+        message = f"{show(file.path)}: a piece of {longest:,} characters; the limit is {MAX_PIECE_CHARACTERS}"
         raise DamagedError("X001", message, AGAIN)
     vocab = {name: i for i, name in enumerate(spelled)}
-    merges = scored_merges(scores)
+    merges = merges_from_scores(scores)
     return BPE(vocab=vocab, merges=merges, unk_token=file.unk, fuse_unk=True, byte_fallback=file.byte_fallback)
 
 
-def scored_merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+def merges_from_scores(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     """All pairs of tokens that make a token, the best token first: the order in which sentencepiece merges."""
     order = {token: i for i, token in enumerate(scores)}
     pairs = (
@@ -102,7 +102,7 @@ def scored_merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(first, second) for *_, first, second in sorted(pairs)]
 
 
-def _normalizer(file: PieceFile, prepend: bool) -> Normalizer:
+def _normalizer(file: SpmModel, prepend: bool) -> Normalizer:
     from tokenizers import Regex
     from tokenizers.normalizers import Prepend, Replace, Sequence
 
@@ -113,20 +113,20 @@ def _normalizer(file: PieceFile, prepend: bool) -> Normalizer:
     return Sequence([*charsmap_normalizers(file.charsmap), *spaces, *([Prepend(SPACE)] if prepend else [])])
 
 
-def _check_normalizer(file: PieceFile) -> None:
+def _check_normalizer(file: SpmModel) -> None:
     """sentencepiece spares pieces that its user asked for; `tokenizers` cannot."""
     from tokenizers.normalizers import Sequence
 
     respelled = Sequence(charsmap_normalizers(file.charsmap))
     for name in file.of_kind(USER_DEFINED):
         if respelled.normalize_str(name) != name or (SPACE in name and file.single_spaces):
-            raise unknown_rule(file.path, f"a piece {name[:40]!r} that is spared when a text is spelled anew")
+            raise unsupported_rule(file.path, f"a piece {name[:40]!r} that is spared when a text is spelled anew")
 
 
-def _decoder(file: PieceFile, dummy: bool, hidden: bool) -> Decoder:
+def _decoder(file: SpmModel, dummy: bool, hidden: bool) -> Decoder:
     from tokenizers.decoders import ByteFallback, Fuse, Replace, Sequence, Strip
 
-    shown = [Replace(HIDDEN, "")] if hidden else []
+    shown = [Replace(UNREACHABLE, "")] if hidden else []
     text = [*shown, Replace(SPACE, " "), *([ByteFallback()] if file.byte_fallback else []), Fuse()]
-    before = MANY if file.single_spaces else int(dummy)
+    before = ALL_SPACES if file.single_spaces else int(dummy)
     return Sequence([*text, Strip(" ", before, 0)] if before else text)

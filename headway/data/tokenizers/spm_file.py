@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.data.tokenizers.bounds import MOST_GROWTH, check_names
+from headway.data.tokenizers.bounds import MAX_GROWTH, check_names
 from headway.data.tokenizers.charsmap import charsmap_growth
 from headway.errors import DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, show, unreadable
 
-LIMIT, MOST_PIECES, MOST_SETTINGS = 100_000_000, 1_000_000, 10_000
+MAX_BYTES, MAX_PIECES, MAX_FIELDS = 100_000_000, 1_000_000, 10_000
 """Bytes of a file, its pieces, and its settings: the largest published vocabularies have 900 thousand pieces."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Kinds of pieces."""
@@ -37,7 +37,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PieceFile:
+class SpmModel:
     """What a model file says; the id of a piece is its place."""
 
     path: Path
@@ -61,35 +61,35 @@ class PieceFile:
         return [piece.text for piece in self.pieces if piece.kind in kinds]
 
 
-def read_pieces(path: Path) -> PieceFile:
+def read_spm(path: Path) -> SpmModel:
     """The model in a file, or an error that says what is wrong with it."""
     try:
         with path.open("rb") as file:
-            raw = file.read(LIMIT + 1)
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise unreadable(path, error) from error
     try:
-        if len(raw) > LIMIT:
-            raise ValueError(f"it has more than {LIMIT:,} bytes")
-        return _model(path, raw)
+        if len(raw) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+        return _parse_model(path, raw)
     except ValueError as error:
         raise DamagedError("X001", f"{show(path)} is no sentencepiece model: {error}", AGAIN) from None
 
 
-def _model(path: Path, raw: bytes) -> PieceFile:
+def _parse_model(path: Path, raw: bytes) -> SpmModel:
     parts: list[bytes] = []
     specs: dict[int, list[bytes]] = {2: [], 3: [], 5: []}  # of the trainer, of the normalizer, and of what undoes that
-    for number, value in _fields(raw, MOST_PIECES + MOST_SETTINGS):
+    for number, value in _fields(raw, MAX_PIECES + MAX_FIELDS):
         if number == 1:
             parts.append(_bytes(value, "a piece"))
         elif number in specs:
             specs[number].append(_bytes(value, "a list of settings"))  # parts of a message count as one
-    if len(parts) > MOST_PIECES:
-        raise ValueError(f"it has {len(parts):,} pieces; the limit is {MOST_PIECES:,}")
-    pieces = [_piece(part, place) for place, part in enumerate(parts)]
-    trainer, normalizer, back = (dict(_fields(b"".join(spec), MOST_SETTINGS)) for spec in specs.values())
+    if len(parts) > MAX_PIECES:
+        raise ValueError(f"it has {len(parts):,} pieces; the limit is {MAX_PIECES:,}")
+    pieces = [_parse_piece(part, place) for place, part in enumerate(parts)]
+    trainer, normalizer, back = (dict(_fields(b"".join(spec), MAX_FIELDS)) for spec in specs.values())
     _check_pieces(pieces)
-    found = PieceFile(
+    found = SpmModel(
         path=path,
         pieces=tuple(pieces),
         model=_number(trainer, 3, UNIGRAM),
@@ -99,8 +99,8 @@ def _model(path: Path, raw: bytes) -> PieceFile:
         dummy_prefix=_number(normalizer, 3, 1) != 0,
         single_spaces=_number(normalizer, 4, 1) != 0,
     )
-    if charsmap_growth(found.charsmap) > MOST_GROWTH:
-        raise ValueError(f"its table of characters makes more than {MOST_GROWTH} times as much of a text")
+    if charsmap_growth(found.charsmap) > MAX_GROWTH:
+        raise ValueError(f"its table of characters makes more than {MAX_GROWTH} times as much of a text")
     others = {
         "spaces that end a word": _number(trainer, 24, 0) != 0,
         "spaces that stay as they are": _number(normalizer, 5, 1) == 0,
@@ -110,17 +110,17 @@ def _model(path: Path, raw: bytes) -> PieceFile:
         and bool(found.of_kind(USER_DEFINED, UNUSED)),
     }
     if any(others.values()):
-        raise unknown_rule(path, next(what for what, is_so in others.items() if is_so))
+        raise unsupported_rule(path, next(what for what, is_so in others.items() if is_so))
     return found
 
 
-def unknown_rule(path: Path, what: str) -> NotFoundError:
+def unsupported_rule(path: Path, what: str) -> NotFoundError:
     message = f"{show(path)} has {what}, a rule of sentencepiece's that headway does not know"
     return NotFoundError("F005", message, "a tokenizer.json beside it would be read in its place")
 
 
-def _piece(raw: bytes, place: int) -> Piece:
-    fields = dict(_fields(raw, MOST_SETTINGS))
+def _parse_piece(raw: bytes, place: int) -> Piece:
+    fields = dict(_fields(raw, MAX_FIELDS))
     text = _bytes(fields.get(1, b""), f"piece {place}").decode()
     score = fields.get(2, bytes(4))
     if not isinstance(score, bytes) or len(score) != 4 or not math.isfinite(number := struct.unpack("<f", score)[0]):

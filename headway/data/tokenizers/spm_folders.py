@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.data.tokenizers.legacy import conversion, json_object, require, vocab_ids
-from headway.data.tokenizers.special_tokens import flag, token_of
-from headway.data.tokenizers.spm import pieces_backend
-from headway.data.tokenizers.spm_file import CONTROL, UNKNOWN, PieceFile, read_pieces
+from headway.data.tokenizers.legacy import conversion_hint, json_object, require, vocab_ids
+from headway.data.tokenizers.special_tokens import bool_setting, token_of
+from headway.data.tokenizers.spm import spm_backend
+from headway.data.tokenizers.spm_file import CONTROL, UNKNOWN, SpmModel, read_spm
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, show
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
-MARIAN = ("source.spm", "target.spm", "vocab.json")
-MARKS = {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"}
+MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
+MARIAN_TOKENS = {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"}
 """The tokens that Marian's classes know."""
-SINGLE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+SPM_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 """The names of a model that serves both sides; its ids are the places of its pieces, unless the family moves them."""
-GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
+GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 """Classes that say nothing of rules."""
-MOST_SENTINELS = 10_000
+MAX_SENTINELS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ MODEL_TYPES = {"t5": "T5", "mt5": "MT5", "llama": "Llama", "big_bird": "BigBird"
 def family_of(folder: Path, hint: str) -> str:
     """By the class that tokenizer_config.json names, or else by the model; older folders name only that."""
     kind = json_object(folder / "config.json").get("model_type", "")
-    if not hint or hint.startswith(GENERAL):
+    if not hint or hint.startswith(GENERIC_CLASSES):
         hint, family = f"model_type {str(kind)[:40]!r}", MODEL_TYPES.get(str(kind), "" if not kind else None)
     else:
         family = next(
@@ -68,21 +68,21 @@ def family_of(folder: Path, hint: str) -> str:
         )
     if family is None:
         message = f"{show(folder)} has a sentencepiece model of {hint[:60]}, whose rules headway does not know"
-        raise NotFoundError("F005", message, conversion(folder))
+        raise NotFoundError("F005", message, conversion_hint(folder))
     return family
 
 
 def llama_prefix(config: Mapping[str, Any]) -> str:
     """Where Llama's class puts a space before a text that has none: before the first word, or ("legacy", a mistake that
     models were trained with) also after every special token in a text."""
-    if not flag(config, "add_prefix_space", True):
+    if not bool_setting(config, "add_prefix_space", True):
         return "never"
-    return "always" if flag(config, "legacy", False) else "first"
+    return "always" if bool_setting(config, "legacy", False) else "first"
 
 
-def single_backend(path: Path, name: str, config: dict[str, Any]) -> Backend:
+def family_backend(path: Path, name: str, config: dict[str, Any]) -> Backend:
     """The tokenizer of a model file; the config is completed by the tokens it names."""
-    family, file = FAMILIES[name], read_pieces(path)
+    family, file = FAMILIES[name], read_spm(path)
     for role, token in {**file.roles, **family.tokens}.items():
         config[f"{role}_token"] = config.get(f"{role}_token") or token
     names = [piece.text for piece in file.pieces]
@@ -92,19 +92,19 @@ def single_backend(path: Path, name: str, config: dict[str, Any]) -> Backend:
     if family.sentinels:
         sentinels = [f"<extra_id_{i}>" for i in reversed(range(_sentinels(config, family)))]
         names, special = [*names, *(s for s in sentinels if s not in names)], special | set(sentinels)
-    backend = pieces_backend(file, names, special, prefix=llama_prefix(config) if family.optional else None)
-    _put_around(backend, path, family, config)
+    backend = spm_backend(file, names, special, prefix=llama_prefix(config) if family.optional else None)
+    _set_post_processor(backend, path, family, config)
     return backend
 
 
 def _sentinels(config: Mapping[str, Any], family: Family) -> int:
     number = config.get("extra_ids", family.sentinels)
-    if type(number) is not int or not 0 <= number <= MOST_SENTINELS:
+    if type(number) is not int or not 0 <= number <= MAX_SENTINELS:
         raise ConfigError("C002", f"extra_ids in tokenizer_config.json is {str(number)[:40]!r}, not a small number")
     return number
 
 
-def _fairseq_names(file: PieceFile, names: Sequence[str]) -> list[str]:
+def _fairseq_names(file: SpmModel, names: Sequence[str]) -> list[str]:
     first, mask = list(_FAIRSEQ.values())[:4], _FAIRSEQ["mask"]
     if sorted(names[:3]) != sorted({*first} - {"<pad>"}) or mask in names:
         message = f"{show(file.path)} begins with other pieces than those that XLM-R's ids are counted from"
@@ -112,11 +112,11 @@ def _fairseq_names(file: PieceFile, names: Sequence[str]) -> list[str]:
     return [*first, *names[3:], mask]
 
 
-def _put_around(backend: Backend, path: Path, family: Family, config: Mapping[str, Any]) -> None:
+def _set_post_processor(backend: Backend, path: Path, family: Family, config: Mapping[str, Any]) -> None:
     from tokenizers.processors import TemplateProcessing
 
     usual = {"bos": True, "eos": False} if family.optional else {}
-    left_out = {role for role, is_usual in usual.items() if not flag(config, f"add_{role}_token", is_usual)}
+    left_out = {role for role, is_usual in usual.items() if not bool_setting(config, f"add_{role}_token", is_usual)}
     used: dict[str, int] = {}
 
     def template(roles: str) -> list[str]:
@@ -150,8 +150,8 @@ def marian_backend(path: Path, vocab_path: Path, config: dict[str, Any]) -> Back
     if not vocab_path.is_file():
         message = f"{show(vocab_path.parent)} says that each side has a vocabulary, and has no {vocab_path.name}"
         raise NotFoundError("F005", message, AGAIN)
-    file, vocab = read_pieces(path), vocab_ids(vocab_path)
-    roles = {role: token_of(config, role) or usual for role, usual in MARKS.items()}
+    file, vocab = read_spm(path), vocab_ids(vocab_path)
+    roles = {role: token_of(config, role) or usual for role, usual in MARIAN_TOKENS.items()}
     unk, eos = roles["unk"], roles["eos"]
     require(vocab_path, vocab, unk, eos)
     names = sorted(vocab, key=lambda name: vocab[name])
@@ -162,6 +162,6 @@ def marian_backend(path: Path, vocab_path: Path, config: dict[str, Any]) -> Back
         raise DamagedError("X001", f"{show(path)} calls what is unknown {file.unk[:40]!r}, and not {unk[:40]!r}", AGAIN)
     config |= {f"{role}_token": name for role, name in roles.items() if name in vocab}
     languages = [name for name in names if name.startswith(">>") and name.endswith("<<")]
-    backend = pieces_backend(file, names, set(roles.values()), set(languages))
+    backend = spm_backend(file, names, set(roles.values()), set(languages))
     backend.post_processor = TemplateProcessing(["$A", eos], ["$A", "$B", eos], [(eos, vocab[eos])])
     return backend

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from headway.data.tokenizers.bounds import TOKENIZER_VALUES, bounded, check_tokenizer, growth_of
 from headway.data.tokenizers.classes import class_rules
-from headway.data.tokenizers.legacy import byte_bpe, conversion, json_object, read_text, word_piece
-from headway.data.tokenizers.special_tokens import add_tokens, added_names, flag, mark, roles_in
-from headway.data.tokenizers.spm_folders import MARIAN, SINGLE, family_of, marian_backend, single_backend
+from headway.data.tokenizers.legacy import byte_bpe, conversion_hint, json_object, read_text, word_piece
+from headway.data.tokenizers.special_tokens import add_tokens, added_names, bool_setting, find_roles, mark_special
+from headway.data.tokenizers.spm_folders import MARIAN_FILES, SPM_FILES, family_backend, family_of, marian_backend
 from headway.errors import DamagedError, DataError, MemoryOrDiskError, NotFoundError
 from headway.jsonfile import parse_json
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
     from tokenizers import Tokenizer as Backend
 
-KEPT = (
+SAVED_KEYS = (
     *("add_prefix_space", "chat_template", "clean_up_tokenization_spaces", "model_input_names"),
     *("model_max_length", "padding_side", "truncation_side"),
 )
@@ -36,20 +36,20 @@ KEPT = (
 
 LAYOUTS = (
     *("tokenizer.json", "vocab.txt", "vocab.json + merges.txt", "encoder.json + vocab.bpe"),
-    *(" + ".join(MARIAN), *SINGLE),
+    *(" + ".join(MARIAN_FILES), *SPM_FILES),
 )
-OTHER_RULES = (
+UNSUPPORTED_CLASSES = (
     *("BertJapanese", "Bertweet", "Blenderbot", "CLIP", "CTRL", "Deberta", "FSMT", "Funnel", "Herbert"),
     *("MPNet", "OpenAIGPT", "Phobert", "ProphetNet", "Qwen2", "RoFormer", "Whisper", "XLM"),
 )
 """Classes that use the file names of BERT or GPT-2 with rules of their own."""
-TARGET = "target_tokenizer.json"
+TARGET_FILE = "target_tokenizer.json"
 """Beside tokenizer.json, where a translator writes with a vocabulary of its own."""
-SEPARATE = "separate_vocabs"
+SEPARATE_VOCABS = "separate_vocabs"
 """What tokenizer_config.json says then, as Marian's does."""
 
 
-LONG, MOST_TEXT, USUAL_GROWTH = 1 << 22, 1 << 30, 8
+UNCHECKED_CHARACTERS, MAX_CHARACTERS, MAX_MEASURED_GROWTH = 1 << 22, 1 << 30, 8
 """Characters of texts that are worth a look at what a normalizer may make of them; characters that it may make at
 worst; times as many as it may make in truth."""
 
@@ -59,7 +59,7 @@ class Encoded:
     """One text, or one pair of texts, as ids; the five lists have one entry per id."""
 
     ids: list[int]
-    segments: list[int]
+    token_type_ids: list[int]
     """The segment ids of the model's template (BERT's token type ids). Many templates have 0 for both texts, so these
     do not say which text an id belongs to: `texts` does."""
     offsets: list[tuple[int, int]]
@@ -85,8 +85,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         vocab = backend.get_vocab(with_added_tokens=True)
-        names = roles_in(backend, self.config, added_names(backend) or vocab)  # unmarked, "<s>" may be text
-        mark(backend, names.values(), self.config)
+        names = find_roles(backend, self.config, added_names(backend) or vocab)  # unmarked, "<s>" may be text
+        mark_special(backend, names.values(), self.config)
         self.special = {role: vocab[name] for role, name in names.items()}
         """Role → id, for those of pad, bos, eos, unk, cls, sep, mask that exist."""
         self.vocab_size = 1 + max(vocab.values(), default=-1)
@@ -119,7 +119,7 @@ class Tokenizer:
             return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=special)]
 
     @property
-    def before(self) -> tuple[int, ...]:
+    def prefix_ids(self) -> tuple[int, ...]:
         """The special tokens that the tokenizer puts before a text, such as Llama's BOS."""
         with backend_errors("the tokenizer cannot encode a text"):
             encoding = self.backend.encode("a")
@@ -146,36 +146,36 @@ class Tokenizer:
                 text.encode()
             except UnicodeEncodeError as cause:
                 raise DataError("D001", f"character {cause.start} of a text is half a surrogate pair") from cause
-        if (size := sum(map(len, texts))) > LONG and size * self.growth > MOST_TEXT:
+        if (size := sum(map(len, texts))) > UNCHECKED_CHARACTERS and size * self.growth > MAX_CHARACTERS:
             self._check_growth(texts, size)
 
     def _check_growth(self, texts: Sequence[str], size: int) -> None:
         """Spell long texts anew in parts, and count: at worst they might fill the memory, usually they hardly grow."""
-        part, grown = int(LONG / self.growth) + 1, 0
+        part, grown = int(UNCHECKED_CHARACTERS / self.growth) + 1, 0
         for text in texts:
             for at in range(0, len(text), part):
                 with backend_errors("the tokenizer cannot spell this text anew"):
                     grown += len(self.backend.normalizer.normalize_str(text[at : at + part]))
-        if grown > USUAL_GROWTH * size:
+        if grown > MAX_MEASURED_GROWTH * size:
             message = f"the tokenizer makes {grown:,} characters of {size:,}, and no good one makes that many"
             raise DataError("D001", message, "give it shorter texts, or another tokenizer")
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json and tokenizer_config.json, readable by `transformers`; and the target's, if another."""
-        config = {key: self.config[key] for key in KEPT if key in self.config}
+        config = {key: self.config[key] for key in SAVED_KEYS if key in self.config}
         config.setdefault("clean_up_tokenization_spaces", False)
         # Segments only for BERT-like templates: decoders in transformers stumble over token_type_ids.
-        segments = "cls" in self.special and 1 in self.encode("a", "a").segments
+        segments = "cls" in self.special and 1 in self.encode("a", "a").token_type_ids
         names = ["input_ids", "token_type_ids", "attention_mask"]
         config.setdefault("model_input_names", names if segments else names[::2])
         # The general class takes tokenizer.json as it is; a named one would apply its own rules again.
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         config |= {f"{role}_token": self.backend.id_to_token(i) for role, i in self.special.items()}
-        config |= {} if self.target is self else {SEPARATE: True}
+        config |= {} if self.target is self else {SEPARATE_VOCABS: True}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if self.target is not self:  # first: who finds tokenizer.json takes the folder to be complete
-                (folder / TARGET).write_text(self.target.backend.to_str(pretty=True), encoding="utf-8")
+                (folder / TARGET_FILE).write_text(self.target.backend.to_str(pretty=True), encoding="utf-8")
             (folder / "tokenizer.json").write_text(self.backend.to_str(pretty=True), encoding="utf-8")
             text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
             (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
@@ -199,42 +199,48 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise _no_layout(folder)
     with backend_errors(f"{layout} in {folder} cannot be read as a tokenizer"):
         if layout == "tokenizer.json":
-            return Tokenizer(_complete(folder / layout, config), config, _target(folder, config))
-        if layout == " + ".join(MARIAN):
+            return Tokenizer(_json_backend(folder / layout, config), config, _target(folder, config))
+        if layout == " + ".join(MARIAN_FILES):
             return _marian(folder, config)
-        backend = _older(folder, layout, config)
+        backend = _legacy_backend(folder, layout, config)
         add_tokens(backend, config, json_object(folder / "added_tokens.json"))
         return Tokenizer(backend, config)
 
 
-def _older(folder: Path, layout: str, config: dict[str, Any]) -> Backend:
+def _legacy_backend(folder: Path, layout: str, config: dict[str, Any]) -> Backend:
     """By the rules of a class that tokenizer_config.json names, a word to compare; nothing is imported by it."""
     hint, paths = str(config.get("tokenizer_class") or ""), [folder / name for name in layout.split(" + ")]
-    if layout in SINGLE:
-        return single_backend(paths[0], family_of(folder, hint), config)
-    if hint.startswith(OTHER_RULES):
+    if layout in SPM_FILES:
+        return family_backend(paths[0], family_of(folder, hint), config)
+    if hint.startswith(UNSUPPORTED_CLASSES):
         message = f"{folder} has {layout} of a {hint[:40]}, whose rules headway does not know"
-        raise NotFoundError("F005", message, conversion(folder))
+        raise NotFoundError("F005", message, conversion_hint(folder))
     return word_piece(paths[0], config) if len(paths) == 1 else byte_bpe(paths[0], paths[1], config)
 
 
 def _marian(folder: Path, config: dict[str, Any]) -> Tokenizer:
     """Both sides have a model of their own, and ids of one list; unless there are two of that also."""
-    apart = flag(config, SEPARATE, False)
+    apart = bool_setting(config, SEPARATE_VOCABS, False)
     source, target = (
         marian_backend(folder / model, folder / ids, config)
-        for model, ids in zip(MARIAN[:2], (MARIAN[2], "target_vocab.json" if apart else MARIAN[2]), strict=True)
+        for model, ids in zip(
+            MARIAN_FILES[:2], (MARIAN_FILES[2], "target_vocab.json" if apart else MARIAN_FILES[2]), strict=True
+        )
     )
     return Tokenizer(source, config, Tokenizer(target, config))
 
 
 def _target(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     """The tokenizer of what is written, where it is not that of what is read."""
-    if (folder / TARGET).is_file():
-        return Tokenizer(_complete(folder / TARGET, config), config)
-    if (folder / "target_vocab.json").is_file() or flag(config, SEPARATE, False):  # ids of the other would be wrong
-        message = f"{folder} says that what is written has a vocabulary of its own, and there is no {TARGET}"
-        raise NotFoundError("F005", message, f"make one with the ids that the model knows, and save it as {TARGET}")
+    if (folder / TARGET_FILE).is_file():
+        return Tokenizer(_json_backend(folder / TARGET_FILE, config), config)
+    if (folder / "target_vocab.json").is_file() or bool_setting(
+        config, SEPARATE_VOCABS, False
+    ):  # ids of the other would be wrong
+        message = f"{folder} says that what is written has a vocabulary of its own, and there is no {TARGET_FILE}"
+        raise NotFoundError(
+            "F005", message, f"make one with the ids that the model knows, and save it as {TARGET_FILE}"
+        )
     return None
 
 
@@ -245,7 +251,7 @@ def _no_layout(folder: Path) -> NotFoundError:
     return NotFoundError("F005", f"no tokenizer in {folder}: looked for {looked}; found {found}")
 
 
-def _complete(path: Path, config: Mapping[str, Any]) -> Backend:
+def _json_backend(path: Path, config: Mapping[str, Any]) -> Backend:
     from tokenizers import Tokenizer as Backend
 
     text = read_text(path)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from headway.data.tokenizers.bounds import LONGEST_TOKEN
+from headway.data.tokenizers.bounds import MAX_TOKEN_CHARACTERS
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, nearest
 
@@ -182,7 +182,7 @@ def _words(texts: Iterable[str], size: int, special: tuple[str, ...], normalizer
     counts = Counter(chain.from_iterable(map(WORD.findall, _normalized(texts, normalizer))))
     common = sorted(counts, key=lambda word: (-counts[word], word))
     # A text may have <unk>, and something longer than any word that a tokenizer may have.
-    words = [w for w in common if len(w) <= LONGEST_TOKEN and not any(token in w for token in special)]
+    words = [w for w in common if len(w) <= MAX_TOKEN_CHARACTERS and not any(token in w for token in special)]
     if not words:
         raise DataError("D002", NO_WORDS)
     vocab = {token: i for i, token in enumerate([*special, *words][: size or None])}
@@ -252,7 +252,7 @@ def merge_steps(tokenizer: Tokenizer, word: str) -> list[list[str]]:
     return steps
 
 
-def train_bpe_slowly(words: Mapping[str, int], merges: int) -> list[tuple[str, str]]:
+def train_bpe_reference(words: Mapping[str, int], merges: int) -> list[tuple[str, str]]:
     """The textbook algorithm: count all pairs of neighbours, merge the most frequent one everywhere, repeat.
 
     Of equally frequent pairs the one with the older left piece wins, then the older right piece: characters in

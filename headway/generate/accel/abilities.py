@@ -91,15 +91,15 @@ MODEL: dict[str, Rule] = {
     "quantization": exactly("none", "int8"),  # and by the types of the matrices
 }
 
-HOST = MODEL
+CPU = MODEL
 """Numba's kernels, for texts and for beams."""
-GPU = {**MODEL, "decoder": _part_or_none(STACK | {"norm_at": exactly("pre")}), "quantization": exactly("none")}
+CUDA = {**MODEL, "decoder": _part_or_none(STACK | {"norm_at": exactly("pre")}), "quantization": exactly("none")}
 """Triton's kernels for texts."""
-GPU_BEAMS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)}), "quantization": exactly("none")}
+CUDA_BEAMS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)}), "quantization": exactly("none")}
 PACKED_HEAD = of_any("tied", "transform", "bias", "scale")
 """A packed output matrix: all before it is the model's own."""
 COLUMNS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)})}
-"""torch's products of columns, for beams; heads share no keys there: see `shares_nothing`."""
+"""torch's products of columns, for beams; heads share no keys there: see `is_multi_head`."""
 
 KNOWN_CONFIGS = (ModelConfig, StackConfig, RopeConfig, TokensConfig, PositionConfig, LMHeadConfig)
 """Those whose fields are in the tables above."""
@@ -127,18 +127,18 @@ def _made_of(model: Model, matrices: tuple[type, ...]) -> bool:
     known = MODULES.union(*(MATRICES[kind] for kind in matrices))
     parts = [*model.decoder.modules(), *model.lm.modules()]
     alike = len({parameter.dtype for part in (model.decoder, model.lm) for parameter in part.parameters()}) == 1
-    return alike and all(type(part) in known for part in parts) and not listened_to(*parts)
+    return alike and all(type(part) in known for part in parts) and not has_hooks(*parts)
 
 
-def listened_to(*parts: nn.Module) -> bool:
+def has_hooks(*parts: nn.Module) -> bool:
     """Whether somebody has a hook on one of them, which only the module itself would call."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
-def has_whole_numbers(model: Model) -> bool:
+def is_int8(model: Model) -> bool:
     return any(type(part) is Int8Linear for part in (*model.decoder.modules(), model.lm.output))
 
 
-def shares_nothing(model: Model) -> bool:
+def is_multi_head(model: Model) -> bool:
     stack = model.config.decoder
     return stack is not None and stack.kv_heads == stack.n_heads

@@ -21,7 +21,7 @@ class FastDecoder(ABC):
     The last column is nobody's: what only fills up a pass goes there.
     """
 
-    early: ClassVar[bool]
+    runs_ahead: ClassVar[bool]
     """Whether to begin a step before anybody has looked at its tokens: a device does it while we look."""
     best: Tensor
     """(B,): the best token of each row after a step, -1 where scores are no numbers: for those who ask for no other."""
@@ -80,7 +80,7 @@ class FastDecoder(ABC):
         self.held = other.held
 
     @abstractmethod
-    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+    def prefill(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         """Scores (texts, V) after new tokens of some rows, each given as (older tokens, new ones)."""
 
     @abstractmethod

@@ -14,69 +14,69 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from headway.generate.accel.abilities import COLUMNS, GPU, GPU_BEAMS, HOST, can, has_whole_numbers, shares_nothing
+from headway.generate.accel.abilities import COLUMNS, CPU, CUDA, CUDA_BEAMS, can, is_int8, is_multi_head
 from headway.generate.accel.base import FastDecoder
-from headway.generate.accel.cpu.columns import ColumnSteps
-from headway.generate.accel.cpu.packed import PackedSteps, packs
-from headway.generate.accel.cuda.decoder import GpuDecoder
+from headway.generate.accel.cpu.columns import ColumnBeamDecoder
+from headway.generate.accel.cpu.packed import PackedHeadDecoder, packs
+from headway.generate.accel.cuda.decoder import CudaDecoder
 from headway.generate.protocol import Decoder, device_of
 from headway.model.model import Model
 from headway.model.quantized import Int8Linear
 
-SMALLEST = 8_000_000
+MIN_WEIGHTS = 8_000_000
 """Weights below which a CPU has them at hand anyway, and compiling kernels is not worth the wait."""
-ROWS = 32
+MAX_ROWS = 32
 """Texts up to which a CPU's kernels are faster than torch's products of floats. With whole numbers they always are,
 and what is computed of a text is then the same to the bit however many there are."""
-BEAMS = 16
+MAX_BEAMS = 16
 """Beams up to which they are. Above, torch multiplies floats in columns; above ROWS whole numbers too, made floats."""
 
 
-def fits(model: object, rows: int) -> TypeGuard[Model]:
+def accelerates(model: object, rows: int) -> TypeGuard[Model]:
     """Whether so many texts of a decoder can be written by kernels."""
     if not isinstance(model, Model) or model.config.encoder is not None:
         return False
     first = next(model.parameters())
     if first.is_cuda and not torch.version.hip:
         half = first.dtype in (torch.bfloat16, torch.float16)
-        return half and can(model, GPU, nn.Linear) and find_spec("triton") is not None
-    return (rows <= ROWS or has_whole_numbers(model)) and _on_host(model)
+        return half and can(model, CUDA, nn.Linear) and find_spec("triton") is not None
+    return (rows <= MAX_ROWS or is_int8(model)) and _on_host(model)
 
 
-def for_beams(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
+def beam_decoder(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
     """What beam search is to read with, `width` beams for each input: the model, or on a CPU a faster way through."""
     if not isinstance(model, Model) or device_of(model).type != "cpu":
         return model
     rows = inputs * width
     if model.config.encoder is not None:
-        whole = has_whole_numbers(model)  # in columns, these would first have to be made floats
-        if rows <= (ROWS if whole else BEAMS) and _on_host(model):
-            from headway.generate.accel.cpu.beam import HostSteps
+        whole = is_int8(model)  # in columns, these would first have to be made floats
+        if rows <= (MAX_ROWS if whole else MAX_BEAMS) and _on_host(model):
+            from headway.generate.accel.cpu.beam import CpuBeamDecoder
 
-            return HostSteps(model, width)
-        if (rows > ROWS or not whole) and _in_columns(model):
-            return ColumnSteps(model, width)
-    return PackedSteps(model, rows) if rows > ROWS and packs(model) else model
+            return CpuBeamDecoder(model, width)
+        if (rows > MAX_ROWS or not whole) and _in_columns(model):
+            return ColumnBeamDecoder(model, width)
+    return PackedHeadDecoder(model, rows) if rows > MAX_ROWS and packs(model) else model
 
 
-def records_beams(model: object) -> TypeGuard[Model]:
+def accelerates_beams(model: object) -> TypeGuard[Model]:
     """Whether a GPU has kernels for the beams of an encoder–decoder."""
     if not isinstance(model, Model) or model.config.encoder is None:
         return False
     on_gpu = next(model.parameters()).is_cuda and not torch.version.hip
-    return on_gpu and can(model, GPU_BEAMS, nn.Linear) and find_spec("triton") is not None
+    return on_gpu and can(model, CUDA_BEAMS, nn.Linear) and find_spec("triton") is not None
 
 
 def _in_columns(model: Model) -> bool:
-    plain = shares_nothing(model) and next(model.parameters()).dtype == torch.float32
+    plain = is_multi_head(model) and next(model.parameters()).dtype == torch.float32
     return plain and can(model, COLUMNS, nn.Linear, Int8Linear)
 
 
 def _on_host(model: Model) -> bool:
     first = next(model.parameters())
-    if first.device.type != "cpu" or first.dtype != torch.float32 or not can(model, HOST, nn.Linear, Int8Linear):
+    if first.device.type != "cpu" or first.dtype != torch.float32 or not can(model, CPU, nn.Linear, Int8Linear):
         return False
-    return sum(t.numel() for t in model.state_dict().values()) >= SMALLEST and _threads()
+    return sum(t.numel() for t in model.state_dict().values()) >= MIN_WEIGHTS and _threads()
 
 
 @cache
@@ -93,36 +93,36 @@ def _threads() -> bool:
     return False
 
 
-def make(model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> FastDecoder:
+def make_decoder(model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> FastDecoder:
     """A decoder with this cache, on the device where it is."""
     if keys[0].is_cuda:
-        return GpuDecoder(model, keys, values)
-    from headway.generate.accel.cpu.decoder import HostDecoder
+        return CudaDecoder(model, keys, values)
+    from headway.generate.accel.cpu.decoder import CpuDecoder
 
-    return HostDecoder(model, keys, values)
+    return CpuDecoder(model, keys, values)
 
 
-def prepare(model: object, rows: int, say: Callable[[str], None]) -> None:
+def compile_kernels(model: object, rows: int, say: Callable[[str], None]) -> None:
     """Have the kernels compiled that so many texts need on a CPU; said, where that takes a while: once on a machine."""
-    if not fits(model, rows) or device_of(model).type != "cpu":
+    if not accelerates(model, rows) or device_of(model).type != "cpu":
         return
-    from headway.generate.accel.cpu.decoder import HostDecoder, compiled
+    from headway.generate.accel.cpu.decoder import CpuDecoder, compiled
 
     if not compiled():
         say("compiling kernels for this CPU, once …")
     memory = model.start(batch=rows, capacity=4)
-    decoder = HostDecoder(model, memory.keys, memory.values)
+    decoder = CpuDecoder(model, memory.keys, memory.values)
     for texts in {1, rows}:
         decoder.step(range(texts))
 
 
-_KEPT: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()
+_CACHED: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()
 """The decoder that a model was last used with: making one takes as long as writing a sentence."""
 
 
-def borrow(model: Model, rows: int, columns: int) -> FastDecoder:
+def acquire(model: Model, rows: int, columns: int) -> FastDecoder:
     """A decoder for so many texts of up to `columns` tokens, nobody else's until it is given back."""
-    kept = _KEPT.pop(model, None)
+    kept = _CACHED.pop(model, None)
     if kept is not None and not kept.knows(model, rows):
         kept = None
     if kept is not None:
@@ -130,7 +130,7 @@ def borrow(model: Model, rows: int, columns: int) -> FastDecoder:
         if kept.suits(columns):
             return kept
     memory = model.start(batch=rows, capacity=(columns // 256 + 1) * 256)
-    made = make(model, memory.keys, memory.values)
+    made = make_decoder(model, memory.keys, memory.values)
     if kept is not None and kept.columns < made.columns:
         made.learn(kept)
     return made
@@ -138,9 +138,9 @@ def borrow(model: Model, rows: int, columns: int) -> FastDecoder:
 
 def forget(model: Model) -> None:
     """Nothing that was read with the model's weights is used again: for changes that nobody can see."""
-    _KEPT.pop(model, None)
+    _CACHED.pop(model, None)
 
 
-def give_back(decoder: FastDecoder) -> None:
+def release(decoder: FastDecoder) -> None:
     if (model := decoder.owner()) is not None:
-        _KEPT[model] = decoder
+        _CACHED[model] = decoder

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.generate.protocol import Around
+from headway.generate.protocol import DecoderWrapper
 
 SAMPLE = 8
 """Numbers of each tensor that are compared, at most."""
@@ -58,7 +58,7 @@ class Snapshot:
 
 def _tensors(model: object) -> Iterator[tuple[type, str, Tensor]]:
     """Every weight and buffer, with its name in the module it belongs to."""
-    while isinstance(model, Around):
+    while isinstance(model, DecoderWrapper):
         model = model.model
     for module in model.modules() if isinstance(model, nn.Module) else ():
         for table in (module._parameters, module._buffers):

@@ -18,8 +18,8 @@ from torch import Tensor
 from headway.errors import ConfigError, DataError
 from headway.generate.accel.cuda.topk import likeliest
 from headway.generate.protocol import Decoder, S, Source, device_of
-from headway.generate.sampling.logits import tails, top
-from headway.generate.sampling.rules import LogitRules, Place, add_biases, repeat_less, restrict
+from headway.generate.sampling.logits import last_tokens, top
+from headway.generate.sampling.rules import LogitRules, RuleContext, add_biases, apply_rules, penalise_repeats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +118,9 @@ class Rules:
             if token is None:
                 continue
             here = now.view(-1, 1, 1)
-            only = torch.full_like(own, -torch.inf)
-            only[:, :, 0] = 0.0
-            own, last = torch.where(here, only, own), torch.where(here, token, last)
+            apply_mask = torch.full_like(own, -torch.inf)
+            apply_mask[:, :, 0] = 0.0
+            own, last = torch.where(here, apply_mask, own), torch.where(here, token, last)
         return own, last
 
     def candidates(self, width: int) -> int:
@@ -177,7 +177,7 @@ class Search(Rules):
         if room is not None and longest > room:
             raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {room}")
         if eos is None:
-            eos = model.config.special.ends
+            eos = model.config.special.eos_ids
         most = [beam.limit(len(p), beam.max_tokens) for p in prompts]
         if room is not None:
             most = [min(n, room + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
@@ -186,10 +186,10 @@ class Search(Rules):
         self.longest, self.capacity = max(most), longest + max(most)
         self.never = torch.tensor([b[0] for b in beam.banned if len(b) == 1], dtype=torch.long, device=device)
         self.banned = [b for b in beam.banned if len(b) > 1]
-        self.before = tails(prompts, longest if beam.back is None else beam.back).to(device)
+        self.before = last_tokens(prompts, longest if beam.lookback is None else beam.lookback).to(device)
         self.prompts = torch.tensor([len(prompt) for prompt in prompts], device=device)
         sources = (prompts if source is None else source.ids()) if beam.no_repeat_source else [[]] * len(prompts)
-        self.source = tails(sources, max(map(len, sources))).to(device)
+        self.source = last_tokens(sources, max(map(len, sources))).to(device)
 
     def groups(self) -> list[Group]:
         inputs, width = len(self.limits), self.beam.width // self.beam.groups
@@ -203,15 +203,15 @@ class Search(Rules):
     def simple(self) -> bool:
         """Whether all rules can be followed without a look at whole rows of scores."""
         beam = self.beam
-        return beam.groups == 1 and not (self.banned or beam.renormalise or beam.ruled("banned", "first", "last"))
+        return beam.groups == 1 and not (self.banned or beam.renormalise or beam.has_rules("banned", "first", "last"))
 
-    def possible(self, scores: Tensor) -> Tensor:
+    def possible(self, logits: Tensor) -> Tensor:
         """Log-probabilities (B, V), of which some tokens have none in any text."""
-        return scores.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
+        return logits.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
 
-    def greedy(self, scores: Tensor, tokens: Tensor, step: int) -> Tensor:
+    def greedy(self, logits: Tensor, tokens: Tensor, step: int) -> Tensor:
         """Ranks (B, 1, V) of a search that follows one beam: there, rules change logits, not log-probabilities."""
-        logits = scores.float().index_fill(1, self.never, -torch.inf)
+        logits = logits.float().index_fill(1, self.never, -torch.inf)
         return self.rules(logits[:, None], tokens, step)
 
     def allowed(self, vocab: int) -> Tensor:
@@ -223,7 +223,7 @@ class Search(Rules):
         """Log-probabilities (B, W, V) with what is banned or forced in this step; tokens (B, W, T) are the beams'."""
         width = tokens.shape[1]
         before = self.before[:, None].expand(-1, width, -1)
-        place = Place(
+        place = RuleContext(
             history=torch.cat([before, tokens[:, :, :step]], 2).flatten(0, 1),
             source=self.source.repeat_interleave(width, 0),
             steps=torch.full((logp.shape[0] * width,), step, device=logp.device),
@@ -232,26 +232,26 @@ class Search(Rules):
             ends=self.eos,
         )
         flat = logp.flatten(0, 1)
-        for rule in (add_biases, repeat_less, restrict):
+        for rule in (add_biases, penalise_repeats, apply_rules):
             flat = rule(flat, self.beam, place)
         return (flat.log_softmax(-1) if self.beam.renormalise else flat).view_as(logp)
 
-    def advance(self, groups: list[Group], scores: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+    def advance(self, groups: list[Group], logits: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
         """One step of all groups: the beams (B, W) to go on from, and for a trace what ended in each group.
 
         Scores (B W, V) are of all beams, or, while every beam is the prompt, (B, V) of that.
         """
-        inputs, at = len(self.limits), torch.full((1,), step, device=scores.device)
+        inputs, at = len(self.limits), torch.full((1,), step, device=logits.device)
         if self.simple:
             width = self.beam.width
-            best = likeliest(scores, self.candidates(width), self.allowed(scores.shape[1]))
+            best = likeliest(logits, self.candidates(width), self.allowed(logits.shape[1]))
             own, last = (each.unflatten(0, (inputs, -1)).expand(-1, width, -1) for each in best)
             own, last = self.forced(own, last, at)
             parents, over = self.settle(groups[0], last, own, at)
             return parents, [over]
-        logp = self.possible(scores).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
+        logp = self.possible(logits).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
         if self.beam.width == 1:
-            ranks, last = top(self.greedy(scores, groups[0].tokens, step), 1)  # where that is an end, it is the end
+            ranks, last = top(self.greedy(logits, groups[0].tokens, step), 1)  # where that is an end, it is the end
             own = logp.gather(2, last)
             own = own.masked_fill(own == -torch.inf, 0.0)  # one that is banned, and forced all the same
             own = own.masked_fill(ranks == -torch.inf, -torch.inf)

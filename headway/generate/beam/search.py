@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from headway.generate.accel.cuda import beam as gpubeam
-from headway.generate.accel.dispatch import for_beams, records_beams
+from headway.generate.accel.dispatch import accelerates_beams, beam_decoder
 from headway.generate.beam.rules import Beam, Group, Hypothesis, Search, hypotheses
-from headway.generate.protocol import Decoder, S, Source, opening, read_first
+from headway.generate.protocol import Decoder, S, Source, initial_ids, prefill
 from headway.generate.trace import Branch, Growth
 
 __all__ = ["Beam", "Hypothesis", "beam_search"]
@@ -31,35 +31,35 @@ def beam_search(
     trace: list[Growth] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each input, best first; without prompts, after the start token."""
-    begin = opening(model, prompts, source)
+    begin = initial_ids(model, prompts, source)
     if not begin:
         return []
     search = Search(model, beam, begin, source)
     alike = source is not None and len({len(row) for row in begin}) == 1
-    if source is not None and alike and trace is None and records_beams(model) and gpubeam.suits(search):
+    if source is not None and alike and trace is None and accelerates_beams(model) and gpubeam.suits(search):
         try:
             return gpubeam.find(model, search, begin, source)
         except torch.cuda.OutOfMemoryError:  # the way below takes less, as it goes
             gpubeam.forget(model)
-    reader = for_beams(model, len(begin), beam.width) if alike else model
-    state, scores = read_first(reader, begin, source, search.capacity)
+    reader = beam_decoder(model, len(begin), beam.width) if alike else model
+    state, logits = prefill(reader, begin, source, search.capacity)
     threads = torch.get_num_threads()
     try:
         if getattr(reader, "threads", False):  # which should not have to wait for torch's
             torch.set_num_threads(1)
-        return _search(reader, search, state, scores, trace)
+        return _search(reader, search, state, logits, trace)
     finally:
         torch.set_num_threads(threads)
 
 
 def _search(
-    model: Decoder[Any], search: Search, state: Any, scores: Tensor, trace: list[Growth] | None
+    model: Decoder[Any], search: Search, state: Any, logits: Tensor, trace: list[Growth] | None
 ) -> list[list[Hypothesis]]:
     """Token after token of all beams; inputs that nothing better can be found for drop out."""
     beam, inputs, groups = search.beam, list(range(len(search.limits))), search.groups()
     found: list[list[Hypothesis]] = [[] for _ in inputs]
     for step in range(search.longest):
-        parents, ended = search.advance(groups, scores, step)
+        parents, ended = search.advance(groups, logits, step)
         if trace is not None:
             trace.extend(_growth(inputs, step, groups, parents, ended))
         going = torch.stack([g.open for g in groups]).any(0).tolist()  # the only wait for the device
@@ -77,7 +77,7 @@ def _search(
             rows = rows[kept]
         state = model.reorder(state, rows.flatten())
         ids = torch.cat([g.tokens[:, :, step] for g in groups], 1)
-        scores = model.step(state, ids.reshape(-1, 1))
+        logits = model.step(state, ids.reshape(-1, 1))
     return found
 
 

@@ -18,17 +18,17 @@ from dataclasses import dataclass, replace
 import torch
 
 from headway.errors import ConfigError, DataError, DivergedError, MemoryOrDiskError
-from headway.generate.accel.dispatch import fits, make
+from headway.generate.accel.dispatch import accelerates, make_decoder
 from headway.generate.accel.snapshot import Snapshot
 from headway.generate.detokenize import Detokenizer, TextStream
-from headway.generate.engine.request import Event, Finish, Request, Ticket
-from headway.generate.engine.scheduler import CHUNK, GPU_CHUNK, FastRounds, Rounds
-from headway.generate.engine.sequence import Job, Pick
+from headway.generate.engine.request import Event, Finish, Request
+from headway.generate.engine.scheduler import CHUNK, CUDA_CHUNK, FastScheduler, Scheduler
+from headway.generate.engine.sequence import Sample, Sequence
 from headway.generate.engine.slot_cache import SlotCache
 from headway.generate.protocol import device_of
 from headway.model.model import Model
 
-__all__ = ["Closed", "Engine", "Event", "QueueFull", "Request", "Stats", "Ticket"]
+__all__ = ["Closed", "Engine", "Event", "QueueFull", "Request", "Stats"]
 
 CAPACITY = 2048
 """Tokens of a text, prompt included, where neither the caller nor the model has a limit."""
@@ -89,9 +89,9 @@ class Engine:
         """For `slots` texts at a time of up to `capacity` tokens, with up to `queue` requests waiting."""
         room = model.config.max_length
         self.capacity = capacity if capacity is not None else room or CAPACITY
-        quick = fits(model, slots)
+        quick = accelerates(model, slots)
         if chunk is None:
-            chunk = GPU_CHUNK if quick and device_of(model).type == "cuda" else CHUNK
+            chunk = CUDA_CHUNK if quick and device_of(model).type == "cuda" else CHUNK
         for name, value in (("slots", slots), ("capacity", self.capacity), ("chunk", chunk), ("queue", queue)):
             if value < 1:
                 raise ConfigError("C003", f"{name} = {value} should be at least 1")
@@ -99,8 +99,8 @@ class Engine:
             raise ConfigError("C003", f"capacity = {self.capacity}, but the model reads at most {room} tokens")
         self.model, self.tokenizer, self.chunk, self.queue, self.clock = model, tokenizer, chunk, queue, clock
         self.cache = _allocate(model, slots, self.capacity)
-        self.waiting: deque[Job] = deque()
-        self.jobs: list[Job] = []
+        self.waiting: deque[Sequence] = deque()
+        self.sequences: list[Sequence] = []
         """Those that have a slot, in the order they came."""
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -117,23 +117,23 @@ class Engine:
         self._finished: Counter[str] = Counter()
         self._recent: deque[tuple[float, int]] = deque()
         """When rounds began, and how many tokens had been written by then."""
-        self.fast = make(model, self.cache.keys, self.cache.values) if quick else None
+        self.fast = make_decoder(model, self.cache.keys, self.cache.values) if quick else None
         """None where there are no kernels, or where they failed too often."""
         self._fast_faults = 0
-        self.rounds = Rounds(self) if self.fast is None else FastRounds(self, self.fast)
+        self.scheduler = Scheduler(self) if self.fast is None else FastScheduler(self, self.fast)
         self._weights, self._compared = Snapshot(model), -math.inf
 
-    def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Ticket:
+    def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Request:
         """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
-        job = self._job(request, on_event)
+        sequence = self._sequence(request, on_event)
         with self._wake:
             if not self._open:
                 raise Closed("the engine takes no more requests")
             if len(self.waiting) >= self.queue:
                 raise QueueFull(f"{len(self.waiting)} requests are waiting, which is the limit")
-            self.waiting.append(job)
+            self.waiting.append(sequence)
             self._wake.notify()
-        return job.ticket
+        return sequence.request
 
     @torch.no_grad()
     def step(self) -> bool:
@@ -142,8 +142,8 @@ class Engine:
             return self._round()
         except Exception as error:  # our own mistake; but nobody shall wait for ever because of it
             self.fault(error)
-            for job in self._everyone():
-                self.end(job, "error", error)
+            for sequence in self._everyone():
+                self.end(sequence, "error", error)
             return True
 
     def start(self) -> None:
@@ -169,7 +169,7 @@ class Engine:
             return f"{self.failures} passes failed one after another, the last with {self._last_error}"
         return ""
 
-    def round_seconds(self) -> float:
+    def step_seconds(self) -> float:
         """How long the round takes that the thread is in: who watches can tell when it hangs."""
         since = self._since
         return 0.0 if since is None else self.clock() - since
@@ -190,8 +190,8 @@ class Engine:
             while self.clock() < end and self.step():
                 pass
         else:
-            for job in self._everyone():
-                job.ticket.wait(max(0.0, end - self.clock()))
+            for sequence in self._everyone():
+                sequence.request.wait(max(0.0, end - self.clock()))
         finished = not self._everyone()
         self.close()
         return finished
@@ -203,15 +203,15 @@ class Engine:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
-        for job in self._everyone():
-            self.end(job, "cancelled")
+        for sequence in self._everyone():
+            self.end(sequence, "cancelled")
 
     def stats(self) -> Stats:
         now = self.clock()
         with self._wake:
             at, before = next(((t, n) for t, n in self._recent if now - t <= RECENT), (now, self._written))
         return Stats(
-            running=len(self.jobs),
+            running=len(self.sequences),
             waiting=len(self.waiting),
             slots=len(self.cache),
             used=len(self.cache.taken),
@@ -223,7 +223,7 @@ class Engine:
             finished=dict(self._finished),
         )
 
-    def _job(self, request: Request, on_event: Callable[[Event], None] | None) -> Job:
+    def _sequence(self, request: Request, on_event: Callable[[Event], None] | None) -> Sequence:
         prompt, sampling, vocab = request.prompt, request.sampling, self.model.lm.vocab
         if not prompt:
             raise DataError("D001", "the prompt is empty: there is no token to go on from")
@@ -234,9 +234,9 @@ class Engine:
             raise DataError("D001", f"token ids {min(used)} … {max(used)}, the vocabulary has {vocab}")
         if sampling.seed is None:
             sampling = replace(sampling, seed=int(torch.randint(2**62, ())))
-        own = self.model.config.special.ends
-        return Job(
-            ticket=Ticket(request, on_event),
+        own = self.model.config.special.eos_ids
+        return Sequence(
+            request=replace(request, on_event=on_event),
             sampling=sampling,
             stop=own if sampling.stop is None else sampling.stop,
             stream=TextStream(self.tokenizer, sampling.stop_strings, prompt),
@@ -263,25 +263,25 @@ class Engine:
         error = RuntimeError("the engine lost all texts")
         error.__cause__ = why
         with self._wake:
-            jobs = [*self.waiting, *self.jobs]
+            sequences = [*self.waiting, *self.sequences]
             self.waiting.clear()
-            self.jobs.clear()
-            self._finished["error"] += len(jobs)
-        self.rounds = Rounds(self)
+            self.sequences.clear()
+            self._finished["error"] += len(sequences)
+        self.scheduler = Scheduler(self)
         for slot in [*self.cache.taken]:
             self.cache.cut(slot, 0)
             self.cache.free(slot)
-        for job in jobs:
-            job.ticket.end(Event(None, finish="error"), error)
+        for sequence in sequences:
+            sequence.request.end(Event(None, finish="error"), error)
 
-    def _everyone(self) -> list[Job]:
+    def _everyone(self) -> list[Sequence]:
         with self._wake:
-            return [*self.waiting, *self.jobs]
+            return [*self.waiting, *self.sequences]
 
     def _round(self) -> bool:
-        for job in self._everyone():
-            if job.ticket.cancelled or not job.left:
-                self.end(job, "cancelled" if job.left else "length")
+        for sequence in self._everyone():
+            if sequence.request.cancelled or not sequence.left:
+                self.end(sequence, "cancelled" if sequence.left else "length")
         if not self._everyone():
             return False
         now = self.clock()
@@ -291,12 +291,12 @@ class Engine:
                 self._recent.popleft()
         if self.waiting and len(self.cache.taken) < len(self.cache):
             self._renew()
-        if self.fast is not None and type(self.rounds) is Rounds and not self.jobs:
-            self.rounds = FastRounds(self, self.fast)
+        if self.fast is not None and type(self.scheduler) is Scheduler and not self.sequences:
+            self.scheduler = FastScheduler(self, self.fast)
         try:
-            self.rounds.run()
+            self.scheduler.run()
         except Exception as error:
-            if type(self.rounds) is Rounds:
+            if type(self.scheduler) is Scheduler:
                 raise
             self.fault(error)
             self._without_kernels(error)
@@ -314,89 +314,89 @@ class Engine:
         self._go_plainly()
 
     def _go_plainly(self) -> None:
-        self.rounds = Rounds(self)
-        for job in self.jobs:
-            self.cache.cut(job.slot, min(len(self.cache.texts[job.slot]), len(job.text) - 1))
+        self.scheduler = Scheduler(self)
+        for sequence in self.sequences:
+            self.cache.cut(sequence.slot, min(len(self.cache.texts[sequence.slot]), len(sequence.text) - 1))
 
-    def let_in(self, fits: Callable[[Job], bool]) -> Job | None:
+    def let_in(self, fits: Callable[[Sequence], bool]) -> Sequence | None:
         """The next request, if there is a slot and its prompt fits into this round.
 
         Not earlier: by then, another may have read how it begins.
         """
         if not self.waiting or not fits(self.waiting[0]):
             return None
-        job = self.waiting[0]
-        found = self.cache.take(job.text)
+        sequence = self.waiting[0]
+        found = self.cache.take(sequence.text)
         if found is None:
             return None
-        job.slot, job.ticket.reused = found
-        self._hits += job.ticket.reused > 0
-        self._reused += job.ticket.reused
+        sequence.slot, sequence.request.reused = found
+        self._hits += sequence.request.reused > 0
+        self._reused += sequence.request.reused
         with self._wake:
-            self.jobs.append(self.waiting.popleft())
-        return job
+            self.sequences.append(self.waiting.popleft())
+        return sequence
 
     def _renew(self) -> None:
         """Forget what was read with weights that the model has no more; texts that are being written go on from it."""
         now = self.clock()
-        if self.jobs and now - self._compared < COMPARED:
+        if self.sequences and now - self._compared < COMPARED:
             return
         self._compared = now
-        if self._weights.counted(self.model) if self.jobs else self._weights.same(self.model):
+        if self._weights.counted(self.model) if self.sequences else self._weights.same(self.model):
             return
         self._weights = Snapshot(self.model)
         for slot in set(range(len(self.cache))) - self.cache.taken:
             self.cache.cut(slot, 0)
         if self.fast is None:
             return
-        if fits(self.model, len(self.cache)):
+        if accelerates(self.model, len(self.cache)):
             self.fast.renew(self.model)
         else:
             self.fast = None
             self._go_plainly()
 
-    def take(self, chosen: list[tuple[Job, Pick]]) -> None:
+    def take(self, chosen: list[tuple[Sequence, Sample]]) -> None:
         """Texts grow by what was chosen for them. A pass after which none has grown counts as failed."""
-        errors = [self._take(job, found) for job, found in chosen]
+        errors = [self._take(sequence, found) for sequence, found in chosen]
         faults = [error for error in errors if error is not None]
         if len(faults) < len(errors):
             self.failures = 0
         elif faults:
             self.fault(faults[-1])
 
-    def _take(self, job: Job, chosen: Pick) -> Exception | None:
+    def _take(self, sequence: Sequence, chosen: Sample) -> Exception | None:
         """What went wrong with this text, which has ended then."""
-        error = job.fault
+        error = sequence.fault
         if chosen.broken:
             error = DivergedError("T001", "the model's scores are not numbers", "its weights are damaged, or too large")
         if error is None:
             try:
-                text, finish = job.take(chosen.token)
+                text, finish = sequence.take(chosen.token)
                 event = Event(chosen.token, text, chosen.log_probability, chosen.alternatives, finish)
                 if finish is None:
-                    job.ticket.put(event)
+                    sequence.request.put(event)
             except Exception as raised:  # of the tokenizer, of the mask, or of whoever listens
                 error = raised
         if error is not None:
-            self.end(job, "error", error)
+            self.end(sequence, "error", error)
             return error
         self._written += chosen.token is not None
         if finish is not None:
-            self.end(job, event)
+            self.end(sequence, event)
         return None
 
-    def end(self, job: Job, last: Event | Finish, error: Exception | None = None) -> None:
+    def end(self, sequence: Sequence, last: Event | Finish, error: Exception | None = None) -> None:
         """Give back the slot first: who hears of the end may count on it."""
         event = last if isinstance(last, Event) else Event(None, finish=last)
-        if job.slot >= 0:
+        if sequence.slot >= 0:
             if error is not None:
                 with suppress(RuntimeError):  # of a device that does nothing any more
-                    self.cache.clear(job.slot)
-            self.cache.free(job.slot)
+                    self.cache.clear(sequence.slot)
+            self.cache.free(sequence.slot)
         with self._wake:
-            (self.jobs if job.slot >= 0 else self.waiting).remove(job)
+            (self.sequences if sequence.slot >= 0 else self.waiting).remove(sequence)
             self._finished[str(event.finish)] += 1
-        job.ticket.end(event, error)
+        sequence.request.end(event, error)
 
 
 def _allocate(model: Model, slots: int, capacity: int) -> SlotCache:

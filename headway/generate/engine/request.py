@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Literal
 
@@ -16,7 +16,7 @@ from headway.generate.sampling.sampler import Sampling
 Finish = Literal["stop", "length", "cancelled", "error"]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Request:
     """One text to be written."""
 
@@ -28,43 +28,20 @@ class Request:
     """What may come next in this text, which is the mask's row 0; no other request's."""
     likely: bool = True
     """Whether to report how likely the chosen token was; without this and `top`, a step is a little faster."""
+    on_event: Callable[[Event], None] | None = field(default=None, repr=False)
+    """Called with each event in the engine's thread instead of keeping events; it must not block."""
+    cancelled: bool = field(default=False, init=False)
+    """Whether somebody called it off; it is over a step later."""
+    reused: int = field(default=0, init=False)
+    """Tokens of the prompt that had been read before, for another text."""
+    error: Exception | None = field(default=None, init=False)
+    """What happened, once an event has finish = "error"."""
 
     def __post_init__(self) -> None:
         if self.top < 0:
             raise ConfigError("C003", f"top = {self.top} is below zero")
         if self.top and not self.likely:
             raise ConfigError("C004", f"top = {self.top} are reported with how likely they are: likely = False")
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A token, the text that is now certain, and in the last event of a text why it ends."""
-
-    token: int | None
-    """None where a text ends without one."""
-    text: str = ""
-    log_probability: float | None = None
-    """Of the token as the model has it, before penalties and temperature."""
-    alternatives: tuple[tuple[int, float], ...] = ()
-    """The likeliest tokens with their log-probabilities, best first."""
-    finish: Finish | None = None
-    """stop: a stop token or string, or nothing may follow; length: max_tokens, or no room for more."""
-
-
-class Ticket:
-    """Iterate over it for its events, which end with the one that has a `finish`; any thread may, and may cancel.
-
-    With `on_event` events are not kept but handed to it, in the engine's thread: it must not wait for anything.
-    """
-
-    def __init__(self, request: Request, on_event: Callable[[Event], None] | None = None) -> None:
-        self.request, self.on_event = request, on_event
-        self.cancelled = False
-        """Whether somebody called it off; it is over a step later."""
-        self.reused = 0
-        """Tokens of the prompt that had been read before, for another text."""
-        self.error: Exception | None = None
-        """What happened, once an event has finish = "error"."""
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self._over = threading.Event()
 
@@ -94,3 +71,18 @@ class Ticket:
             self.put(event)
         self._events.put(None)
         self._over.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A token, the text that is now certain, and in the last event of a text why it ends."""
+
+    token: int | None
+    """None where a text ends without one."""
+    text: str = ""
+    log_probability: float | None = None
+    """Of the token as the model has it, before penalties and temperature."""
+    alternatives: tuple[tuple[int, float], ...] = ()
+    """The likeliest tokens with their log-probabilities, best first."""
+    finish: Finish | None = None
+    """stop: a stop token or string, or nothing may follow; length: max_tokens, or no room for more."""

@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.generate.accel.cuda.graphs import sent
+from headway.generate.accel.cuda.graphs import copy_to_cpu
 from headway.generate.detokenize import TextStream
-from headway.generate.engine.request import Finish, Ticket
-from headway.generate.sampling.logits import only
-from headway.generate.sampling.sampler import Chooser, Sampling
+from headway.generate.engine.request import Finish, Request
+from headway.generate.sampling.logits import apply_mask
+from headway.generate.sampling.sampler import Sampler, Sampling
 
 
 @dataclass(eq=False)
-class Job:
+class Sequence:
     """What the engine knows of a request."""
 
-    ticket: Ticket
+    request: Request
     sampling: Sampling
     """With a seed."""
     stop: tuple[int, ...]
@@ -42,9 +42,9 @@ class Job:
     def __post_init__(self) -> None:
         sampling = self.sampling
         penalties = sampling.repetition != 1 or sampling.presence or sampling.frequency
-        self.chooser = Chooser([sampling], [tuple(self.text)], [self.stop]) if penalties else None
+        self.sampler = Sampler([sampling], [tuple(self.text)], [self.stop]) if penalties else None
         """Of its own, where penalties need a memory."""
-        self.mask = self.ticket.request.mask
+        self.mask = self.request.mask
 
     def take(self, token: int | None) -> tuple[str, Finish | None]:
         """Text that is certain with this token, and why it is the last one, if it is."""
@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class Sample:
     """The token chosen for a text, None where none is possible."""
 
     token: int | None
@@ -74,85 +74,90 @@ class Pick:
     """Whether the scores to choose from were no numbers."""
 
 
-def pick(jobs: list[Job], scores: Tensor) -> list[Pick]:
+def sample_tokens(sequences: list[Sequence], logits: Tensor) -> list[Sample]:
     """The next token of each job, from the scores (B, V) of the model."""
-    scores = scores.float()
-    return report(jobs, scores, Choosing(jobs)(scores))()
+    logits = logits.float()
+    return report(sequences, logits, BatchSampler(sequences)(logits))()
 
 
-class Choosing:
+class BatchSampler:
     """How the next tokens of some jobs are chosen, for as long as they stay together."""
 
-    def __init__(self, jobs: list[Job]) -> None:
-        self.jobs = jobs
-        plain = [i for i, job in enumerate(jobs) if job.chooser is None]
-        self.groups = [(job.chooser, [i]) for i, job in enumerate(jobs) if job.chooser is not None]
+    def __init__(self, sequences: list[Sequence]) -> None:
+        self.sequences = sequences
+        plain = [i for i, sequence in enumerate(sequences) if sequence.sampler is None]
+        self.groups = [(sequence.sampler, [i]) for i, sequence in enumerate(sequences) if sequence.sampler is not None]
         if plain:
-            texts = [jobs[i].text for i in plain]
-            stops = [jobs[i].stop for i in plain]
-            self.groups.append((Chooser([jobs[i].sampling for i in plain], texts, stops), plain))
-        self.masked = any(job.mask is not None for job in jobs)
+            texts = [sequences[i].text for i in plain]
+            stops = [sequences[i].stop for i in plain]
+            self.groups.append((Sampler([sequences[i].sampling for i in plain], texts, stops), plain))
+        self.masked = any(sequence.mask is not None for sequence in sequences)
         alone = self.groups[0][0] if len(self.groups) == 1 else None
-        self.bare = alone is not None and alone.bare and not self.masked
-        self.bare = self.bare and not any(job.ticket.request.likely for job in jobs)
+        self.argmax_only = alone is not None and alone.argmax_only and not self.masked
+        self.argmax_only = self.argmax_only and not any(sequence.request.likely for sequence in sequences)
         """Whether all anybody asks for is the best token."""
 
-    def __call__(self, scores: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor) -> Tensor:
         """Tokens (B,), -1 where none is possible; nothing waits for the device."""
         if self.masked:
-            scores = _held(self.jobs, scores)
+            logits = _held(self.sequences, logits)
         if len(self.groups) == 1:  # no rows to be put together again
-            return self._choose(*self.groups[0], scores)
-        chosen = torch.empty(len(self.jobs), dtype=torch.long, device=scores.device)
-        for chooser, places in self.groups:
-            chosen[places] = self._choose(chooser, places, scores[places])
+            return self._choose(*self.groups[0], logits)
+        chosen = torch.empty(len(self.sequences), dtype=torch.long, device=logits.device)
+        for sampler, places in self.groups:
+            chosen[places] = self._choose(sampler, places, logits[places])
         return chosen
 
-    def _choose(self, chooser: Chooser, places: list[int], scores: Tensor) -> Tensor:
-        rows, jobs = [*range(len(places))], [self.jobs[i] for i in places]
-        counts = [job.count for job in jobs]
-        return chooser.pick(chooser.shape(scores, rows, [job.text for job in jobs], counts), rows, counts)
+    def _choose(self, sampler: Sampler, places: list[int], logits: Tensor) -> Tensor:
+        rows, sequences = [*range(len(places))], [self.sequences[i] for i in places]
+        counts = [sequence.count for sequence in sequences]
+        return sampler.sample(
+            sampler.process(logits, rows, [sequence.text for sequence in sequences], counts), rows, counts
+        )
 
 
-def _held(jobs: list[Job], scores: Tensor) -> Tensor:
+def _held(sequences: list[Sequence], logits: Tensor) -> Tensor:
     """The scores, without tokens that a mask forbids."""
-    everything = torch.ones(scores.shape[-1], dtype=torch.bool)
-    found = [_allowed(job) for job in jobs]
-    return only(scores, torch.stack([everything if row is None else row for row in found]).to(scores.device))
+    everything = torch.ones(logits.shape[-1], dtype=torch.bool)
+    found = [_allowed(sequence) for sequence in sequences]
+    return apply_mask(logits, torch.stack([everything if row is None else row for row in found]).to(logits.device))
 
 
-def _allowed(job: Job) -> Tensor | None:
+def _allowed(sequence: Sequence) -> Tensor | None:
     """Its mask. One that fails is no reason to fail the others: what is chosen for this text is not used."""
     try:
-        return None if job.mask is None else job.mask.allowed(0)
+        return None if sequence.mask is None else sequence.mask.allowed(0)
     except Exception as error:
-        job.fault = error
+        sequence.fault = error
         return None
 
 
-def report(jobs: list[Job], scores: Tensor, chosen: Tensor) -> Callable[[], list[Pick]]:
+def report(sequences: list[Sequence], logits: Tensor, chosen: Tensor) -> Callable[[], list[Sample]]:
     """What was chosen, and how likely it was where somebody asked; the function returned waits for the device."""
-    whole = scores.logsumexp(-1, keepdim=True) if any(job.ticket.request.likely for job in jobs) else None
-    top = min(max(job.ticket.request.top for job in jobs), scores.shape[1])
+    whole = logits.logsumexp(-1, keepdim=True) if any(sequence.request.likely for sequence in sequences) else None
+    top = min(max(sequence.request.top for sequence in sequences), logits.shape[1])
     columns = [chosen[:, None]]
     if whole is not None:
-        best = scores.topk(top)
-        likely = scores.gather(1, chosen.clamp(min=0)[:, None]) - whole
+        best = logits.topk(top)
+        likely = logits.gather(1, chosen.clamp(min=0)[:, None]) - whole
         columns = [chosen[:, None].double(), likely, best.indices, best.values - whole]
-    table = sent(torch.cat(columns, 1))
+    table = copy_to_cpu(torch.cat(columns, 1))
 
-    def look() -> list[Pick]:
+    def look() -> list[Sample]:
         rows = table()
-        return [_pick(job, row, top, scores[place]) for place, (job, row) in enumerate(zip(jobs, rows, strict=True))]
+        return [
+            _sample(sequence, row, top, logits[place])
+            for place, (sequence, row) in enumerate(zip(sequences, rows, strict=True))
+        ]
 
     return look
 
 
-def _pick(job: Job, row: list[Any], top: int, scores: Tensor) -> Pick:
+def _sample(sequence: Sequence, row: list[Any], top: int, logits: Tensor) -> Sample:
     if row[0] < 0:
-        return Pick(None, None, (), bool(scores.isnan().any()))
-    wants = job.ticket.request
+        return Sample(None, None, (), bool(logits.isnan().any()))
+    wants = sequence.request
     if not wants.likely:
-        return Pick(int(row[0]), None, (), False)
+        return Sample(int(row[0]), None, (), False)
     tokens, values = [int(i) for i in row[2 : 2 + top]], row[2 + top :]
-    return Pick(int(row[0]), row[1], tuple(zip(tokens, values, strict=True))[: wants.top], False)
+    return Sample(int(row[0]), row[1], tuple(zip(tokens, values, strict=True))[: wants.top], False)

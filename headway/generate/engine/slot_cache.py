@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from headway.errors import DataError
-from headway.model.cache import Cache
+from headway.model.cache import KVCache
 
 
 class SlotCache:
     """What each slot holds, which are taken, and which were left longest ago."""
 
-    def __init__(self, memory: Cache) -> None:
+    def __init__(self, memory: KVCache) -> None:
         """`memory` is an empty cache with a row for each slot, and a column more than texts may have: for padding."""
         if memory.memory:
             raise DataError("D001", "a text in a slot has no encoder to look at")
         self.keys, self.values = memory.keys, memory.values
         self.capacity = memory.capacity - 1
-        self.columns = torch.arange(self.capacity, device=memory.keep.device)
-        self.texts: list[list[int]] = [[] for _ in range(len(memory.keep))]
+        self.columns = torch.arange(self.capacity, device=memory.attention_mask.device)
+        self.texts: list[list[int]] = [[] for _ in range(len(memory.attention_mask))]
         """The tokens whose keys and values are in each slot."""
         self.taken: set[int] = set()
         self.left = [0] * len(self.texts)
@@ -45,7 +45,7 @@ class SlotCache:
         free = [slot for slot in range(len(self)) if slot not in self.taken]
         if not free:
             return None
-        shared = [min(common(held, text), len(text) - 1) for held in self.texts]
+        shared = [min(common_prefix(held, text), len(text) - 1) for held in self.texts]
         best = max(range(len(self)), key=lambda s: (shared[s], s not in self.taken, -len(self.texts[s])))
         count, oldest = shared[best], min(free, key=lambda s: (len(self.texts[s]) > 0, self.left[s]))
         if not count:
@@ -114,7 +114,7 @@ class SlotStep:
 
     padded = True
     memory: Sequence[tuple[Tensor, Tensor]] = ()
-    memory_keep: Tensor | None = None
+    memory_attention_mask: Tensor | None = None
 
     def __init__(
         self,
@@ -136,14 +136,14 @@ class SlotStep:
         self.place_of = self.length + steps  # B T
         self.target = self.place_of.where(self.real, cache.capacity)
         self.positions = cache.columns.expand(len(ids), -1)
-        self.keep = cache.columns < held + count  # B columns
+        self.attention_mask = cache.columns < held + count  # B columns
         self.index = torch.tensor(list(slots), device=ids.device)[:, None]
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         self.rows = slice(slots[0], slots[0] + len(slots)) if neighbours else self.index[:, 0]
 
-    def place(self, steps: int, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def reserve(self, steps: int, attention_mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Positions of the new tokens (B, T), and which of them are real."""
-        assert steps == self.ids.shape[1] and keep is None, "a step knows its tokens"
+        assert steps == self.ids.shape[1] and attention_mask is None, "a step knows its tokens"
         return self.place_of.clamp(min=0), self.real
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,7 +159,7 @@ class SlotStep:
             self.cache.texts[slot] += tokens
 
 
-def common(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """How many tokens two texts begin with alike."""
     shorter = min(len(a), len(b))
     return next((i for i in range(shorter) if a[i] != b[i]), shorter)

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headway.data.chat_template.client import ended_from_outside, spawn, stop
+from headway.data.chat_template.client import killed_from_outside, spawn, stop
 from headway.errors import ConfigError, MemoryOrDiskError
 
 SECONDS, WALL_SECONDS = 1.0, 4.0
@@ -81,7 +81,7 @@ class Trial:
             raise GaveUp
         if time.monotonic() >= asked + WALL_SECONDS:  # another time it may go differently
             raise ConfigError("C005", f"{TOO_HARD}: no verdict after {time.monotonic() - began:.1f} s", SIMPLER)
-        if not ended_from_outside(status, earlier):
+        if not killed_from_outside(status, earlier):
             what = f"more than {ROOM >> 20} MB (status {status})"
             if status == -getattr(signal, "SIGPROF", 0):
                 what = f"more than {SECONDS:g} s"

@@ -82,7 +82,7 @@ class LogitRules:
         if not all(math.isfinite(bias.value) for bias in self.bias):
             raise ConfigError("C003", "a bias is not a finite number")
 
-    def ruled(self, *known: str) -> bool:
+    def has_rules(self, *known: str) -> bool:
         """Whether any rule is set beside those `known` to whoever asks: a new one is unknown to all fast ways."""
         rules = (field for field in fields(LogitRules) if field.name not in (*known, "max_length"))
         return any(getattr(self, field.name) != field.default for field in rules)
@@ -106,7 +106,7 @@ class LogitRules:
         yield from (token for token in (self.first, self.last) if token is not None)
 
     @property
-    def back(self) -> int | None:
+    def lookback(self) -> int | None:
         """How many of the last tokens the rules look at; None: at all."""
         if self.no_repeat or self.repetition != 1:
             return None
@@ -115,7 +115,7 @@ class LogitRules:
 
 
 @dataclass(frozen=True)
-class Place:
+class RuleContext:
     """Where some sequences stand that have the same rules."""
 
     history: Tensor
@@ -132,14 +132,14 @@ class Place:
     """Ids that end a sequence."""
 
 
-def add_biases(logits: Tensor, rules: LogitRules, place: Place) -> Tensor:
+def add_biases(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor:
     """The first rule, before any penalty."""
     for bias in rules.bias:
         logits = add_bias(logits, place.history, bias.tokens, bias.value)
     return logits
 
 
-def repeat_less(logits: Tensor, rules: LogitRules, place: Place) -> Tensor:
+def penalise_repeats(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor:
     """The second, for those who do not remember which tokens a sequence has."""
     if rules.repetition == 1:
         return logits
@@ -151,7 +151,7 @@ def no_rules() -> dict[str, Any]:
     return {field.name: field.default for field in fields(LogitRules)}
 
 
-def restrict(logits: Tensor, rules: LogitRules, place: Place) -> Tensor:
+def apply_rules(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor:
     """All others: logits (N, V) of which some are impossible."""
     if rules.no_repeat:
         logits = ban_repeats(logits, place.history, rules.no_repeat)
@@ -170,13 +170,13 @@ def restrict(logits: Tensor, rules: LogitRules, place: Place) -> Tensor:
     return _force(logits, rules, place)
 
 
-def _begin(rules: LogitRules, place: Place) -> Tensor:
+def _begin(rules: LogitRules, place: RuleContext) -> Tensor:
     """The step after the forced ones."""
     forced = max((where for where, _ in rules.forced), default=-1) + 1
     return (forced - place.prompts).clamp(min=int(rules.first is not None))
 
 
-def _force(logits: Tensor, rules: LogitRules, place: Place) -> Tensor:
+def _force(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor:
     if rules.first is not None:
         logits = force_some(logits, place.steps == 0, rules.first)
     for where, token in rules.forced:

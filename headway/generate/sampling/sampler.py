@@ -12,22 +12,22 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError
-from headway.generate.accel.cuda.graphs import put
+from headway.generate.accel.cuda.graphs import copy_to_device
 from headway.generate.sampling.logits import (
     best,
-    choose,
     keep_above,
     keep_eta,
     keep_min_p,
     keep_top_k,
     keep_top_p,
     keep_typical,
+    last_tokens,
     penalise_counts,
     penalise_repetition,
+    sample_inverse_cdf,
     scale,
-    tails,
 )
-from headway.generate.sampling.rules import LogitRules, Place, add_biases, restrict
+from headway.generate.sampling.rules import LogitRules, RuleContext, add_biases, apply_rules
 
 COLD = 1e-5
 """Temperatures below this would divide scores beyond what float32 holds."""
@@ -85,7 +85,7 @@ def uniform(seed: int, position: int) -> float:
     return int.from_bytes(digest, "big") / 2**48
 
 
-class Chooser:
+class Sampler:
     """The next tokens of several texts; remembers what each has, where a penalty needs it."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Chooser:
         self.settings, self.prompts, self.sources = settings, prompts, sources
         self.ends: Sequence[Sequence[int]] = [()] * len(settings) if ends is None else ends
         self.rules = [
-            (s.rules, s.max_tokens, *end) if s.ruled("bias", "repetition") else None
+            (s.rules, s.max_tokens, *end) if s.has_rules("bias", "repetition") else None
             for s, end in zip(settings, self.ends, strict=True)
         ]
         """What makes rows alike, where there are rules that the chooser's own memory does not serve."""
@@ -108,104 +108,108 @@ class Chooser:
         self.counting = any(s.presence or s.frequency for s in settings)
         self.seen: Tensor | None = None
         self.counts: Tensor | None = None
-        self.bare = all(s.greedy and not s.ruled() for s in settings) and not self.counting
+        self.argmax_only = all(s.greedy and not s.has_rules() for s in settings) and not self.counting
         """Whether the best token is all that is asked for: filters keep it in any case."""
 
-    def shape(self, scores: Tensor, rows: list[int], texts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
+    def process(self, logits: Tensor, rows: list[int], texts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
         """Scores (B, V) of these rows as their settings want them, ready to choose from.
 
         `texts` are prompts and new tokens, `counts` how many of these are new.
         """
-        if self.bare:
-            return scores
+        if self.argmax_only:
+            return logits
         now = [self.settings[row] for row in rows]
         for those in _alike([s.bias for s in now]):
-            scores = self._held(scores, rows, those, texts, counts, add_biases)
+            logits = self._apply(logits, rows, those, texts, counts, add_biases)
         if self.repeating:
-            scores = penalise_repetition(
-                scores, self._seen(scores)[rows], _setting(scores, [s.repetition for s in now])
+            logits = penalise_repetition(
+                logits, self._seen(logits)[rows], _setting(logits, [s.repetition for s in now])
             )
         if self.counting:
-            presence, frequency = (_setting(scores, [getattr(s, n) for s in now]) for n in ("presence", "frequency"))
-            scores = penalise_counts(scores, self._counts(scores)[rows], presence, frequency)
+            presence, frequency = (_setting(logits, [getattr(s, n) for s in now]) for n in ("presence", "frequency"))
+            logits = penalise_counts(logits, self._counts(logits)[rows], presence, frequency)
         for those in _alike([self.rules[row] for row in rows]):
-            scores = self._held(scores, rows, those, texts, counts, restrict)
-        return self._kept(scores, now)
+            logits = self._apply(logits, rows, those, texts, counts, apply_rules)
+        return self._kept(logits, now)
 
-    def _kept(self, scores: Tensor, now: list[Sampling]) -> Tensor:
+    def _kept(self, logits: Tensor, now: list[Sampling]) -> Tensor:
         """Temperature, and the filters after it; those of tokens that are too likely are for draws alone."""
         if any(s.temperature != 1 and not s.greedy for s in now):
-            scores = scale(scores, _setting(scores, [1.0 if s.greedy else s.temperature for s in now]))
+            logits = scale(logits, _setting(logits, [1.0 if s.greedy else s.temperature for s in now]))
         if any(s.top_k for s in now):
-            scores = keep_top_k(scores, _whole([s.top_k for s in now]))
+            logits = keep_top_k(logits, _whole([s.top_k for s in now]))
         if any(s.top_p < 1 for s in now):
-            scores = keep_top_p(scores, _setting(scores, [s.top_p for s in now]))
+            logits = keep_top_p(logits, _setting(logits, [s.top_p for s in now]))
         if any(s.min_p for s in now):
-            scores = keep_min_p(scores, _setting(scores, [s.min_p for s in now]))
+            logits = keep_min_p(logits, _setting(logits, [s.min_p for s in now]))
         if any(s.typical_p < 1 and not s.greedy for s in now):
-            scores = keep_typical(scores, _setting(scores, [1.0 if s.greedy else s.typical_p for s in now]))
+            logits = keep_typical(logits, _setting(logits, [1.0 if s.greedy else s.typical_p for s in now]))
         if any(s.epsilon for s in now):
-            scores = keep_above(scores, _setting(scores, [s.epsilon for s in now]))
+            logits = keep_above(logits, _setting(logits, [s.epsilon for s in now]))
         if any(s.eta for s in now):
-            scores = keep_eta(scores, _setting(scores, [s.eta for s in now]))
-        return scores
+            logits = keep_eta(logits, _setting(logits, [s.eta for s in now]))
+        return logits
 
-    def _held(
+    def _apply(
         self,
-        scores: Tensor,
+        logits: Tensor,
         rows: list[int],
         those: list[int],
         texts: Sequence[Sequence[int]],
         counts: Sequence[int],
-        rule: Callable[[Tensor, LogitRules, Place], Tensor],
+        rule: Callable[[Tensor, LogitRules, RuleContext], Tensor],
     ) -> Tensor:
         """Scores of which `those` rows, alike in their settings, follow a rule."""
-        settings, device = self.settings[rows[those[0]]], scores.device
+        settings, device = self.settings[rows[those[0]]], logits.device
         new = [counts[i] for i in those]
         prompts = [len(texts[i]) - n for i, n in zip(those, new, strict=True)]
-        back = max(map(len, texts)) if settings.back is None else settings.back
+        back = max(map(len, texts)) if settings.lookback is None else settings.lookback
         sources = [texts[i][:n] for i, n in zip(those, prompts, strict=True)]
         if self.sources is not None:
             sources = [self.sources[rows[i]] for i in those]
         wide = max(map(len, sources)) if settings.no_repeat_source else 0
-        place = Place(
-            history=tails([texts[i] for i in those], back).to(device),
-            source=tails(sources, wide).to(device),
-            steps=put(new, device),
-            prompts=put(prompts, device),
-            limits=put([settings.limit(n, settings.max_tokens) for n in prompts], device),
-            ends=put(list(self.ends[rows[those[0]]]), device),
+        place = RuleContext(
+            history=last_tokens([texts[i] for i in those], back).to(device),
+            source=last_tokens(sources, wide).to(device),
+            steps=copy_to_device(new, device),
+            prompts=copy_to_device(prompts, device),
+            limits=copy_to_device([settings.limit(n, settings.max_tokens) for n in prompts], device),
+            ends=copy_to_device(list(self.ends[rows[those[0]]]), device),
         )
         if len(those) == len(rows):
-            return rule(scores, settings, place)
-        return scores.index_put((put(those, device),), rule(scores[those], settings, place))
+            return rule(logits, settings, place)
+        return logits.index_put((copy_to_device(those, device),), rule(logits[those], settings, place))
 
-    def pick(self, shaped: Tensor, rows: list[int], positions: list[int]) -> Tensor:
+    def sample(self, processed: Tensor, rows: list[int], positions: list[int]) -> Tensor:
         """A token for each row (B,): the best, or one drawn by seed and position. -1 where none is possible."""
-        highest, chosen = best(shaped)
-        greedy = [] if self.bare else [self.settings[row].greedy for row in rows]
+        highest, chosen = best(processed)
+        greedy = [] if self.argmax_only else [self.settings[row].greedy for row in rows]
         if not all(greedy):
-            draws = [uniform(self.seeds[row], position) for row, position in zip(rows, positions, strict=True)]
-            drawn = choose(shaped, put(draws, shaped.device, torch.float64))
-            chosen = torch.where(put(greedy, shaped.device, torch.bool), chosen, drawn) if any(greedy) else drawn
-        here = put(rows, shaped.device) if self.repeating or self.counting else None
+            uniforms = [uniform(self.seeds[row], position) for row, position in zip(rows, positions, strict=True)]
+            drawn = sample_inverse_cdf(processed, copy_to_device(uniforms, processed.device, torch.float64))
+            chosen = (
+                torch.where(copy_to_device(greedy, processed.device, torch.bool), chosen, drawn)
+                if any(greedy)
+                else drawn
+            )
+        here = copy_to_device(rows, processed.device) if self.repeating or self.counting else None
         if self.seen is not None:
             self.seen[here, chosen] = True
         if self.counts is not None:
             self.counts[here, chosen] += 1
         return chosen.where(highest > -torch.inf, -1)
 
-    def _seen(self, scores: Tensor) -> Tensor:
+    def _seen(self, logits: Tensor) -> Tensor:
         if self.seen is None:
-            self.seen = torch.zeros(len(self.settings), scores.shape[-1], dtype=torch.bool)
+            self.seen = torch.zeros(len(self.settings), logits.shape[-1], dtype=torch.bool)
             for row, prompt in enumerate(self.prompts):
                 self.seen[row, list(prompt)] = True
-            self.seen = self.seen.to(scores.device)
+            self.seen = self.seen.to(logits.device)
         return self.seen
 
-    def _counts(self, scores: Tensor) -> Tensor:
+    def _counts(self, logits: Tensor) -> Tensor:
         if self.counts is None:
-            self.counts = scores.new_zeros(len(self.settings), scores.shape[-1])
+            self.counts = logits.new_zeros(len(self.settings), logits.shape[-1])
         return self.counts
 
 
@@ -214,9 +218,9 @@ def _alike(keys: Sequence[Any]) -> list[list[int]]:
     return [[i for i, other in enumerate(keys) if other == key] for key in dict.fromkeys(keys) if key]
 
 
-def _setting(scores: Tensor, values: list[float]) -> float | Tensor:
+def _setting(logits: Tensor, values: list[float]) -> float | Tensor:
     """One number where all rows agree, else a column."""
-    return values[0] if len(set(values)) == 1 else put(values, scores.device, scores.dtype)[:, None]
+    return values[0] if len(set(values)) == 1 else copy_to_device(values, logits.device, logits.dtype)[:, None]
 
 
 def _whole(values: list[int]) -> int | Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.data.tokenizers.bounds import bounded, check_added, check_names
-from headway.data.tokenizers.spm import LONGEST, scored_merges
+from headway.data.tokenizers.spm import MAX_PIECE_CHARACTERS, merges_from_scores
 from headway.data.tokenizers.tokenizer import Tokenizer, backend_errors
 from headway.errors import DamagedError, NotFoundError
 from headway.hub.gguf.file import GGUFFile
@@ -129,9 +129,9 @@ def _sentencepiece(file: GGUFFile, tokens: Sequence[str], unk: str | None) -> Ba
     scores = file.facts.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) != len(tokens) or not isinstance(scores[0], float):
         raise _damaged(file, f"tokenizer.ggml.scores has not one score for each of {len(tokens):,} tokens")
-    if (longest := max(map(len, tokens))) > LONGEST:
-        raise _damaged(file, f"a token of {longest:,} characters; the limit is {LONGEST}")
-    merges = scored_merges(dict(zip(tokens, scores, strict=True)))
+    if (longest := max(map(len, tokens))) > MAX_PIECE_CHARACTERS:
+        raise _damaged(file, f"a token of {longest:,} characters; the limit is {MAX_PIECE_CHARACTERS}")
+    merges = merges_from_scores(dict(zip(tokens, scores, strict=True)))
     vocab = {token: i for i, token in enumerate(tokens)}
     backend = tk.Tokenizer(tk.models.BPE(vocab=vocab, merges=merges, unk_token=unk, fuse_unk=True, byte_fallback=True))
     prefix = file.facts.get("tokenizer.ggml.add_space_prefix", True) is True

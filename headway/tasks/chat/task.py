@@ -17,28 +17,28 @@ from torch import Tensor
 
 from headway.config.model import ModelConfig
 from headway.config.recipe import DataConfig, Recipe
-from headway.data.batching.batch_sampler import Plan
-from headway.data.batching.packing import PackedRows, PaddedRows, padded
+from headway.data.batching.batch_sampler import BatchSampler
+from headway.data.batching.packing import PackedRows, PaddedRows, padded_width
 from headway.data.batching.permutation import Index
 from headway.data.batching.windows import Ids
-from headway.data.chat_template.template import END_OF_TURN, MARKED, TURNS, ChatTemplate, with_template
+from headway.data.chat_template.template import END_OF_TURN, TOKEN_TEMPLATE, TURN_TOKENS, ChatTemplate, ensure_template
 from headway.data.datasets.chat import (
-    Chats,
     Conversation,
-    contents,
-    conversations_for,
+    EncodedChats,
     encode_conversations,
+    message_texts,
     read_conversations,
+    train_valid_conversations,
 )
-from headway.data.datasets.text import VOCAB, bare
+from headway.data.datasets.text import DEFAULT_VOCAB_SIZE, without_special_tokens
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.generate.decode import Sampling, decode
 from headway.model.model import Model
-from headway.tasks.base import Setting, Task
-from headway.tasks.batch import Batch, Sharing
+from headway.tasks.base import Task, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.lm.task import EVAL_TOKENS, plan_rows, row_batch, writer_config
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation, interval
@@ -55,22 +55,22 @@ class Chat(Task):
 
     recipe: Recipe
     tokenizer: Tokenizer
-    train: Chats
-    valid: Chats
+    train: EncodedChats
+    valid: EncodedChats
     about: dict[str, Any] = field(default_factory=dict)
     """Where the conversations came from."""
 
     @classmethod
-    def prepare(cls, setting: Setting) -> Chat:
+    def prepare(cls, context: TaskContext) -> Chat:
         """Read, hold some out, and tokenize through the chat template of model.from, or through ours."""
-        recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
+        recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
         if data.rows == "stream":
             raise ConfigError(
                 "C004", 'data.rows = "stream" would tear conversations apart', 'set it to "pack" or "pad"'
             )
-        train, valid = conversations_for(data.train, data.valid, bad, recipe.seed)
-        own = setting.base or setting.in_turn(lambda: chat_tokenizer(setting.folder, data, train))
-        tokenizer, template = with_template(own)
+        train, valid = train_valid_conversations(data.train, data.valid, bad, recipe.seed)
+        own = context.base or context.rank_zero_first(lambda: chat_tokenizer(context.folder, data, train))
+        tokenizer, template = ensure_template(own)
         first = _encoded(data.train, train, tokenizer, template, bad, data.length)
         second = _encoded(data.valid or data.train, valid, tokenizer, template, BadRows(data.bad_rows), data.length)
         key = fingerprint(data.train) if data.train else ""
@@ -78,7 +78,7 @@ class Chat(Task):
         return cls(recipe, tokenizer, first, second, about)
 
     @property
-    def even(self) -> bool:
+    def static_shapes(self) -> bool:
         return self.recipe.data.rows != "pad"
 
     @property
@@ -87,7 +87,7 @@ class Chat(Task):
             **self.about,
             "documents": len(self.train),
             "tokens": len(self.train.ids),
-            "answer_tokens": int(self.train.answer.sum()),
+            "answer_tokens": int(self.train.assistant_mask.sum()),
             "shortened": self.train.shortened,
             "cut": self.train.cut,
             "left_out": self.train.left_out,
@@ -101,17 +101,17 @@ class Chat(Task):
         config = writer_config(self.recipe, self.tokenizer, base)
         special, end = (
             config.special,
-            int(self.train.ids[np.flatnonzero(self.train.answer[: self.train.starts[1]])[-1]]),
+            int(self.train.ids[np.flatnonzero(self.train.assistant_mask[: self.train.starts[1]])[-1]]),
         )
-        if end in special.ends or end not in self.tokenizer.backend.get_added_tokens_decoder():
+        if end in special.eos_ids or end not in self.tokenizer.backend.get_added_tokens_decoder():
             return config
-        return replace(config, special=replace(special, eos=(*special.ends, end) if special.ends else end))
+        return replace(config, special=replace(special, eos=(*special.eos_ids, end) if special.eos_ids else end))
 
     @cached_property
     def rows(self) -> tuple[PackedRows | PaddedRows, PackedRows | PaddedRows]:
         """The samples of an epoch: ids, and laid out alike, whether each is of an answer."""
         data, chats, seed = self.recipe.data, self.train, self.recipe.seed
-        alike = (chats.ids, chats.answer.astype(np.int64))
+        alike = (chats.ids, chats.assistant_mask.astype(np.int64))
         if data.rows == "pack":
             ids, answer = (PackedRows(values, chats.starts, data.length, seed) for values in alike)
             return ids, answer
@@ -119,30 +119,30 @@ class Chat(Task):
         one, other = (PaddedRows(values, chats.starts, data.length, seed, shuffle) for values in alike)
         return one, other
 
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> BatchSampler:
         return plan_rows(self.recipe, self.rows[0], batch)
 
     def batch(self, samples: Index) -> Batch:
         ids, answer = self.rows
-        inputs, targets, marks = ids.read(samples)
-        batch = row_batch(inputs, _only(targets, answer.read(samples)[1]), marks)
-        return replace(batch, read=int((marks > 0).sum()))
+        inputs, targets, segment_ids = ids.read(samples)
+        batch = row_batch(inputs, _only(targets, answer.read(samples)[1]), segment_ids)
+        return replace(batch, read=int((segment_ids > 0).sum()))
 
     @staticmethod
-    def loss(model: Model, inputs: Tensor, targets: Tensor, marks: Tensor | None) -> Tensor:
-        total, _ = token_loss(model.lm, model(inputs, keep=marks).hidden, targets)
+    def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None) -> Tensor:
+        total, _ = token_loss(model.lm, model(inputs, attention_mask=segment_ids).hidden, targets)
         return total
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self.measure(model, self.valid, world)
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        return self.evaluate_examples(model, self.valid, world)
 
-    def read_test(self, spec: str) -> Chats:
-        tokenizer, template = with_template(self.tokenizer)
+    def read_test(self, spec: str) -> EncodedChats:
+        tokenizer, template = ensure_template(self.tokenizer)
         found = read_conversations(spec, self.bad_tests)
         return _encoded(spec, found, tokenizer, template, self.bad_tests, self.recipe.data.length)
 
-    def measure(self, model: Model, part: Chats, world: Sharing) -> dict[str, float]:
-        return _figures(measure(model, part, world), world)
+    def evaluate_examples(self, model: Model, part: EncodedChats, world: ProcessGroup) -> dict[str, float]:
+        return _metrics(answer_losses(model, part, world), world)
 
     def sample(self, model: Model) -> str:
         """The likeliest answers to the first held-out questions, each under its question."""
@@ -154,16 +154,18 @@ class Chat(Task):
         return "\n".join(f"{question}\n→ {text.strip()}" for (question, _), text in zip(asked, texts, strict=True))
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """Loss and perplexity of the answers in a file, and how many of them the model would give word for word."""
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
-        tokenizer, template = with_template(tokenizer)
+        tokenizer, template = ensure_template(tokenizer)
         found = (
-            read_conversations(spec, bad) if spec else conversations_for(data.train, data.valid, bad, recipe.seed)[1]
+            read_conversations(spec, bad)
+            if spec
+            else train_valid_conversations(data.train, data.valid, bad, recipe.seed)[1]
         )
         length = min(data.length, model.config.max_length or data.length)
         chats = _encoded(spec, found, tokenizer, template, bad, length)
-        got = measure(model, chats, _Alone(next(model.parameters()).device))
+        got = answer_losses(model, chats, _SingleProcess(next(model.parameters()).device))
         loss = interval(lambda rows: got.loss[rows].sum() / got.tokens[rows].sum(), len(chats))
         low, middle, high = (math.exp(min(value, 700.0)) for value in (loss[1], loss[0], loss[2]))
         return Evaluation(
@@ -184,15 +186,19 @@ class Chat(Task):
 def chat_tokenizer(folder: Path, data: DataConfig, conversations: list[Conversation]) -> Tokenizer:
     """Trained once per run and kept with it; roles and the end of a turn are tokens of their own."""
     if not (folder / "tokenizer.json").exists():
-        lines = (line for text in contents(conversations) for line in text.splitlines(keepends=True))
-        made = train_tokenizer(data.tokenizer, lines, data.vocab or VOCAB.get(data.tokenizer, 0), special=TURNS)
-        Tokenizer(bare(made).backend, {"eos_token": END_OF_TURN, "chat_template": MARKED}).save(folder)
+        lines = (line for text in message_texts(conversations) for line in text.splitlines(keepends=True))
+        made = train_tokenizer(
+            data.tokenizer, lines, data.vocab or DEFAULT_VOCAB_SIZE.get(data.tokenizer, 0), special=TURN_TOKENS
+        )
+        Tokenizer(
+            without_special_tokens(made).backend, {"eos_token": END_OF_TURN, "chat_template": TOKEN_TEMPLATE}
+        ).save(folder)
     return load_tokenizer(folder)
 
 
 def _encoded(
     spec: str, found: list[Conversation], tokenizer: Tokenizer, template: ChatTemplate, bad: BadRows, length: int
-) -> Chats:
+) -> EncodedChats:
     chats = encode_conversations(found, tokenizer, template, bad, length)
     if not len(chats):
         first = f", the first: {bad.first[0]}" if bad.first else ""
@@ -207,7 +213,7 @@ def _only(targets: Ids, answer: Ids) -> Ids:
 
 
 @dataclass(frozen=True)
-class Measured:
+class AnswerLosses:
     """Of each conversation; zero for those that other processes have read."""
 
     loss: NDArray[np.float64]
@@ -219,7 +225,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class _Alone:
+class _SingleProcess:
     """Nobody to share with."""
 
     device: torch.device
@@ -231,7 +237,7 @@ class _Alone:
 
 
 @torch.no_grad()
-def measure(model: Model, chats: Chats, world: Sharing) -> Measured:
+def answer_losses(model: Model, chats: EncodedChats, world: ProcessGroup) -> AnswerLosses:
     """How well a model answers, each conversation by itself, those of like length together.
 
     Whether greedy decoding would write an answer needs no decoding: it does if, reading the answer, each of its tokens
@@ -240,8 +246,8 @@ def measure(model: Model, chats: Chats, world: Sharing) -> Measured:
     was_training = model.training
     model.eval()
     result = np.zeros((4, len(chats)))
-    for rows, inputs, targets, marks in _evaluation(chats, world):
-        losses, hits = _scored(model, *(torch.from_numpy(a).to(world.device) for a in (inputs, targets, marks)))
+    for rows, inputs, targets, segment_ids in _evaluation(chats, world):
+        losses, hits = _scored(model, *(torch.from_numpy(a).to(world.device) for a in (inputs, targets, segment_ids)))
         counted = targets != IGNORE
         begins = counted & ~np.pad(counted, ((0, 0), (1, 0)))[:, :-1]
         wrong = counted & ~hits
@@ -249,44 +255,44 @@ def measure(model: Model, chats: Chats, world: Sharing) -> Measured:
         answers = begins.sum(1)
         result[:, rows] = losses.sum(1), counted.sum(1), answers - missed, answers
     model.train(was_training)
-    return Measured(*result)
+    return AnswerLosses(*result)
 
 
-def _evaluation(chats: Chats, world: Sharing) -> Iterator[tuple[Index, Ids, Ids, Ids]]:
+def _evaluation(chats: EncodedChats, world: ProcessGroup) -> Iterator[tuple[Index, Ids, Ids, Ids]]:
     """Conversations by number, and their rows, shared out; all processes make as many batches."""
     lengths = np.diff(chats.starts)
     longest = int(lengths.max())
-    alike = (chats.ids, chats.answer.astype(np.int64))
+    alike = (chats.ids, chats.assistant_mask.astype(np.int64))
     ids, answer = (PaddedRows(values, chats.starts, longest, seed=0, shuffle=False) for values in alike)
     order, at = np.argsort(-lengths, kind="stable"), 0
     while at < len(order):
-        count = max(1, EVAL_TOKENS // int(padded(lengths[order[at]]))) * world.size
+        count = max(1, EVAL_TOKENS // int(padded_width(lengths[order[at]]))) * world.size
         share = order[at : at + count]
         mine = share[world.rank :: world.size]
         at += count
         some = mine if len(mine) else share[:1]  # too few: this process reads one that counts for nothing
-        inputs, targets, marks = ids.read(some)
-        yield some, inputs, _only(targets, answer.read(some)[1] * bool(len(mine))), marks
+        inputs, targets, segment_ids = ids.read(some)
+        yield some, inputs, _only(targets, answer.read(some)[1] * bool(len(mine))), segment_ids
 
 
 def _scored(
-    model: Model, inputs: Tensor, targets: Tensor, marks: Tensor
+    model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The loss of each target, and whether it is the likeliest token; nothing where none counts."""
     counted = targets != IGNORE
-    hidden, wanted = model(inputs, keep=marks).hidden[counted], targets[counted]
+    hidden, wanted = model(inputs, attention_mask=segment_ids).hidden[counted], targets[counted]
     losses = torch.zeros(targets.shape, dtype=torch.float64, device=targets.device)
     hits = torch.zeros(targets.shape, dtype=torch.bool, device=targets.device)
     parts = []
     for some, those in zip(hidden.split(SCORED), wanted.split(SCORED), strict=True):
-        scores = model.lm.wide(some).float()
-        parts.append((F.cross_entropy(scores, those, reduction="none").double(), scores.argmax(-1) == those))
+        logits = model.lm.padded_logits(some).float()
+        parts.append((F.cross_entropy(logits, those, reduction="none").double(), logits.argmax(-1) == those))
     losses[counted] = torch.cat([loss for loss, _ in parts])
     hits[counted] = torch.cat([hit for _, hit in parts])
     return losses.cpu().numpy(), hits.cpu().numpy()
 
 
-def _figures(got: Measured, world: Sharing) -> dict[str, float]:
+def _metrics(got: AnswerLosses, world: ProcessGroup) -> dict[str, float]:
     """Mean loss a token of the answers, its exponential, and the share of answers that are right."""
     loss, tokens, right, answers = world.sum(
         *(float(part.sum()) for part in (got.loss, got.tokens, got.right, got.answers))

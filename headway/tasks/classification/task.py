@@ -17,22 +17,22 @@ from torch import Tensor
 from headway.config.model import ClassifyHeadConfig, ModelConfig, SpecialTokens
 from headway.config.recipe import DataConfig, Recipe
 from headway.config.shape import encoder_config
-from headway.config.tasks import ClassifyConfig
-from headway.data.batching.batch_sampler import Plan
-from headway.data.batching.padding import Examples, cut, room
+from headway.config.tasks import ClassificationConfig
+from headway.data.batching.batch_sampler import BatchSampler
+from headway.data.batching.padding import Examples, inference_batch_tokens, truncate
 from headway.data.batching.permutation import Index
 from headway.data.datasets.labeled import (
     Kind,
-    Labelled,
-    clean,
+    LabeledText,
+    has_pairs,
     hold_out,
-    kind_of_labels,
-    known_only,
+    label_kind,
     label_set,
-    pairs_in,
-    read_labelled,
+    parse_labels,
+    read_labeled,
+    with_known_labels,
 )  # fmt: skip
-from headway.data.datasets.text import Texts, own_tokenizer, short_texts
+from headway.data.datasets.text import Corpus, corpus_of_lines, train_or_load_tokenizer
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.reviews import make_reviews
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -40,10 +40,17 @@ from headway.errors import ConfigError, DataError, counted
 from headway.hub.tables import FAMILIES
 from headway.model.model import Model
 from headway.tasks.backbone import limit_of
-from headway.tasks.base import ScoredTask, Setting
-from headway.tasks.batch import Batch, Sharing
-from headway.tasks.classification.evaluate import FIGURES, Outcome, evaluation, probabilities, said_of, shortened
-from headway.tasks.losses.labels import label_loss, label_scores, loss_count, score_loss
+from headway.tasks.base import ScoredTask, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.classification.evaluate import (
+    METRICS,
+    ClassificationResults,
+    evaluation,
+    probabilities,
+    said_of,
+    shortened,
+)
+from headway.tasks.losses.labels import label_logits, label_loss, loss_count, loss_from_logits
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.classification import Numbers
 
@@ -67,9 +74,9 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Labelled texts as a model reads them, and what it should say (see `Outcome.truth`)."""
+    """Labelled texts as a model reads them, and what it should say (see `ClassificationResults.truth`)."""
 
-    rows: list[Labelled]
+    rows: list[LabeledText]
     examples: Examples
     truth: Numbers
     cut: int
@@ -77,7 +84,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Classify(ScoredTask[Part]):
+class Classification(ScoredTask[Part]):
     """Texts and their labels."""
 
     recipe: Recipe
@@ -90,17 +97,19 @@ class Classify(ScoredTask[Part]):
     """Where the texts came from."""
 
     @classmethod
-    def prepare(cls, setting: Setting) -> Classify:
-        recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
-        rows = read_labelled(data.train, data, bad) if data.train else make_reviews(GENERATED)
-        kind = kind_of_labels(rows, recipe.classify.kind)
+    def prepare(cls, context: TaskContext) -> Classification:
+        recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
+        rows = read_labeled(data.train, data, bad) if data.train else make_reviews(GENERATED)
+        kind = label_kind(rows, recipe.classify.kind)
         _check_settings(recipe.classify, kind)
-        rows = clean(rows, kind, bad, data.label)
+        rows = parse_labels(rows, kind, bad, data.label)
         labels = label_set(rows, kind)
         _check_labels(rows, labels, kind)
         train, valid = (rows, _read(data.valid, data, kind, labels, bad)) if data.valid else hold_out(rows)
-        pairs_in([*train, *valid])
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, _texts(train)))
+        has_pairs([*train, *valid])
+        tokenizer = context.base or context.rank_zero_first(
+            lambda: train_or_load_tokenizer(context.folder, data, _texts(train))
+        )
         about = {
             "train": data.train or "generated reviews",
             "valid": data.valid,
@@ -111,10 +120,10 @@ class Classify(ScoredTask[Part]):
         return cls(recipe, tokenizer, kind, labels, first, second, about)
 
     @property
-    def goal(self) -> str:  # type: ignore[override]
-        return FIGURES[self.kind][0]
+    def primary_metric(self) -> str:  # type: ignore[override]
+        return METRICS[self.kind][0]
 
-    rising = True
+    higher_is_better = True
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -156,7 +165,7 @@ class Classify(ScoredTask[Part]):
             head = replace(head, dense=_pooler(base))
         return replace(base, classify=head, labels=self.labels, lm=None, nsp=None, tag=None, span=None)
 
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> BatchSampler:
         return self.train.examples.plan(batch, self.recipe.train.batch_tokens)
 
     def batch(self, samples: Index) -> Batch:
@@ -164,16 +173,20 @@ class Classify(ScoredTask[Part]):
         return self._batch(self.train, rows, self.weights)
 
     def _batch(self, part: Part, rows: Sequence[int] | Index, weights: Numbers | None = None) -> Batch:
-        ids, keep, segments = part.examples.read(rows)
+        ids, attention_mask, token_type_ids = part.examples.read(rows)
         truth = torch.from_numpy(part.truth[list(rows)])
         targets = truth.long() if self.kind == "single" else truth.float()
         each = None if weights is None else torch.from_numpy(weights).float()
-        return Batch((ids, keep, segments, targets, each), loss_count(self.kind, targets, each), int(keep.sum()))
+        return Batch(
+            (ids, attention_mask, token_type_ids, targets, each),
+            loss_count(self.kind, targets, each),
+            int(attention_mask.sum()),
+        )
 
     @cached_property
     def weights(self) -> Numbers | None:
         """What a class counts (L,); with several labels, what its being there counts against its not being there."""
-        if self.recipe.classify.weights == "none":
+        if self.recipe.classify.class_weights == "none":
             return None
         truth, count = self.train.truth, len(self.labels)
         if self.kind == "single":
@@ -193,19 +206,19 @@ class Classify(ScoredTask[Part]):
     def read_test(self, spec: str) -> Part:
         data = self.recipe.data
         rows = _read(spec, data, self.kind, self.labels, self.bad_tests)
-        pairs_in([self.train.rows[0], *rows])
+        has_pairs([self.train.rows[0], *rows])
         return make_part(rows, self.tokenizer, self.kind, self.labels, data.length, self.recipe)
 
-    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
+    def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         """The loss is that of the labels as they are, however it is smoothed in training."""
-        scores = scores_of(model, part.examples, len(self.labels), world)
+        logits = predict_logits(model, part.examples, len(self.labels), world)
         targets = torch.from_numpy(part.truth)
         targets = targets.long() if self.kind == "single" else targets.float()
-        loss = float(score_loss(self.kind, torch.from_numpy(scores).float(), targets)) / len(scores)
-        return loss, Outcome(self.kind, self.labels, part.truth, scores).figures()
+        loss = float(loss_from_logits(self.kind, torch.from_numpy(logits).float(), targets)) / len(logits)
+        return loss, ClassificationResults(self.kind, self.labels, part.truth, logits).metrics()
 
-    def judge(self, model: Model, part: Part) -> Evaluation:
-        return judge(model, self.kind, self.labels, part)
+    def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
+        return evaluate_in_full(model, self.kind, self.labels, part)
 
     def sample(self, model: Model) -> str:
         """The first held-out texts and what the model says of them."""
@@ -219,31 +232,31 @@ class Classify(ScoredTask[Part]):
         return "\n".join(lines)
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """On data of the user's; without a spec, on what the run has not learned from."""
         kind, labels, data = kind_of(model.config), model.config.labels, recipe.data
         bad, spec = BadRows(data.bad_rows), spec or data.test or data.valid
         if spec:
             rows = _read(spec, data, kind, labels, bad)
         else:
-            every = read_labelled(data.train, data, bad) if data.train else make_reviews(GENERATED)
-            rows = known_only(hold_out(clean(every, kind, bad, data.label))[1], labels, kind, bad)
-        check_pairs(model.config, pairs_in(rows))
+            every = read_labeled(data.train, data, bad) if data.train else make_reviews(GENERATED)
+            rows = with_known_labels(hold_out(parse_labels(every, kind, bad, data.label))[1], labels, kind, bad)
+        check_pairs(model.config, has_pairs(rows))
         part = make_part(rows, tokenizer, kind, labels, limit_of(model, data.length), recipe)
-        return judge(model, kind, labels, part, bad.count)
+        return evaluate_in_full(model, kind, labels, part, bad.count)
 
 
-def _check_settings(settings: ClassifyConfig, kind: Kind) -> None:
+def _check_settings(settings: ClassificationConfig, kind: Kind) -> None:
     """What is only for some labels."""
-    if kind == "regression" and settings.weights != "none":
-        raise ConfigError("C004", "classify.weights = balanced is for classes: the labels are numbers")
-    for name in ("smoothing", "rdrop"):
+    if kind == "regression" and settings.class_weights != "none":
+        raise ConfigError("C004", "classify.class_weights = balanced is for classes: the labels are numbers")
+    for name in ("label_smoothing", "r_drop"):
         if (value := getattr(settings, name)) and kind != "single":
             has = "the labels are numbers" if kind == "regression" else "there are several"
             raise ConfigError("C004", f"classify.{name} = {value} is for one label a text: {has}")
 
 
-def _check_labels(rows: Sequence[Labelled], labels: Sequence[str], kind: Kind) -> None:
+def _check_labels(rows: Sequence[LabeledText], labels: Sequence[str], kind: Kind) -> None:
     """Whether there is anything to tell apart, and anything in common."""
     if kind != "regression" and len(labels) < 2:
         message = (
@@ -284,17 +297,22 @@ def kind_of(config: ModelConfig) -> Kind:
     return "multi" if config.classify.several else "single"
 
 
-def _read(spec: str, data: DataConfig, kind: Kind, labels: Sequence[str], bad: BadRows) -> list[Labelled]:
-    return known_only(clean(read_labelled(spec, data, bad), kind, bad, data.label), labels, kind, bad)
+def _read(spec: str, data: DataConfig, kind: Kind, labels: Sequence[str], bad: BadRows) -> list[LabeledText]:
+    return with_known_labels(parse_labels(read_labeled(spec, data, bad), kind, bad, data.label), labels, kind, bad)
 
 
-def _texts(rows: Sequence[Labelled]) -> Texts:
+def _texts(rows: Sequence[LabeledText]) -> Corpus:
     """For a tokenizer to be trained on."""
-    return short_texts([text for row in rows for text in (row.text, row.pair) if text is not None])
+    return corpus_of_lines([text for row in rows for text in (row.text, row.pair) if text is not None])
 
 
 def make_part(
-    rows: Sequence[Labelled], tokenizer: Tokenizer, kind: Kind, labels: Sequence[str], limit: int | None, recipe: Recipe
+    rows: Sequence[LabeledText],
+    tokenizer: Tokenizer,
+    kind: Kind,
+    labels: Sequence[str],
+    limit: int | None,
+    recipe: Recipe,
 ) -> Part:
     """Rows as ids, at most `limit` of each, and what is true of them."""
     pairs = [row.pair or "" for row in rows] if rows[0].pair is not None else None
@@ -320,7 +338,7 @@ def read_texts(
 ) -> tuple[Examples, int]:
     """Texts as ids, and how many of them had to be cut."""
     encoded = tokenizer.encode_batch(texts, pairs)
-    rows = [cut(text, limit) for text in encoded]
+    rows = [truncate(text, limit) for text in encoded]
     shorter = sum(limit is not None and len(text.ids) > limit for text in encoded)
     for number, (ids, _) in enumerate(rows, start=1):
         if not ids:
@@ -330,31 +348,31 @@ def read_texts(
 
 
 @torch.no_grad()
-def scores_of(model: Model, examples: Examples, labels: int, world: Sharing | None = None) -> Numbers:
+def predict_logits(model: Model, examples: Examples, labels: int, world: ProcessGroup | None = None) -> Numbers:
     """(N, L), read in batches of like length; every process reads as many and knows the scores of all."""
     rank, size = (world.rank, world.size) if world else (0, 1)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     found = np.zeros((len(examples), labels))
-    batches = list(examples.batches(room(device)))
+    batches = list(examples.batches(inference_batch_tokens(device)))
     for first in range(0, len(batches), size):
         mine = first + rank
         rows = batches[min(mine, len(batches) - 1)]
-        scores = label_scores(model, *(t.to(device) for t in examples.read(rows)))
+        logits = label_logits(model, *(t.to(device) for t in examples.read(rows)))
         if mine < len(batches):  # too few for all: the last process reads again what counts once
-            found[rows] = scores.double().cpu().numpy()
+            found[rows] = logits.double().cpu().numpy()
     model.train(was_training)
     if world is not None and size > 1:
         found = np.array(world.sum(*found.ravel().tolist())).reshape(found.shape)
     return found
 
 
-def judge(model: Model, kind: Kind, labels: tuple[str, ...], part: Part, bad: int = 0) -> Evaluation:
+def evaluate_in_full(model: Model, kind: Kind, labels: tuple[str, ...], part: Part, bad: int = 0) -> Evaluation:
     """A model on labelled texts, in full."""
-    scores = scores_of(model, part.examples, len(labels))
+    logits = predict_logits(model, part.examples, len(labels))
     facts = {"cut": part.cut, "bad_rows": bad}
-    return evaluation(Outcome(kind, labels, part.truth, scores), part.rows, part.examples.lengths, facts)
+    return evaluation(ClassificationResults(kind, labels, part.truth, logits), part.rows, part.examples.lengths, facts)
 
 
 def classify(
@@ -371,13 +389,13 @@ def classify(
     if not texts:
         return []
     examples, _ = read_texts(texts, pairs, tokenizer, limit_of(model, length))
-    scores = scores_of(model, examples, len(labels))
-    outcome = Outcome(kind, labels, np.zeros(len(texts)), scores)
+    logits = predict_logits(model, examples, len(labels))
+    results = ClassificationResults(kind, labels, np.zeros(len(texts)), logits)
     if kind == "regression":
-        return [Prediction(outcome.guess(i), None, {}) for i in range(len(texts))]
-    sure = probabilities(kind, scores)
+        return [Prediction(results.guess(i), None, {}) for i in range(len(texts))]
+    sure = probabilities(kind, logits)
     best = sure.max(1) if kind == "single" else np.maximum(sure, 1 - sure).min(1)
     return [
-        Prediction(outcome.guess(i), float(best[i]), dict(zip(labels, sure[i].tolist(), strict=True)))
+        Prediction(results.guess(i), float(best[i]), dict(zip(labels, sure[i].tolist(), strict=True)))
         for i in range(len(texts))
     ]

@@ -15,22 +15,22 @@ from torch import Tensor
 
 from headway.config.model import ModelConfig
 from headway.config.recipe import Recipe
-from headway.config.tasks import EmbedConfig
-from headway.data.batching.batch_sampler import FixedPlan, Plan
+from headway.config.tasks import EmbeddingConfig
+from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index
 from headway.data.datasets.pairs import TextPairs, read_pairs
-from headway.data.datasets.text import HELD_OUT, Texts, own_tokenizer
+from headway.data.datasets.text import HELD_OUT, Corpus, train_or_load_tokenizer
 from headway.data.files.locate import fingerprint
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model
-from headway.tasks.backbone import encoder_body
-from headway.tasks.base import Setting, Task
-from headway.tasks.batch import Batch, Sharing
+from headway.tasks.backbone import encoder_backbone
+from headway.tasks.base import Task, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.embedding.vectors import found_at, nearest, read_texts, vector, vectors
-from headway.tasks.metrics.bootstrap import Evaluation, Interval, interval, mean_interval, mean_measure
+from headway.tasks.metrics.bootstrap import Evaluation, Interval, interval, mean_interval, mean_metric
 from headway.tasks.metrics.classification import spearman
 
 WITHIN = (1, 5, 10)
@@ -51,7 +51,7 @@ class Read(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Embed(Task):
+class Embedding(Task):
     """Texts close to those they belong with, and far from the others of the batch (van den Oord et al. 2018).
 
     A pair's negatives are the batch it is computed with: train.accumulate and more processes make them fewer. Where
@@ -67,9 +67,9 @@ class Embed(Task):
     """Where the texts came from."""
 
     @classmethod
-    def prepare(cls, setting: Setting) -> Embed:
-        data, bad = setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
-        if setting.recipe.train.batch_tokens:
+    def prepare(cls, context: TaskContext) -> Embedding:
+        data, bad = context.recipe.data, BadRows(context.recipe.data.bad_rows)
+        if context.recipe.train.batch_tokens:
             raise ConfigError("C004", "task embed compares as many pairs in every step: train.batch, not batch_tokens")
         train = read_pairs(data.train, data, bad)
         train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else hold_out(train)
@@ -77,11 +77,13 @@ class Embed(Task):
             raise DataError(
                 "D002", f"{len(train)} pairs to train on, {len(valid)} to validate on: give both, scored alike"
             )
-        texts = Texts(lambda: iter([*train.first, *train.second]), "", False)
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, texts))
+        texts = Corpus(lambda: iter([*train.first, *train.second]), "", False)
+        tokenizer = context.base or context.rank_zero_first(
+            lambda: train_or_load_tokenizer(context.folder, data, texts)
+        )
         key = fingerprint(data.train) if data.train else ""
         about = {"train": data.train, "valid": data.valid, "fingerprint": key, "bad_rows": bad.count}
-        return cls(setting.recipe, tokenizer, train, valid, about)
+        return cls(context.recipe, tokenizer, train, valid, about)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -116,10 +118,10 @@ class Embed(Task):
 
     def config(self, base: ModelConfig | None) -> ModelConfig:
         """The body alone: vectors are its own outputs."""
-        return encoder_body(self.recipe, self.tokenizer, base)
+        return encoder_backbone(self.recipe, self.tokenizer, base)
 
-    def plan(self, batch: int) -> Plan:
-        return FixedPlan(len(self.train), batch)
+    def plan(self, batch: int) -> BatchSampler:
+        return FixedBatchSampler(len(self.train), batch)
 
     def batch(self, samples: Index) -> Batch:
         return pair_batch(self._train, self._train.first.rows(samples))
@@ -128,14 +130,14 @@ class Embed(Task):
     def loss(self) -> Callable[..., Tensor]:
         return pair_loss(self.recipe.embed)
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self.measure(model, self._valid, world)
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        return self.evaluate_examples(model, self._valid, world)
 
     def read_test(self, spec: str) -> Read:
         return self._read(read_pairs(spec, self.recipe.data, self.bad_tests))
 
     @torch.no_grad()
-    def measure(self, model: Model, part: Read, world: Sharing) -> dict[str, float]:
+    def evaluate_examples(self, model: Model, part: Read, world: ProcessGroup) -> dict[str, float]:
         """Every process reads all: a pair's rank is among all pairs."""
         was_training, loss, count = model.training, self.loss, len(part.names)
         model.eval()
@@ -143,7 +145,7 @@ class Embed(Task):
         total = sum(float(loss(model, *pair_batch(part, rows).to(world.device))) for rows in parts)
         u, v = (vectors(model, side, self.recipe.embed.pool) for side in (part.first, part.second))
         model.train(was_training)
-        return {"valid": total / count, **{name: f[0] for name, f in measure(u, v, part, draws=1).items()}}
+        return {"valid": total / count, **{name: f[0] for name, f in pair_metrics(u, v, part, draws=1).items()}}
 
     def sample(self, model: Model) -> str:
         """A held-out text and those it finds."""
@@ -152,7 +154,7 @@ class Embed(Task):
         return "\n".join([self.valid.first[0], *lines])
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """Spearman's correlation with the scores of a file, or how well each text finds the one it belongs to.
 
         Without a spec, on what the run has not learned from.
@@ -160,12 +162,12 @@ class Embed(Task):
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         spec = spec or data.test or data.valid
         pairs = read_pairs(spec, data, bad) if spec else hold_out(read_pairs(data.train, data, bad))[1]
-        read = Embed(recipe, tokenizer, pairs, pairs)._valid
+        read = Embedding(recipe, tokenizer, pairs, pairs)._valid
         u, v = (vectors(model, side, recipe.embed.pool) for side in (read.first, read.second))
         cosines = (u * v).sum(1).tolist()
-        figures = measure(u, v, read)
-        first = None if read.scores is not None else mean_measure("mrr", 1 / found_at(u, v, read.names[:, 1]))
-        return Evaluation(len(pairs), figures, {"bad_rows": bad.count}, cosines, first)
+        metrics = pair_metrics(u, v, read)
+        first = None if read.scores is not None else mean_metric("mrr", 1 / found_at(u, v, read.names[:, 1]))
+        return Evaluation(len(pairs), metrics, {"bad_rows": bad.count}, cosines, first)
 
 
 def hold_out(pairs: TextPairs) -> tuple[TextPairs, TextPairs]:
@@ -176,19 +178,25 @@ def hold_out(pairs: TextPairs) -> tuple[TextPairs, TextPairs]:
 
 def pair_batch(read: Read, rows: Index) -> Batch:
     """Both sides of some pairs, their names and, where there are any, their scores."""
-    (ids, keep, _), (other, other_keep, _) = read.first.read(rows), read.second.read(rows)
+    (ids, attention_mask, _), (other, other_attention_mask, _) = read.first.read(rows), read.second.read(rows)
     scores = None if read.scores is None else torch.from_numpy(read.scores[rows])
-    tensors = (ids, keep, other, other_keep, torch.from_numpy(read.names[rows]), scores)
-    return Batch(tensors, len(rows), int(keep.sum() + other_keep.sum()))
+    tensors = (ids, attention_mask, other, other_attention_mask, torch.from_numpy(read.names[rows]), scores)
+    return Batch(tensors, len(rows), int(attention_mask.sum() + other_attention_mask.sum()))
 
 
-def pair_loss(config: EmbedConfig) -> Callable[..., Tensor]:
+def pair_loss(config: EmbeddingConfig) -> Callable[..., Tensor]:
     """Of a model and a batch's tensors: the sum over its pairs."""
 
     def loss(
-        model: Model, ids: Tensor, keep: Tensor, other: Tensor, other_keep: Tensor, names: Tensor, scores: Tensor | None
+        model: Model,
+        ids: Tensor,
+        attention_mask: Tensor,
+        other: Tensor,
+        other_attention_mask: Tensor,
+        names: Tensor,
+        scores: Tensor | None,
     ) -> Tensor:
-        u, v = vector(model, ids, keep, config.pool), vector(model, other, other_keep, config.pool)
+        u, v = vector(model, ids, attention_mask, config.pool), vector(model, other, other_attention_mask, config.pool)
         with torch.autocast(u.device.type, enabled=False):  # differences of cosines are small
             if scores is not None:
                 return F.mse_loss((u * v).sum(1), scores, reduction="sum")
@@ -204,11 +212,11 @@ def pair_loss(config: EmbedConfig) -> Callable[..., Tensor]:
     return loss
 
 
-def measure(u: Tensor, v: Tensor, read: Read, draws: int = 1000) -> dict[str, Interval]:
+def pair_metrics(u: Tensor, v: Tensor, read: Read, draws: int = 1000) -> dict[str, Interval]:
     """Spearman's correlation with the scores, or how far up each text finds the one it belongs to; with intervals."""
     if read.scores is not None:
         cosines, gold = (u * v).sum(1).double().numpy(), read.scores.astype(np.float64)
         return {"spearman": interval(lambda chosen: spearman(cosines[chosen], gold[chosen]), len(gold), draws=draws)}
     rank = found_at(u, v, read.names[:, 1])
-    figures = {"mrr": mean_interval(1 / rank, draws=draws)}
-    return figures | {f"recall_{k}": mean_interval((rank <= k).astype(np.float64), draws=draws) for k in WITHIN}
+    metrics = {"mrr": mean_interval(1 / rank, draws=draws)}
+    return metrics | {f"recall_{k}": mean_interval((rank <= k).astype(np.float64), draws=draws) for k in WITHIN}

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.data.batching.padding import Examples, cut, room
+from headway.data.batching.padding import Examples, inference_batch_tokens, truncate
 from headway.data.batching.permutation import Index
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
@@ -54,8 +54,8 @@ def nearest_of(asked: Tensor, found: Tensor, texts: Sequence[str], k: int = 5) -
 
 
 def read_texts(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None, seed: int = 0) -> Examples:
-    rows = [cut(text, limit) for text in tokenizer.encode_batch(texts)]
-    return Examples([ids for ids, _ in rows], [segments for _, segments in rows], seed)
+    rows = [truncate(text, limit) for text in tokenizer.encode_batch(texts)]
+    return Examples([ids for ids, _ in rows], [token_type_ids for _, token_type_ids in rows], seed)
 
 
 @torch.no_grad()
@@ -64,16 +64,16 @@ def vectors(model: Model, examples: Examples, pool: str) -> Tensor:
     device = next(model.parameters()).device
     assert model.config.encoder is not None
     found = torch.empty(len(examples), model.config.encoder.d_model)
-    for rows in examples.batches(room(device)):
-        ids, keep, _ = examples.read(rows)
-        found[rows] = vector(model, ids.to(device), keep.to(device), pool).cpu()
+    for rows in examples.batches(inference_batch_tokens(device)):
+        ids, attention_mask, _ = examples.read(rows)
+        found[rows] = vector(model, ids.to(device), attention_mask.to(device), pool).cpu()
     return found
 
 
-def vector(model: Model, ids: Tensor, keep: Tensor, pool: str) -> Tensor:
+def vector(model: Model, ids: Tensor, attention_mask: Tensor, pool: str) -> Tensor:
     """(B, T) to (B, M), of length one."""
-    output = model.encode(ids, keep=keep)
-    return F.normalize(pooled(output.hidden.float(), output.keep, pool), dim=-1)
+    output = model.encode(ids, attention_mask=attention_mask)
+    return F.normalize(pooled(output.hidden.float(), output.attention_mask, pool), dim=-1)
 
 
 def found_at(u: Tensor, v: Tensor, names: Index, chunk: int = 1024) -> Index:

@@ -15,19 +15,19 @@ from torch import Tensor
 from headway.config.model import ModelConfig, SpecialTokens
 from headway.config.recipe import DataConfig, Recipe
 from headway.config.shape import decoder_config
-from headway.data.batching.batch_sampler import FixedPlan, Plan, TokenPlan
+from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
 from headway.data.batching.packing import PackedRows, PaddedRows
-from headway.data.batching.permutation import Index, mix
+from headway.data.batching.permutation import Index, splitmix64
 from headway.data.batching.token_store import TokenStore
 from headway.data.batching.windows import Ids, Tokens, Windows, evaluation_windows
-from headway.data.datasets.text import hold_out, own_tokenizer, read_texts, tokens
+from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus, train_or_load_tokenizer
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.generate.decode import Sampling, generate
 from headway.model.model import Model
-from headway.tasks.base import Setting, Task
-from headway.tasks.batch import Batch, Sharing
+from headway.tasks.base import Task, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
 
 EVAL_TOKENS = 1 << 14
@@ -38,7 +38,7 @@ SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 160
 
 
 @dataclass(frozen=True)
-class LanguageModelling(Task):
+class LanguageModeling(Task):
     """Text of one kind or another, token by token."""
 
     recipe: Recipe
@@ -49,22 +49,24 @@ class LanguageModelling(Task):
     """Where the text came from."""
 
     @classmethod
-    def prepare(cls, setting: Setting) -> LanguageModelling:
+    def prepare(cls, context: TaskContext) -> LanguageModeling:
         """Read, cut off what is held out, and tokenize; each of these once, and kept."""
-        data, bad = setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
-        train = read_texts(data.train, data, bad)
-        train, valid = (train, read_texts(data.valid, data)) if data.valid else hold_out(train)
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, train, writes=True))
-        first, second = setting.in_turn(lambda: [tokens(texts, tokenizer) for texts in (train, valid)])
+        data, bad = context.recipe.data, BadRows(context.recipe.data.bad_rows)
+        train = read_corpus(data.train, data, bad)
+        train, valid = (train, read_corpus(data.valid, data)) if data.valid else hold_out(train)
+        tokenizer = context.base or context.rank_zero_first(
+            lambda: train_or_load_tokenizer(context.folder, data, train, causal=True)
+        )
+        first, second = context.rank_zero_first(lambda: [tokenize_corpus(texts, tokenizer) for texts in (train, valid)])
         about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
-        return cls(setting.recipe, tokenizer, first, second, about)
+        return cls(context.recipe, tokenizer, first, second, about)
 
     @property
     def data(self) -> DataConfig:
         return self.recipe.data
 
     @property
-    def even(self) -> bool:
+    def static_shapes(self) -> bool:
         return self.recipe.data.rows != "pad"
 
     @property
@@ -93,27 +95,27 @@ class LanguageModelling(Task):
             return PackedRows(store.ids, store.starts, data.length, seed)
         return PaddedRows(store.ids, store.starts, data.length, seed, shuffle=not self.recipe.train.batch_tokens)
 
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> BatchSampler:
         return plan_rows(self.recipe, self.rows, batch)
 
     def batch(self, samples: Index) -> Batch:
-        inputs, targets, marks = self.rows.read(samples)
+        inputs, targets, segment_ids = self.rows.read(samples)
         if self.data.noise:
             inputs = with_noise(inputs, samples, self.train.ids, self.data.noise, self.recipe.seed)
-        return row_batch(inputs, targets, marks)
+        return row_batch(inputs, targets, segment_ids)
 
     @staticmethod
-    def loss(model: Model, inputs: Tensor, targets: Tensor, marks: Tensor | None) -> Tensor:
-        total, _ = token_loss(model.lm, model(inputs, keep=marks).hidden, targets)
+    def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None) -> Tensor:
+        total, _ = token_loss(model.lm, model(inputs, attention_mask=segment_ids).hidden, targets)
         return total
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self.measure(model, self.valid, world)
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        return self.evaluate_examples(model, self.valid, world)
 
     def read_test(self, spec: str) -> TokenStore:
-        return tokens(read_texts(spec, self.data, self.bad_tests), self.tokenizer)
+        return tokenize_corpus(read_corpus(spec, self.data, self.bad_tests), self.tokenizer)
 
-    def measure(self, model: Model, part: TokenStore, world: Sharing) -> dict[str, float]:
+    def evaluate_examples(self, model: Model, part: TokenStore, world: ProcessGroup) -> dict[str, float]:
         return evaluate(model, part, self.data, world)
 
     def sample(self, model: Model) -> str:
@@ -135,24 +137,24 @@ def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None
     return base
 
 
-def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: int) -> Plan:
+def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: int) -> BatchSampler:
     """A fixed number of rows a step, or as many of like length as have train.batch_tokens tokens."""
     tokens = recipe.train.batch_tokens
     if not tokens:
-        return FixedPlan(len(rows), batch)
+        return FixedBatchSampler(len(rows), batch)
     if not isinstance(rows, PaddedRows):
         raise ConfigError("C004", f'train.batch_tokens needs data.rows = "pad", not "{recipe.data.rows}"')
-    return TokenPlan(rows.lengths, tokens, recipe.seed)
+    return TokenBatchSampler(rows.lengths, tokens, recipe.seed)
 
 
 @torch.no_grad()
-def evaluate(model: Model, store: TokenStore, data: DataConfig, world: Sharing) -> dict[str, float]:
+def evaluate(model: Model, store: TokenStore, data: DataConfig, world: ProcessGroup) -> dict[str, float]:
     """Mean loss a token over a whole text, its exponential, and bits per byte, which compare across tokenizers."""
     was_training = model.training
     model.eval()
     total, count = 0.0, 0.0
     for batch in _evaluation(store, data, world):
-        part = LanguageModelling.loss(model, *batch.to(world.device))  # type: ignore[arg-type]
+        part = LanguageModeling.loss(model, *batch.to(world.device))  # type: ignore[arg-type]
         total, count = total + float(part), count + batch.count
     model.train(was_training)
     total, count = world.sum(total, count)
@@ -161,13 +163,13 @@ def evaluate(model: Model, store: TokenStore, data: DataConfig, world: Sharing) 
     return {"valid": mean, "perplexity": math.exp(min(mean, 700.0)), "bits_per_byte": bits}
 
 
-def _evaluation(store: TokenStore, data: DataConfig, world: Sharing) -> Iterator[Batch]:
+def _evaluation(store: TokenStore, data: DataConfig, world: ProcessGroup) -> Iterator[Batch]:
     """Every prediction once, the rows of each batch shared out; all processes make as many batches."""
-    for inputs, targets, marks in evaluation_rows(store, data, max(1, EVAL_TOKENS // data.length) * world.size):
+    for inputs, targets, segment_ids in evaluation_rows(store, data, max(1, EVAL_TOKENS // data.length) * world.size):
         mine = slice(world.rank, None, world.size)
         if len(inputs) <= world.rank:  # too few rows: this process reads one that counts for nothing
             mine, targets = slice(0, 1), np.full_like(targets, IGNORE)
-        yield row_batch(inputs[mine], targets[mine], None if marks is None else marks[mine])
+        yield row_batch(inputs[mine], targets[mine], None if segment_ids is None else segment_ids[mine])
 
 
 def evaluation_rows(store: TokenStore, data: DataConfig, size: int) -> Iterator[tuple[Ids, Ids, Ids | None]]:
@@ -182,9 +184,9 @@ def evaluation_rows(store: TokenStore, data: DataConfig, size: int) -> Iterator[
         yield rows.read(np.arange(at, min(at + size, len(rows))))
 
 
-def row_batch(inputs: Ids, targets: Ids, marks: Ids | None) -> Batch:
+def row_batch(inputs: Ids, targets: Ids, segment_ids: Ids | None) -> Batch:
     """Arrays as tensors, and how many targets count."""
-    arrays = (inputs, targets, marks)
+    arrays = (inputs, targets, segment_ids)
     tensors = tuple(None if a is None else torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
     return Batch(tensors, int((targets != IGNORE).sum()))
 
@@ -193,7 +195,7 @@ def with_noise(inputs: Ids, samples: Index, ids: Tokens, share: float, seed: int
     """Inputs with some tokens drawn anew from the text: a pure function of the sample, as its order is."""
     place = np.arange(inputs.shape[1], dtype=np.uint64)
     cell = (samples[:, None].astype(np.uint64) << np.uint64(24)) | place
-    dice = mix(cell ^ mix(np.uint64(seed)))
+    dice = splitmix64(cell ^ splitmix64(np.uint64(seed)))
     chance = (dice >> np.uint64(11)).astype(np.float64) / 2**53
-    other = ids[(mix(dice) % np.uint64(len(ids))).astype(np.int64)]
+    other = ids[(splitmix64(dice) % np.uint64(len(ids))).astype(np.int64)]
     return np.where(chance < share, other, inputs).astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.data.batching.padding import Examples, room
+from headway.data.batching.padding import Examples, inference_batch_tokens
 from headway.data.batching.permutation import Index
 from headway.data.tokenizers.tokenizer import Encoded, Tokenizer
 from headway.errors import DataError
@@ -88,11 +88,11 @@ def fill_rows(
     if not rows:
         return found
     examples = _examples(rows)
-    for chosen in examples.batches(room(next(model.parameters()).device)):
-        ids, keep, _ = examples.read(chosen)
+    for chosen in examples.batches(inference_batch_tokens(next(model.parameters()).device)):
+        ids, attention_mask, _ = examples.read(chosen)
         cells = np.array([(n, place) for n, i in enumerate(chosen) for place in places[i]])
-        scores = _scores(model, ids, keep, cells).softmax(-1)
-        best, tokens = scores.topk(min(top, scores.shape[-1]))
+        probabilities = _logits(model, ids, attention_mask, cells).softmax(-1)
+        best, tokens = probabilities.topk(min(top, probabilities.shape[-1]))
         for n, values, names in zip(cells[:, 0].tolist(), best.tolist(), tokens.tolist(), strict=True):
             found[chosen[n]].append(list(zip(names, values, strict=True)))
     return found
@@ -112,12 +112,12 @@ def pseudo_perplexity(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) 
         return []
     copies = [(i, place) for i, found in enumerate(places) for place in found]
     examples, totals = _examples([read[i].ids for i, _ in copies]), np.zeros(len(texts))
-    for chosen in examples.batches(room(next(model.parameters()).device)):
-        ids, keep, _ = examples.read(chosen)
+    for chosen in examples.batches(inference_batch_tokens(next(model.parameters()).device)):
+        ids, attention_mask, _ = examples.read(chosen)
         cells = np.array([(n, copies[i][1]) for n, i in enumerate(chosen)])
         targets = ids[cells[:, 0], cells[:, 1]].clone()
         ids[cells[:, 0], cells[:, 1]] = mask
-        likely = _scores(model, ids, keep, cells).log_softmax(-1).cpu().gather(1, targets[:, None])[:, 0]
+        likely = _logits(model, ids, attention_mask, cells).log_softmax(-1).cpu().gather(1, targets[:, None])[:, 0]
         np.add.at(totals, [copies[i][0] for i in chosen], likely.double().numpy())
     return [Scored(text, float(s), len(p)) for text, s, p in zip(texts, totals, places, strict=True)]
 
@@ -126,13 +126,13 @@ def _examples(rows: Sequence[Sequence[int]]) -> Examples:
     return Examples(rows, [[0] * len(row) for row in rows])
 
 
-def _scores(model: Model, ids: Tensor, keep: Tensor, cells: Index) -> Tensor:
+def _logits(model: Model, ids: Tensor, attention_mask: Tensor, cells: Index) -> Tensor:
     """Scores (n, V) at cells (n, 2) of a batch, the only ones that are computed."""
     device = next(model.parameters()).device
-    hidden = model(ids.to(device), keep=keep.to(device)).hidden
+    hidden = model(ids.to(device), attention_mask=attention_mask.to(device)).hidden
     row, place = torch.from_numpy(cells).to(device).T
-    scores: Tensor = model.lm(hidden[row, place]).float()
-    return scores
+    logits: Tensor = model.lm(hidden[row, place]).float()
+    return logits
 
 
 def _mask(model: Model, tokenizer: Tokenizer) -> int:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.config.tasks import MaskConfig
+from headway.config.tasks import MaskedLMConfig
 from headway.data.batching.packing import IGNORE
-from headway.data.batching.permutation import Index, mix
+from headway.data.batching.permutation import Index, splitmix64
 from headway.data.batching.windows import Ids
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import byte_ids
@@ -28,7 +28,7 @@ SALT = 0x6D61736B
 class Masking:
     """The rules, and what they need to know of a vocabulary."""
 
-    config: MaskConfig
+    config: MaskedLMConfig
     mask: int
     special: Flags
     """By id: tokens that are never chosen, and never put in another's place."""
@@ -38,7 +38,7 @@ class Masking:
     """… if that piece is one of these."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, config: MaskConfig) -> Masking:
+    def of(cls, tokenizer: Tokenizer, config: MaskedLMConfig) -> Masking:
         if missing := [role for role in ("cls", "sep", "mask") if role not in tokenizer.special]:
             what = ", ".join(f"[{role.upper()}]" for role in missing)
             raise DataError("D001", f"the tokenizer has no {what}, which masked words need", "data.tokenizer=wordpiece")
@@ -50,7 +50,7 @@ class Masking:
 
     def number(self, free: Index | int) -> Index:
         """How many of so many tokens are chosen: the share, and one at least."""
-        wanted = np.rint(self.config.share * np.asarray(free)).astype(np.int64)
+        wanted = np.rint(self.config.probability * np.asarray(free)).astype(np.int64)
         return np.minimum(np.maximum(wanted, 1), free)
 
     def hide(self, rows: Ids, samples: Index, seed: int, most: int) -> tuple[Ids, Ids, Ids]:
@@ -60,18 +60,18 @@ class Masking:
         """
         dice, free = throw(samples, rows.shape[1], seed), ~self.special[rows]
         count = np.minimum(self.number(free.sum(1)), most)
-        chosen = self._words(rows, free, dice, count) if self.config.words else lowest(dice, free, count)
+        chosen = self._words(rows, free, dice, count) if self.config.whole_word_mask else lowest(dice, free, count)
         places = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
         counted = np.take_along_axis(chosen, places, 1)
         targets = np.where(counted, np.take_along_axis(rows, places, 1), IGNORE)
-        return self._replaced(rows, chosen, mix(dice)), places, targets
+        return self._replaced(rows, chosen, splitmix64(dice)), places, targets
 
     def _replaced(self, rows: Ids, chosen: Flags, dice: Dice) -> Ids:
         chance = (dice >> np.uint64(11)).astype(np.float64) / 2**53
         ordinary = np.flatnonzero(~self.special)
         other = ordinary[(dice % np.uint64(len(ordinary))).astype(np.int64)]
-        hidden = chosen & (chance < self.config.mask)
-        swapped = chosen & ~hidden & (chance < self.config.mask + self.config.random)
+        hidden = chosen & (chance < self.config.mask_replace_prob)
+        swapped = chosen & ~hidden & (chance < self.config.mask_replace_prob + self.config.random_replace_prob)
         return np.where(hidden, self.mask, np.where(swapped, other, rows)).astype(np.int64)
 
     def _words(self, rows: Ids, free: Flags, dice: Dice, count: Index) -> Flags:
@@ -100,7 +100,7 @@ class Masking:
 def throw(samples: Index, width: int, seed: int) -> Dice:
     """A die for every cell: (n, width)."""
     cell = (samples[:, None].astype(np.uint64) << np.uint64(24)) | np.arange(width, dtype=np.uint64)
-    return mix(cell ^ mix(mix(np.uint64(seed)) ^ np.uint64(SALT)))
+    return splitmix64(cell ^ splitmix64(splitmix64(np.uint64(seed)) ^ np.uint64(SALT)))
 
 
 def lowest(dice: Dice, free: Flags, count: Index) -> Flags:

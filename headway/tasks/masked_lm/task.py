@@ -16,24 +16,31 @@ from torch import Tensor
 
 from headway.config.model import ClassifyHeadConfig, LMHeadConfig, ModelConfig
 from headway.config.recipe import Recipe
-from headway.data.batching.batch_sampler import FixedPlan, Plan
+from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index
-from headway.data.batching.strides import frame
+from headway.data.batching.strides import special_layout
 from headway.data.batching.token_store import open_store
 from headway.data.batching.windows import Tokens
-from headway.data.datasets.next_sentence import Drawn, HeldRows, Marks, NextSentences, TextRows, sentences
-from headway.data.datasets.text import Texts, hold_out, own_tokenizer, read_texts
+from headway.data.datasets.next_sentence import (
+    EncoderRows,
+    EvaluationRows,
+    NextSentences,
+    SpecialIds,
+    TextRows,
+    sentences,
+)
+from headway.data.datasets.text import Corpus, hold_out, read_corpus, train_or_load_tokenizer
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.model.model import Model
-from headway.tasks.backbone import encoder_body, read_batch
-from headway.tasks.base import Setting, Task
-from headway.tasks.batch import Batch, Sharing
+from headway.tasks.backbone import encoder_backbone, run_backbone
+from headway.tasks.base import Task, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.masked_lm.fill import fill_rows
 from headway.tasks.masked_lm.masking import Masking
-from headway.tasks.metrics.bootstrap import Evaluation, interval, mean_measure
+from headway.tasks.metrics.bootstrap import Evaluation, interval, mean_metric
 
 EVAL_TOKENS = 1 << 13
 """Tokens that are evaluated at a time."""
@@ -41,38 +48,40 @@ FIXED = 0
 """Seed of the masks that evaluation uses: the same for every run, so that runs compare."""
 SAMPLE_TOKENS, SAMPLE_CHOICES = 24, 4
 
-Rows = TextRows | HeldRows | NextSentences
+Rows = TextRows | EvaluationRows | NextSentences
 
 
 @dataclass(frozen=True)
-class MaskedWords(Task):
+class MaskedLM(Task):
     """Text of any kind, with words hidden, as rows of one shape."""
 
     recipe: Recipe
     tokenizer: Tokenizer
     train: TextRows | NextSentences
-    valid: HeldRows | NextSentences
+    valid: EvaluationRows | NextSentences
     about: dict[str, Any] = field(default_factory=dict)
     """Where the text came from."""
 
     @classmethod
-    def prepare(cls, setting: Setting) -> MaskedWords:
-        recipe, data = setting.recipe, setting.recipe.data
+    def prepare(cls, context: TaskContext) -> MaskedLM:
+        recipe, data = context.recipe, context.recipe.data
         if data.rows != "stream" or recipe.train.batch_tokens:
             raise ConfigError("C004", 'task mlm fills its rows: data.rows = "stream", without train.batch_tokens')
         bad = BadRows(data.bad_rows)
-        train = read_texts(data.train, data, bad)
-        train, valid = (train, read_texts(data.valid, data)) if data.valid else hold_out(train)
-        whole = replace(train, several=False)  # no token of its own ends a document: [SEP] does
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, whole))
+        train = read_corpus(data.train, data, bad)
+        train, valid = (train, read_corpus(data.valid, data)) if data.valid else hold_out(train)
+        whole = replace(train, multi_document=False)  # no token of its own ends a document: [SEP] does
+        tokenizer = context.base or context.rank_zero_first(
+            lambda: train_or_load_tokenizer(context.folder, data, whole)
+        )
         Masking.of(tokenizer, recipe.mlm)  # says what is missing
-        first = setting.in_turn(lambda: training_rows(train, tokenizer, recipe))
-        second = setting.in_turn(lambda: held_rows(valid, tokenizer, recipe))
+        first = context.rank_zero_first(lambda: training_rows(train, tokenizer, recipe))
+        second = context.rank_zero_first(lambda: held_rows(valid, tokenizer, recipe))
         about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
         return cls(recipe, tokenizer, first, second, about)
 
     @property
-    def even(self) -> bool:
+    def static_shapes(self) -> bool:
         return True
 
     @property
@@ -91,16 +100,16 @@ class MaskedWords(Task):
 
     def config(self, base: ModelConfig | None) -> ModelConfig:
         """BERT's heads on an encoder of the recipe's shape, or on the body of the one it starts from."""
-        body = encoder_body(self.recipe, self.tokenizer, base)
+        body = encoder_backbone(self.recipe, self.tokenizer, base)
         assert body.encoder is not None
         had = base or body
         words = had.lm or LMHeadConfig(transform=body.encoder.activation, bias="trained")
-        if not self.recipe.mlm.pairs:
+        if not self.recipe.mlm.next_sentence:
             return replace(body, lm=words)
         return replace(body, lm=words, nsp=had.nsp or ClassifyHeadConfig(labels=2, dense="tanh"))
 
-    def plan(self, batch: int) -> Plan:
-        return FixedPlan(len(self.train), batch)
+    def plan(self, batch: int) -> BatchSampler:
+        return FixedBatchSampler(len(self.train), batch)
 
     def batch(self, samples: Index) -> Batch:
         return masked_batch(self.train.read(samples), samples, self.masking, self.recipe.seed)
@@ -109,8 +118,8 @@ class MaskedWords(Task):
     def loss(
         model: Model,
         ids: Tensor,
-        keep: Tensor | None,
-        segments: Tensor | None,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
         places: Tensor,
         targets: Tensor,
         follows: Tensor | None,
@@ -120,20 +129,22 @@ class MaskedWords(Task):
         Whether B follows A counts as much as a row's masked words: the mean over a batch is then the sum of two means,
         however the batch is divided.
         """
-        output = read_batch(model, ids, keep, segments)
+        output = run_backbone(model, ids, attention_mask, token_type_ids)
         total, _ = token_loss(model.lm, at(output.hidden, places), targets)
         if follows is None:
             return total
-        wrong = F.cross_entropy(model.nsp(output.hidden, output.keep).float(), follows, reduction="none")
+        wrong = F.cross_entropy(model.nsp(output.hidden, output.attention_mask).float(), follows, reduction="none")
         return total + (wrong * (targets != IGNORE).sum(1)).sum()
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
-        return self.measure(model, self.valid, world)
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        return self.evaluate_examples(model, self.valid, world)
 
-    def read_test(self, spec: str) -> HeldRows | NextSentences:
-        return held_rows(read_texts(spec, self.recipe.data, self.bad_tests), self.tokenizer, self.recipe)
+    def read_test(self, spec: str) -> EvaluationRows | NextSentences:
+        return held_rows(read_corpus(spec, self.recipe.data, self.bad_tests), self.tokenizer, self.recipe)
 
-    def measure(self, model: Model, part: HeldRows | NextSentences, world: Sharing) -> dict[str, float]:
+    def evaluate_examples(
+        self, model: Model, part: EvaluationRows | NextSentences, world: ProcessGroup
+    ) -> dict[str, float]:
         return evaluate(model, part, self.masking, world)
 
     def sample(self, model: Model) -> str:
@@ -152,58 +163,58 @@ class MaskedWords(Task):
         return "\n".join(lines)
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """Accuracy and loss of masked words on a text, masks as in every evaluation; by rows, with intervals.
 
         Without a spec, on what the run has not learned from.
         """
         data = recipe.data
         spec = spec or data.test or data.valid
-        texts = read_texts(spec, data) if spec else hold_out(read_texts(data.train, data))[1]
-        pairs = recipe.mlm.pairs and model.config.nsp is not None
-        recipe = replace(recipe, mlm=replace(recipe.mlm, pairs=pairs))
+        texts = read_corpus(spec, data) if spec else hold_out(read_corpus(data.train, data))[1]
+        pairs = recipe.mlm.next_sentence and model.config.nsp is not None
+        recipe = replace(recipe, mlm=replace(recipe.mlm, next_sentence=pairs))
         rows = held_rows(texts, tokenizer, recipe)
         masking, device = Masking.of(tokenizer, recipe.mlm), next(model.parameters()).device
         size = max(1, EVAL_TOKENS // recipe.data.length)
-        parts = [_judge(model, batch.to(device)) for batch in _batches(rows, masking, size)]
+        parts = [_losses_and_hits(model, batch.to(device)) for batch in _batches(rows, masking, size)]
         loss, right, count, follows = torch.cat(parts, 1).double().cpu().numpy()
 
         def mean(values: Any) -> Any:
             return lambda chosen: values[chosen].sum() / count[chosen].sum()
 
-        figures = {"accuracy": interval(mean(right), len(count)), "loss": interval(mean(loss), len(count))}
-        figures["perplexity"] = tuple(math.exp(min(x, 700.0)) for x in figures["loss"])  # type: ignore[assignment]
+        metrics = {"accuracy": interval(mean(right), len(count)), "loss": interval(mean(loss), len(count))}
+        metrics["perplexity"] = tuple(math.exp(min(x, 700.0)) for x in metrics["loss"])  # type: ignore[assignment]
         if pairs:
-            figures["next_accuracy"] = interval(lambda chosen: follows[chosen].mean(), len(count))
+            metrics["next_accuracy"] = interval(lambda chosen: follows[chosen].mean(), len(count))
         details = {"predictions": int(count.sum())}
-        return Evaluation(len(count), figures, details, measure=mean_measure("accuracy", right, count))
+        return Evaluation(len(count), metrics, details, primary_metric=mean_metric("accuracy", right, count))
 
 
-def marks_of(tokenizer: Tokenizer) -> Marks:
-    special, between = tokenizer.special, tuple(frame(tokenizer, pair=True).between[0])
-    return Marks(special["cls"], special["sep"], special.get("pad", special["sep"]), between or (special["sep"],))
+def marks_of(tokenizer: Tokenizer) -> SpecialIds:
+    special, between = tokenizer.special, tuple(special_layout(tokenizer, pair=True).between[0])
+    return SpecialIds(special["cls"], special["sep"], special.get("pad", special["sep"]), between or (special["sep"],))
 
 
-def training_rows(texts: Texts, tokenizer: Tokenizer, recipe: Recipe) -> TextRows | NextSentences:
+def training_rows(texts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> TextRows | NextSentences:
     """Pairs of stretches, or full rows of one text after another."""
-    if recipe.mlm.pairs:
+    if recipe.mlm.next_sentence:
         return _sentence_rows(texts, tokenizer, recipe.data.length, recipe.seed)
     return TextRows(_tokens(texts, tokenizer), recipe.data.length, recipe.seed, marks_of(tokenizer))
 
 
-def held_rows(texts: Texts, tokenizer: Tokenizer, recipe: Recipe) -> HeldRows | NextSentences:
+def held_rows(texts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> EvaluationRows | NextSentences:
     """The same for evaluation: the same rows, whatever the recipe's seed."""
-    if recipe.mlm.pairs:
+    if recipe.mlm.next_sentence:
         return _sentence_rows(texts, tokenizer, recipe.data.length, FIXED)
-    return HeldRows(_tokens(texts, tokenizer), recipe.data.length, marks_of(tokenizer))
+    return EvaluationRows(_tokens(texts, tokenizer), recipe.data.length, marks_of(tokenizer))
 
 
-def _tokens(texts: Texts, tokenizer: Tokenizer) -> Tokens:
-    end = tokenizer.special["sep"] if texts.several else None  # between documents, as in a pair
+def _tokens(texts: Corpus, tokenizer: Tokenizer) -> Tokens:
+    end = tokenizer.special["sep"] if texts.multi_document else None  # between documents, as in a pair
     return open_store(texts.read, tokenizer, key=texts.key, end=end).ids
 
 
-def _sentence_rows(texts: Texts, tokenizer: Tokenizer, length: int, seed: int) -> NextSentences:
+def _sentence_rows(texts: Corpus, tokenizer: Tokenizer, length: int, seed: int) -> NextSentences:
     counts = [sum(1 for _ in sentences(text)) for text in texts.read()]
 
     def parted() -> Iterator[str]:
@@ -214,15 +225,24 @@ def _sentence_rows(texts: Texts, tokenizer: Tokenizer, length: int, seed: int) -
     return NextSentences(store.ids, store.starts, documents, length, seed, marks_of(tokenizer))
 
 
-def masked_batch(drawn: Drawn, samples: Index, masking: Masking, seed: int) -> Batch:
+def masked_batch(drawn: EncoderRows, samples: Index, masking: Masking, seed: int) -> Batch:
     """Rows with words hidden, the places of these and what was there: of one shape, whatever the rows hold."""
     most = int(masking.number(drawn.ids.shape[1] - 2))
     inputs, places, targets = masking.hide(drawn.ids, samples, seed, most)
-    keep = None if drawn.keep is None else torch.from_numpy(drawn.keep).bool()
-    rest = (None if part is None else torch.from_numpy(part) for part in (drawn.segments, drawn.follows))
-    segments, follows = rest
-    tensors = (torch.from_numpy(inputs), keep, segments, torch.from_numpy(places), torch.from_numpy(targets), follows)
-    read = drawn.ids.size if drawn.keep is None else int(drawn.keep.sum())
+    attention_mask = None if drawn.attention_mask is None else torch.from_numpy(drawn.attention_mask).bool()
+    rest = (
+        None if part is None else torch.from_numpy(part) for part in (drawn.token_type_ids, drawn.next_sentence_label)
+    )
+    token_type_ids, follows = rest
+    tensors = (
+        torch.from_numpy(inputs),
+        attention_mask,
+        token_type_ids,
+        torch.from_numpy(places),
+        torch.from_numpy(targets),
+        follows,
+    )
+    read = drawn.ids.size if drawn.attention_mask is None else int(drawn.attention_mask.sum())
     return Batch(tensors, max(1, int((targets != IGNORE).sum())), read)  # 1: text of unknown words only
 
 
@@ -233,21 +253,23 @@ def at(hidden: Tensor, places: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: Model, rows: HeldRows | NextSentences, masking: Masking, world: Sharing) -> dict[str, float]:
+def evaluate(
+    model: Model, rows: EvaluationRows | NextSentences, masking: Masking, world: ProcessGroup
+) -> dict[str, float]:
     """Mean loss and accuracy over the hidden words, and over pairs where there are any; the masks never change."""
     was_training = model.training
     model.eval()
     sums = np.zeros(4)
     size = max(1, EVAL_TOKENS // rows.length) * world.size
     for batch in _batches(rows, masking, size, world):
-        sums += _judge(model, batch.to(world.device)).sum(1).double().cpu().numpy()
+        sums += _losses_and_hits(model, batch.to(world.device)).sum(1).double().cpu().numpy()
     model.train(was_training)
     loss, right, count, follows = world.sum(*sums.tolist())
-    figures = {"valid": loss / count, "perplexity": math.exp(min(loss / count, 700.0)), "accuracy": right / count}
-    return {**figures, "next_accuracy": follows / len(rows)} if isinstance(rows, NextSentences) else figures
+    metrics = {"valid": loss / count, "perplexity": math.exp(min(loss / count, 700.0)), "accuracy": right / count}
+    return {**metrics, "next_accuracy": follows / len(rows)} if isinstance(rows, NextSentences) else metrics
 
 
-def _batches(rows: Rows, masking: Masking, size: int, world: Sharing | None = None) -> Iterator[Batch]:
+def _batches(rows: Rows, masking: Masking, size: int, world: ProcessGroup | None = None) -> Iterator[Batch]:
     """Every row once, those of each batch shared out; all processes make as many batches."""
     for at_ in range(0, len(rows), size):
         samples = np.arange(at_, min(at_ + size, len(rows)))
@@ -263,15 +285,15 @@ def _batches(rows: Rows, masking: Masking, size: int, world: Sharing | None = No
 
 
 @torch.no_grad()
-def _judge(model: Model, tensors: tuple[Tensor | None, ...]) -> Tensor:
+def _losses_and_hits(model: Model, tensors: tuple[Tensor | None, ...]) -> Tensor:
     """By row (4, B): sum of the losses, words found, words to find, 1 where the second text was told right."""
-    ids, keep, segments, places, targets, follows = tensors
+    ids, attention_mask, token_type_ids, places, targets, follows = tensors
     assert ids is not None and places is not None and targets is not None
-    output = read_batch(model, ids, keep, segments)
-    scores = model.lm(at(output.hidden, places)).float()
-    losses = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
-    right, count = (scores.argmax(-1) == targets).sum(1), (targets != IGNORE).sum(1)
+    output = run_backbone(model, ids, attention_mask, token_type_ids)
+    logits = model.lm(at(output.hidden, places)).float()
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
+    right, count = (logits.argmax(-1) == targets).sum(1), (targets != IGNORE).sum(1)
     told = torch.zeros_like(right)
     if follows is not None:
-        told = (model.nsp(output.hidden, output.keep).argmax(-1) == follows).to(right.dtype)
+        told = (model.nsp(output.hidden, output.attention_mask).argmax(-1) == follows).to(right.dtype)
     return torch.stack([losses.view_as(targets).sum(1), right, count, told])

@@ -24,7 +24,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """A figure of some examples: a function of their statistics, summed."""
 
     name: str
@@ -47,10 +47,10 @@ class Measure:
         return self.value, float(low), float(high)
 
 
-def mean_measure(name: str, values: Numbers, weights: Numbers | None = None) -> Measure:
+def mean_metric(name: str, values: Numbers, weights: Numbers | None = None) -> Metric:
     """A mean over examples, or over the `weights` things that each of them has, of which `values` are sums."""
     many = np.ones(len(values)) if weights is None else weights
-    return Measure(name, np.stack([values, many], 1).astype(np.float64), lambda total: float(total[0] / total[1]))
+    return Metric(name, np.stack([values, many], 1).astype(np.float64), lambda total: float(total[0] / total[1]))
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,17 @@ class Evaluation:
     """How good a model is on some data."""
 
     examples: int
-    figures: dict[str, Interval]
+    metrics: dict[str, Interval]
     """The first is the one to compare by."""
     details: dict[str, Any] = field(default_factory=dict)
     """Plain values for JSON and for the report: a confusion matrix, calibration, slices by length, worst examples."""
     each: list[Any] = field(default_factory=list)
     """What was predicted, example by example in the order of the file, for those who want to look, or to compare."""
-    measure: Measure | None = None
+    primary_metric: Metric | None = None
     """The first figure with the statistics of each example, where it is no mean over examples."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"examples": self.examples, "figures": self.figures, "details": self.details}
+        return {"examples": self.examples, "figures": self.metrics, "details": self.details}
 
 
 def interval(statistic: Callable[[Index], float], examples: int, seed: int = 0, draws: int = DRAWS) -> Interval:
@@ -94,7 +94,7 @@ def resampled(statistics: Numbers, seed: int = 0, draws: int = DRAWS) -> Numbers
     return np.asarray(times @ statistics, dtype=np.float64)
 
 
-def paired_gain(ours: Measure, theirs: Measure, seed: int = 0, draws: int = DRAWS) -> Interval:
+def paired_gain(ours: Metric, theirs: Metric, seed: int = 0, draws: int = DRAWS) -> Interval:
     """By how much the first figure is above the second, examples resampled in pairs (Koehn 2004)."""
     both = (resampled(m.statistics, seed, draws) for m in (ours, theirs))
     found = [ours.score(a) - theirs.score(b) for a, b in zip(*both, strict=True)]

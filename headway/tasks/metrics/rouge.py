@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-FIGURES = ("rouge_1", "rouge_2", "rouge_l")
+METRICS = ("rouge_1", "rouge_2", "rouge_l")
 SIGNATURE = "ROUGE-1, ROUGE-2, ROUGE-L; F of each text, the best of its references; no stemming"
 
 

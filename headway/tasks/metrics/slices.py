@@ -12,23 +12,23 @@ from headway.data.batching.permutation import Index
 
 QUARTERS = 4
 
-Figures = Callable[[Index], dict[str, float]]
+MetricsOf = Callable[[Index], dict[str, float]]
 """Of the examples with these numbers."""
 
 
-def by_size(sizes: Sequence[int], figures: Figures, slices: int = QUARTERS) -> list[dict[str, Any]]:
+def by_size(sizes: Sequence[int], metrics: MetricsOf, slices: int = QUARTERS) -> list[dict[str, Any]]:
     """From the shortest to the longest, in parts of about as many examples."""
     values = np.asarray(sizes)
     tops = np.unique(np.quantile(values, np.linspace(0, 1, slices + 1)[1:], method="nearest")).tolist()
     found = []
     for below, top in pairwise([int(values.min()) - 1, *tops]):
         here = np.flatnonzero((values > below) & (values <= top))
-        found.append({"from": below + 1, "to": top, "examples": len(here), **figures(here)})
+        found.append({"from": below + 1, "to": top, "examples": len(here), **metrics(here)})
     return found
 
 
-def by_kind(kinds: Sequence[str], figures: Figures) -> list[dict[str, Any]]:
+def by_kind(kinds: Sequence[str], metrics: MetricsOf) -> list[dict[str, Any]]:
     """For each kind of example, the most frequent first."""
     names = sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
     groups = {name: np.array([i for i, kind in enumerate(kinds) if kind == name]) for name in names}
-    return [{"kind": name, "examples": len(rows), **figures(rows)} for name, rows in groups.items()]
+    return [{"kind": name, "examples": len(rows), **metrics(rows)} for name, rows in groups.items()]

@@ -18,7 +18,7 @@ import numpy as np
 
 from headway.data.batching.permutation import Index
 from headway.data.datasets.squad import Question
-from headway.tasks.metrics.bootstrap import Evaluation, mean_interval, mean_measure
+from headway.tasks.metrics.bootstrap import Evaluation, mean_interval, mean_metric
 from headway.tasks.metrics.slices import by_kind, by_size
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -111,7 +111,7 @@ def _with_odds(spans: Sequence[tuple[float, str, int | None, int | None]]) -> li
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AnswerResults:
     """What a model answered, beside the questions."""
 
     questions: Sequence[Question]
@@ -129,7 +129,7 @@ class Outcome:
         pairs = list(zip(guesses, references, strict=True))
         return np.array([(exact(guess, texts), token_f1(guess, texts)) for guess, texts in pairs])
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         em, f1 = self.scores([answers[0].text for answers in self.answers()]).mean(0)
         return {"f1": float(f1), "em": float(em)}
 
@@ -138,7 +138,7 @@ class Outcome:
         answers = self.answers()
         table = self.scores([found[0].text for found in answers])
 
-        def figures(rows: Index) -> dict[str, float]:
+        def metrics(rows: Index) -> dict[str, float]:
             em, f1 = table[rows].mean(0)
             return {"f1": float(f1), "em": float(em)}
 
@@ -148,15 +148,15 @@ class Outcome:
             "none_allowed": self.none,
             "threshold": self.threshold,
             **({"best_threshold": self._best_threshold()} if self.none else {}),
-            "by_answer": by_kind(with_answer, figures),
-            "by_question": by_kind([asking(asked.question) for asked in self.questions], figures),
+            "by_answer": by_kind(with_answer, metrics),
+            "by_question": by_kind([asking(asked.question) for asked in self.questions], metrics),
             "unit": "words",
-            "slices": by_size([len(asked.context.split()) for asked in self.questions], figures),
+            "slices": by_size([len(asked.context.split()) for asked in self.questions], metrics),
             "worst": self._worst(answers, table[:, 1]),
         }
         each = [_shown(asked, found) for asked, found in zip(self.questions, answers, strict=True)]
         drawn = {"f1": mean_interval(table[:, 1]), "em": mean_interval(table[:, 0])}
-        return Evaluation(len(self.questions), drawn, details, each, mean_measure("f1", table[:, 1]))
+        return Evaluation(len(self.questions), drawn, details, each, mean_metric("f1", table[:, 1]))
 
     def _best_threshold(self) -> dict[str, float]:
         """The threshold that these questions would have had best, and the F1 it gives: an upper bound, no score."""

@@ -17,25 +17,24 @@ from torch import Tensor
 
 from headway.config.model import ModelConfig, SpanHeadConfig
 from headway.config.recipe import DataConfig, Recipe
-from headway.config.tasks import AnswerConfig
-from headway.data.batching.batch_sampler import Plan
-from headway.data.batching.padding import Examples, room
+from headway.config.tasks import QuestionAnsweringConfig
+from headway.data.batching.batch_sampler import BatchSampler
+from headway.data.batching.padding import Examples, inference_batch_tokens
 from headway.data.batching.permutation import Index
-from headway.data.batching.strides import Frame, frame, room_in, token_windows
+from headway.data.batching.strides import SpecialLayout, max_text_tokens, special_layout, token_windows
 from headway.data.datasets.squad import Columns, Question, questions
-from headway.data.datasets.text import own_tokenizer, short_texts
+from headway.data.datasets.text import corpus_of_lines, train_or_load_tokenizer
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_stories
 from headway.data.tokenizers.tokenizer import Encoded, Tokenizer
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model
-from headway.tasks.backbone import encoder_body, limit_of, read_batch
-from headway.tasks.base import ScoredTask, Setting
-from headway.tasks.batch import Batch, Sharing
-from headway.tasks.losses.tokens import widened
+from headway.tasks.backbone import encoder_backbone, limit_of, run_backbone
+from headway.tasks.base import ScoredTask, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.losses.tokens import upcast
 from headway.tasks.metrics.bootstrap import Evaluation
-from headway.tasks.qa.evaluate import Answer as Found
-from headway.tasks.qa.evaluate import Outcome, Ranked, decide, rank
+from headway.tasks.qa.evaluate import Answer, AnswerResults, Ranked, decide, rank
 
 GENERATED = 6000
 """Questions that are made up where no file is given."""
@@ -59,17 +58,21 @@ class Rows:
 
 
 def lay_out(
-    asked: Sequence[Question], tokenizer: Tokenizer, limit: int | None, settings: AnswerConfig, recipe: Recipe | None
+    asked: Sequence[Question],
+    tokenizer: Tokenizer,
+    limit: int | None,
+    settings: QuestionAnsweringConfig,
+    recipe: Recipe | None,
 ) -> Rows:
     """Windows of at most `limit` tokens. A question that fills half of them is cut; a context never is."""
     around = _frame(tokenizer)
-    room = room_in(around, limit)
+    room = max_text_tokens(around, limit)
     contexts = list(dict.fromkeys(row.context for row in asked))
     known = dict(zip(contexts, tokenizer.encode_batch(contexts, special=False), strict=True))
     heads = tokenizer.encode_batch([row.question.strip() for row in asked], special=False)
     seed, by_length = (recipe.seed, bool(recipe.train.batch_tokens)) if recipe else (0, False)
     ids: list[list[int]] = []
-    segments: list[list[int]] = []
+    token_type_ids: list[list[int]] = []
     rows = Rows(Examples([[0]], [[0]]), [], [], [], [])
     for number, (row, head) in enumerate(zip(asked, heads, strict=True)):
         text = known[row.context]
@@ -78,19 +81,19 @@ def lay_out(
         span = _tokens_of(text, row.answers[0]) if row.answers else None
         left = None if room is None else room - len(first)
         for begin, end in token_windows(len(text.ids), left, settings.stride):
-            row_ids, row_segments = around.around(first, text.ids[begin:end])
+            row_ids, row_segments = around.wrap(first, text.ids[begin:end])
             ids.append(row_ids)
-            segments.append(row_segments)
+            token_type_ids.append(row_segments)
             rows.question.append(number)
             rows.place.append(place)
             rows.offsets.append(text.offsets[begin:end])
             inside = span is not None and begin <= span[0] and span[1] < end
             rows.targets.append((place + span[0] - begin, place + span[1] - begin) if inside and span else (0, 0))
-    return replace(rows, examples=Examples(ids, segments, seed, by_length))
+    return replace(rows, examples=Examples(ids, token_type_ids, seed, by_length))
 
 
-def _frame(tokenizer: Tokenizer) -> Frame:
-    around = frame(tokenizer, pair=True)
+def _frame(tokenizer: Tokenizer) -> SpecialLayout:
+    around = special_layout(tokenizer, pair=True)
     if not around.before[0] or not around.between[0]:
         message = "answering needs a tokenizer that puts a token before a pair of texts and one between them"
         raise ConfigError("C004", message, "data.tokenizer=wordpiece does, and those of BERT and RoBERTa")
@@ -113,11 +116,11 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer(ScoredTask[Part]):
+class QuestionAnswering(ScoredTask[Part]):
     """Questions on contexts."""
 
-    goal = "f1"
-    rising = True
+    primary_metric = "f1"
+    higher_is_better = True
 
     recipe: Recipe
     tokenizer: Tokenizer
@@ -127,12 +130,14 @@ class Answer(ScoredTask[Part]):
     """Where the questions came from."""
 
     @classmethod
-    def prepare(cls, setting: Setting) -> Answer:
-        recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
+    def prepare(cls, context: TaskContext) -> QuestionAnswering:
+        recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
         asked = read_questions(data.train, data, bad) if data.train else make_stories(GENERATED, recipe.seed)
         train, valid = (asked, read_questions(data.valid, data, bad)) if data.valid else hold_out(asked)
         texts = [text for row in train for text in (row.question, row.context)]
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, short_texts(texts)))
+        tokenizer = context.base or context.rank_zero_first(
+            lambda: train_or_load_tokenizer(context.folder, data, corpus_of_lines(texts))
+        )
         about = {
             "train": data.train or "generated stories",
             "valid": data.valid,
@@ -157,7 +162,7 @@ class Answer(ScoredTask[Part]):
 
     def config(self, base: ModelConfig | None) -> ModelConfig:
         head = (base.span if base else None) or SpanHeadConfig()
-        return replace(encoder_body(self.recipe, self.tokenizer, base), span=head)
+        return replace(encoder_backbone(self.recipe, self.tokenizer, base), span=head)
 
     @cached_property
     def rows(self) -> Rows:
@@ -173,7 +178,7 @@ class Answer(ScoredTask[Part]):
     def _part(self, asked: Sequence[Question]) -> Part:
         return Part(asked, lay_out(asked, self.tokenizer, self.recipe.data.length, self.recipe.answer, None))
 
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> BatchSampler:
         return self.rows.examples.plan(batch, self.recipe.train.batch_tokens)
 
     def batch(self, samples: Index) -> Batch:
@@ -182,21 +187,21 @@ class Answer(ScoredTask[Part]):
         return Batch(tensors, len(rows), int(tensors[1].sum()))
 
     @staticmethod
-    def loss(model: Model, ids: Tensor, keep: Tensor, segments: Tensor, targets: Tensor) -> Tensor:
-        return _span_loss(_span_scores(model, ids, keep, segments), targets)
+    def loss(model: Model, ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, targets: Tensor) -> Tensor:
+        return _span_loss(_span_logits(model, ids, attention_mask, token_type_ids), targets)
 
-    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
+    def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         """Every process reads all questions: the windows of one are compared with each other."""
-        result, loss = outcome(model, part, self.recipe.answer)
-        return loss, result.figures()
+        result, loss = results(model, part, self.recipe.answer)
+        return loss, result.metrics()
 
-    def judge(self, model: Model, part: Part) -> Evaluation:
-        return outcome(model, part, self.recipe.answer)[0].evaluation({})
+    def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
+        return results(model, part, self.recipe.answer)[0].evaluation({})
 
     def sample(self, model: Model) -> str:
         """The first held-out questions and what the model answers."""
         lines = []
-        settings = replace(self.recipe.answer, none="yes")
+        settings = replace(self.recipe.answer, no_answer="yes")
         asked = self.valid[:SAMPLES]
         said = answer_all(model, self.tokenizer, [(row.question, row.context) for row in asked], settings)
         for row, found in zip(asked, said, strict=True):
@@ -207,7 +212,7 @@ class Answer(ScoredTask[Part]):
         return "\n".join(lines)
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """On data of the user's; without a spec, on what the run has not learned from."""
         data, settings, bad = recipe.data, recipe.answer, BadRows(recipe.data.bad_rows)
         _require_head(model)
@@ -217,7 +222,7 @@ class Answer(ScoredTask[Part]):
             asked = hold_out(asked or make_stories(GENERATED, recipe.seed))[1]
         part = Part(asked, lay_out(asked, tokenizer, limit_of(model, data.length), settings, None))
         facts = {"windows": len(part.rows.question), "bad_rows": bad.count}
-        return outcome(model, part, settings)[0].evaluation(facts)
+        return results(model, part, settings)[0].evaluation(facts)
 
 
 def read_questions(spec: str, data: DataConfig, bad: BadRows) -> list[Question]:
@@ -236,15 +241,15 @@ def hold_out(asked: list[Question]) -> tuple[list[Question], list[Question]]:
     return asked[:cut], asked[cut:]
 
 
-def none_allowed(asked: Sequence[Question], settings: AnswerConfig) -> bool:
+def none_allowed(asked: Sequence[Question], settings: QuestionAnsweringConfig) -> bool:
     """Whether no answer may be given, as the recipe says or the questions themselves."""
-    return settings.none == "yes" or (settings.none == "auto" and any(not row.answers for row in asked))
+    return settings.no_answer == "yes" or (settings.no_answer == "auto" and any(not row.answers for row in asked))
 
 
-def outcome(model: Model, part: Part, settings: AnswerConfig) -> tuple[Outcome, float]:
+def results(model: Model, part: Part, settings: QuestionAnsweringConfig) -> tuple[AnswerResults, float]:
     """What a model answers, and the mean loss of a window."""
     ranked, loss = best_spans(model, part.asked, part.rows, settings)
-    return Outcome(part.asked, ranked, none_allowed(part.asked, settings), settings.threshold), loss
+    return AnswerResults(part.asked, ranked, none_allowed(part.asked, settings), settings.threshold), loss
 
 
 def _require_head(model: Model) -> None:
@@ -257,32 +262,32 @@ def _targets(rows: Rows, chosen: Sequence[int] | Index) -> Tensor:
     return torch.tensor([rows.targets[row] for row in chosen])
 
 
-def _span_scores(model: Model, ids: Tensor, keep: Tensor, segments: Tensor) -> Tensor:
+def _span_logits(model: Model, ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
     """(B, 2, T) in float32: of being the first token, and the last; padding is neither."""
-    scores: Tensor = model.span(read_batch(model, ids, keep, segments).hidden)
-    return widened(scores).transpose(1, 2).masked_fill(~keep[:, None], -torch.inf)
+    logits: Tensor = model.span(run_backbone(model, ids, attention_mask, token_type_ids).hidden)
+    return upcast(logits).transpose(1, 2).masked_fill(~attention_mask[:, None], -torch.inf)
 
 
-def _span_loss(scores: Tensor, targets: Tensor) -> Tensor:
+def _span_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """The mean of the two cross-entropies, summed over windows."""
-    return F.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="sum") / 2
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
 
 
 @torch.no_grad()
 def best_spans(
-    model: Model, asked: Sequence[Question], rows: Rows, settings: AnswerConfig
+    model: Model, asked: Sequence[Question], rows: Rows, settings: QuestionAnsweringConfig
 ) -> tuple[list[Ranked], float]:
     """The best spans of each context over all its windows, and the mean loss of a window."""
     found: list[list[tuple[float, int, int]]] = [[] for _ in asked]
     null, total = [np.inf] * len(asked), 0.0
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    for batch in rows.examples.batches(room(device)):
-        scores = _span_scores(model, *(t.to(device) for t in rows.examples.read(batch)))
-        total += float(_span_loss(scores, _targets(rows, batch).to(device)))
-        nothing = scores[:, :, 0].sum(1).tolist()
+    for batch in rows.examples.batches(inference_batch_tokens(device)):
+        logits = _span_logits(model, *(t.to(device) for t in rows.examples.read(batch)))
+        total += float(_span_loss(logits, _targets(rows, batch).to(device)))
+        nothing = logits[:, :, 0].sum(1).tolist()
         bounds = torch.tensor([(rows.place[r], rows.place[r] + len(rows.offsets[r])) for r in batch], device=device)
-        values, first, last = _top_spans(scores, bounds, settings)
+        values, first, last = _top_spans(logits, bounds, settings)
         for i, row in enumerate(batch):
             number, offsets, place = rows.question[row], rows.offsets[row], rows.place[row]
             null[number] = min(null[number], nothing[i])
@@ -291,21 +296,23 @@ def best_spans(
                     characters = _trimmed(asked[number].context, offsets[a - place][0], offsets[b - place][1])
                     found[number].append((value, *characters))
     model.train(was_training)
-    ranked = [rank(spans, nothing, settings.best) for spans, nothing in zip(found, null, strict=True)]
+    ranked = [rank(spans, nothing, settings.n_best) for spans, nothing in zip(found, null, strict=True)]
     return ranked, total / len(rows.question)
 
 
-def _top_spans(scores: Tensor, bounds: Tensor, settings: AnswerConfig) -> tuple[list[Any], list[Any], list[Any]]:
+def _top_spans(
+    logits: Tensor, bounds: Tensor, settings: QuestionAnsweringConfig
+) -> tuple[list[Any], list[Any], list[Any]]:
     """Of each window, its best spans that lie in the context: scores, first and last tokens; exact, not a shortlist."""
-    width, longest = scores.shape[2], settings.longest
-    at = torch.arange(width, device=scores.device)
+    width, max_length = logits.shape[2], settings.max_answer_length
+    at = torch.arange(width, device=logits.device)
     inside = (at >= bounds[:, :1]) & (at < bounds[:, 1:])  # (B, T)
-    start, end = scores.masked_fill(~inside[:, None], -torch.inf).unbind(1)
-    ends = F.pad(end, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)  # (B, T, longest)
+    start, end = logits.masked_fill(~inside[:, None], -torch.inf).unbind(1)
+    ends = F.pad(end, (0, max_length - 1), value=-torch.inf).unfold(1, max_length, 1)  # (B, T, longest)
     sums = (start[:, :, None] + ends).flatten(1)
-    values, places = sums.topk(min(settings.best, sums.shape[1]), dim=1)
-    first = places // longest
-    return values.tolist(), first.tolist(), (first + places % longest).tolist()
+    values, places = sums.topk(min(settings.n_best, sums.shape[1]), dim=1)
+    first = places // max_length
+    return values.tolist(), first.tolist(), (first + places % max_length).tolist()
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -318,18 +325,21 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def answer(
-    model: Model, tokenizer: Tokenizer, question: str, context: str, settings: AnswerConfig | None = None
-) -> list[Found]:
+    model: Model, tokenizer: Tokenizer, question: str, context: str, settings: QuestionAnsweringConfig | None = None
+) -> list[Answer]:
     """The best answers to a question in a context of any length, the one to give first."""
     return answer_all(model, tokenizer, [(question, context)], settings)[0]
 
 
 def answer_all(
-    model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], settings: AnswerConfig | None = None
-) -> list[list[Found]]:
-    """The same for many (question, context); batches are by length. No answer is among them unless answer.none = no."""
+    model: Model,
+    tokenizer: Tokenizer,
+    pairs: Sequence[tuple[str, str]],
+    settings: QuestionAnsweringConfig | None = None,
+) -> list[list[Answer]]:
+    """The same for many (question, context); batches are by length. No answer is among them unless no_answer = no."""
     _require_head(model)
-    settings = settings or AnswerConfig()
+    settings = settings or QuestionAnsweringConfig()
     for number, (question, context) in enumerate(pairs, start=1):
         if not question.strip() or not context.strip():
             raise DataError("D001", f"pair {number}: a question and a context are needed, and one of them is empty")
@@ -338,5 +348,5 @@ def answer_all(
     asked = [Question(str(i), question, context, ()) for i, (question, context) in enumerate(pairs)]
     limit = model.config.max_length
     ranked, _ = best_spans(model, asked, lay_out(asked, tokenizer, limit, settings, None), settings)
-    none = settings.none != "no"
+    none = settings.no_answer != "no"
     return [decide(r, row.context, none, settings.threshold) for r, row in zip(ranked, asked, strict=True)]

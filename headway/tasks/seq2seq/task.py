@@ -18,14 +18,14 @@ from torch import Tensor
 from headway.config.model import ModelConfig, SpecialTokens
 from headway.config.recipe import DataConfig, Recipe
 from headway.config.shape import seq2seq_config
-from headway.data.batching.batch_sampler import FixedPlan, Plan, TokenPlan
-from headway.data.batching.padding import Examples, room
-from headway.data.batching.permutation import Index, in_epoch_order
-from headway.data.datasets.next_sentence import usual_count
+from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
+from headway.data.batching.padding import Examples, inference_batch_tokens
+from headway.data.batching.permutation import Index, shuffle_samples
+from headway.data.datasets.next_sentence import p99_sentence_count
 from headway.data.datasets.parallel import Pair, fingerprint_pairs, read_parallel
-from headway.data.datasets.text import HELD_OUT, VOCAB
+from headway.data.datasets.text import DEFAULT_VOCAB_SIZE, HELD_OUT
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.translation import phrasebook
+from headway.data.synthetic.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import BpeDropout
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
@@ -33,12 +33,12 @@ from headway.errors import ConfigError, DataError, HeadwayError
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Model
-from headway.tasks.base import Setting, Task
-from headway.tasks.batch import Batch, Sharing
-from headway.tasks.losses.tokens import IGNORE, token_loss, twice_loss
+from headway.tasks.base import Task, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.slices import QUARTERS, by_size
-from headway.tasks.metrics.translation import main_measure, measures, signature
+from headway.tasks.metrics.translation import metrics, primary_metric, signature
 from headway.tasks.seq2seq.translate import check_model, check_vocabularies, read_sources, source_limit, translate
 
 GENERATED = 8000
@@ -87,20 +87,20 @@ class Seq2Seq(Task):
     _evaluations: Any = field(default_factory=counted)
 
     @classmethod
-    def prepare(cls, setting: Setting) -> Seq2Seq:
-        recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
+    def prepare(cls, context: TaskContext) -> Seq2Seq:
+        recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
         train = read_pairs(data.train, data, bad)
         train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else _hold_out(train)
-        known = recipe.seq2seq.sentences or usual_count(pair.source for pair in train)
+        known = recipe.seq2seq.sentences or p99_sentence_count(pair.source for pair in train)
         recipe = replace(recipe, seq2seq=replace(recipe.seq2seq, sentences=known))
-        tokenizer = setting.base or setting.in_turn(lambda: pair_tokenizer(setting.folder, recipe, train))
+        tokenizer = context.base or context.rank_zero_first(lambda: pair_tokenizer(context.folder, recipe, train))
         about = {
             "train": data.train or "a made-up language",
             "valid": data.valid,
             "fingerprint": fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}",
             "bad_rows": bad.count,
         }
-        if recipe.seq2seq.bpe_dropout and setting.base is not None:
+        if recipe.seq2seq.bpe_dropout and context.base is not None:
             raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
         if recipe.seq2seq.vocabulary == "separate" and tokenizer.target is tokenizer:
             raise ConfigError("C004", f"seq2seq.vocabulary = separate, but {recipe.model.from_} has one for both sides")
@@ -115,14 +115,14 @@ class Seq2Seq(Task):
     def writes(self) -> bool:
         """Whether every evaluation scores texts, as well as the loss; several processes have a model in parts."""
         config = self.recipe.seq2seq
-        return config.every == 1 and config.eval_texts > 0 and self.recipe.gpus == 1
+        return config.generate_every == 1 and config.eval_texts > 0 and self.recipe.gpus == 1
 
     @property
-    def goal(self) -> str:  # type: ignore[override]
+    def primary_metric(self) -> str:  # type: ignore[override]
         return {"bleu": "bleu", "rouge": "rouge_l"}[self.metric] if self.writes else "valid"
 
     @property
-    def rising(self) -> bool:  # type: ignore[override]
+    def higher_is_better(self) -> bool:  # type: ignore[override]
         return self.writes
 
     @property
@@ -160,16 +160,16 @@ class Seq2Seq(Task):
             return made
         return replace(made, target=replace(made.target, vocab=writes.vocab_size), shared_embedding=False)
 
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> BatchSampler:
         tokens = self.recipe.train.batch_tokens
         if tokens:
-            return TokenPlan(self.train.lengths, tokens, self.recipe.seed)
-        return FixedPlan(len(self.train.pairs), batch)
+            return TokenBatchSampler(self.train.lengths, tokens, self.recipe.seed)
+        return FixedBatchSampler(len(self.train.pairs), batch)
 
     def batch(self, samples: Index) -> Batch:
         size = len(self.train.pairs)
         by_length = bool(self.recipe.train.batch_tokens)
-        rows = samples % size if by_length else in_epoch_order(samples, size, self.recipe.seed)
+        rows = samples % size if by_length else shuffle_samples(samples, size, self.recipe.seed)
         if not self.dropouts:
             return pair_batch(self.train, rows, self.start)
         return pair_batch(self._pieces(rows, samples), np.arange(len(rows)), self.start)
@@ -199,27 +199,29 @@ class Seq2Seq(Task):
 
     @property
     def loss(self) -> Callable[..., Tensor]:
-        return pair_loss(self.recipe.seq2seq.label_smoothing, self.recipe.seq2seq.rdrop)
+        return pair_loss(self.recipe.seq2seq.label_smoothing, self.recipe.seq2seq.r_drop)
 
-    def evaluate(self, model: Model, world: Sharing) -> dict[str, float]:
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
         """The loss without smoothing, and now and then what the texts are worth that the model writes."""
         config = self.recipe.seq2seq
         result = self._loss(model, self.valid, world)
-        due = next(self._evaluations) % config.every == config.every - 1
+        due = next(self._evaluations) % config.generate_every == config.generate_every - 1
         if not (due and config.eval_texts and world.size == 1):
             return result
         pairs = self.valid.pairs[: config.eval_texts]
-        found = main_measure(self.metric, self._written(model, pairs), [pair.targets for pair in pairs])
+        found = primary_metric(self.metric, self._written(model, pairs), [pair.targets for pair in pairs])
         return {**result, found.name: found.value}
 
     def _written(self, model: Model, pairs: Sequence[Pair]) -> list[str]:
         return [best[0].text for best in translate(model, self.tokenizer, [p.source for p in pairs], self.recipe)]
 
     @torch.no_grad()
-    def _loss(self, model: Model, part: Part, world: Sharing) -> dict[str, float]:
+    def _loss(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
         was_training, loss = model.training, pair_loss(0.0)
         model.eval()
-        batches = list(Examples(part.source.ids, part.source.segments).batches(room(world.device) // 2))
+        batches = list(
+            Examples(part.source.ids, part.source.token_type_ids).batches(inference_batch_tokens(world.device) // 2)
+        )
         total, count = 0.0, 0.0
         for first in range(0, len(batches), world.size):
             mine = first + world.rank
@@ -235,19 +237,19 @@ class Seq2Seq(Task):
         data = self.recipe.data
         return make_part(read_pairs(spec, data, self.bad_tests), self.tokenizer, data.length, self.recipe)
 
-    def measure(self, model: Model, part: Part, world: Sharing) -> dict[str, float]:
+    def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
         """All of the texts, and all that there is to measure of them."""
         result = self._loss(model, part, world)
         if world.size > 1 or not self.recipe.seq2seq.eval_texts:
             return result
-        found = measures(self.metric, self._written(model, part.pairs), [pair.targets for pair in part.pairs])
+        found = metrics(self.metric, self._written(model, part.pairs), [pair.targets for pair in part.pairs])
         return {**result, **{each.name: each.value for each in found}}
 
     def details(self, model: Model) -> dict[str, Any] | None:
         if not self.recipe.seq2seq.eval_texts:
             return None
         part, name = (self.valid, "valid") if self.test_part is None else (self.test_part, "test")
-        found = judge(model, self.tokenizer, self.recipe, part.pairs, self.metric)
+        found = evaluate_in_full(model, self.tokenizer, self.recipe, part.pairs, self.metric)
         return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
 
     def sample(self, model: Model) -> str:
@@ -257,7 +259,7 @@ class Seq2Seq(Task):
         return "\n".join(f"{pair.source[:200]}\n  → {text}\n  = {pair.targets[0]}" for pair, text in rows)
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """On data of the user's; without a spec, on what the run has not learned from."""
         check_model(model, tokenizer)
         if not _same_tokens(model.config, recipe.model.from_):  # a recipe of the model that this one is compared with
@@ -265,7 +267,7 @@ class Seq2Seq(Task):
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         spec = spec or data.test or data.valid
         pairs = read_pairs(spec, data, bad) if spec else _hold_out(read_pairs(data.train, data, bad))[1]
-        return judge(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
+        return evaluate_in_full(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
 
 
 def _same_tokens(config: ModelConfig, folder: str) -> bool:
@@ -291,7 +293,7 @@ def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> list[Pair]:
     """All pairs of a spec; those of a made-up language where it is empty."""
     if spec:
         return read_parallel(spec, data.text, data.pair, bad)
-    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(phrasebook(GENERATED), start=1)]
+    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make_translations(GENERATED), start=1)]
 
 
 def _hold_out(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
@@ -326,7 +328,7 @@ def _train_tokenizer(data: DataConfig, texts: Iterable[str]) -> Tokenizer:
     """The end of a text is put after it."""
     from tokenizers.processors import TemplateProcessing
 
-    size = data.vocab or VOCAB.get(data.tokenizer, 0)
+    size = data.vocab or DEFAULT_VOCAB_SIZE.get(data.tokenizer, 0)
     lines = (f"{text}\n" for text in texts)
     made = train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=MARKS)
     end = MARKS[2]
@@ -350,39 +352,43 @@ def make_part(pairs: Sequence[Pair], tokenizer: Tokenizer, limit: int | None, re
 
 def pair_batch(part: Part, rows: Index, start: int) -> Batch:
     """What the encoder reads (N, S), which of it is real, what the decoder reads (N, T) and what it is to predict."""
-    source, keep, _ = part.source.read(rows)
+    source, attention_mask, _ = part.source.read(rows)
     labels, real, _ = part.target.read(rows)
     inputs = torch.cat([torch.full((len(labels), 1), start), labels[:, :-1]], 1)
     targets = labels.masked_fill(~real, IGNORE)
     count = int(real.sum())
-    return Batch((source, keep, inputs, targets), count, int(keep.sum()) + count)
+    return Batch((source, attention_mask, inputs, targets), count, int(attention_mask.sum()) + count)
 
 
-def pair_loss(smoothing: float, rdrop: float = 0.0) -> Callable[..., Tensor]:
-    """Of a model and a batch's tensors: the sum over the tokens of the targets; with `rdrop`, of two passes that agree.
+def pair_loss(label_smoothing: float, r_drop: float = 0.0) -> Callable[..., Tensor]:
+    """Of a model and a batch's tensors: the sum over the target tokens; with `r_drop`, of two passes that agree.
 
     Padding comes after a target and is causally out of sight: the decoder needs no mask for it.
     """
 
-    def loss(model: Model, source: Tensor, keep: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        total, _ = token_loss(model.lm, model(source, inputs, keep=keep).hidden, targets, smoothing)
+    def loss(model: Model, source: Tensor, attention_mask: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        total, _ = token_loss(
+            model.lm, model(source, inputs, attention_mask=attention_mask).hidden, targets, label_smoothing
+        )
         return total
 
-    def twice(model: Model, source: Tensor, keep: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        source, keep, inputs = (torch.cat([t, t]) for t in (source, keep, inputs))
-        total, _ = twice_loss(model.lm, model(source, inputs, keep=keep).hidden, targets, smoothing, rdrop)
+    def with_r_drop(model: Model, source: Tensor, attention_mask: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        source, attention_mask, inputs = (torch.cat([t, t]) for t in (source, attention_mask, inputs))
+        total, _ = r_drop_loss(
+            model.lm, model(source, inputs, attention_mask=attention_mask).hidden, targets, label_smoothing, r_drop
+        )
         return total
 
-    return twice if rdrop else loss
+    return with_r_drop if r_drop else loss
 
 
-def judge(
+def evaluate_in_full(
     model: Model, tokenizer: Tokenizer, recipe: Recipe, pairs: Sequence[Pair], metric: str, bad: int = 0
 ) -> Evaluation:
     """What a model writes, against what it should have, with intervals; the statistics go with each text."""
     texts = [pair.source for pair in pairs]
     written = [best[0] for best in translate(model, tokenizer, texts, recipe)]
-    found = measures(metric, [each.text for each in written], [pair.targets for pair in pairs])
+    found = metrics(metric, [each.text for each in written], [pair.targets for pair in pairs])
     limit, prefix = source_limit(model, recipe.data.length), recipe.seq2seq.prefix
     sizes = [len(text.ids) for text in tokenizer.encode_batch([prefix + text for text in texts])]
     parts, first = min(MOST_PARTS, max(QUARTERS, len(pairs) // PART)), found[0]

@@ -17,9 +17,9 @@ from torch import Tensor
 from headway.config.model import ModelConfig
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig
 from headway.config.tasks import Seq2SeqConfig
-from headway.data.batching.padding import Examples, cut
+from headway.data.batching.padding import Examples, truncate
 from headway.data.datasets.next_sentence import SENTENCE_END, sentences
-from headway.data.tokenizers.tokenizer import TARGET, Encoded, Tokenizer
+from headway.data.tokenizers.tokenizer import TARGET_FILE, Encoded, Tokenizer
 from headway.errors import DataError
 from headway.generate.beam.search import Beam, Hypothesis, beam_search
 from headway.generate.protocol import Source
@@ -35,7 +35,7 @@ LONGEST = 512
 
 
 @dataclass(frozen=True)
-class Written:
+class Translation:
     """What became of a text."""
 
     text: str
@@ -58,14 +58,14 @@ class Alignment:
 def beam_for(recipe: Recipe) -> Beam:
     """How a recipe has its model search; tokens that its base has to begin or end with, or never writes, stay so."""
     config, base = recipe.seq2seq, Path(recipe.model.from_)
-    longest = config.longest or recipe.data.length
+    max_new_tokens = config.max_new_tokens or recipe.data.length
     rules = read_generation(base).rules if recipe.model.from_ and base.is_dir() else {}
     return Beam(
         width=config.beam,
         length_penalty=config.length_penalty,
-        max_tokens=longest,
-        min_tokens=config.shortest,
-        no_repeat=config.no_repeat,
+        max_tokens=max_new_tokens,
+        min_tokens=config.min_new_tokens,
+        no_repeat=config.no_repeat_ngram_size,
         **rules,
     )
 
@@ -76,13 +76,13 @@ def recipe_of(model: Model, folder: Path | None, recipe: Recipe | None = None) -
         return recipe
     said = read_generation(folder)
     length = source_limit(model, None) or LONGEST
-    longest = min(said.longest or LONGEST, model.config.max_length or LONGEST)
+    max_new_tokens = min(said.longest or LONGEST, model.config.max_length or LONGEST)
     config = Seq2SeqConfig(
         beam=said.beam or 1,  # as `transformers` does where a folder says nothing
         length_penalty=Seq2SeqConfig.length_penalty if said.length_penalty is None else said.length_penalty,
-        longest=longest,
-        shortest=said.shortest or 0,
-        no_repeat=said.no_repeat or 0,
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=said.shortest or 0,
+        no_repeat_ngram_size=said.no_repeat or 0,
     )
     shape = ShapeConfig(from_="" if folder is None else str(folder))
     return Recipe(task="seq2seq", data=DataConfig(length=length), model=shape, seq2seq=config)
@@ -90,7 +90,7 @@ def recipe_of(model: Model, folder: Path | None, recipe: Recipe | None = None) -
 
 def translate(
     model: Model, tokenizer: Tokenizer, texts: Sequence[str], recipe: Recipe, beam: Beam | None = None
-) -> list[list[Written]]:
+) -> list[list[Translation]]:
     """The best that each text becomes, `beam.n_best` of them; batches are by length, the same as one by one."""
     check_model(model, tokenizer)
     beam, config = beam or beam_for(recipe), recipe.seq2seq
@@ -113,7 +113,9 @@ def check_vocabularies(config: ModelConfig, tokenizer: Tokenizer) -> None:
     read, written = getattr(config.source, "vocab", 0), getattr(config.target, "vocab", 0)
     if read != written and tokenizer.target is tokenizer:
         message = f"the model reads {read:,} tokens and writes {written:,} others, and its folder has one tokenizer"
-        raise DataError("D001", message, f"the tokenizer of what it writes belongs beside the other one, as {TARGET}")
+        raise DataError(
+            "D001", message, f"the tokenizer of what it writes belongs beside the other one, as {TARGET_FILE}"
+        )
 
 
 def source_limit(model: Model, length: int | None) -> int | None:
@@ -131,7 +133,7 @@ def read_sources(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None) 
     for number, text in enumerate(encoded, start=1):
         if not text.ids:
             raise DataError("D001", f"text {number} has no token that the tokenizer knows")
-    rows = [cut(text, limit)[0] for text in encoded]
+    rows = [truncate(text, limit)[0] for text in encoded]
     shorter = sum(limit is not None and len(text.ids) > limit for text in encoded)
     return Examples(rows, [[0] * len(row) for row in rows]), shorter
 
@@ -149,8 +151,8 @@ def _search(
     found: list[list[Hypothesis]] = [[] for _ in texts]
     with torch.autocast(device.type, enabled=False):  # close calls should not turn on what else is in the batch
         for rows in examples.batches(READ_TOKENS.get(device.type, ROOM) // beam.width):
-            ids, keep, _ = examples.read(rows)
-            source = Source(ids.to(device), keep.to(device))
+            ids, attention_mask, _ = examples.read(rows)
+            source = Source(ids.to(device), attention_mask.to(device))
             for row, hypotheses in zip(rows, beam_search(model, beam, source=source), strict=True):
                 found[row] = hypotheses
     model.train(was_training)
@@ -186,7 +188,7 @@ def _fits(tokenizer: Tokenizer, text: str, limit: int) -> bool:
 
 def _joined(
     tokenizer: Tokenizer, pieces: Sequence[str], gaps: Sequence[str], found: Sequence[list[Hypothesis]]
-) -> list[Written]:
+) -> list[Translation]:
     """The n-th best of a text is made of the n-th best of its sentences."""
     written = []
     for place in range(max(len(each) for each in found)):
@@ -194,11 +196,11 @@ def _joined(
         texts = [tokenizer.target.decode(h.tokens).strip() for h in chosen]
         text = "".join(chain.from_iterable(zip(texts, gaps, strict=True))).strip()
         parts = tuple((piece, tuple(h.tokens)) for piece, h in zip(pieces, chosen, strict=True))
-        written.append(Written(text, math.fsum(h.score for h in chosen) / len(chosen), parts))
+        written.append(Translation(text, math.fsum(h.score for h in chosen) / len(chosen), parts))
     return written
 
 
-def align(model: Model, tokenizer: Tokenizer, written: Written, recipe: Recipe) -> Alignment:
+def align(model: Model, tokenizer: Tokenizer, written: Translation, recipe: Recipe) -> Alignment:
     """Words by the cross-attention of the layer before the last, its heads' mean (Garg et al. 2019)."""
     limit, prefix = source_limit(model, recipe.data.length), recipe.seq2seq.prefix
     source, target, links = list[str](), list[str](), list[tuple[int, int, float]]()
@@ -219,7 +221,7 @@ def word_weights(
 ) -> Tensor:
     """(words written, words read): what share of its look at words each written word gave to each."""
     encoded = tokenizer.encode(prefix + text)
-    ids = cut(encoded, limit)[0]
+    ids = truncate(encoded, limit)[0]
     maps = _cross_weights(model, ids, [model.config.special.start or 0, *tokens[:-1]])
     read = _read_words(encoded, prefix, text)[: len(ids)]
     said = _said_words(tokenizer.target, tokens)
@@ -237,11 +239,11 @@ def _cross_weights(model: Model, ids: Sequence[int], inputs: Sequence[int]) -> T
     device = next(model.parameters()).device
     found: list[Tensor] = []
 
-    def watch(name: str, make: Callable[..., Tensor]) -> None:
+    def hook(name: str, make: Callable[..., Tensor]) -> None:
         if name.endswith("cross.weights"):
             found.append(make())
 
-    model(torch.tensor([list(ids)], device=device), torch.tensor([list(inputs)], device=device), watch=watch)
+    model(torch.tensor([list(ids)], device=device), torch.tensor([list(inputs)], device=device), hook=hook)
     if not found:
         raise DataError("D001", "the model knows its source by one vector only: there is nothing to align words by")
     return found[-2:][0][0].float().mean(0).cpu()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.datasets.tags import OUTSIDE, Scheme, Span, parts, scheme_of, spans
+from headway.data.datasets.tags import OUTSIDE, Scheme, Span, scheme_of, spans, split_tag
 
 NOTHING, MOVED = "(none)", "(other borders)"
 """In a confusion table: no entity there; one that overlaps."""
@@ -31,10 +31,10 @@ class Reading:
     def of(cls, sentences: Iterable[Sequence[str]]) -> Reading:
         reading = cls(Counter())
         for tags in sentences:
-            reading.marks.update(parts(tag)[0] for tag in tags)
+            reading.marks.update(split_tag(tag)[0] for tag in tags)
             last: Span = ("", 0, 0)
             for kind, begin, end in spans(tags):
-                first = parts(tags[begin])[0]
+                first = split_tag(tags[begin])[0]
                 reading.unheralded += first in "IE"
                 reading.needless += first == "B" and (last[0], last[2]) != (kind, begin)
                 last = (kind, begin, end)
@@ -52,30 +52,30 @@ class Reading:
         return 0 if self.scheme == "IOB1" else self.unheralded
 
 
-Scores = NDArray[np.float64]
+LogProbs = NDArray[np.float64]
 
 
-def decode(scores: Sequence[Scores], labels: Sequence[str], how: Literal["argmax", "legal"]) -> list[list[str]]:
+def decode(log_probs: Sequence[LogProbs], labels: Sequence[str], how: Literal["argmax", "legal"]) -> list[list[str]]:
     """Labels of sentences from log-probabilities (words, labels): the best for each word, or the best legal row.
 
     Legal is what the scheme allows: no I-X without a beginning. Nothing is learned for it, it is only a search.
     """
     scheme = scheme_of(labels)
     if how == "argmax" or scheme == "plain":
-        return [[labels[i] for i in row.argmax(1)] for row in scores]
+        return [[labels[i] for i in row.argmax(1)] for row in log_probs]
     first, follows, last = legal_moves(labels, scheme)
-    order = sorted(range(len(scores)), key=lambda i: len(scores[i]))
-    result: list[list[str]] = [[] for _ in scores]
+    order = sorted(range(len(log_probs)), key=lambda i: len(log_probs[i]))
+    result: list[list[str]] = [[] for _ in log_probs]
     for at in range(0, len(order), 256):
         rows = order[at : at + 256]
-        for row, best in zip(rows, _best_paths([scores[i] for i in rows], first, follows, last), strict=True):
+        for row, best in zip(rows, _best_paths([log_probs[i] for i in rows], first, follows, last), strict=True):
             result[row] = [labels[i] for i in best]
     return result
 
 
-def legal_moves(labels: Sequence[str], scheme: Scheme) -> tuple[Scores, Scores, Scores]:
+def legal_moves(labels: Sequence[str], scheme: Scheme) -> tuple[LogProbs, LogProbs, LogProbs]:
     """0 for what may come first, (after, before) follow, and come last; -inf for what may not."""
-    split = [parts(label) for label in labels]
+    split = [split_tag(label) for label in labels]
 
     def allowed(before: tuple[str, str], after: tuple[str, str]) -> bool:
         inside = after[0] in "IE"
@@ -90,22 +90,22 @@ def legal_moves(labels: Sequence[str], scheme: Scheme) -> tuple[Scores, Scores, 
     return tuple(np.where(legal, 0.0, -np.inf) for legal in (first, follows, last))  # type: ignore[return-value]
 
 
-def _best_paths(rows: Sequence[Scores], first: Scores, follows: Scores, last: Scores) -> list[list[int]]:
+def _best_paths(rows: Sequence[LogProbs], first: LogProbs, follows: LogProbs, last: LogProbs) -> list[list[int]]:
     """Viterbi 1967, all rows at once; a row that is at its end stays as it is."""
     lengths = np.array([len(row) for row in rows])
     width = int(lengths.max())
     if not width:
         return [[] for _ in rows]
-    scores = np.zeros((len(rows), width, len(first)))
+    log_probs = np.zeros((len(rows), width, len(first)))
     for i, values in enumerate(rows):
-        scores[i, : len(values)] = values
-    total = first + scores[:, 0]
-    came = np.zeros(scores.shape, dtype=np.int64)
+        log_probs[i, : len(values)] = values
+    total = first + log_probs[:, 0]
+    came = np.zeros(log_probs.shape, dtype=np.int64)
     for at in range(1, width):
         ways = total[:, None, :] + follows  # (rows, after, before)
         came[:, at] = ways.argmax(2)
         going = (lengths > at)[:, None]
-        total = np.where(going, ways.max(2) + scores[:, at], total)
+        total = np.where(going, ways.max(2) + log_probs[:, at], total)
     here = (total + last).argmax(1)
     paths: list[list[int]] = [[] for _ in rows]
     for at in range(width - 1, -1, -1):

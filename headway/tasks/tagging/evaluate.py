@@ -11,15 +11,15 @@ import numpy as np
 from headway.config.recipe import DataConfig
 from headway.data.batching.permutation import Index
 from headway.data.datasets.conll import Sentence, sentences
-from headway.data.datasets.tags import OUTSIDE, Scheme, Span, parts, prefixed, scheme_of, spans, to_tags
+from headway.data.datasets.tags import OUTSIDE, Scheme, Span, has_prefix, scheme_of, spans, split_tag, to_tags
 from headway.data.files.locate import file_format
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError, DataError, counted, nearest
-from headway.tasks.metrics.bootstrap import Evaluation, Measure, interval
+from headway.tasks.metrics.bootstrap import Evaluation, Metric, interval
 from headway.tasks.metrics.slices import by_size
 from headway.tasks.tagging import entities
-from headway.tasks.tagging.entities import MOVED, NOTHING, Reading, Scores
+from headway.tasks.tagging.entities import MOVED, NOTHING, LogProbs, Reading
 
 WORST, EDGE = 20, 0.1
 """Sentences shown of those that went wrong; share held out where there is no file for it."""
@@ -41,11 +41,11 @@ def read_tagged(spec: str, data: DataConfig, scheme: str, bad: BadRows) -> Tagge
 
 def in_scheme(rows: Sequence[Sentence], scheme: str, bad: BadRows) -> Tagged:
     """Whatever scheme the tags are in, in the one asked for; a tag that is of none is a flaw."""
-    marked = any(prefixed(tag) for row in rows for tag in row.tags)
+    marked = any(has_prefix(tag) for row in rows for tag in row.tags)
     chosen: Scheme = ("bio" if marked else "plain") if scheme == "auto" else scheme  # type: ignore[assignment]
     if chosen == "plain":
         return Tagged(list(rows), "plain", Reading.of([]))
-    good = list(_without(rows, lambda tag: tag == OUTSIDE or prefixed(tag), _no_mark, bad))
+    good = list(_without(rows, lambda tag: tag == OUTSIDE or has_prefix(tag), _no_mark, bad))
     reading = Reading.of(row.tags for row in good)
     found = [replace(row, tags=tuple(to_tags(spans(row.tags), len(row.words), chosen))) for row in good]
     return Tagged(_some(found, bad), chosen, reading)
@@ -56,8 +56,8 @@ def known_only(rows: Iterable[Sentence], labels: Sequence[str], bad: BadRows) ->
     known = set(labels)
 
     def reason(tag: str) -> str:
-        kinds = sorted({parts(label)[1] or label for label in labels})
-        kind = parts(tag)[1] or tag
+        kinds = sorted({split_tag(label)[1] or label for label in labels})
+        kind = split_tag(tag)[1] or tag
         return f'the label "{tag}" is none that was learned{nearest(kind, kinds)} ({", ".join(kinds)[:120]})'
 
     return _some(list(_without(rows, known.__contains__, reason, bad)), bad)
@@ -74,7 +74,7 @@ def _without(rows: Iterable[Sentence], good: Any, reason: Any, bad: BadRows) -> 
             yield row
         else:  # a column file has a word a line
             line = row.line + wrong * (file_format(row.file)[0] in ("text", "tsv"))
-            bad.found(Flaw(row.file, line, reason(row.tags[wrong])))
+            bad.add(Flaw(row.file, line, reason(row.tags[wrong])))
 
 
 def _some(rows: list[Sentence], bad: BadRows) -> list[Sentence]:
@@ -101,12 +101,12 @@ def _matrix(table: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaggingResults:
     """What a tagger said of sentences, beside the truth."""
 
     sentences: Sequence[Sentence]
     tags: Sequence[Sequence[str]]
-    scores: Sequence[Scores]
+    log_probs: Sequence[LogProbs]
     """Log-probabilities (words, labels) of each sentence."""
     labels: Sequence[str]
 
@@ -131,13 +131,13 @@ class Outcome:
         """Sum and number of words that a model can read at all."""
         place = {label: i for i, label in enumerate(self.labels)}
         total, count = 0.0, 0
-        for row, scores in zip(self.sentences, self.scores, strict=True):
-            here = -scores[np.arange(len(row.tags)), [place[tag] for tag in row.tags]]
-            read = np.isfinite(scores).all(1)
+        for row, log_probs in zip(self.sentences, self.log_probs, strict=True):
+            here = -log_probs[np.arange(len(row.tags)), [place[tag] for tag in row.tags]]
+            read = np.isfinite(log_probs).all(1)
             total, count = total + float(here[read].sum()), count + int(read.sum())
         return total, count
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Entity by entity, and word by word."""
         precision, recall, f1 = entities.f1(entities.counts(self.true, self.found).sum(0))
         accuracy = float(self.right().sum()) / sum(len(row.words) for row in self.sentences)
@@ -149,13 +149,13 @@ class Outcome:
         table = entities.counts(true, found)
         lengths, right = np.array([len(row.words) for row in self.sentences]), self.right()
 
-        def figures(rows: Index) -> dict[str, float]:
+        def metrics(rows: Index) -> dict[str, float]:
             precision, recall, f1 = entities.f1(table[rows].sum(0))
             accuracy = float(right[rows].sum() / lengths[rows].sum())
             return {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
 
         drawn = {
-            name: interval(lambda rows, name=name: figures(rows)[name], size)  # type: ignore[misc]
+            name: interval(lambda rows, name=name: metrics(rows)[name], size)  # type: ignore[misc]
             for name in ("f1", "precision", "recall", "accuracy")
         }
         details = {
@@ -172,16 +172,16 @@ class Outcome:
             ],
             "confusion": _matrix(entities.confusion(true, found)),
             "unit": "words",
-            "slices": by_size(lengths.tolist(), figures),
+            "slices": by_size(lengths.tolist(), metrics),
             "worst": self._worst(true, found),
         }
-        measure = Measure("f1", table.astype(np.float64), lambda total: entities.f1(total.astype(np.int64))[2])
+        measure = Metric("f1", table.astype(np.float64), lambda total: entities.f1(total.astype(np.int64))[2])
         return Evaluation(size, drawn, details, self._each(true, found), measure)
 
     def _worst(self, true: list[list[Span]], found: list[list[Span]]) -> list[dict[str, Any]]:
         """Most wrong entities first; of equals, those the model was surest of."""
         wrong = [len(set(a) ^ set(b)) for a, b in zip(true, found, strict=True)]
-        sure = [float(row.max(1).mean()) for row in self.scores]
+        sure = [float(row.max(1).mean()) for row in self.log_probs]
         order = sorted((i for i in range(len(wrong)) if wrong[i]), key=lambda i: (-wrong[i], -sure[i]))
         each = self._each(true, found)
         return [

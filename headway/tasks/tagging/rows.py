@@ -17,15 +17,15 @@ from headway.config.recipe import Recipe
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index
 from headway.data.batching.strides import (
-    Around,
-    Pieces,
+    Context,
+    Subwords,
     Window,
-    fitted,
-    frame,
-    neighbours,
-    pieces,
-    room_in,
+    document_context,
+    fit_context,
+    max_text_tokens,
     sentence_windows,
+    special_layout,
+    subwords,
     window_ids,
 )
 from headway.data.datasets.conll import Sentence
@@ -54,47 +54,47 @@ class Rows:
 
 
 def lay_out(
-    texts: Sequence[Pieces],
+    texts: Sequence[Subwords],
     tokenizer: Tokenizer,
     limit: int | None,
     recipe: Recipe | None = None,
-    context: Sequence[Around] | None = None,
+    context: Sequence[Context] | None = None,
 ) -> Rows:
     """Sentences in windows of at most `limit` tokens, those that fit into one with their context beside them.
 
     The recipe says in what order they are learned. Windows without words are none.
     """
-    around = frame(tokenizer)
-    room = room_in(around, limit)
-    windows, ids, segments, places = [], [], [], []
+    around = special_layout(tokenizer)
+    room = max_text_tokens(around, limit)
+    windows, ids, token_type_ids, places = [], [], [], []
     for window in sentence_windows(texts, around, limit):
         text = texts[window.sentence]
         row, first = window_ids(text, window, room)
         before: list[int] = []
         if context and (room is None or len(text.ids) <= room):
-            before, after = fitted(context[window.sentence], None if room is None else room - len(row))
+            before, after = fit_context(context[window.sentence], None if room is None else room - len(row))
             row = [*before, *row, *after]
-        own, place = range(window.own, window.own_end), len(around.before[0]) + len(before)
+        own, place = range(window.label_begin, window.label_end), len(around.before[0]) + len(before)
         here = [(w, place + first[w - window.begin]) for w in own if first[w - window.begin] >= 0]
         if not here:
             continue
         windows.append(window)
         places.append(here)
-        row, kinds = around.around(row)
+        row, kinds = around.wrap(row)
         ids.append(row)
-        segments.append(kinds)
+        token_type_ids.append(kinds)
     if not windows:
         raise DataError("D002", "the tokenizer finds nothing to read in these sentences")
     seed, by_length = (recipe.seed, bool(recipe.train.batch_tokens)) if recipe else (0, False)
-    return Rows(Examples(ids, segments, seed, by_length), windows, places)
+    return Rows(Examples(ids, token_type_ids, seed, by_length), windows, places)
 
 
 class Part(NamedTuple):
     """Tagged sentences, their pieces, and what is read beside each."""
 
     sentences: Sequence[Sentence]
-    pieces: list[Pieces]
-    context: list[Around] | None
+    pieces: list[Subwords]
+    context: list[Context] | None
 
     def some(self, rows: Sequence[int]) -> Part:
         """A few of them, beside whom they had."""
@@ -104,6 +104,6 @@ class Part(NamedTuple):
 
 def read_part(sentences: Sequence[Sentence], tokenizer: Tokenizer, context: int = 0) -> Part:
     """`context` is how many tokens of its neighbours are read on each side of a sentence."""
-    texts = pieces(tokenizer, [row.words for row in sentences])
+    texts = subwords(tokenizer, [row.words for row in sentences])
     documents = [(row.file, row.document) for row in sentences]
-    return Part(sentences, texts, neighbours(texts, documents, context) if context else None)
+    return Part(sentences, texts, document_context(texts, documents, context) if context else None)

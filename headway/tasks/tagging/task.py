@@ -18,26 +18,26 @@ from torch import Tensor
 
 from headway.config.model import ModelConfig, TagHeadConfig
 from headway.config.recipe import Recipe
-from headway.data.batching.batch_sampler import Plan
-from headway.data.batching.padding import room
+from headway.data.batching.batch_sampler import BatchSampler
+from headway.data.batching.padding import inference_batch_tokens
 from headway.data.batching.permutation import Index
-from headway.data.batching.strides import Around, Pieces, pieces
+from headway.data.batching.strides import Context, Subwords, subwords
 from headway.data.datasets.conll import Sentence
-from headway.data.datasets.tags import OUTSIDE, Scheme, labels_for, parts, scheme_of, spans
-from headway.data.datasets.text import own_tokenizer, short_texts
+from headway.data.datasets.tags import OUTSIDE, Scheme, labels_for, scheme_of, spans, split_tag
+from headway.data.datasets.text import corpus_of_lines, train_or_load_tokenizer
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model
-from headway.tasks.backbone import encoder_body
-from headway.tasks.base import ScoredTask, Setting
-from headway.tasks.batch import Batch, Sharing
-from headway.tasks.losses.tokens import IGNORE, widened
+from headway.tasks.backbone import encoder_backbone
+from headway.tasks.base import ScoredTask, TaskContext
+from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.losses.tokens import IGNORE, upcast
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.tagging import entities
-from headway.tasks.tagging.entities import Scores
-from headway.tasks.tagging.evaluate import Outcome, hold_out, in_scheme, known_only, read_tagged
+from headway.tasks.tagging.entities import LogProbs
+from headway.tasks.tagging.evaluate import TaggingResults, hold_out, in_scheme, known_only, read_tagged
 from headway.tasks.tagging.rows import Part, Rows, lay_out, read_part
 
 GENERATED = 3000
@@ -67,11 +67,11 @@ class Entity(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tag(ScoredTask[Part]):
+class Tagging(ScoredTask[Part]):
     """Sentences and their tags."""
 
-    goal = "f1"
-    rising = True
+    primary_metric = "f1"
+    higher_is_better = True
 
     recipe: Recipe
     tokenizer: Tokenizer
@@ -82,8 +82,8 @@ class Tag(ScoredTask[Part]):
     """Where the sentences came from."""
 
     @classmethod
-    def prepare(cls, setting: Setting) -> Tag:
-        recipe, data, bad = setting.recipe, setting.recipe.data, BadRows(setting.recipe.data.bad_rows)
+    def prepare(cls, context: TaskContext) -> Tagging:
+        recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
         if data.train:
             read = read_tagged(data.train, data, recipe.tag.scheme, bad)
         else:
@@ -93,7 +93,9 @@ class Tag(ScoredTask[Part]):
         if data.valid:
             valid = known_only(read_tagged(data.valid, data, read.scheme, bad).sentences, labels, bad)
         texts = [" ".join(row.words) for row in train]
-        tokenizer = setting.base or setting.in_turn(lambda: own_tokenizer(setting.folder, data, short_texts(texts)))
+        tokenizer = context.base or context.rank_zero_first(
+            lambda: train_or_load_tokenizer(context.folder, data, corpus_of_lines(texts))
+        )
         about = {
             "train": data.train or "generated sentences",
             "valid": data.valid,
@@ -121,7 +123,7 @@ class Tag(ScoredTask[Part]):
 
     def config(self, base: ModelConfig | None) -> ModelConfig:
         head = TagHeadConfig(labels=len(self.labels), dropout=self.recipe.tag.dropout)
-        return replace(encoder_body(self.recipe, self.tokenizer, base), tag=head, labels=self.labels)
+        return replace(encoder_backbone(self.recipe, self.tokenizer, base), tag=head, labels=self.labels)
 
     @cached_property
     def rows(self) -> Rows:
@@ -133,18 +135,18 @@ class Tag(ScoredTask[Part]):
         place = {label: i for i, label in enumerate(self.labels)}
         return [[place[tag] for tag in row.tags] for row in self.train]
 
-    def plan(self, batch: int) -> Plan:
+    def plan(self, batch: int) -> BatchSampler:
         return self.rows.examples.plan(batch, self.recipe.train.batch_tokens)
 
     def batch(self, samples: Index) -> Batch:
         rows = self.rows.examples.rows(samples)
-        ids, keep, _ = self.rows.examples.read(rows)
+        ids, attention_mask, _ = self.rows.examples.read(rows)
         targets = self.rows.targets(rows, ids.shape[1], self._targets)
-        return Batch((ids, keep, targets), int((targets != IGNORE).sum()), int(keep.sum()))
+        return Batch((ids, attention_mask, targets), int((targets != IGNORE).sum()), int(attention_mask.sum()))
 
     @property
     def loss(self) -> Callable[..., Tensor]:
-        return tag_loss(self.recipe.tag.smoothing)
+        return tag_loss(self.recipe.tag.label_smoothing)
 
     @cached_property
     def valid_part(self) -> Part:
@@ -158,20 +160,20 @@ class Tag(ScoredTask[Part]):
     def _part(self, rows: Sequence[Sentence]) -> Part:
         return read_part(rows, self.tokenizer, self.recipe.tag.context)
 
-    def score(self, model: Model, part: Part, world: Sharing) -> tuple[float, dict[str, float]]:
+    def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         """Every process reads all sentences: a window of one may not stay alone."""
-        result = outcome(model, self.tokenizer, part, self.recipe.tag.decode)
+        result = results(model, self.tokenizer, part, self.recipe.tag.decode)
         total, count = result.loss()
-        return total / max(1, count), result.figures()
+        return total / max(1, count), result.metrics()
 
-    def judge(self, model: Model, part: Part) -> Evaluation:
-        return outcome(model, self.tokenizer, part, self.recipe.tag.decode).evaluation({})
+    def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
+        return results(model, self.tokenizer, part, self.recipe.tag.decode).evaluation({})
 
     def sample(self, model: Model) -> str:
         """The first held-out sentences that have entities, and what the model found in them."""
         every = range(len(self.valid))
         some = [i for i in every if any(tag != OUTSIDE for tag in self.valid[i].tags)] or list(every)
-        result = outcome(model, self.tokenizer, self.valid_part.some(some[:SAMPLES]), self.recipe.tag.decode)
+        result = results(model, self.tokenizer, self.valid_part.some(some[:SAMPLES]), self.recipe.tag.decode)
         lines = []
         for row, true, found in zip(result.sentences, result.true, result.found, strict=True):
             said, wanted = (", ".join(f"{' '.join(row.words[b:e])} = {k}" for k, b, e in s) for s in (found, true))
@@ -181,7 +183,7 @@ class Tag(ScoredTask[Part]):
         return "\n".join(lines)
 
     @classmethod
-    def examine(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """On data of the user's; without a spec, on what the run has not learned from."""
         labels, data, bad = labels_of(model.config), recipe.data, BadRows(recipe.data.bad_rows)
         scheme, spec = scheme_of(labels), spec or data.test or data.valid
@@ -192,12 +194,12 @@ class Tag(ScoredTask[Part]):
         rows = known_only(read.sentences if spec else hold_out(read.sentences)[1], labels, bad)
         facts = {"tags": read.reading.scheme, "repaired": read.reading.repaired, "bad_rows": bad.count}
         part = read_part(rows, tokenizer, recipe.tag.context)
-        return outcome(model, tokenizer, part, recipe.tag.decode).evaluation(facts)
+        return results(model, tokenizer, part, recipe.tag.decode).evaluation(facts)
 
 
 def _labels(rows: Sequence[Sentence], scheme: Scheme) -> tuple[str, ...]:
     tags = {tag for row in rows for tag in row.tags}
-    labels = labels_for(tags if scheme == "plain" else {parts(tag)[1] for tag in tags} - {""}, scheme)
+    labels = labels_for(tags if scheme == "plain" else {split_tag(tag)[1] for tag in tags} - {""}, scheme)
     if len(labels) < 2:
         raise DataError("D002", f"all words have the tag {labels[0]}: there is nothing to learn")
     return labels
@@ -210,34 +212,34 @@ def labels_of(config: ModelConfig) -> tuple[str, ...]:
     return config.labels
 
 
-def _token_scores(model: Model, ids: Tensor, keep: Tensor) -> Tensor:
+def _token_logits(model: Model, ids: Tensor, attention_mask: Tensor) -> Tensor:
     """(B, T, L) in float32."""
-    scores: Tensor = model.tag(model(ids, keep=keep).hidden)
-    return widened(scores)
+    logits: Tensor = model.tag(model(ids, attention_mask=attention_mask).hidden)
+    return upcast(logits)
 
 
-def tag_loss(smoothing: float = 0.0) -> Callable[..., Tensor]:
+def tag_loss(label_smoothing: float = 0.0) -> Callable[..., Tensor]:
     """Of a model and a batch's tensors: the sum over its words."""
 
-    def loss(model: Model, ids: Tensor, keep: Tensor, targets: Tensor) -> Tensor:
-        scores = _token_scores(model, ids, keep).flatten(0, 1)
+    def loss(model: Model, ids: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
+        logits = _token_logits(model, ids, attention_mask).flatten(0, 1)
         return F.cross_entropy(
-            scores, targets.flatten(), ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing
+            logits, targets.flatten(), ignore_index=IGNORE, reduction="sum", label_smoothing=label_smoothing
         )
 
     return loss
 
 
 @torch.no_grad()
-def word_scores(
-    model: Model, tokenizer: Tokenizer, texts: Sequence[Pieces], context: Sequence[Around] | None = None
-) -> list[Scores]:
+def word_log_probs(
+    model: Model, tokenizer: Tokenizer, texts: Sequence[Subwords], context: Sequence[Context] | None = None
+) -> list[LogProbs]:
     """Log-probabilities (W, L) of sentences, read in batches of like length, with what stands around them.
 
     A word that the tokenizer drops has the first label for certain, which is O where entities are tagged.
     """
     count = len(model.config.labels)
-    found = [np.full((len(text.first) - 1, count), -np.inf) for text in texts]
+    found = [np.full((len(text.word_starts) - 1, count), -np.inf) for text in texts]
     for row in found:
         row[:, 0] = 0.0
     if not any(text.ids for text in texts):
@@ -245,12 +247,12 @@ def word_scores(
     rows = lay_out(texts, tokenizer, model.config.max_length, context=context)
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    for batch in rows.examples.batches(room(device)):
-        ids, keep, _ = rows.examples.read(batch)
+    for batch in rows.examples.batches(inference_batch_tokens(device)):
+        ids, attention_mask, _ = rows.examples.read(batch)
         places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
         at = torch.tensor(places, device=device).T
-        scores = _token_scores(model, ids.to(device), keep.to(device))[at[0], at[1]]
-        values, first = F.log_softmax(scores.double(), -1).cpu().numpy(), 0
+        logits = _token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
+        values, first = F.log_softmax(logits.double(), -1).cpu().numpy(), 0
         for number in batch:
             words = [word for word, _ in rows.places[number]]
             found[rows.windows[number].sentence][words] = values[first : first + len(words)]
@@ -259,11 +261,13 @@ def word_scores(
     return found
 
 
-def outcome(model: Model, tokenizer: Tokenizer, part: Part, how: Literal["argmax", "legal"] = "legal") -> Outcome:
+def results(
+    model: Model, tokenizer: Tokenizer, part: Part, how: Literal["argmax", "legal"] = "legal"
+) -> TaggingResults:
     """What a model says of sentences whose tags are known."""
     labels = labels_of(model.config)
-    scores = word_scores(model, tokenizer, part.pieces, part.context)
-    return Outcome(part.sentences, entities.decode(scores, labels, how), scores, labels)
+    log_probs = word_log_probs(model, tokenizer, part.pieces, part.context)
+    return TaggingResults(part.sentences, entities.decode(log_probs, labels, how), log_probs, labels)
 
 
 def tag(
@@ -279,9 +283,9 @@ def tag(
     whole = [text if isinstance(text, str) else " ".join(text) for text in texts]
     places = [word_places(text) for text in texts]
     words = [[text[a:b] for a, b in spots] for text, spots in zip(whole, places, strict=True)]
-    scores = word_scores(model, tokenizer, pieces(tokenizer, words))
+    log_probs = word_log_probs(model, tokenizer, subwords(tokenizer, words))
     result = []
-    for text, spots, row, tags in zip(whole, places, scores, entities.decode(scores, labels, how), strict=True):
+    for text, spots, row, tags in zip(whole, places, log_probs, entities.decode(log_probs, labels, how), strict=True):
         chosen = [float(np.exp(row[i, labels.index(name)])) for i, name in enumerate(tags)]
         found = []
         for kind, begin, end in spans(tags, scheme):

@@ -17,7 +17,7 @@ PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s"
 def flops_per_token(config: ModelConfig | BaselineConfig, parameters: int, length: int) -> float:
     """Of a training step: two a weight forward and four backward, and attention's products (Chowdhery et al. 2022)."""
     stack = config.output_stack
-    layers = config.attends if isinstance(config, BaselineConfig) else stack.n_layers
+    layers = config.attention_layers if isinstance(config, BaselineConfig) else stack.n_layers
     return 6.0 * parameters + 12.0 * layers * stack.n_heads * stack.head_width * length
 
 

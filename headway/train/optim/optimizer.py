@@ -59,7 +59,7 @@ def peak_lr(config: TrainConfig, width: int) -> float:
     return config.lr if config.lr is not None else min(3e-3, 0.4 / width)
 
 
-def open_depth(config: TrainConfig, step: int) -> int | None:
+def unfrozen_depth(config: TrainConfig, step: int) -> int | None:
     """How far below the heads weights learn at a step; None where all do."""
     return step // config.unfreeze if config.unfreeze else None
 

@@ -14,14 +14,15 @@ from torch import Tensor
 from headway.baselines.recurrent import Recurrent
 from headway.checks.equivalence import suite as check
 from headway.checks.equivalence import weights as weightcheck
-from headway.checks.equivalence.suite import Row, selfcheck
+from headway.checks.equivalence.result import CheckResult
+from headway.checks.equivalence.suite import check_model
 from headway.config.baselines import BaselineConfig
 from headway.config.model import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
 from headway.config.presets import bert, gpt2, llama, t5, transformer, vit
 from headway.generate import decode, speculative
 from headway.generate import prefix_cache as prefix
 from headway.generate.beam import rules as beams
-from headway.generate.engine import sequence as job
+from headway.generate.engine import sequence
 from headway.generate.engine import slot_cache as slots
 from headway.generate.sampling import sampler as sampling
 from headway.model import cache, embed, heads, masks
@@ -66,8 +67,8 @@ def made(name: str) -> Any:
     return MODELS[name]()
 
 
-def rows(model: Any) -> dict[str, Row]:
-    return {row.name: row for row in selfcheck(model, compiled=False)}
+def rows(model: Any) -> dict[str, CheckResult]:
+    return {row.name: row for row in check_model(model, compiled=False)}
 
 
 def failed(model: Any) -> set[str]:
@@ -105,7 +106,7 @@ def test_models_that_are_right_pass(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_whatever_is_drawn(name: str, seed: int) -> None:
     torch.manual_seed(seed)
-    found = list(selfcheck(MODELS[name](), compiled=False, seed=seed))
+    found = list(check_model(MODELS[name](), compiled=False, seed=seed))
     assert [row for row in found if not row.ok] == []
     assert not any("not clear" in row.note for row in found)
 
@@ -170,7 +171,9 @@ def segments_ignored(patch: Patch) -> None:
     patch.setattr(
         embed.TokenEmbedding,
         "forward",
-        lambda self, ids, keep=None, segments=None, layout=None: right(self, ids, keep, None, layout),
+        lambda self, ids, attention_mask=None, token_type_ids=None, layout=None: right(
+            self, ids, attention_mask, None, layout
+        ),
     )
 
 
@@ -179,7 +182,7 @@ def logits_uncut(patch: Patch) -> None:
 
 
 def loss_uncut(patch: Patch) -> None:
-    patch.setattr(heads.LMHead, "wide", lambda self, x: self.output(self.features(x)))
+    patch.setattr(heads.LMHead, "padded_logits", lambda self, x: self.output(self.features(x)))
 
 
 def files_uncut(patch: Patch) -> None:
@@ -208,15 +211,15 @@ def engine_mixes_rows(patch: Patch) -> None:
 
 
 def slots_lend_too_much(patch: Patch) -> None:
-    patch.setattr(slots, "common", lambda a, b: min(len(a), len(b)))
+    patch.setattr(slots, "common_prefix", lambda a, b: min(len(a), len(b)))
 
 
 def stale_prefix(patch: Patch) -> None:
-    patch.setattr(prefix, "common", lambda a, b: min(len(a), len(b)))
+    patch.setattr(prefix, "common_prefix", lambda a, b: min(len(a), len(b)))
 
 
 def stale_fast_prefix(patch: Patch) -> None:
-    patch.setattr(decode, "common", lambda a, b: min(len(a), len(b)))
+    patch.setattr(decode, "common_prefix", lambda a, b: min(len(a), len(b)))
 
 
 def eos_ignored(patch: Patch) -> None:
@@ -232,42 +235,46 @@ def eos_ignored(patch: Patch) -> None:
 
 
 def engine_ignores_eos(patch: Patch) -> None:
-    right = job.Job.__post_init__
+    right = sequence.Sequence.__post_init__
 
-    def init(self: job.Job) -> None:
+    def init(self: sequence.Sequence) -> None:
         right(self)
         self.stop = ()
 
-    patch.setattr(job.Job, "__post_init__", init)
+    patch.setattr(sequence.Sequence, "__post_init__", init)
 
 
 def positions_after_padding(patch: Patch) -> None:
     """Those of what follows left padding are one too high."""
-    right = cache.Cache.place
+    right = cache.KVCache.reserve
 
-    def place(self: cache.Cache, steps: int, keep: Tensor | None = None) -> Any:
-        positions, marks = right(self, steps, keep)
-        return (positions + 1 if keep is None and self.padded else positions), marks
+    def reserve(self: cache.KVCache, steps: int, attention_mask: Tensor | None = None) -> Any:
+        positions, mask = right(self, steps, attention_mask)
+        return (positions + 1 if attention_mask is None and self.padded else positions), mask
 
-    patch.setattr(cache.Cache, "place", place)
+    patch.setattr(cache.KVCache, "reserve", reserve)
 
 
 def padded_positions(patch: Patch) -> None:
-    patch.setattr(masks, "token_positions", lambda keep: torch.arange(keep.shape[1]).expand(keep.shape))
+    patch.setattr(
+        masks,
+        "token_positions",
+        lambda attention_mask: torch.arange(attention_mask.shape[1]).expand(attention_mask.shape),
+    )
 
 
 def layer_not_advanced(patch: Patch) -> None:
     """The second layer's keys and values of a step are written over those of the step before."""
-    right = cache.Cache.update
+    right = cache.KVCache.update
 
-    def update(self: cache.Cache, layer: int, k: Tensor, v: Tensor) -> Any:
+    def update(self: cache.KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
         if layer == 1 and self.length:
             self.keys[layer][:, :, self.length - 1 : self.span - 1] = k
             self.values[layer][:, :, self.length - 1 : self.span - 1] = v
             return self.keys[layer][:, :, : self.span], self.values[layer][:, :, : self.span]
         return right(self, layer, k, v)
 
-    patch.setattr(cache.Cache, "update", update)
+    patch.setattr(cache.KVCache, "update", update)
 
 
 def no_repetition_penalty(patch: Patch) -> None:
@@ -279,13 +286,13 @@ def one_draw_for_all(patch: Patch) -> None:
 
 
 def guesses_taken_unseen(patch: Patch) -> None:
-    right = speculative.Speculation.step
+    right = speculative.SpeculativeDecoder.step
 
-    def step(self: Any, state: Any, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        found = right(self, state, ids, keep)
-        return found.roll(1, 1) if self.taken else found
+    def step(self: Any, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        found = right(self, state, ids, attention_mask)
+        return found.roll(1, 1) if self.accepted else found
 
-    patch.setattr(speculative.Speculation, "step", step)
+    patch.setattr(speculative.SpeculativeDecoder, "step", step)
 
 
 def whole_text_slides(patch: Patch) -> None:
@@ -297,14 +304,14 @@ def whole_text_slides(patch: Patch) -> None:
 
 
 def half_an_adapter(patch: Patch) -> None:
-    right = lowrank.LowRank.merged
+    right = lowrank.LoRALinear.merged
 
-    def merged(self: lowrank.LowRank) -> Any:
+    def merged(self: lowrank.LoRALinear) -> Any:
         with torch.no_grad():
             self.widen *= 0.5
         return right(self)
 
-    patch.setattr(lowrank.LowRank, "merged", merged)
+    patch.setattr(lowrank.LoRALinear, "merged", merged)
 
 
 def untied_on_loading(patch: Patch) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headway.cli.evaluation import recipe_for
 from headway.cli.run import predict as reading
-from headway.cli.run.args import check, given_by, settings_of, split_text
+from headway.cli.run.args import check_args, generation_overrides, generation_settings, split_text
 from headway.config.presets import gpt2
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import HeadwayError, NotFoundError
@@ -95,11 +95,11 @@ def test_what_some_model_takes(run: Run, loads: list[str], words: list[str]) -> 
 
 
 def writes(words: list[str], beam: int) -> None:
-    settings_of(given_by(split_text(words, beam, chat=False)[1], 10, None, beam), beam)
+    generation_settings(generation_overrides(split_text(words, beam, chat=False)[1], 10, None, beam), beam)
 
 
 def reads(words: list[str], beam: int) -> None:
-    texts, settings, _ = reading.split_words(words)
+    texts, settings, _ = reading.split_args(words)
     assert texts or words
     own = {name: value for name, value in settings.items() if name not in ("task", "top", "n_best")}
     for name in ("top", "n_best"):
@@ -135,7 +135,7 @@ WORDS = st.sampled_from([
 @given(st.lists(WORDS, max_size=4), st.sampled_from([0, 2, 4]))
 def test_nothing_is_refused_that_a_model_takes(words: list[str], beam: int) -> None:
     """Slow twin: what is refused beforehand is refused by models that write and by models that read."""
-    early = refused(lambda w, b: check(split_text(w, b, chat=False)[1], 10, None, b), words, beam)
+    early = refused(lambda w, b: check_args(split_text(w, b, chat=False)[1], 10, None, b), words, beam)
     assert not early or (refused(writes, words, beam) and refused(reads, words, beam))
 
 

@@ -138,7 +138,7 @@ def test_answers(models: dict[str, Path], run: Run) -> None:
     assert all(each["answer"] in (None, context[each["start"] or 0 : each["end"] or 0]) for each in row["best"])
     done = run(models["answer"], "who met boris", "--context", "story.txt", "top=99", "-q")
     assert "no answer" in done.out and len(done.out.splitlines()) == 21
-    refused = run(models["answer"], "who", "--context", "story.txt", "answer.none=no", "top=99", "-q")
+    refused = run(models["answer"], "who", "--context", "story.txt", "answer.no_answer=no", "top=99", "-q")
     assert "no answer" not in refused.out and len(refused.out.splitlines()) == 20
 
 
@@ -318,7 +318,7 @@ def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
         ("embed", ["--nearest", "story.txt"], 2, "--nearest wants a text"),
         ("classify", ["a", "--seed", "1"], 2, "--seed is for models that write on, and this one is for classify"),
         ("tag", ["a", "--tokens", "9"], 2, "--tokens is for models that write on"),
-        ("classify", ["a", "answer.none=no"], 2, "answer is a setting for answer, and this model is for classify"),
+        ("classify", ["a", "answer.no_answer=no"], 2, "answer is a setting for answer, and this model is for classify"),
         (
             "classify",
             ["a", "top=1"],

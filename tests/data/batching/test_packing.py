@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from headway.config.presets import gpt2
-from headway.data.batching.packing import IGNORE, PackedRows, PaddedRows, Rows, pack, padded
-from headway.data.batching.permutation import in_epoch_order
+from headway.data.batching.packing import IGNORE, PackedRows, PaddedRows, Rows, pack, padded_width
+from headway.data.batching.permutation import shuffle_samples
 from headway.errors import DataError
 from headway.model.model import Model
 from headway.tasks.losses import tokens as loss
@@ -60,16 +60,16 @@ def corpus(lengths: list[int]) -> tuple[NDArray[Any], NDArray[np.int64]]:
 
 def laid_out(ids: NDArray[Any], starts: NDArray[np.int64], rows: list[list[Piece]], width: int) -> Rows:
     """What a batch of these rows should be, a token at a time."""
-    inputs, targets, marks = (np.full((len(rows), width), fill, dtype=np.int64) for fill in (0, IGNORE, 0))
+    inputs, targets, segment_ids = (np.full((len(rows), width), fill, dtype=np.int64) for fill in (0, IGNORE, 0))
     for number, row in enumerate(rows):
         column = 0
         for mark, (document, start, length) in enumerate(row, start=1):
             for place in range(int(starts[document]) + start, int(starts[document]) + start + length):
-                inputs[number, column], marks[number, column] = ids[place], mark
+                inputs[number, column], segment_ids[number, column] = ids[place], mark
                 if place + 1 < starts[document + 1]:
                     targets[number, column] = ids[place + 1]
                 column += 1
-    return inputs, targets, marks
+    return inputs, targets, segment_ids
 
 
 def same(left: Rows, right: Rows) -> bool:
@@ -84,7 +84,7 @@ def test_packed_rows_read_as_they_are_packed(lengths: list[int], length: int, se
     ids, starts = corpus(lengths)
     rows, numbers = PackedRows(ids, starts, length, seed), np.array(samples, dtype=np.int64)
     assert len(rows) == len(rows.packed)
-    wanted = [rows.packed.row(row) for row in in_epoch_order(numbers, len(rows), seed).tolist()]
+    wanted = [rows.packed.row(row) for row in shuffle_samples(numbers, len(rows), seed).tolist()]
     assert same(rows.read(numbers), laid_out(ids, starts, wanted, length))
 
 
@@ -92,11 +92,11 @@ def test_packed_rows_read_as_they_are_packed(lengths: list[int], length: int, se
 def test_an_epoch_reads_and_predicts_every_token_once(lengths: list[int], length: int, epoch: int) -> None:
     ids, starts = corpus(lengths)
     rows = PackedRows(ids, starts, length, 0)
-    inputs, targets, marks = rows.read(np.arange(epoch * len(rows), (epoch + 1) * len(rows)))
-    assert sorted(inputs[marks > 0].tolist()) == ids.tolist()
+    inputs, targets, segment_ids = rows.read(np.arange(epoch * len(rows), (epoch + 1) * len(rows)))
+    assert sorted(inputs[segment_ids > 0].tolist()) == ids.tolist()
     # all but the first of each document, those after a cut included
     assert sorted(targets[targets != IGNORE].tolist()) == sorted(set(ids.tolist()) - set((starts[:-1] + 1).tolist()))
-    assert (targets[marks == 0] == IGNORE).all()
+    assert (targets[segment_ids == 0] == IGNORE).all()
 
 
 @given(documents.filter(any), st.integers(1, 50), st.integers(0, 3), st.booleans(), samples_of)
@@ -106,7 +106,7 @@ def test_padded_rows_are_a_document_each(
     ids, starts = corpus(lengths)
     rows, numbers = PaddedRows(ids, starts, length, seed, shuffle), np.array(samples, dtype=np.int64)
     assert rows.lengths.tolist() == [min(n, length) for n in lengths]
-    chosen = in_epoch_order(numbers, len(lengths), seed) if shuffle else numbers % len(lengths)
+    chosen = shuffle_samples(numbers, len(lengths), seed) if shuffle else numbers % len(lengths)
     wanted = [[(document, 0, min(lengths[document], length))] for document in chosen.tolist()]
     longest = max((row[0][2] for row in wanted), default=0)
     width = next(w for w in range(8, 64, 8) if w >= longest)
@@ -115,7 +115,7 @@ def test_padded_rows_are_a_document_each(
 
 @given(st.integers(0, 1000))
 def test_rows_are_padded_to_the_next_multiple_of_eight(length: int) -> None:
-    assert padded(np.array(length)) == next(w for w in range(8, 1010, 8) if w >= length)
+    assert padded_width(np.array(length)) == next(w for w in range(8, 1010, 8) if w >= length)
 
 
 @pytest.mark.parametrize("kind", [PackedRows, PaddedRows])
@@ -146,9 +146,9 @@ def test_a_packed_batch_has_the_loss_of_its_documents_one_by_one() -> None:
     model = Model(gpt2(2, 16, 2, vocab=64, length=16)).eval()
 
     def total(rows: PackedRows | PaddedRows, samples: list[int]) -> tuple[float, int]:
-        inputs, targets, marks = (torch.from_numpy(a) for a in rows.read(np.array(samples)))
+        inputs, targets, segment_ids = (torch.from_numpy(a) for a in rows.read(np.array(samples)))
         with torch.no_grad():
-            value, count = loss.token_loss(model.lm, model(inputs, keep=marks).hidden, targets)
+            value, count = loss.token_loss(model.lm, model(inputs, attention_mask=segment_ids).hidden, targets)
         return float(value), int(count)
 
     packed = PackedRows(ids, starts, 16, 0)

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import processors
 
 from headway.api import load
-from headway.config.tasks import AnswerConfig
-from headway.data.batching.padding import cut
-from headway.data.batching.strides import frame
+from headway.config.tasks import QuestionAnsweringConfig
+from headway.data.batching.padding import truncate
+from headway.data.batching.strides import special_layout
 from headway.data.datasets.squad import Question
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
@@ -71,12 +71,12 @@ def text_of(count: int, seed: int) -> str:
 @given(st.integers(0, 40), st.integers(1, 40), st.integers(0, 60), st.integers(0, 6))
 def test_pairs_are_cut_as_transformers_cuts_them(kind: str, first: int, second: int, room: int, seed: int) -> None:
     one, two = text_of(first, seed), text_of(second, seed + 1)
-    around = frame(reader(kind), pair=True).size
+    around = special_layout(reader(kind), pair=True).size
     limit = max(1, room + around)
     encoded = reader(kind).encode(one, two)
-    ids, segments = cut(encoded, limit)
+    ids, token_type_ids = truncate(encoded, limit)
     theirs = oracle(kind)(one, two, truncation="longest_first", max_length=limit, return_token_type_ids=True)
-    assert ids == theirs["input_ids"] and segments == theirs["token_type_ids"]
+    assert ids == theirs["input_ids"] and token_type_ids == theirs["token_type_ids"]
     survivors = {theirs.sequence_ids()[i] for i in range(len(ids))} - {None}
     assert survivors >= {number for number, text in enumerate((one, two)) if text and room > 1}
 
@@ -84,18 +84,18 @@ def test_pairs_are_cut_as_transformers_cuts_them(kind: str, first: int, second: 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.integers(0, 40), st.integers(0, 30))
 def test_single_texts_are_cut_as_transformers_cuts_them(kind: str, count: int, room: int) -> None:
-    text, limit = text_of(count, 0), max(1, room + frame(reader(kind)).size)
-    ids, _ = cut(reader(kind).encode(text), limit)
+    text, limit = text_of(count, 0), max(1, room + special_layout(reader(kind)).size)
+    ids, _ = truncate(reader(kind).encode(text), limit)
     assert ids == oracle(kind)(text, truncation=True, max_length=limit)["input_ids"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_around_a_pair_is_what_the_template_says(kind: str) -> None:
-    around, tokenizer = frame(reader(kind), pair=True), reader(kind)
+    around, tokenizer = special_layout(reader(kind), pair=True), reader(kind)
     for one, two in (("the cat", "sat on"), ("cat", "said hello to other dogs")):
         a, b = (tokenizer.encode(text, special=False).ids for text in (one, two))
         whole = tokenizer.encode(one, two)
-        assert around.around(a, b) == (whole.ids, whole.segments)
+        assert around.wrap(a, b) == (whole.ids, whole.token_type_ids)
 
 
 def test_a_vocabulary_without_the_letter_a_has_a_frame_too() -> None:
@@ -105,8 +105,8 @@ def test_a_vocabulary_without_the_letter_a_has_a_frame_too() -> None:
     template = "<s> $A </s>", "<s> $A </s> $B:1 </s>:1", [("<s>", 0), ("</s>", 1)]
     backend.post_processor = processors.TemplateProcessing(*template)
     backend.add_special_tokens(["<s>", "</s>"])
-    around = frame(Tokenizer(backend), pair=True)
-    assert around.around([2], [3, 3]) == ([0, 2, 1, 3, 3, 1], [0, 0, 0, 1, 1, 1])
+    around = special_layout(Tokenizer(backend), pair=True)
+    assert around.wrap([2], [3, 3]) == ([0, 2, 1, 3, 3, 1], [0, 0, 0, 1, 1, 1])
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
@@ -116,9 +116,11 @@ def test_windows_of_a_context_are_those_of_transformers(
     kind: str, first: int, second: int, limit: int, stride: int
 ) -> None:
     question, context = text_of(first, 3), text_of(second, 5)
-    room = limit - frame(reader(kind), pair=True).size
+    room = limit - special_layout(reader(kind), pair=True).size
     assume(len(reader(kind).encode(question, special=False).ids) <= room // 2)  # longer ones are cut
-    rows = lay_out([Question("x", question, context, ())], reader(kind), limit, AnswerConfig(stride=stride), None)
+    rows = lay_out(
+        [Question("x", question, context, ())], reader(kind), limit, QuestionAnsweringConfig(stride=stride), None
+    )
     theirs = oracle(kind)(
         question, context, truncation="only_second", max_length=limit, stride=stride, return_overflowing_tokens=True
     )

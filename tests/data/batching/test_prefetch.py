@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.data.batching.prefetch import Loader
+from headway.data.batching.prefetch import Prefetcher
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,7 +53,7 @@ def test_workers_change_nothing(workers: int, ahead: int, first: int, count: int
         return step * step
 
     found: list[object] = []
-    with Loader(make, first, workers, ahead) as loader:
+    with Prefetcher(make, first, workers, ahead) as loader:
         for _ in range(count):
             try:
                 found.append(next(loader))
@@ -67,21 +67,21 @@ def test_the_traceback_of_a_failure_says_where() -> None:
         raise LookupError(f"nothing at {step}")
 
     for workers in (0, 1):
-        with Loader(inner, 7, workers) as loader, pytest.raises(LookupError, match="nothing at 7") as caught:
+        with Prefetcher(inner, 7, workers) as loader, pytest.raises(LookupError, match="nothing at 7") as caught:
             next(loader)
         assert "inner" in [entry.name for entry in caught.traceback]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_end_inside_of_a_batch_is_not_the_end_of_the_batches(workers: int) -> None:
-    with Loader(lambda step: next(iter(())), 0, workers) as loader, pytest.raises(RuntimeError, match="step 0"):
+    with Prefetcher(lambda step: next(iter(())), 0, workers) as loader, pytest.raises(RuntimeError, match="step 0"):
         next(loader)
 
 
 @pytest.mark.parametrize(("workers", "ahead"), [(0, 2), (1, 0), (1, 2), (4, 3)])
 def test_so_many_are_made_ahead_and_no_more(workers: int, ahead: int) -> None:
     made: list[int] = []
-    with Loader(lambda step: made.append(step) or step, 0, workers, ahead) as loader:
+    with Prefetcher(lambda step: made.append(step) or step, 0, workers, ahead) as loader:
         for taken in range(4):
             ready = taken + (ahead if workers else 0)
             assert eventually(lambda ready=ready: len(made) == ready)
@@ -97,14 +97,14 @@ def test_workers_make_batches_side_by_side() -> None:
         together.wait()  # passes only when three steps are being made at once
         return step
 
-    with Loader(make, 0, workers=3, ahead=3) as loader:
+    with Prefetcher(make, 0, workers=3, ahead=3) as loader:
         assert list(islice(loader, 3)) == [0, 1, 2]
         together.abort()
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_a_closed_loader_ends(workers: int) -> None:
-    loader = Loader(lambda step: step, 0, workers)
+    loader = Prefetcher(lambda step: step, 0, workers)
     assert next(loader) == 0
     loader.close()
     loader.close()
@@ -115,7 +115,7 @@ def test_a_closed_loader_ends(workers: int) -> None:
 def test_closing_does_not_wait_and_nothing_new_is_begun() -> None:
     begun: list[int] = []
     go_on = threading.Event()
-    loader = Loader(lambda step: begun.append(step) or go_on.wait(10), 0, workers=1, ahead=5)
+    loader = Prefetcher(lambda step: begun.append(step) or go_on.wait(10), 0, workers=1, ahead=5)
     assert eventually(lambda: begun == [0])
     start = time.monotonic()
     loader.close()
@@ -127,7 +127,7 @@ def test_closing_does_not_wait_and_nothing_new_is_begun() -> None:
 
 def test_closing_frees_whoever_waits() -> None:
     go_on, found = threading.Event(), []
-    loader = Loader(lambda step: go_on.wait(10), 0, workers=1)
+    loader = Prefetcher(lambda step: go_on.wait(10), 0, workers=1)
     reader = threading.Thread(target=lambda: found.append(list(loader)))
     reader.start()
     time.sleep(0.01)
@@ -139,7 +139,7 @@ def test_closing_frees_whoever_waits() -> None:
 
 def test_a_forgotten_loader_takes_its_threads_along() -> None:
     for _ in range(30):
-        loader = Loader(lambda step: step, 0, workers=3)
+        loader = Prefetcher(lambda step: step, 0, workers=3)
         assert next(loader) == 0
     assert threads() <= 30
     del loader
@@ -149,7 +149,7 @@ def test_a_forgotten_loader_takes_its_threads_along() -> None:
 def test_a_loader_is_forgotten_with_its_owner() -> None:
     class Owner:
         def __init__(self) -> None:
-            self.loader = Loader(self.make, 0, workers=2)  # owner → loader → make → owner
+            self.loader = Prefetcher(self.make, 0, workers=2)  # owner → loader → make → owner
 
         def make(self, step: int) -> int:
             return step
@@ -172,7 +172,7 @@ def test_a_batch_is_let_go_of_when_it_is_handed_out(workers: int) -> None:
     class Batch:
         pass
 
-    with Loader(lambda step: Batch(), 0, workers, ahead=1) as loader:
+    with Prefetcher(lambda step: Batch(), 0, workers, ahead=1) as loader:
         handed_out = weakref.ref(next(loader))
         assert eventually(lambda: handed_out() is None)
 
@@ -191,11 +191,11 @@ def make(step):
     return step
 
 begun, finished = [], []
-loader.atexit.unregister(loader._end)
+loader.atexit.unregister(loader._join_at_exit)
 loader.atexit.register(lambda: print(len(finished) - 1))
-loader.atexit.register(loader._end)
-loader.PATIENCE = {patience}
-batches = loader.Loader(make, 0, workers=3, ahead=3)
+loader.atexit.register(loader._join_at_exit)
+loader.EXIT_SECONDS = {patience}
+batches = loader.Prefetcher(make, 0, workers=3, ahead=3)
 assert next(batches) == 0
 while len(begun) < 4:
     time.sleep(0.001)

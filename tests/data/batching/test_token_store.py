@@ -70,7 +70,7 @@ def test_a_store_has_the_ids_of_tokenize_fresh_cached_or_in_memory(
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "line_chunks", partial(line_chunks, chunk=chunk))
-        patch.setattr(module, "GROUP", 11)
+        patch.setattr(module, "GROUP_CHARACTERS", 11)
         patch.setattr(module, "BLOCK", 16)
         fresh = opened(lambda: documents, tokenizer, end=end, cache=cache)
         assert content(fresh) == wanted
@@ -99,7 +99,7 @@ def test_chunks_end_with_the_first_line_to_reach_their_size(text: str, chunk: in
 
 
 def test_documents_are_iterated_not_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GROUP", 100)
+    monkeypatch.setattr(module, "GROUP_CHARACTERS", 100)
     alive: list[int] = []
     done: list[int] = []
 
@@ -200,7 +200,7 @@ def test_a_header_sealed_by_a_stranger_is_not_believed(tmp_path: Path) -> None:
     path = opened(lambda: DOCUMENTS, BYTES, cache=tmp_path).path
     assert path is not None
     for header in ({"name": path.stem}, {"name": path.stem, "tokens": "x", "item": 2, "documents": 1}):
-        path.write_bytes(module._sealed(header))
+        path.write_bytes(module._header_bytes(header))
         assert content(opened(lambda: DOCUMENTS, BYTES, cache=tmp_path))[1] == sum(len(t.encode()) for t in DOCUMENTS)
 
 
@@ -208,8 +208,8 @@ def test_of_a_large_file_some_blocks_are_verified_and_the_rest_always(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", 16)
-    monkeypatch.setattr(module, "WHOLE", 0)
-    monkeypatch.setattr(module, "SAMPLED", 1)
+    monkeypatch.setattr(module, "VERIFY_ALL_BELOW", 0)
+    monkeypatch.setattr(module, "VERIFIED_BLOCKS", 1)
     text = "0123456789abcdef" * 4  # eight blocks of ids, and one with what is left
     path = opened(lambda: [text], BYTES, cache=tmp_path).path
     assert path is not None
@@ -227,7 +227,7 @@ def test_of_a_large_file_some_blocks_are_verified_and_the_rest_always(
     for place in (20, len(raw) - 9 * 32 - 16, len(raw) - 9 * 32 - 1, len(raw) - 9 * 32, len(raw) - 1):
         assert damage_seen(place), place
     assert random.getstate() == state
-    monkeypatch.setattr(module, "SAMPLED", 9)
+    monkeypatch.setattr(module, "VERIFIED_BLOCKS", 9)
     assert all(damage_seen(place) for place in range(module.HEADER, module.HEADER + 2 * len(text), 5))
 
 
@@ -293,7 +293,7 @@ def test_a_cache_that_others_wrote_is_read(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_disk_that_fills_up_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GROUP", 1000)
+    monkeypatch.setattr(module, "GROUP_CHARACTERS", 1000)
     monkeypatch.setattr(module, "BLOCK", 1 << 10)
     documents, told = ["x" * 999] * 40, []
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -350,7 +350,7 @@ def test_what_a_killed_build_left_is_in_nobody_s_way(tmp_path: Path) -> None:
     path.rename(left)
     assert content(opened(lambda: DOCUMENTS, BYTES, cache=tmp_path)) == expected(BYTES, DOCUMENTS, 7, 1 << 16)
     assert left.exists()  # perhaps somebody is still writing
-    os.utime(left, (0, time.time() - module.ABANDONED - 60))
+    os.utime(left, (0, time.time() - module.STALE_SECONDS - 60))
     opened(lambda: DOCUMENTS, BYTES, key="other", cache=tmp_path)
     assert not left.exists() and path.exists()
 
@@ -408,7 +408,7 @@ def test_documents_begin_as_prompts_do(tmp_path: Path) -> None:
     tokenizer, texts = train_tokenizer("bytes", [], special=("<s>",)), ["ab\n" * 3, "", "c"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "line_chunks", partial(line_chunks, chunk=4))
-        patch.setattr(module, "GROUP", 5)
+        patch.setattr(module, "GROUP_CHARACTERS", 5)
         plain = open_store(lambda: texts, tokenizer, key="k", end=256, cache=tmp_path)
         store = open_store(lambda: texts, tokenizer, key="k", end=256, begin=(256, 7), cache=tmp_path)
     rows = [store.ids[a:b].tolist() for a, b in pairwise(store.starts)]

@@ -26,12 +26,12 @@ from headway.data.chat_template.template import (
     SOURCE_LIMIT,
     ChatTemplate,
     Message,
-    chosen_template,
     encode_chat,
     encode_chats,
+    parse_template,
     read_chat_template,
     read_messages,
-    special_strings,
+    special_token_strings,
 )
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
@@ -208,7 +208,7 @@ def refused(source: str, *words: str, messages: list[Message] | None = None) -> 
 def test_texts_and_ids_are_those_of_transformers(name: str, system: bool, length: int, prompt: bool) -> None:
     messages = [*([SYSTEM] if system else []), *CHAT[:length]]
     theirs = oracle(TEMPLATES[name])
-    text = render(TEMPLATES[name], messages, tokens=special_strings(tokenizer()), add_generation_prompt=prompt)
+    text = render(TEMPLATES[name], messages, tokens=special_token_strings(tokenizer()), add_generation_prompt=prompt)
     assert text == theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
     if not prompt:
         ids, _ = encode_chat(tokenizer(), ChatTemplate(TEMPLATES[name]), messages)
@@ -220,7 +220,7 @@ def test_tools_and_what_they_answer(name: str) -> None:
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}]}
     result = {"role": "tool", "content": {"sky": "blue <é>"}}
     messages = [*CHAT[:3], *([call, result] if name == "llama3" else [])]
-    text = render(TEMPLATES[name], messages, tokens=special_strings(tokenizer()), tools=TOOLS)
+    text = render(TEMPLATES[name], messages, tokens=special_token_strings(tokenizer()), tools=TOOLS)
     assert text == oracle(TEMPLATES[name]).apply_chat_template(messages, tools=TOOLS, tokenize=False)
     assert "The weather <of> a 'place' & é" in text
 
@@ -615,7 +615,7 @@ def test_one_process_serves_and_a_dead_one_is_replaced() -> None:
 
 def ending(monkeypatch: pytest.MonkeyPatch, *signals: int) -> list[int]:
     """Have the sandbox end by these signals in the middle of a render, one each; how many renders there were."""
-    talk, asked, left = module._talk, list[int](), list(signals)
+    talk, asked, left = module._round_trip, list[int](), list(signals)
 
     def told(child: Any, line: bytes, seconds: float) -> bytes:
         if line:
@@ -630,7 +630,7 @@ def ending(monkeypatch: pytest.MonkeyPatch, *signals: int) -> list[int]:
             return b""
         return talk(child, line, seconds)
 
-    monkeypatch.setattr(module, "_talk", told)
+    monkeypatch.setattr(module, "_round_trip", told)
     return asked
 
 
@@ -672,7 +672,7 @@ def test_an_interrupt_leaves_no_answer_behind(monkeypatch: pytest.MonkeyPatch) -
         child.stdin.flush()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "_talk", interrupted)
+    monkeypatch.setattr(module, "_round_trip", interrupted)
     with pytest.raises(KeyboardInterrupt):
         render("{{ 2 }}")
     monkeypatch.undo()
@@ -696,8 +696,8 @@ def test_many_threads_share_it() -> None:
 
 
 def test_where_the_system_counts_no_time_the_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMES_ITSELF", False)
-    monkeypatch.setattr(module, "SECONDS", 60.0)
+    monkeypatch.setattr(module, "HAS_CPU_TIMER", False)
+    monkeypatch.setattr(module, "CPU_SECONDS", 60.0)
     monkeypatch.setattr(module, "WALL_SECONDS", 0.3)
     refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "within 0.3 s")
     monkeypatch.setattr(module, "WALL_SECONDS", 30.0)
@@ -763,7 +763,7 @@ def test_nothing_of_our_environment_goes_along(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "_child", None)
     monkeypatch.setattr(subprocess, "Popen", spy)
     assert render("{{ 1 }}") == "1"
-    assert seen.keys() <= {"PYTHONPATH", *module.PASSED_ON}
+    assert seen.keys() <= {"PYTHONPATH", *module.PASSED_ENVIRONMENT}
     assert module._child is not None
     module.stop(module._child)
 
@@ -820,14 +820,14 @@ def test_a_template_is_read_from_either_place(tmp_path: Path) -> None:
 )
 def test_entries_that_are_no_template(value: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        chosen_template(value)
+        parse_template(value)
 
 
 def test_named_templates_without_a_default() -> None:
     with pytest.raises(ConfigError, match="it has rag, 'x\\\\x1b'"):
-        chosen_template([{"name": "rag", "template": ""}, {"name": "x\x1b", "template": ""}])
+        parse_template([{"name": "rag", "template": ""}, {"name": "x\x1b", "template": ""}])
     with pytest.raises(ConfigError, match="it has none"):
-        chosen_template([])
+        parse_template([])
 
 
 def test_files_that_are_no_template(tmp_path: Path) -> None:
@@ -848,7 +848,7 @@ def test_a_saved_tokenizer_keeps_it(tmp_path: Path) -> None:
     (tmp_path / "one" / "chat_template.jinja").write_text(LLAMA3)
     loaded = load_tokenizer(tmp_path / "one")
     loaded.save(tmp_path / "two")
-    template = chosen_template(load_tokenizer(tmp_path / "two").config.get("chat_template"))
+    template = parse_template(load_tokenizer(tmp_path / "two").config.get("chat_template"))
     assert template is not None
     assert template.source == LLAMA3
     theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path / "two")
@@ -956,7 +956,7 @@ def test_many_conversations_are_encoded_as_each_alone(source: str, said: list[li
     for talk in talks[::3]:
         talk[0]["role"] = "narrator"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headway.data.chat_template.template.TOGETHER", together)
+        patch.setattr("headway.data.chat_template.template.BATCH", together)
         found = encode_chats(tokenizer, template, talks)
     assert len(found) == len(talks)
     for got, talk in zip(found, talks, strict=True):

@@ -11,26 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.data.chat_template.template import END_OF_TURN, MARKED, TURNS, ChatTemplate, encode_chat
+from headway.data.chat_template.template import END_OF_TURN, TOKEN_TEMPLATE, TURN_TOKENS, ChatTemplate, encode_chat
 from headway.data.datasets.chat import (
-    Chats,
     Conversation,
-    contents,
-    conversations_for,
+    EncodedChats,
     encode_conversations,
+    message_texts,
     read_conversations,
+    train_valid_conversations,
 )
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.chat import kept_back
+from headway.data.synthetic.chat import is_held_out
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 
 TOKENIZER = Tokenizer(
-    train_tokenizer("bytes", [], special=TURNS).backend, {"eos_token": END_OF_TURN, "chat_template": MARKED}
+    train_tokenizer("bytes", [], special=TURN_TOKENS).backend,
+    {"eos_token": END_OF_TURN, "chat_template": TOKEN_TEMPLATE},
 )
-TEMPLATE = ChatTemplate(MARKED)
-FUSSY = ChatTemplate("{% if messages | length < 4 %}{{ raise_exception('too few') }}{% endif %}" + MARKED)
+TEMPLATE = ChatTemplate(TOKEN_TEMPLATE)
+FUSSY = ChatTemplate("{% if messages | length < 4 %}{{ raise_exception('too few') }}{% endif %}" + TOKEN_TEMPLATE)
 
 
 def talk(*texts: str, system: str = "") -> list[dict[str, Any]]:
@@ -39,12 +40,12 @@ def talk(*texts: str, system: str = "") -> list[dict[str, Any]]:
     return [*([{"role": "system", "content": system}] if system else []), *said]
 
 
-def encode(*talks: list[dict[str, Any]], length: int | None = None, template: ChatTemplate = TEMPLATE) -> Chats:
+def encode(*talks: list[dict[str, Any]], length: int | None = None, template: ChatTemplate = TEMPLATE) -> EncodedChats:
     found = [Conversation(messages, "here.jsonl", i + 1) for i, messages in enumerate(talks)]
     return encode_conversations(found, TOKENIZER, template, BadRows("skip"), length)
 
 
-def texts(chats: Chats) -> list[str]:
+def texts(chats: EncodedChats) -> list[str]:
     pairs = zip(chats.starts[:-1], chats.starts[1:], strict=True)
     return [TOKENIZER.decode(chats.ids[a:b].tolist(), skip_special=False) for a, b in pairs]
 
@@ -65,7 +66,7 @@ def test_rows_of_every_kind_are_read_up_to_their_last_answer(tmp_path: Path) -> 
     found = read_conversations(spec, BadRows())
     assert [one.messages for one in found] == [talk("a", "b"), talk("d", "e"), talk("f\n\ng", "h"), talk("i", "j")]
     assert [(Path(one.file).name, one.line) for one in found] == [("a.jsonl", n) for n in (1, 2, 3, 4)]
-    assert list(contents(found)) == ["a", "b", "d", "e", "f\n\ng", "h", "i", "j"]
+    assert list(message_texts(found)) == ["a", "b", "d", "e", "f\n\ng", "h", "i", "j"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,9 @@ def test_ids_and_answers_are_those_of_each_conversation_alone() -> None:
     chats = encode(*talks)
     for i, messages in enumerate(talks):
         here = slice(chats.starts[i], chats.starts[i + 1])
-        assert (chats.ids[here].tolist(), chats.answer[here].tolist()) == encode_chat(TOKENIZER, TEMPLATE, messages)
+        assert (chats.ids[here].tolist(), chats.assistant_mask[here].tolist()) == encode_chat(
+            TOKENIZER, TEMPLATE, messages
+        )
     assert (chats.shortened, chats.cut, chats.left_out) == (0, 0, 0)
 
 
@@ -151,7 +154,7 @@ def test_whatever_fits_is_kept_and_the_rest_is_counted(said: list[list[str]], le
     fits = [m for m, size in zip(talks, np.diff(whole.starts), strict=True) if size <= length]
     assert all(m in chats.messages for m in fits)
     for a, b in zip(chats.starts[:-1], chats.starts[1:], strict=True):
-        assert chats.answer[a:b].any()
+        assert chats.assistant_mask[a:b].any()
 
 
 def test_the_prompt_of_a_conversation_ends_before_its_first_answer() -> None:
@@ -163,21 +166,23 @@ def test_the_prompt_of_a_conversation_ends_before_its_first_answer() -> None:
 
 def test_the_last_tenth_is_held_out(tmp_path: Path) -> None:
     rows = [{"question": f"q{i}", "answer": "a"} for i in range(20)]
-    train, valid = conversations_for(write(tmp_path / "a.jsonl", *rows), "", BadRows(), 0)
+    train, valid = train_valid_conversations(write(tmp_path / "a.jsonl", *rows), "", BadRows(), 0)
     assert [len(train), len(valid)] == [18, 2]
     assert valid[-1].messages[0]["content"] == "q19" and valid[0].messages[0]["content"] == "q18"
-    train, valid = conversations_for(str(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", rows[3]), BadRows(), 0)
+    train, valid = train_valid_conversations(
+        str(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", rows[3]), BadRows(), 0
+    )
     assert [len(train), len(valid)] == [20, 1]
-    train, valid = conversations_for(write(tmp_path / "c.jsonl", *rows[:2]), "", BadRows(), 0)
+    train, valid = train_valid_conversations(write(tmp_path / "c.jsonl", *rows[:2]), "", BadRows(), 0)
     assert [len(train), len(valid)] == [1, 1]
     with pytest.raises(DataError, match="none can be held out"):
-        conversations_for(str(tmp_path / "b.jsonl"), "", BadRows(), 0)
+        train_valid_conversations(str(tmp_path / "b.jsonl"), "", BadRows(), 0)
 
 
 def test_without_files_the_grammar_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.data.datasets.chat.MADE_UP", 30)
-    train, valid = conversations_for("", "", BadRows(), 1)
+    monkeypatch.setattr("headway.data.datasets.chat.SYNTHETIC", 30)
+    train, valid = train_valid_conversations("", "", BadRows(), 1)
     assert len(train) == 30 and len(valid) == 400
     words = [one.messages[0]["content"].removeprefix("Say ").removesuffix(" twice.") for one in valid]
     told = [word for word in words if " " not in word]
-    assert told and all(map(kept_back, told))
+    assert told and all(map(is_held_out, told))

@@ -10,13 +10,13 @@ import pytest
 
 from headway.config.recipe import DataConfig
 from headway.data.datasets.labeled import (
-    Labelled,
-    clean,
+    LabeledText,
     hold_out,
-    kind_of_labels,
-    known_only,
+    label_kind,
     label_set,
-    read_labelled,
+    parse_labels,
+    read_labeled,
+    with_known_labels,
 )
 from headway.data.files.rows import BadRows
 from headway.data.synthetic.reviews import make_reviews
@@ -29,7 +29,7 @@ def put(folder: Path, name: str, text: str) -> str:
 
 
 def read(spec: str, bad: BadRows | None = None, **data: Any) -> list[tuple[str, str | None, Any]]:
-    return [(r.text, r.pair, r.label) for r in read_labelled(spec, DataConfig(**data), bad or BadRows())]
+    return [(r.text, r.pair, r.label) for r in read_labeled(spec, DataConfig(**data), bad or BadRows())]
 
 
 def test_columns_without_names_are_found_by_what_they_hold(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_bad_rows_are_named_or_counted(tmp_path: Path) -> None:
     assert bad.first[2].endswith('a.jsonl:4: column "label": there is no such field')
 
 
-def rows(*labels: Any) -> list[Labelled]:
-    return [Labelled("t", None, label, "f.csv", i + 2) for i, label in enumerate(labels)]
+def rows(*labels: Any) -> list[LabeledText]:
+    return [LabeledText("t", None, label, "f.csv", i + 2) for i, label in enumerate(labels)]
 
 
 @pytest.mark.parametrize(
@@ -127,54 +127,54 @@ def rows(*labels: Any) -> list[Labelled]:
     ],
 )
 def test_the_kind_of_labels(labels: list[Any], kind: str) -> None:
-    assert kind_of_labels(rows(*labels), "auto") == kind
-    assert kind_of_labels(rows(*labels), "multi") == "multi"
+    assert label_kind(rows(*labels), "auto") == kind
+    assert label_kind(rows(*labels), "multi") == "multi"
 
 
 def test_lists_in_the_cells_of_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("""text,labels\none,"[""a"", ""b""]"\ntwo,"['b', 'c']"\nthree,[]\nfour,[x\nfive,[y]\n""")
-    found = read_labelled(str(path), DataConfig(), BadRows())
+    found = read_labeled(str(path), DataConfig(), BadRows())
     assert [row.label for row in found] == [["a", "b"], ["b", "c"], [], "[x", "[y]"]
-    assert kind_of_labels(found, "auto") == "multi"
+    assert label_kind(found, "auto") == "multi"
 
 
 def test_other_marks_between_labels_are_asked_about() -> None:
     with pytest.raises(DataError, match=r"f\.csv line 3: is 'b,c' one label, or several with , between\?"):
-        kind_of_labels(rows("a", "b,c"), "multi")
-    assert kind_of_labels(rows("a", "b,c"), "auto") == "single"
-    assert kind_of_labels(rows("a|b", "b,c"), "multi") == "multi"
+        label_kind(rows("a", "b,c"), "multi")
+    assert label_kind(rows("a", "b,c"), "auto") == "single"
+    assert label_kind(rows("a|b", "b,c"), "multi") == "multi"
 
 
 def test_labels_in_order() -> None:
-    single = clean(rows("10", "9", 10.0, "2", " 9 "), "single", BadRows())
+    single = parse_labels(rows("10", "9", 10.0, "2", " 9 "), "single", BadRows())
     assert label_set(single, "single") == ("2", "9", "10")
-    assert label_set(clean(rows("b", "10", "9"), "single", BadRows()), "single") == ("10", "9", "b")
-    several = clean(rows(["b", "a", "a"], [], "c|a"), "multi", BadRows())
+    assert label_set(parse_labels(rows("b", "10", "9"), "single", BadRows()), "single") == ("10", "9", "b")
+    several = parse_labels(rows(["b", "a", "a"], [], "c|a"), "multi", BadRows())
     assert [row.label for row in several] == [("b", "a"), (), ("c", "a")]
     assert label_set(several, "multi") == ("a", "b", "c")
-    assert label_set(clean(rows(1, "2.5"), "regression", BadRows()), "regression") == ("value",)
+    assert label_set(parse_labels(rows(1, "2.5"), "regression", BadRows()), "regression") == ("value",)
 
 
 def test_labels_that_cannot_be_used() -> None:
     bad = BadRows("skip")
-    assert len(clean(rows("a", "", ["x"], {"a": 1}), "single", bad)) == 1
+    assert len(parse_labels(rows("a", "", ["x"], {"a": 1}), "single", bad)) == 1
     assert bad.first[0] == "f.csv:3: the label: empty"
     assert "found ['x']" in bad.first[1]
     with pytest.raises(DataError, match=r"f\.csv line 3: the label: expected a number, found 'nan'"):
-        clean(rows("1.5", "nan"), "regression", BadRows())
+        parse_labels(rows("1.5", "nan"), "regression", BadRows())
     with pytest.raises(DataError, match="no row has a number"):
-        clean(rows("x"), "regression", BadRows("skip"))
+        parse_labels(rows("x"), "regression", BadRows("skip"))
 
 
 def test_unknown_labels_are_named() -> None:
     with pytest.raises(DataError, match=r"f\.csv line 3: label 'c' is unknown: training had a, b") as error:
-        known_only(rows("a", "c"), ("a", "b"), "single", BadRows())
+        with_known_labels(rows("a", "c"), ("a", "b"), "single", BadRows())
     assert error.value.code == "D007"
     bad = BadRows("skip")
-    assert [r.line for r in known_only(rows("a", "c", "b"), ("a", "b"), "single", bad)] == [2, 4]
+    assert [r.line for r in with_known_labels(rows("a", "c", "b"), ("a", "b"), "single", bad)] == [2, 4]
     assert bad.count == 1
-    assert len(known_only(rows(("a",), ("a", "c")), ("a", "b"), "multi", BadRows("skip"))) == 1
+    assert len(with_known_labels(rows(("a",), ("a", "c")), ("a", "b"), "multi", BadRows("skip"))) == 1
 
 
 def test_what_is_held_out_does_not_depend_on_order_in_the_file() -> None:

@@ -7,16 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.data.datasets.next_sentence import HeldRows, Marks, NextSentences, TextRows, sentences, usual_count
+from headway.data.datasets.next_sentence import (
+    EvaluationRows,
+    NextSentences,
+    SpecialIds,
+    TextRows,
+    p99_sentence_count,
+    sentences,
+)
 from headway.errors import DataError
 
-MARKS = Marks(2, 3, 0, (3,))
+MARKS = SpecialIds(2, 3, 0, (3,))
 
 
 def test_what_is_usual_leaves_out_a_hundredth() -> None:
-    assert usual_count(["One."] * 199 + ["One. Two."]) == 1
-    assert usual_count(["One."] * 90 + ["One. Two."] * 9 + ["One. Two. Three."]) == 2
-    assert usual_count([" "]) == 1
+    assert p99_sentence_count(["One."] * 199 + ["One. Two."]) == 1
+    assert p99_sentence_count(["One."] * 90 + ["One. Two."] * 9 + ["One. Two. Three."]) == 2
+    assert p99_sentence_count([" "]) == 1
 
 
 def test_sentences_end_after_stops_and_at_empty_lines() -> None:
@@ -34,9 +41,12 @@ def test_sentences_end_after_stops_and_at_empty_lines() -> None:
 
 
 def test_rows_of_running_text() -> None:
-    rows = TextRows(np.arange(100, 200), 12, seed=1, marks=MARKS)
+    rows = TextRows(np.arange(100, 200), 12, seed=1, special=MARKS)
     drawn = rows.read(np.arange(4 * len(rows)))
-    assert drawn.ids.shape == (36, 12) and drawn.keep is drawn.segments is drawn.follows is None
+    assert (
+        drawn.ids.shape == (36, 12)
+        and drawn.attention_mask is drawn.token_type_ids is drawn.next_sentence_label is None
+    )
     assert (drawn.ids[:, 0] == 2).all() and (drawn.ids[:, -1] == 3).all()
     assert (np.diff(drawn.ids[:, 1:-1], axis=1) == 1).all()
     epochs = {tuple(sorted(part[:, 1].tolist())) for part in np.split(drawn.ids, 4)}
@@ -45,12 +55,12 @@ def test_rows_of_running_text() -> None:
 
 @given(st.integers(1, 60), st.integers(4, 20))
 def test_what_is_held_out_is_read_once(size: int, length: int) -> None:
-    rows = HeldRows(np.arange(100, 100 + size), length, MARKS)
+    rows = EvaluationRows(np.arange(100, 100 + size), length, MARKS)
     drawn = rows.read(np.arange(len(rows)))
-    keep = np.ones_like(drawn.ids) if drawn.keep is None else drawn.keep
-    assert (drawn.keep is None) == (size % (length - 2) == 0)
+    attention_mask = np.ones_like(drawn.ids) if drawn.attention_mask is None else drawn.attention_mask
+    assert (drawn.attention_mask is None) == (size % (length - 2) == 0)
     assert drawn.ids[drawn.ids >= 100].tolist() == list(range(100, 100 + size))
-    for row, real in zip(drawn.ids, keep.astype(bool), strict=True):
+    for row, real in zip(drawn.ids, attention_mask.astype(bool), strict=True):
         assert row[0] == 2 and row[real][-1] == 3 and (row[real][1:-1] >= 100).all()
         assert (row[~real] == 0).all() and (np.diff(real.astype(int)) <= 0).all()
 
@@ -63,13 +73,13 @@ def pairs(lengths: list[list[int]], length: int = 20, seed: int = 1) -> NextSent
     return NextSentences(np.arange(100, 100 + sum(flat)), starts, bounds, length, seed, MARKS)
 
 
-def parts(ids: np.ndarray, segments: np.ndarray, keep: np.ndarray) -> tuple[list[int], list[int]]:
+def parts(ids: np.ndarray, token_type_ids: np.ndarray, attention_mask: np.ndarray) -> tuple[list[int], list[int]]:
     """The two texts of a row, with their marks checked."""
-    real = ids[keep.astype(bool)]
-    assert (np.diff(keep) <= 0).all() and (ids[keep == 0] == 0).all()
-    first = real[segments[: len(real)] == 0].tolist()
-    second = real[segments[: len(real)] == 1].tolist()
-    assert (segments[len(real) :] == 0).all()
+    real = ids[attention_mask.astype(bool)]
+    assert (np.diff(attention_mask) <= 0).all() and (ids[attention_mask == 0] == 0).all()
+    first = real[token_type_ids[: len(real)] == 0].tolist()
+    second = real[token_type_ids[: len(real)] == 1].tolist()
+    assert (token_type_ids[len(real) :] == 0).all()
     assert first[0] == 2 and first[-1] == 3 and second[-1] == 3
     return first[1:-1], second[:-1]
 
@@ -86,21 +96,23 @@ def test_pairs_are_neighbours_or_strangers(lengths: list[list[int]], length: int
         assert error.code == "D002"
         return
     drawn = rows.read(np.arange(3 * len(rows)))
-    assert drawn.keep is not None and drawn.segments is not None and drawn.follows is not None
+    assert (
+        drawn.attention_mask is not None and drawn.token_type_ids is not None and drawn.next_sentence_label is not None
+    )
     ends = np.cumsum([sum(d) for d in lengths]) + 100
-    for row, keep, segments, stranger in zip(*drawn, strict=True):  # type: ignore[arg-type]
-        first, second = parts(row, segments, keep)
+    for row, attention_mask, token_type_ids, is_random in zip(*drawn, strict=True):  # type: ignore[arg-type]
+        first, second = parts(row, token_type_ids, attention_mask)
         assert first and second
         for text in (first, second):
             assert text == list(range(text[0], text[0] + len(text)))
             assert np.searchsorted(ends, text[0], "right") == np.searchsorted(ends, text[-1], "right")  # one document
-        assert (second[0] == first[-1] + 1) == (stranger == 0)
+        assert (second[0] == first[-1] + 1) == (is_random == 0)
 
 
 def test_an_epoch_takes_every_stretch_once() -> None:
     rows = pairs([[6, 6, 7, 3, 3], [9, 9, 1], [5] * 7])
     first = rows.read(np.arange(len(rows)))
-    begins = [parts(*row)[0][0] for row in zip(first.ids, first.segments, first.keep, strict=True)]  # type: ignore[arg-type]
+    begins = [parts(*row)[0][0] for row in zip(first.ids, first.token_type_ids, first.attention_mask, strict=True)]  # type: ignore[arg-type]
     # room 17, units of at most 8: 6 6 | 7 3 3 and 8 1 8 | 1 1 and 5 5 5 | 5 5 5 (the last is alone)
     assert sorted(begins) == [100, 112, 125, 142, 144, 159]
 
@@ -121,20 +133,24 @@ def test_only_the_meaning_tells_neighbours_from_strangers() -> None:
     lengths = [generator.integers(4, 30, 40).tolist() for _ in range(60)]
     rows = pairs(lengths, 128)
     drawn = rows.read(np.arange(8 * len(rows)))
-    assert drawn.follows is not None and drawn.segments is not None and drawn.keep is not None
-    stranger = drawn.follows == 1
-    assert stranger.mean() == pytest.approx(0.5, abs=0.03)
-    size = drawn.segments.sum(1)
-    assert size[stranger].mean() == pytest.approx(size[~stranger].mean(), rel=0.02)
-    assert drawn.keep.sum(1)[stranger].mean() == pytest.approx(drawn.keep.sum(1)[~stranger].mean(), rel=0.01)
-    last = drawn.ids[np.arange(len(size)), drawn.keep.sum(1) - 2] + 1 - 100
+    assert (
+        drawn.next_sentence_label is not None and drawn.token_type_ids is not None and drawn.attention_mask is not None
+    )
+    is_random = drawn.next_sentence_label == 1
+    assert is_random.mean() == pytest.approx(0.5, abs=0.03)
+    size = drawn.token_type_ids.sum(1)
+    assert size[is_random].mean() == pytest.approx(size[~is_random].mean(), rel=0.02)
+    assert drawn.attention_mask.sum(1)[is_random].mean() == pytest.approx(
+        drawn.attention_mask.sum(1)[~is_random].mean(), rel=0.01
+    )
+    last = drawn.ids[np.arange(len(size)), drawn.attention_mask.sum(1) - 2] + 1 - 100
     whole = np.isin(last, rows.starts)
-    assert whole[~stranger].all() and whole[stranger].mean() > 0.97
+    assert whole[~is_random].all() and whole[is_random].mean() > 0.97
 
 
 def test_too_little_text_is_said() -> None:
     for lengths in ([[5]], [[5], [6], [7]], [[5, 5]], [[0, 0, 3]]):
-        with pytest.raises(DataError, match=r"too little text for mlm\.pairs"):
+        with pytest.raises(DataError, match=r"too little text for mlm\.next_sentence"):
             pairs(lengths)
     with pytest.raises(DataError, match="0 tokens"):
-        HeldRows(np.arange(0), 8, MARKS)
+        EvaluationRows(np.arange(0), 8, MARKS)

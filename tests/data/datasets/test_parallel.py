@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headway.data.datasets.parallel import fingerprint_pairs, pair_columns, read_parallel, two_files
+from headway.data.datasets.parallel import fingerprint_pairs, pair_columns, read_parallel, split_pair_spec
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.translation import ADJECTIVES, NOUNS, VERBS, phrasebook
+from headway.data.synthetic.translation import ADJECTIVES, NOUNS, VERBS, make_translations
 from headway.errors import DataError
 
 
@@ -107,13 +107,13 @@ def test_one_text_file_is_no_pair(tmp_path: Path) -> None:
         read(str(path))
     odd = tmp_path / "a,b.tsv"
     odd.write_text("source\ttarget\nx y\tz\n")
-    assert two_files(str(odd)) is None and read(str(odd)) == [("x y", ("z",))]
-    assert two_files("a,b,c") is None and two_files("a,") is None
+    assert split_pair_spec(str(odd)) is None and read(str(odd)) == [("x y", ("z",))]
+    assert split_pair_spec("a,b,c") is None and split_pair_spec("a,") is None
 
 
 def test_the_made_up_language() -> None:
-    pairs = phrasebook(500)
-    assert pairs == phrasebook(500) and pairs != phrasebook(500, seed=1)
+    pairs = make_translations(500)
+    assert pairs == make_translations(500) and pairs != make_translations(500, seed=1)
     assert len({english for english, _ in pairs}) == 500
     back: dict[str, set[str]] = {}
     for english, velmish in pairs:

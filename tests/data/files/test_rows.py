@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from headway.data.files import lines as stream
 from headway.data.files import readers as formats
 from headway.data.files.lines import Lines
-from headway.data.files.rows import BadRows, Document, documents, kind, kind_of, rows
+from headway.data.files.rows import BadRows, Document, column_type, documents, rows, value_type
 from headway.errors import DataError, HeadwayError, NotFoundError
 
 Table = tuple[list[str], list[list[str]]]
@@ -499,13 +499,13 @@ def test_an_object_of_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_short_lines_in_an_open_quote_count_for_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "ROW_LIMIT", 10_000)
     taken: list[int] = []
-    original = Lines.give_back
+    original = Lines.push_back
 
     def watched(self: Lines, lines: list[str]) -> None:
         taken.append(len(lines))
         original(self, lines)
 
-    monkeypatch.setattr(Lines, "give_back", watched)
+    monkeypatch.setattr(Lines, "push_back", watched)
     read("x.csv", b'text\n"a\n' + b"b\n" * 5000, "skip")
     assert 0 < max(taken) < 10_000 / 60
 
@@ -814,7 +814,7 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_kind_of_a_value(value: Any, expected: str) -> None:
-    assert kind_of(value) == expected
+    assert value_type(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -830,4 +830,4 @@ def test_the_kind_of_a_value(value: Any, expected: str) -> None:
     ],
 )
 def test_the_kind_of_a_column(kinds: list[str], expected: str) -> None:
-    assert kind(kinds) == expected
+    assert column_type(kinds) == expected

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headway.data.profile.survey
-from headway.data.profile.duplicates import STRETCH, Seen, Stretches, stretch_hashes, text_hash
-from headway.data.profile.lengths import BINS, Tally, measure
+from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex, ngram_hashes, text_hash
+from headway.data.profile.lengths import BINS, LengthCounter, length_statistics
 from headway.data.profile.survey import BATCH_TEXTS, one_line, split_text, survey
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
@@ -41,7 +41,7 @@ def sentence(seed: int, words: int) -> str:
 
 @given(st.lists(st.integers(0, 60) | st.integers(0, 10**6), min_size=1))
 def test_lengths_from_counts_are_those_of_the_list(lengths: list[int]) -> None:
-    found = measure(Counter(lengths))
+    found = length_statistics(Counter(lengths))
     assert (found.total, found.min, found.max) == (sum(lengths), min(lengths), max(lengths))
     assert found.mean == pytest.approx(np.mean(lengths))
     in_order = sorted(lengths)
@@ -55,14 +55,14 @@ def test_lengths_from_counts_are_those_of_the_list(lengths: list[int]) -> None:
 
 
 def test_a_histogram_has_steps_of_equal_ratio() -> None:
-    found = measure(Counter({1: 8, 2: 4, 3: 1, 2**15: 2, 2**16 - 1: 1, 2**16: 1}))
+    found = length_statistics(Counter({1: 8, 2: 4, 3: 1, 2**15: 2, 2**16 - 1: 1, 2**16: 1}))
     assert found.histogram == (8, 5, *[0] * (BINS - 3), 4)
     assert found.bars() == "█▅" + " " * (BINS - 3) + "▄"
-    assert measure(Counter([7, 7])).histogram.count(0) == BINS - 1
+    assert length_statistics(Counter([7, 7])).histogram.count(0) == BINS - 1
 
 
 def test_a_tally_counts_in_every_unit() -> None:
-    tally = Tally(lambda texts: [list(range(2 * len(text))) for text in texts])
+    tally = LengthCounter(lambda texts: [list(range(2 * len(text))) for text in texts])
     tally.add(["äb  c\nd", ""])
     tally.add(["x"])
     found = tally.lengths()
@@ -72,7 +72,7 @@ def test_a_tally_counts_in_every_unit() -> None:
         "words": (4, 0, 3),
         "tokens": (16, 0, 14),
     }
-    assert Tally(None).lengths() == {}
+    assert LengthCounter(None).lengths() == {}
 
 
 # --- duplicates ---------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_equal_up_to_case_and_space(one: str, other: str, equal: bool) -> None:
 
 @given(st.lists(st.sampled_from("abcdefg"), max_size=20), st.lists(st.sampled_from("efghi"), max_size=9))
 def test_repeats_are_those_of_a_slow_search(texts: list[str], others: list[str]) -> None:
-    seen, other = Seen(), Seen()
+    seen, other = DuplicateIndex(), DuplicateIndex()
     for i, text in enumerate(texts):
         seen.add(text, f"file{i // 5}", i + 1)
     for text in others:
@@ -105,8 +105,8 @@ def test_repeats_are_those_of_a_slow_search(texts: list[str], others: list[str])
     count, examples = seen.repeats(examples=4)
     assert count == len(again)
     assert examples == [(place[i], place[texts.index(texts[i])]) for i in again[:4]]
-    assert other.found_in(seen) == sum(text in texts for text in others)
-    assert seen.found_in(other) == sum(text in others for text in texts)
+    assert other.count_in(seen) == sum(text in texts for text in others)
+    assert seen.count_in(other) == sum(text in others for text in texts)
 
 
 def test_texts_are_not_kept() -> None:
@@ -114,7 +114,7 @@ def test_texts_are_not_kept() -> None:
     peaks = []
     for size in (10, 4000):
         tracemalloc.start()
-        seen = Seen()
+        seen = DuplicateIndex()
         for i in range(500):
             seen.add(f"{i} " + "x" * size, "file", i)
         peaks.append(tracemalloc.get_traced_memory()[0])
@@ -125,8 +125,8 @@ def test_texts_are_not_kept() -> None:
 def shares(one: str, other: str) -> bool:
     """Slowly: some 13 words in a row of one are in a row in the other."""
     a, b = (re.findall(r"\w+", text.casefold()) for text in (one, other))
-    stretches = {tuple(b[i : i + STRETCH]) for i in range(len(b) - STRETCH + 1)}
-    return any(tuple(a[i : i + STRETCH]) in stretches for i in range(len(a) - STRETCH + 1))
+    stretches = {tuple(b[i : i + NGRAM]) for i in range(len(b) - NGRAM + 1)}
+    return any(tuple(a[i : i + NGRAM]) in stretches for i in range(len(a) - NGRAM + 1))
 
 
 @given(st.integers(0, 10**9), st.lists(st.integers(0, 40), max_size=6), st.lists(st.integers(0, 40), max_size=6))
@@ -140,27 +140,27 @@ def test_shared_stretches_are_those_of_a_slow_search(seed: int, first: list[int]
         return draw.choice([" ", ", ", "\n"]).join(long[at : at + length]).title()
 
     texts, others = [cut(n) for n in first], [cut(n) for n in second]
-    found = Stretches(texts[i : i + 2] for i in range(0, len(texts), 2))
+    found = NgramIndex(texts[i : i + 2] for i in range(0, len(texts), 2))
     for other in others:
-        found.look_in([other, ""])
+        found.compare([other, ""])
     assert found.sharing() == sum(any(shares(text, other) for other in others) for text in texts)
-    assert found.long_enough == sum(len(text.split()) >= STRETCH for text in texts)
+    assert found.long_enough == sum(len(text.split()) >= NGRAM for text in texts)
     assert found.texts == len(texts)
 
 
 def test_thirteen_words_are_enough_and_twelve_are_not() -> None:
     words = WORDS[:30]
-    for count, shared in ((STRETCH, 1), (STRETCH - 1, 0)):
-        found = Stretches([[" ".join(words[5 : 5 + count] + ["other"] * 9)]])
-        found.look_in([" ".join(words)])
+    for count, shared in ((NGRAM, 1), (NGRAM - 1, 0)):
+        found = NgramIndex([[" ".join(words[5 : 5 + count] + ["other"] * 9)]])
+        found.compare([" ".join(words)])
         assert found.sharing() == shared
-    found = Stretches([[" ".join(words[:7]), " ".join(words[7:14])]])  # not across the end of a text
-    found.look_in([" ".join(words)])
+    found = NgramIndex([[" ".join(words[:7]), " ".join(words[7:14])]])  # not across the end of a text
+    found.compare([" ".join(words)])
     assert (found.sharing(), found.long_enough) == (0, 0)
 
 
 def test_the_order_of_words_counts() -> None:
-    forward, owner = stretch_hashes([" ".join(WORDS[:STRETCH]), " ".join(reversed(WORDS[:STRETCH]))])
+    forward, owner = ngram_hashes([" ".join(WORDS[:NGRAM]), " ".join(reversed(WORDS[:NGRAM]))])
     assert owner.tolist() == [0, 1]
     assert forward[0] != forward[1]
 
@@ -279,8 +279,8 @@ def test_overlap_with_a_set_to_evaluate_on(tmp_path: Path) -> None:
     part = sentence(7, 40).split()
     valid = [
         sentence(3, 40).upper(),
-        " ".join(part[10 : 10 + STRETCH]) + " and so on",
-        " ".join(part[20 : 20 + STRETCH - 1]) + " and so on",
+        " ".join(part[10 : 10 + NGRAM]) + " and so on",
+        " ".join(part[20 : 20 + NGRAM - 1]) + " and so on",
         sentence(1000, 40),
         "short",
         "",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headway.data.synthetic.chat import TURNS, conversations, kept_back
+from headway.data.synthetic.chat import TURNS, is_held_out, make_conversations
 
 
 def check(question: str, answer: str, before: list[str]) -> None:
@@ -37,7 +37,7 @@ def check(question: str, answer: str, before: list[str]) -> None:
 @pytest.mark.parametrize("held_out", [False, True])
 def test_answers_are_right(held_out: bool) -> None:
     seen = 0
-    for messages in conversations(300, 3, held_out=held_out):
+    for messages in make_conversations(300, 3, held_out=held_out):
         assert [m["role"] for m in messages] == ["user", "assistant"] * (len(messages) // 2)
         assert 1 <= len(messages) // 2 <= TURNS
         for place in range(0, len(messages), 2):
@@ -47,15 +47,15 @@ def test_answers_are_right(held_out: bool) -> None:
 
 
 def test_the_same_seed_gives_the_same_conversations() -> None:
-    first = list(conversations(20, 3))
-    assert first == list(conversations(20, 3)) != list(conversations(20, 4))
-    assert first[0] == next(conversations(1, 3)), "more of them do not change the first"
+    first = list(make_conversations(20, 3))
+    assert first == list(make_conversations(20, 3)) != list(make_conversations(20, 4))
+    assert first[0] == next(make_conversations(1, 3)), "more of them do not change the first"
 
 
 def things(held_out: bool) -> set[str]:
     """Words, names and numbers that questions are about."""
     found = set()
-    for messages in conversations(600, 5, held_out=held_out):
+    for messages in make_conversations(600, 5, held_out=held_out):
         for message in messages[::2]:
             text = message["content"]
             numbers = re.findall(r"\d+", text)
@@ -70,4 +70,4 @@ def test_what_is_held_out_is_in_no_other_question() -> None:
     ours, theirs = things(False), things(True)
     assert len(ours) > 400 and len(theirs) > 100
     assert not ours & theirs
-    assert all(map(kept_back, theirs)) and not any(map(kept_back, ours))
+    assert all(map(is_held_out, theirs)) and not any(map(is_held_out, ours))

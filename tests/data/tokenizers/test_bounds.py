@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from headway.data.tokenizers.bounds import MOST_GROWTH, check_tokenizer, growth, growth_of
+from headway.data.tokenizers.bounds import MAX_GROWTH, check_tokenizer, growth, growth_of
 from headway.data.tokenizers.charsmap import charsmap_growth
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.data.tokenizers.train import KINDS, train_tokenizer
@@ -324,7 +324,7 @@ PUBLISHED: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_normalizers_of_published_tokenizers_pass(name: str) -> None:
-    assert 1 <= growth_of(PUBLISHED[name]()) <= MOST_GROWTH
+    assert 1 <= growth_of(PUBLISHED[name]()) <= MAX_GROWTH
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -364,8 +364,8 @@ def test_long_texts_that_grow_are_refused_in_time(monkeypatch: pytest.MonkeyPatc
     from headway.data.tokenizers import tokenizer as module
 
     write(tmp_path / "made", changed(normalizer=replaced(STRING, "a" * 200)))
-    monkeypatch.setattr(module, "LONG", 1000)
-    monkeypatch.setattr(module, "MOST_TEXT", 10_000)
+    monkeypatch.setattr(module, "UNCHECKED_CHARACTERS", 1000)
+    monkeypatch.setattr(module, "MAX_CHARACTERS", 10_000)
     reader = load_tokenizer(tmp_path / "made")
     assert len(reader.encode("b " * 5000).ids) == 5000
     assert len(reader.encode("a " * 100).ids) == 100

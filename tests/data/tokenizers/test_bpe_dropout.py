@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.data.synthetic.translation import phrasebook
+from headway.data.synthetic.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import VARIANTS, BpeDropout, segment
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError
 
-TEXTS = [text for pair in phrasebook(300) for text in pair]
+TEXTS = [text for pair in make_translations(300) for text in pair]
 TOKENIZER = train_tokenizer("bpe", TEXTS, 500)
 
 

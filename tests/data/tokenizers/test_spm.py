@@ -23,8 +23,8 @@ from sentencepiece import sentencepiece_model_pb2
 from headway.api import load
 from headway.config.recipe import load_recipe
 from headway.data.tokenizers.charsmap import charsmap_normalizers
-from headway.data.tokenizers.spm_file import LIMIT, PieceFile, read_pieces
-from headway.data.tokenizers.tokenizer import TARGET, Tokenizer, load_tokenizer
+from headway.data.tokenizers.spm_file import MAX_BYTES, SpmModel, read_spm
+from headway.data.tokenizers.tokenizer import TARGET_FILE, Tokenizer, load_tokenizer
 from headway.errors import DamagedError, HeadwayError, NotFoundError
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
@@ -223,13 +223,13 @@ def test_pieces_over_words_and_pieces_that_a_user_asked_for(text: str, kind: int
         assert ours.encode(each).ids == oracle.encode(each)
 
 
-def read_pieces_of(raw: bytes) -> PieceFile:
+def read_pieces_of(raw: bytes) -> SpmModel:
     import tempfile
 
     with tempfile.NamedTemporaryFile() as file:
         file.write(raw)
         file.flush()
-        return read_pieces(Path(file.name))
+        return read_spm(Path(file.name))
 
 
 def test_offsets_are_those_of_the_text_as_it_was_written() -> None:
@@ -247,7 +247,7 @@ def test_what_a_file_says_later_counts_and_a_role_needs_a_piece_for_it(tmp_path:
     ours = load_tokenizer(write(tmp_path, {"spiece.model": raw + spaces}))
     oracle = sentencepiece.SentencePieceProcessor(model_proto=raw + spaces)
     assert ours.encode("ｌｏ  lo ").ids == oracle.encode("ｌｏ  lo ") != pair("unigram")[1].encode("ｌｏ  lo ")
-    assert read_pieces(tmp_path / "spiece.model").roles == {"unk": "<unk>", "eos": "</s>"}
+    assert read_spm(tmp_path / "spiece.model").roles == {"unk": "<unk>", "eos": "</s>"}
 
 
 # --- families ------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_family_equals_transformers(name: str, tmp_path: Path) -> None:
     if name != "llama":  # whose pairs its class leaves open
         both = oracle("lower the", "miço", return_token_type_ids=True)
         assert ours.encode("lower the", "miço").ids == both["input_ids"]
-        assert ours.encode("lower the", "miço").segments == both["token_type_ids"]
+        assert ours.encode("lower the", "miço").token_type_ids == both["token_type_ids"]
     for role in ("bos", "eos", "unk", "pad", "cls", "sep", "mask"):
         if role in ours.special and getattr(oracle, f"{role}_token_id") is not None:
             assert ours.special[role] == getattr(oracle, f"{role}_token_id"), role
@@ -453,7 +453,7 @@ def test_marian_equals_transformers(separate: bool, tmp_path: Path) -> None:
     assert {i for text in texts for i in ours.encode(text).ids} != {i for t in texts for i in ours.target.encode(t).ids}
     ours.save(tmp_path / "saved")
     again = load_tokenizer(tmp_path / "saved")
-    assert (tmp_path / "saved" / TARGET).is_file() and again.special == ours.special
+    assert (tmp_path / "saved" / TARGET_FILE).is_file() and again.special == ours.special
     for text in texts:
         assert again.encode(text) == ours.encode(text)
         assert again.target.encode(text) == ours.target.encode(text)
@@ -550,7 +550,7 @@ def test_a_translator_as_marian_publishes_it(separate: bool, tmp_path: Path) -> 
     folder = write(tmp_path / "base", files)
     oracle, theirs = marian_model(folder, files, separate), marian_oracle(folder)
     bundle, rules = load(folder), read_generation(folder).rules
-    tokenizer, texts = bundle.reader(), [">>fra<< lowerest nethera", *made_up(1, 3)]
+    tokenizer, texts = bundle.require_tokenizer(), [">>fra<< lowerest nethera", *made_up(1, 3)]
     for text in texts:
         ids = torch.tensor([tokenizer.encode(text).ids])
         found = beam_search(bundle.model, Beam(width=4, max_tokens=9, **rules), source=Source(ids))[0][0]
@@ -562,11 +562,11 @@ def test_a_translator_as_marian_publishes_it(separate: bool, tmp_path: Path) -> 
         ]
     pairs = write(tmp_path / "data", {"pairs.tsv": b"source\ttarget\n" + pairs_of(40)}) / "pairs.tsv"
     words = ["train.steps=2", "train.batch=8", "train.warmup=1", "train.eval_every=2", "seq2seq.eval_texts=2",
-             "seq2seq.longest=6", f"data.train={pairs}", "data.length=64", f"out={tmp_path / 'runs'}",
+             "seq2seq.max_new_tokens=6", f"data.train={pairs}", "data.length=64", f"out={tmp_path / 'runs'}",
              f"model.from={folder}", *(["seq2seq.vocabulary=separate"] if separate else [])]  # fmt: skip
     run = train(start(*load_recipe("translate", words)), lambda kind, **facts: None)
-    again = load(run.folder).reader()
-    assert {"tokenizer.json", TARGET} <= {path.name for path in run.folder.iterdir()}
+    again = load(run.folder).require_tokenizer()
+    assert {"tokenizer.json", TARGET_FILE} <= {path.name for path in run.folder.iterdir()}
     for text in (*texts, *TEXTS):
         assert again.encode(text) == tokenizer.encode(text)
         assert again.target.encode(text) == tokenizer.target.encode(text)
@@ -641,12 +641,12 @@ def test_pieces_that_are_not_used_are_not_found(tmp_path: Path) -> None:
 
 def test_a_file_too_large_or_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, {"spiece.model": trained("unigram")}) / "spiece.model"
-    monkeypatch.setattr("headway.data.tokenizers.spm_file.LIMIT", 1000)
+    monkeypatch.setattr("headway.data.tokenizers.spm_file.MAX_BYTES", 1000)
     with pytest.raises(DamagedError, match="more than 1,000 bytes"):
-        read_pieces(path)
-    assert LIMIT > 10**7
+        read_spm(path)
+    assert MAX_BYTES > 10**7
     with pytest.raises(NotFoundError, match="cannot be read"):
-        read_pieces(tmp_path)
+        read_spm(tmp_path)
 
 
 @pytest.mark.parametrize(

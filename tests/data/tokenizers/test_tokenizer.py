@@ -168,7 +168,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def assert_same(ours: Encoded, theirs: tokenizers.Encoding) -> None:
     assert ours.ids == theirs.ids
-    assert ours.segments == theirs.type_ids
+    assert ours.token_type_ids == theirs.type_ids
     assert ours.offsets == theirs.offsets
     assert ours.words == theirs.word_ids
 

@@ -26,8 +26,8 @@ from headway.config.presets import gpt2, llama, transformer
 from headway.errors import ConfigError
 from headway.generate.accel import abilities
 from headway.generate.accel import dispatch as fast
-from headway.generate.accel.abilities import COLUMNS, GPU, GPU_BEAMS, HOST, KNOWN_CONFIGS, can, within
-from headway.generate.accel.cpu.packed import PackedSteps, packs
+from headway.generate.accel.abilities import COLUMNS, CPU, CUDA, CUDA_BEAMS, KNOWN_CONFIGS, can, within
+from headway.generate.accel.cpu.packed import PackedHeadDecoder, packs
 from headway.model.model import Model
 from headway.model.quantized import Int8Linear
 from tests.generate.conftest import made
@@ -141,13 +141,13 @@ def near(model: Model) -> dict[str, float]:
 
 @torch.no_grad()
 def texts_agree(model: Model) -> None:
-    from headway.generate.accel.cpu.decoder import HostDecoder
+    from headway.generate.accel.cpu.decoder import CpuDecoder
 
     found = []
-    for way in (HostDecoder, Twin):
+    for way in (CpuDecoder, Twin):
         cache_ = model.start(batch=3, capacity=12)
         decoder: Any = way(model, cache_.keys, cache_.values)
-        steps = [decoder.read({row: (0, [3 + row, 4, 5][: 1 + row]) for row in range(3)})]
+        steps = [decoder.prefill({row: (0, [3 + row, 4, 5][: 1 + row]) for row in range(3)})]
         for step in range(3):
             decoder.ids.copy_(torch.tensor([7 + step, 9, 11]))
             decoder.end.copy_(torch.tensor([1, 2, 3]) + step)
@@ -159,7 +159,7 @@ def texts_agree(model: Model) -> None:
 @torch.no_grad()
 def beams_agree(model: Model, inputs: int) -> type:
     """The logits of what beam search would read with, and those of the model."""
-    reader: Any = fast.for_beams(model, inputs, 2)
+    reader: Any = fast.beam_decoder(model, inputs, 2)
     source = torch.arange(inputs * 5).view(inputs, 5) % 60 + 2
     found: list[Tensor] = []
     for way in (reader, model):
@@ -180,10 +180,10 @@ def test_a_fast_way_computes_what_the_model_does_or_refuses(
     kind: type, name: str, value: Any, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(fast, "SMALLEST", 0)
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     model = model_with(base, kind, name, value)
     if model.config.encoder is None:
-        if fast.fits(model, 3):
+        if fast.accelerates(model, 3):
             texts_agree(model)
     else:
         for inputs in (2, 10, 20):
@@ -193,12 +193,12 @@ def test_a_fast_way_computes_what_the_model_does_or_refuses(
 def test_the_ways_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would prove nothing."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(fast, "SMALLEST", 0)
-    assert all(fast.fits(made(BASES[base]), 3) for base in ("llama", "gpt2"))
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
+    assert all(fast.accelerates(made(BASES[base]), 3) for base in ("llama", "gpt2"))
     names = [[beams_agree(made(BASES[base]), inputs).__name__ for inputs in (2, 10)] for base in ("post", "pre")]
-    assert names == [["HostSteps", "ColumnSteps"]] * 2
+    assert names == [["CpuBeamDecoder", "ColumnBeamDecoder"]] * 2
     relative = model_with("pre", StackConfig, "relative", RelativeConfig())
-    assert beams_agree(relative, 20) is PackedSteps
+    assert beams_agree(relative, 20) is PackedHeadDecoder
 
 
 @pytest.mark.parametrize("kind", KNOWN_CONFIGS)
@@ -228,7 +228,7 @@ def tomorrow(kind: type) -> type:
 def test_a_field_of_tomorrow_is_refused_unless_it_is_off(
     kind: type, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast, "SMALLEST", 0)
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     monkeypatch.setattr(fast, "_threads", lambda: True)
 
     def grown(novel: int) -> Model:
@@ -240,13 +240,13 @@ def test_a_field_of_tomorrow_is_refused_unless_it_is_off(
         return model
 
     off, on = grown(0), grown(1)
-    for rules in (HOST, GPU, GPU_BEAMS, COLUMNS):
+    for rules in (CPU, CUDA, CUDA_BEAMS, COLUMNS):
         before = can(made(off.config), rules, nn.Linear, Int8Linear)
         assert can(off, rules, nn.Linear, Int8Linear) == before
         assert not can(on, rules, nn.Linear, Int8Linear)
-    assert not fast.fits(on, 1)
-    expected = PackedSteps if kind is not LMHeadConfig and packs(off) else Model
-    assert [type(fast.for_beams(on, inputs, 2)) for inputs in (1, 20)] == [Model, expected]
+    assert not fast.accelerates(on, 1)
+    expected = PackedHeadDecoder if kind is not LMHeadConfig and packs(off) else Model
+    assert [type(fast.beam_decoder(on, inputs, 2)) for inputs in (1, 20)] == [Model, expected]
 
 
 def test_a_field_without_a_default_is_refused_until_it_is_listed() -> None:
@@ -262,7 +262,7 @@ class Louder(nn.Linear):
 
 
 def test_parts_that_kernels_do_not_know_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "SMALLEST", 0)
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     monkeypatch.setattr(fast, "_threads", lambda: True)
 
     def louder(model: Model) -> None:
@@ -276,10 +276,10 @@ def test_parts_that_kernels_do_not_know_are_refused(monkeypatch: pytest.MonkeyPa
 
     for change in (louder, heard, half):
         model, beams = made(BASES["llama"]), made(BASES["pre"])
-        assert fast.fits(model, 1) and type(fast.for_beams(beams, 10, 2)) is not Model
+        assert fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 10, 2)) is not Model
         change(model)
         change(beams)
-        assert not fast.fits(model, 1) and type(fast.for_beams(beams, 10, 2)) is Model
+        assert not fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 10, 2)) is Model
     listened = made(BASES["pre"])
     listened.lm.output.register_forward_hook(lambda module, given, out: out * 2)
-    assert type(fast.for_beams(listened, 20, 2)) is Model
+    assert type(fast.beam_decoder(listened, 20, 2)) is Model

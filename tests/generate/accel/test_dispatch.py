@@ -15,15 +15,15 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.generate import decode as decoding
 from headway.generate.accel import dispatch as fast_path
 from headway.generate.accel.cuda import prefill as reading
-from headway.generate.accel.cuda.decoder import GpuDecoder
-from headway.generate.accel.dispatch import fits
+from headway.generate.accel.cuda.decoder import CudaDecoder
+from headway.generate.accel.dispatch import accelerates
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine import engine as engines
-from headway.generate.engine import scheduler as rounds
+from headway.generate.engine import scheduler as scheduler
 from headway.generate.engine.engine import Engine, Request
 from headway.model.model import Model
 from tests.generate.conftest import tiny_model
-from tests.generate.twin import Twin, borrow
+from tests.generate.twin import Twin, acquire
 
 TOKENIZER = train_tokenizer("bytes", [])
 HOW = [
@@ -45,10 +45,10 @@ def model() -> Model:
 def twin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is decoded takes the fast path, with a twin instead of the kernels."""
     for module in (decoding, engines):
-        monkeypatch.setattr(module, "fits", lambda model, rows: True)
-    monkeypatch.setattr(decoding, "borrow", borrow)
-    monkeypatch.setattr(decoding, "give_back", lambda decoder: None)
-    monkeypatch.setattr(engines, "make", Twin)
+        monkeypatch.setattr(module, "accelerates", lambda model, rows: True)
+    monkeypatch.setattr(decoding, "acquire", acquire)
+    monkeypatch.setattr(decoding, "release", lambda decoder: None)
+    monkeypatch.setattr(engines, "make_decoder", Twin)
 
 
 def everything(model: Model, **more: Any) -> list[Any]:
@@ -70,7 +70,7 @@ def test_a_decoder_is_given_back_even_by_who_stops_listening(
     model: Model, twin: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back: list[Any] = []
-    monkeypatch.setattr(decoding, "give_back", back.append)
+    monkeypatch.setattr(decoding, "release", back.append)
     pieces = decode(model, [[1]], Sampling(seed=1, max_tokens=9))
     next(pieces)
     assert not back
@@ -85,10 +85,10 @@ def asked() -> list[Request]:
 
 def answers(model: Model, requests: list[Request], **settings: Any) -> tuple[list[Any], Engine]:
     engine = Engine(model, TOKENIZER, queue=100, **settings)
-    tickets = [engine.submit(request) for request in requests]
+    requests = [engine.submit(request) for request in requests]
     while engine.step():
         pass
-    return [[(e.token, e.text, e.finish) for e in ticket] for ticket in tickets], engine
+    return [[(e.token, e.text, e.finish) for e in request] for request in requests], engine
 
 
 @pytest.mark.parametrize("settings", [{"slots": 3}, {"slots": 40}, {"slots": 2, "chunk": 2}])
@@ -96,10 +96,10 @@ def test_an_engine_with_steps_begun_early_gives_the_same_answers(
     model: Model, request: pytest.FixtureRequest, settings: dict[str, int]
 ) -> None:
     wanted, engine = answers(model, asked(), **settings)
-    assert type(engine.rounds) is rounds.Rounds
+    assert type(engine.scheduler) is scheduler.Scheduler
     request.getfixturevalue("twin")
     found, engine = answers(model, asked(), **settings)
-    assert isinstance(engine.rounds, rounds.FastRounds)
+    assert isinstance(engine.scheduler, scheduler.FastScheduler)
     assert found == wanted
     assert engine.stats().used == 0 and engine.stats().read <= sum(len(one.prompt) for one in asked())
     for slot, text in enumerate(engine.cache.texts):  # what slots are said to hold, they hold
@@ -116,15 +116,15 @@ def test_a_prompt_read_in_parts_while_others_are_written(model: Model, twin: Non
     """A step computes all slots: in that of a prompt half read, it must write beyond what was read."""
     engine = Engine(model, TOKENIZER, slots=2, chunk=2)
     prompts = [(1,), (7, 3, 9, 2, 8, 4, 6, 5, 1)]
-    tickets = [engine.submit(Request(prompts[0], Sampling(temperature=0, max_tokens=20)))]
+    requests = [engine.submit(Request(prompts[0], Sampling(temperature=0, max_tokens=20)))]
     for _ in range(waiting):
         engine.step()
-    tickets.append(engine.submit(Request(prompts[1], Sampling(temperature=0, max_tokens=8))))
+    requests.append(engine.submit(Request(prompts[1], Sampling(temperature=0, max_tokens=8))))
     while engine.step():
         pass
-    for ticket, prompt in zip(tickets, prompts, strict=True):
-        alone = [piece.token for piece in decode(model, [list(prompt)], ticket.request.sampling)]
-        assert [event.token for event in ticket] == alone
+    for request, prompt in zip(requests, prompts, strict=True):
+        alone = [piece.token for piece in decode(model, [list(prompt)], request.sampling)]
+        assert [event.token for event in request] == alone
         slot = next(i for i, text in enumerate(engine.cache.texts) if tuple(text[: len(prompt)]) == prompt)
         text = engine.cache.texts[slot]
         fresh = model.start(batch=1, capacity=25)
@@ -141,16 +141,16 @@ def test_cancelled_texts_make_room_in_a_step_on_its_way(model: Model, twin: None
     third = engine.submit(Request((3,), Sampling(seed=3, max_tokens=20)))
     while engine.step():
         pass
-    for ticket, prompt in ((second, 2), (third, 3)):
+    for request, prompt in ((second, 2), (third, 3)):
         alone = [piece.token for piece in decode(model, [[prompt]], Sampling(seed=prompt, max_tokens=20))]
-        assert [event.token for event in ticket] == alone
+        assert [event.token for event in request] == alone
     assert next(reversed([*first])).finish == "cancelled"
 
 
 def test_a_gpu_that_refuses_is_done_without(model: Model, twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [piece.token for piece in decode(model, [[5]], Sampling(seed=5, max_tokens=12))]
     engine = Engine(model, TOKENIZER, slots=2)
-    ticket = engine.submit(Request((5,), Sampling(seed=5, max_tokens=12)))
+    request = engine.submit(Request((5,), Sampling(seed=5, max_tokens=12)))
     for _ in range(4):
         engine.step()
 
@@ -162,8 +162,8 @@ def test_a_gpu_that_refuses_is_done_without(model: Model, twin: None, monkeypatc
         engine.step()
     while engine.step():
         pass
-    assert type(engine.rounds) is rounds.Rounds
-    assert [event.token for event in ticket] == wanted
+    assert type(engine.scheduler) is scheduler.Scheduler
+    assert [event.token for event in request] == wanted
 
 
 @pytest.mark.parametrize("error", [AssertionError("odd"), MemoryError("none"), KeyError("odd")])
@@ -182,17 +182,17 @@ def test_kernels_that_fail_are_tried_again_but_not_for_ever(
             return inner(self, rows)
 
         monkeypatch.setattr(Twin, "step", refuse)
-        ticket = engine.submit(Request((5,), Sampling(seed=5, max_tokens=12)))
+        request = engine.submit(Request((5,), Sampling(seed=5, max_tokens=12)))
         if fault < 3:
             with pytest.warns(RuntimeWarning, match="goes on without it"):
                 while engine.step():
                     pass
         while engine.step():
             pass
-        assert [event.token for event in ticket] == wanted
+        assert [event.token for event in request] == wanted
         assert engine.failures == 0
         assert (engine.fast is None) == (fault >= 2)
-    assert type(engine.rounds) is rounds.Rounds
+    assert type(engine.scheduler) is scheduler.Scheduler
 
 
 class Sour:
@@ -214,15 +214,15 @@ class Sour:
 def test_a_mask_that_fails_is_the_affair_of_one_text(model: Model, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=4)
     requests = [Request((i,), Sampling(seed=i, max_tokens=9), mask=Sour() if i == 2 else None) for i in range(1, 4)]
-    tickets = [engine.submit(request) for request in requests]
+    requests = [engine.submit(request) for request in requests]
     while engine.step():
         pass
-    for prompt, ticket in enumerate(tickets, 1):
+    for prompt, request in enumerate(requests, 1):
         alone = [piece.token for piece in decode(model, [[prompt]], Sampling(seed=prompt, max_tokens=9))]
-        found = [event.token for event in ticket if event.token is not None]
+        found = [event.token for event in request if event.token is not None]
         assert found == (alone[:2] if prompt == 2 else alone)
-    assert isinstance(tickets[1].error, ZeroDivisionError)
-    assert isinstance(engine.rounds, rounds.FastRounds) and engine.failures == 0
+    assert isinstance(requests[1].error, ZeroDivisionError)
+    assert isinstance(engine.scheduler, scheduler.FastScheduler) and engine.failures == 0
 
 
 def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> None:
@@ -235,10 +235,10 @@ def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> 
     while engine.waiting:
         engine.step()
         rounds_waited += 1
-    assert 2 < rounds_waited <= 2 + rounds.PATIENCE + 1  # one slot of 32 becomes free, two would be enough at once
+    assert 2 < rounds_waited <= 2 + scheduler.PATIENCE + 1  # one slot of 32 becomes free, two would be enough at once
     while engine.step():
         pass
-    assert all(ticket.wait(0) for ticket in (*long, short, late))
+    assert all(request.wait(0) for request in (*long, short, late))
 
 
 @pytest.mark.parametrize("counts", [[5], [2048], [2049], [100] * 20, [1] * 40, [5000, 3]])
@@ -255,8 +255,8 @@ def test_passes_have_every_token_once_and_in_order(counts: list[int]) -> None:
 
 
 def test_only_what_the_kernels_know_takes_the_fast_path(model: Model) -> None:
-    assert not fits(model, 1)  # small, and on a CPU
-    assert not fits(object(), 1)
+    assert not accelerates(model, 1)  # small, and on a CPU
+    assert not accelerates(object(), 1)
 
 
 SHAPES = {
@@ -281,11 +281,11 @@ def test_kernels_are_as_exact_as_torch(name: str, rows: int, length: int) -> Non
     wide = Model(config).to("cuda").eval()
     wide.load_state_dict(model.float().state_dict())
     model.bfloat16()
-    assert fits(model, rows) and not fits(wide, rows)
+    assert accelerates(model, rows) and not accelerates(wide, rows)
     made = [m.start(batch=rows, capacity=1500) for m in (model, model, wide)]
     twins: list[Any] = [
         kind(m, cache.keys, cache.values)
-        for kind, m, cache in zip((GpuDecoder, Twin, Twin), (model, model, wide), made, strict=True)
+        for kind, m, cache in zip((CudaDecoder, Twin, Twin), (model, model, wide), made, strict=True)
     ]
     texts = torch.randint(0, config.target.vocab, (rows, length + 6)).tolist()  # type: ignore[union-attr]
     sizes = [length - row % 5 for row in range(rows)]
@@ -307,15 +307,15 @@ def test_kernels_are_as_exact_as_torch(name: str, rows: int, length: int) -> Non
 @pytest.mark.gpu
 def test_a_kept_decoder_is_used_again_and_only_while_it_fits() -> None:
     model = Model(SHAPES["llama"]).to("cuda", torch.bfloat16).eval()
-    first = fast_path.borrow(model, 2, 100)
-    fast_path.give_back(first)
-    again = fast_path.borrow(model, 2, 120)
-    assert again is first and fast_path.borrow(model, 2, 100) is not first  # taken: nobody else gets it
-    fast_path.give_back(again)
-    assert fast_path.borrow(model, 3, 100) is not again
-    fast_path.give_back(again)
+    first = fast_path.acquire(model, 2, 100)
+    fast_path.release(first)
+    again = fast_path.acquire(model, 2, 120)
+    assert again is first and fast_path.acquire(model, 2, 100) is not first  # taken: nobody else gets it
+    fast_path.release(again)
+    assert fast_path.acquire(model, 3, 100) is not again
+    fast_path.release(again)
     model.float().bfloat16()  # other memory
-    assert fast_path.borrow(model, 2, 100) is not again
+    assert fast_path.acquire(model, 2, 100) is not again
 
 
 @pytest.mark.gpu
@@ -330,10 +330,10 @@ def test_an_engine_on_a_gpu_writes_what_decoding_writes() -> None:
     requests = [Request(tuple(range(1 + n, 9 + n)), Sampling(temperature=0, max_tokens=20)) for n in range(30)]
     wanted = [[p.token for p in decode(model, [list(r.prompt)], r.sampling)] for r in requests]
     engine = Engine(model, TOKENIZER, slots=8, capacity=64, queue=40)
-    tickets = [engine.submit(request) for request in requests]
+    requests = [engine.submit(request) for request in requests]
     while engine.step():
         pass
-    found = [[event.token for event in ticket] for ticket in tickets]
+    found = [[event.token for event in request] for request in requests]
     same = sum(a == b for a, b in zip(found, wanted, strict=True))
     assert same >= 27  # ties in half precision may fall either way
 
@@ -389,10 +389,10 @@ def test_an_engine_that_is_asked_for_nothing_else_gives_the_best_tokens(
 def test_how_likely_a_token_was_is_told_by_a_fast_step_too(model: Model, request: pytest.FixtureRequest) -> None:
     def told() -> list[float | None]:
         engine = Engine(model, TOKENIZER, slots=2)
-        ticket = engine.submit(Request((1, 2), GREEDY))
+        request = engine.submit(Request((1, 2), GREEDY))
         while engine.step():
             pass
-        return [event.log_probability for event in ticket]
+        return [event.log_probability for event in request]
 
     wanted = told()
     request.getfixturevalue("twin")
@@ -401,13 +401,13 @@ def test_how_likely_a_token_was_is_told_by_a_fast_step_too(model: Model, request
 
 def test_scores_that_are_no_numbers_end_a_text_in_a_fast_step_too(model: Model, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=2)
-    ticket = engine.submit(Request((1, 2), GREEDY, likely=False))
+    request = engine.submit(Request((1, 2), GREEDY, likely=False))
     engine.step()
     with torch.no_grad():
         next(iter(model.decoder.parameters())).fill_(torch.nan)
     while engine.step():
         pass
-    assert next(reversed([*ticket])).finish == "error" and "not numbers" in str(ticket.error)
+    assert next(reversed([*request])).finish == "error" and "not numbers" in str(request.error)
 
 
 def test_prompts_do_not_wait_where_there_is_room(model: Model, twin: None) -> None:

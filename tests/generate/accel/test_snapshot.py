@@ -18,11 +18,11 @@ from headway.generate.accel.snapshot import Snapshot
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import Sampling, generate
 from headway.generate.engine.engine import Engine, Request
-from headway.generate.prefix_cache import Prefix
+from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Source
 from headway.generate.score import score
-from headway.generate.speculative import Speculation
-from headway.model.lora import LowRank, add_adapters, merge_adapters
+from headway.generate.speculative import SpeculativeDecoder
+from headway.model.lora import LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 from tests.generate.conftest import made
@@ -73,7 +73,7 @@ def merged(model: Model) -> None:
     """Nothing but the attention's matrices moves, to other memory."""
     add_adapters(model, 4, ["qkv", "out"])
     for part in model.modules():
-        if isinstance(part, LowRank):
+        if isinstance(part, LoRALinear):
             nn.init.normal_(part.widen, std=0.5)
     merge_adapters(model)
     model.requires_grad_(False)
@@ -128,7 +128,7 @@ def by_generate(reader: object, model: Model) -> list[int]:
     return list(generate(reader, PROMPT, 10, GREEDY))  # type: ignore[type-var]
 
 
-def by_score(reader: Prefix, model: Model) -> list[int]:
+def by_score(reader: PrefixCache, model: Model) -> list[int]:
     rows = [PROMPT * 4 + [tail, 3, 5] for tail in (1, 2)]
     found = score(model, rows, [len(PROMPT * 4)] * 2, prefix=reader)
     return [round(float(x) * 1e4) for row in found for x in row]
@@ -138,9 +138,9 @@ def by_score(reader: Prefix, model: Model) -> list[int]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "kernels":
         pytest.importorskip("numba")
-        monkeypatch.setattr(fast, "SMALLEST", 0)
+        monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     yield request.param
-    fast._KEPT.clear()
+    fast._CACHED.clear()
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -150,8 +150,8 @@ def test_a_model_that_changed_writes_as_a_new_one(way: str, kind: str, change: s
 
     def reader(of: Model) -> object:
         if kind == "speculation":
-            return Speculation(Prefix(of), Prefix(of), GREEDY)
-        return of if kind == "plain" else Prefix(of)
+            return SpeculativeDecoder(PrefixCache(of), PrefixCache(of), GREEDY)
+        return of if kind == "plain" else PrefixCache(of)
 
     kept, write = reader(model), by_score if kind == "score" else by_generate
     before = write(kept, model)  # type: ignore[arg-type]
@@ -169,10 +169,10 @@ def test_an_engine_forgets_prompts_that_others_weights_read(way: str, change: st
     model = made(UNTIED)
 
     def write(engine: Engine) -> tuple[int, ...]:
-        ticket = engine.submit(Request(tuple(PROMPT), GREEDY))
+        request = engine.submit(Request(tuple(PROMPT), GREEDY))
         while engine.step():
             pass
-        return tuple(event.token for event in ticket if event.token is not None)
+        return tuple(event.token for event in request if event.token is not None)
 
     engine = Engine(model, tokenizer, slots=2, capacity=40)
     before = write(engine)

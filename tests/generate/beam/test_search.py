@@ -20,13 +20,13 @@ from headway.generate.beam.search import Beam, Hypothesis, beam_search
 from headway.generate.decode import Sampling, generate
 from headway.generate.protocol import Source
 from headway.generate.trace import Growth
-from tests.generate.conftest import Facts, Recurrent, tiny_model
+from tests.generate.conftest import DecoderConfig, Recurrent, tiny_model
 
 EOS = 0
 
 
 def recurrent(seed: int, vocab: int = 12) -> Recurrent:
-    return Recurrent(vocab, facts=Facts(special=SpecialTokens(eos=EOS, start=1)), seed=seed)
+    return Recurrent(vocab, config=DecoderConfig(special=SpecialTokens(eos=EOS, start=1)), seed=seed)
 
 
 @torch.no_grad()
@@ -99,7 +99,9 @@ BEAMS = {
 def test_the_batch_changes_nothing(kind: str, name: str) -> None:
     """Prompts of 1 to 9 tokens with room for 12, so that each has another limit."""
     special = SpecialTokens(eos=EOS)
-    model = tiny_model(12, 12, 16, depth=1) if kind == "transformer" else Recurrent(12, facts=Facts(12, special))
+    model = (
+        tiny_model(12, 12, 16, depth=1) if kind == "transformer" else Recurrent(12, config=DecoderConfig(12, special))
+    )
     beam = replace(BEAMS[name], eos=(EOS,))
     generator = torch.Generator().manual_seed(1)
     sizes = (1, 9, 3, 3, 6, 2)
@@ -115,8 +117,8 @@ def test_the_batch_changes_nothing(kind: str, name: str) -> None:
 def test_an_encoder_reads_each_input_once() -> None:
     model = recurrent(3)
     inputs = torch.tensor([[4, 5, 6], [7, 8, 0], [9, 0, 0]])
-    keep = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
-    together = beam_search(model, BEAMS["plain"], source=Source(inputs, keep))
+    attention_mask = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
+    together = beam_search(model, BEAMS["plain"], source=Source(inputs, attention_mask))
     for row in range(3):
         alone = beam_search(model, BEAMS["plain"], [[1]], source=Source(inputs[row : row + 1, : 3 - row]))[0]
         assert close(alone, together[row])
@@ -279,9 +281,9 @@ def test_one_step_for_all_beams_and_one_reorder() -> None:
         steps: list[int] = []  # noqa: RUF012
         reorders = 0
 
-        def step(self, state: list[Tensor], /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        def step(self, state: list[Tensor], /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
             self.steps.append(len(ids))
-            return super().step(state, ids, keep)
+            return super().step(state, ids, attention_mask)
 
         def reorder(self, state: list[Tensor], /, rows: Tensor) -> list[Tensor]:
             self.reorders += 1

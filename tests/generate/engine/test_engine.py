@@ -21,9 +21,9 @@ from headway.config.shape import decoder_config
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError, DivergedError, MemoryOrDiskError
 from headway.generate.decode import decode
-from headway.generate.engine.engine import Closed, Engine, Event, QueueFull, Request, Ticket
+from headway.generate.engine.engine import Closed, Engine, Event, QueueFull, Request
 from headway.generate.sampling.sampler import Sampling
-from headway.model.cache import KeyValues
+from headway.model.cache import KVCacheLike
 from headway.model.model import Model
 from tests.generate.conftest import tiny_model
 
@@ -48,16 +48,16 @@ class Watched(Model):
         self.passes: list[tuple[int, int]] = []
         self.poison: int | None = None
 
-    def step(self, cache: KeyValues, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def step(self, cache: KVCacheLike, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         self.passes.append((ids.shape[0], ids.shape[1]))
-        scores = super().step(cache, ids, keep)
+        scores = super().step(cache, ids, attention_mask)
         if self.poison is not None and bool((ids == self.poison).any()):
             raise RuntimeError("poisoned")
         return scores
 
 
-def run(engine: Engine, rounds: int = 10_000) -> None:
-    for _ in range(rounds):
+def run(engine: Engine, scheduler: int = 10_000) -> None:
+    for _ in range(scheduler):
         if not engine.step():
             return
 
@@ -66,8 +66,8 @@ def tokens_of(events: Sequence[Event]) -> list[int]:
     return [event.token for event in events if event.token is not None]
 
 
-def text_of(ticket: Ticket) -> str:
-    return "".join(event.text for event in ticket)
+def text_of(request: Request) -> str:
+    return "".join(event.text for event in request)
 
 
 def prompt_of(row: int, longest: int = 16) -> tuple[int, ...]:
@@ -100,40 +100,40 @@ def alone(model: Model, request: Request) -> tuple[list[int], str, str | None]:
     return tokens, "".join(piece.text for piece in pieces), pieces[-1].finish
 
 
-def heard(ticket: Ticket) -> tuple[list[int], str, str | None]:
-    events = list(ticket)
+def heard(request: Request) -> tuple[list[int], str, str | None]:
+    events = list(request)
     assert [event.finish for event in events[:-1]] == [None] * (len(events) - 1)
     return tokens_of(events), "".join(event.text for event in events), events[-1].finish
 
 
-def requests(count: int) -> list[Request]:
+def make_requests(count: int) -> list[Request]:
     return [Request(prompt_of(row), settings_of(row)) for row in range(count)]
 
 
 def test_one_request_equals_decode(small: Model) -> None:
-    for request in requests(25):
+    for request in make_requests(25):
         engine = Engine(small, TOKENIZER)
-        ticket = engine.submit(request)
+        request = engine.submit(request)
         run(engine)
-        assert heard(ticket) == alone(small, request)
+        assert heard(request) == alone(small, request)
 
 
 def in_batches(model: Model, count: int, sizes: Sequence[int], **how: Any) -> None:
     """Requests come while others are under way, to engines of each size."""
-    asked = requests(count)
+    asked = make_requests(count)
     wanted = [alone(model, request) for request in asked]
     assert {finish for _, _, finish in wanted} == {"stop", "length"}
     source = random.Random(count)
     for size in sizes:
         engine = Engine(model, TOKENIZER, slots=size, queue=count, **how)
         order = source.sample(range(count), count)
-        tickets = {}
+        requests = {}
         for row in order:
-            tickets[row] = engine.submit(asked[row])
+            requests[row] = engine.submit(asked[row])
             for _ in range(source.choice((0, 0, 0, 1, 3))):
                 engine.step()
         run(engine)
-        assert [heard(tickets[row]) for row in range(count)] == wanted
+        assert [heard(requests[row]) for row in range(count)] == wanted
         assert engine.stats().used == 0
 
 
@@ -151,22 +151,22 @@ def test_neighbours_change_nothing_for_200_prompts_and_any_size(small: Model) ->
 def test_a_cpu_computes_few_rows_for_nothing() -> None:
     model = Watched()
     engine = Engine(model, TOKENIZER, slots=6)
-    tickets = [engine.submit(Request((1, 2), replace(GREEDY, max_tokens=1 + n))) for n in (8, 1, 6, 2, 4, 7)]
+    requests = [engine.submit(Request((1, 2), replace(GREEDY, max_tokens=1 + n))) for n in (8, 1, 6, 2, 4, 7)]
     run(engine)
     writing = [batch for batch, steps in model.passes if steps == 1]
     assert writing == [6, 6, 4, 4, 4, 4, 2, 1]
-    assert [heard(t) for t in tickets] == [alone(model, t.request) for t in tickets]
+    assert [heard(t) for t in requests] == [alone(model, t) for t in requests]
 
 
 def test_what_an_event_says(small: Model) -> None:
     engine = Engine(small, TOKENIZER)
     sampling = Sampling(seed=3, temperature=1.4, repetition=1.2, max_tokens=6, stop=())
     asked = [Request((97, 98), sampling, top=3), Request((99,), GREEDY), Request((100,), sampling, top=999)]
-    tickets = [engine.submit(request) for request in asked]
+    requests = [engine.submit(request) for request in asked]
     run(engine)
-    for ticket in tickets:
-        text, top = list(ticket.request.prompt), ticket.request.top
-        for event in ticket:
+    for request in requests:
+        text, top = list(request.prompt), request.top
+        for event in request:
             with torch.no_grad():
                 logp = small.lm(small(torch.tensor([text])).hidden[0, -1]).log_softmax(-1)
             assert event.token is not None
@@ -175,7 +175,7 @@ def test_what_an_event_says(small: Model) -> None:
             assert [token for token, _ in event.alternatives] == best.indices.tolist()
             assert [value for _, value in event.alternatives] == pytest.approx(best.values.tolist(), abs=1e-4)
             text.append(event.token)
-        assert len(text) == len(ticket.request.prompt) + ticket.request.sampling.max_tokens
+        assert len(text) == len(request.prompt) + request.sampling.max_tokens
     with pytest.raises(ConfigError, match="top = -1"):
         Request((1,), GREEDY, top=-1)
 
@@ -183,9 +183,9 @@ def test_what_an_event_says(small: Model) -> None:
 def test_a_seed_repeats_and_none_differs(small: Model) -> None:
     engine = Engine(small, TOKENIZER)
     seeds = (4, 4, 5, None, None)
-    tickets = [engine.submit(Request((97,), Sampling(seed=seed, max_tokens=20, stop=()))) for seed in seeds]
+    requests = [engine.submit(Request((97,), Sampling(seed=seed, max_tokens=20, stop=()))) for seed in seeds]
     run(engine)
-    same, again, *others = [heard(ticket)[0] for ticket in tickets]
+    same, again, *others = [heard(request)[0] for request in requests]
     assert same == again and len({tuple(text) for text in (same, *others)}) == 4
 
 
@@ -194,38 +194,38 @@ def test_the_models_own_end() -> None:
     free = alone(model, Request((97,), replace(GREEDY, max_tokens=20)))[0]
     model.config = replace(model.config, special=SpecialTokens(eos=(free[4], 3)))
     engine = Engine(model, TOKENIZER)
-    tickets = [
+    requests = [
         engine.submit(Request((97,), replace(GREEDY, max_tokens=20, stop=stop))) for stop in (None, (), (free[2],))
     ]
     run(engine)
     cut = [free[: free.index(free[4]) + 1], free, free[: free.index(free[2]) + 1]]
-    assert [heard(ticket)[0] for ticket in tickets] == cut
+    assert [heard(request)[0] for request in requests] == cut
 
 
 def test_no_room_for_more_is_an_end(small: Model) -> None:
     engine = Engine(small, TOKENIZER, capacity=12)
     for length, count in ((3, 10), (11, 2), (12, 1)):
-        ticket = engine.submit(Request((97,) * length, replace(GREEDY, max_tokens=50)))
+        request = engine.submit(Request((97,) * length, replace(GREEDY, max_tokens=50)))
         run(engine)
-        tokens, _, finish = heard(ticket)
+        tokens, _, finish = heard(request)
         assert finish == "length"
-        assert tokens == alone(small, Request(ticket.request.prompt, replace(GREEDY, max_tokens=count)))[0]
+        assert tokens == alone(small, Request(request.prompt, replace(GREEDY, max_tokens=count)))[0]
 
 
 def test_nothing_to_write(small: Model) -> None:
     engine = Engine(small, TOKENIZER)
-    ticket = engine.submit(Request((97,), replace(GREEDY, max_tokens=0)))
+    request = engine.submit(Request((97,), replace(GREEDY, max_tokens=0)))
     assert not engine.step()
-    assert list(ticket) == [Event(None, finish="length")] and engine.stats().read == 0
+    assert list(request) == [Event(None, finish="length")] and engine.stats().read == 0
 
 
 def test_a_text_after_which_nothing_is_possible(small: Model) -> None:
     engine = Engine(small, TOKENIZER)
     nothing = replace(GREEDY, banned=tuple((token,) for token in range(256)))
-    tickets = [engine.submit(Request((97,), sampling)) for sampling in (nothing, GREEDY)]
+    requests = [engine.submit(Request((97,), sampling)) for sampling in (nothing, GREEDY)]
     run(engine)
-    assert list(tickets[0]) == [Event(None, finish="stop")]
-    assert heard(tickets[1]) == alone(small, tickets[1].request)
+    assert list(requests[0]) == [Event(None, finish="stop")]
+    assert heard(requests[1]) == alone(small, requests[1])
     assert engine.alive is False and engine.failures == 0
 
 
@@ -260,15 +260,15 @@ def test_engines_that_cannot_be(small: Model) -> None:
 
 def test_a_full_queue(small: Model) -> None:
     engine = Engine(small, TOKENIZER, slots=1, queue=2)
-    tickets = [engine.submit(Request((97,), GREEDY)) for _ in range(2)]
+    requests = [engine.submit(Request((97,), GREEDY)) for _ in range(2)]
     with pytest.raises(QueueFull, match="2 requests"):
         engine.submit(Request((97,), GREEDY))
     engine.step()
-    tickets.append(engine.submit(Request((97,), GREEDY)))  # one has a slot now
+    requests.append(engine.submit(Request((97,), GREEDY)))  # one has a slot now
     with pytest.raises(QueueFull):
         engine.submit(Request((97,), GREEDY))
     run(engine)
-    assert len({tuple(heard(ticket)[0]) for ticket in tickets}) == 1
+    assert len({tuple(heard(request)[0]) for request in requests}) == 1
 
 
 def test_first_come_first_served(small: Model) -> None:
@@ -299,19 +299,19 @@ def test_a_long_prompt_stalls_nobody() -> None:
         events.append(engine.stats().written)
     assert events[:5] == [2, 3, 4, 5, 6]  # one token of the first in each round while 32 of 35 are read
     run(engine)
-    for ticket in (running, long, short):
-        assert heard(ticket) == alone(model, ticket.request)
+    for request in (running, long, short):
+        assert heard(request) == alone(model, request)
 
 
 def test_short_prompts_are_read_side_by_side() -> None:
     model = Watched()
     engine = Engine(model, TOKENIZER, slots=8, chunk=16)
-    tickets = [
+    requests = [
         engine.submit(Request(prompt, GREEDY)) for prompt in ((1, 2, 3), (4, 5), (6, 7, 8, 9), (10, 11, 12, 13, 14))
     ]
     run(engine)
     assert [shape for shape in model.passes if shape[1] > 1] == [(3, 4), (1, 5)]  # 4 × 5 would be too many
-    assert [heard(ticket) for ticket in tickets] == [alone(model, ticket.request) for ticket in tickets]
+    assert [heard(request) for request in requests] == [alone(model, request) for request in requests]
 
 
 def test_a_prompt_that_begins_like_another_is_read_from_there() -> None:
@@ -327,12 +327,12 @@ def test_a_prompt_that_begins_like_another_is_read_from_there() -> None:
     engine = Engine(model, TOKENIZER, slots=3)
     wanted = [alone(model, request) for request in asked]
     model.passes.clear()
-    tickets = []
+    requests = []
     for request in asked:
-        tickets.append(engine.submit(request))
+        requests.append(engine.submit(request))
         run(engine)
-    assert [heard(ticket) for ticket in tickets] == wanted
-    assert [ticket.reused for ticket in tickets] == [0, 15, 19, 3, 0]
+    assert [heard(request) for request in requests] == wanted
+    assert [request.reused for request in requests] == [0, 15, 19, 3, 0]
     stats = engine.stats()
     assert (stats.prefix_hits, stats.prefix_tokens, stats.read) == (3, 37, 20 + 3 + 1 + 1 + 2)
     assert [steps for _, steps in model.passes if steps > 1] == [20, 3, 2]
@@ -342,11 +342,11 @@ def test_a_conversation_goes_on_where_it_was(small: Model) -> None:
     engine = Engine(small, TOKENIZER)
     text: tuple[int, ...] = (97, 98, 99)
     for turn in range(3):
-        ticket = engine.submit(Request(text, GREEDY))
+        request = engine.submit(Request(text, GREEDY))
         run(engine)
-        tokens = heard(ticket)[0]
-        assert tokens == alone(small, ticket.request)[0]
-        assert ticket.reused == (0 if turn == 0 else len(text) - 2 - 1)
+        tokens = heard(request)[0]
+        assert tokens == alone(small, request)[0]
+        assert request.reused == (0 if turn == 0 else len(text) - 2 - 1)
         text = (*text, *tokens, 101, 102)
 
 
@@ -354,10 +354,10 @@ def test_the_same_long_prompt_of_two_who_come_together() -> None:
     model = Watched()
     engine = Engine(model, TOKENIZER, slots=3, chunk=8)
     base = tuple(range(30))
-    tickets = [engine.submit(Request(base, Sampling(seed=seed, max_tokens=5, stop=()))) for seed in range(3)]
+    requests = [engine.submit(Request(base, Sampling(seed=seed, max_tokens=5, stop=()))) for seed in range(3)]
     run(engine)
-    assert [ticket.reused for ticket in tickets] == [0, 29, 29]  # copied from a text that is still being written
-    assert [heard(ticket) for ticket in tickets] == [alone(model, ticket.request) for ticket in tickets]
+    assert [request.reused for request in requests] == [0, 29, 29]  # copied from a text that is still being written
+    assert [heard(request) for request in requests] == [alone(model, request) for request in requests]
 
 
 def test_a_cancelled_text_is_gone_a_step_later(small: Model) -> None:
@@ -369,16 +369,16 @@ def test_a_cancelled_text_is_gone_a_step_later(small: Model) -> None:
     waiting = engine.submit(Request((99,), GREEDY))
     last = engine.submit(Request((100,), GREEDY))
     assert engine.stats().used == 2 and engine.stats().waiting == 2
-    for ticket in (writing, reading, waiting):
-        ticket.cancel()
+    for request in (writing, reading, waiting):
+        request.cancel()
     assert not writing.wait(0)
     engine.step()
-    for ticket in (writing, reading, waiting):
-        assert ticket.wait(0) and list(ticket)[-1] == Event(None, finish="cancelled")
-        ticket.cancel()  # once more does no harm
+    for request in (writing, reading, waiting):
+        assert request.wait(0) and list(request)[-1] == Event(None, finish="cancelled")
+        request.cancel()  # once more does no harm
     assert engine.stats().used == engine.stats().running == 1 and engine.stats().waiting == 0
     run(engine)
-    assert heard(last) == alone(small, last.request)
+    assert heard(last) == alone(small, last)
     assert engine.stats().finished == {"cancelled": 3, "length": 1}
 
 
@@ -390,13 +390,13 @@ def test_only_those_fail_who_must() -> None:
     model.poison = 200
     assert all(200 not in (*request.prompt, *tokens) for request, (tokens, _, _) in zip(asked, wanted, strict=True))
     engine = Engine(model, TOKENIZER, slots=8)
-    tickets = [engine.submit(request) for request in (*asked[:3], bad[0], *asked[3:9], bad[1], *asked[9:])]
+    requests = [engine.submit(request) for request in (*asked[:3], bad[0], *asked[3:9], bad[1], *asked[9:])]
     run(engine)
-    failed = [tickets.pop(10), tickets.pop(3)]
-    for ticket in failed:
-        assert list(ticket) == [Event(None, finish="error")] and str(ticket.error) == "poisoned"
-    assert [heard(ticket) for ticket in tickets] == wanted
-    assert all(ticket.error is None for ticket in tickets)
+    failed = [requests.pop(10), requests.pop(3)]
+    for request in failed:
+        assert list(request) == [Event(None, finish="error")] and str(request.error) == "poisoned"
+    assert [heard(request) for request in requests] == wanted
+    assert all(request.error is None for request in requests)
     assert engine.stats().used == 0 and engine.stats().finished["error"] == 2
 
 
@@ -409,10 +409,10 @@ def test_a_failure_while_writing() -> None:
     model.poison = wanted[1][0][2]
     assert model.poison not in (*wanted[0][0], *wanted[2][0], *wanted[1][0][:2])
     engine = Engine(model, TOKENIZER)
-    tickets = [engine.submit(request) for request in asked]
+    requests = [engine.submit(request) for request in asked]
     run(engine)
-    assert heard(tickets[0]) == wanted[0] and heard(tickets[2]) == wanted[2]
-    tokens, _, finish = heard(tickets[1])
+    assert heard(requests[0]) == wanted[0] and heard(requests[2]) == wanted[2]
+    tokens, _, finish = heard(requests[1])
     assert tokens == wanted[1][0][:3] and finish == "error"
 
 
@@ -423,14 +423,14 @@ def test_scores_that_are_no_numbers() -> None:
     model.target.table.weight.data[200] = torch.nan
     engine = Engine(model, TOKENIZER, slots=1)
     for _ in range(2):
-        ticket = engine.submit(Request((97, 98, 200, 99), GREEDY))
+        request = engine.submit(Request((97, 98, 200, 99), GREEDY))
         run(engine)
-        assert list(ticket) == [Event(None, finish="error")]
-        assert isinstance(ticket.error, DivergedError) and ticket.error.code == "T001"
+        assert list(request) == [Event(None, finish="error")]
+        assert isinstance(request.error, DivergedError) and request.error.code == "T001"
         assert engine.cache.texts == [[]]
-        ticket = engine.submit(Request((97, 98), GREEDY))
+        request = engine.submit(Request((97, 98), GREEDY))
         run(engine)
-        assert heard(ticket) == wanted
+        assert heard(request) == wanted
 
 
 def test_listeners_and_tokenizers_that_fail(small: Model) -> None:
@@ -447,22 +447,22 @@ def test_listeners_and_tokenizers_that_fail(small: Model) -> None:
     failing = [engine.submit(Request((97,), GREEDY), deaf), engine.submit(Request((100,), GREEDY))]
     good = engine.submit(Request((99,), GREEDY))
     run(engine)
-    assert [str(ticket.error) for ticket in failing] == ["not listening", "speechless"]
-    assert heard(good) == alone(small, good.request)
+    assert [str(request.error) for request in failing] == ["not listening", "speechless"]
+    assert heard(good) == alone(small, good)
     assert engine.stats().used == 0
 
 
 def test_a_mistake_of_our_own(small: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(small, TOKENIZER, slots=1)
-    tickets = [engine.submit(Request((97,), GREEDY)) for _ in range(2)]
+    requests = [engine.submit(Request((97,), GREEDY)) for _ in range(2)]
     with monkeypatch.context() as patch:
         patch.setattr(engine.cache, "gather", lambda size: 1 / 0)
         run(engine)
-    for ticket in tickets:
-        assert list(ticket)[-1].finish == "error" and isinstance(ticket.error, ZeroDivisionError)
+    for request in requests:
+        assert list(request)[-1].finish == "error" and isinstance(request.error, ZeroDivisionError)
     again = engine.submit(Request((97,), GREEDY))
     run(engine)
-    assert heard(again) == alone(small, again.request)
+    assert heard(again) == alone(small, again)
 
 
 def test_whether_it_is_alive() -> None:
@@ -492,34 +492,34 @@ def threads() -> set[str]:
 
 
 def test_a_thread_of_its_own(small: Model) -> None:
-    asked = requests(20)
+    asked = make_requests(20)
     with closing(Engine(small, TOKENIZER, slots=4)) as engine:
         engine.start()
         engine.start()  # once is enough
         assert threads() == {"headway-engine"} and len(threading.enumerate()) >= 2
-        tickets = [engine.submit(request) for request in asked]
-        assert [heard(ticket) for ticket in tickets] == [alone(small, request) for request in asked]
+        requests = [engine.submit(request) for request in asked]
+        assert [heard(request) for request in requests] == [alone(small, request) for request in asked]
         time.sleep(0.02)  # idle by now: it must wake up again
-        ticket = engine.submit(asked[0])
-        assert ticket.wait(10) and heard(ticket) == alone(small, asked[0])
+        request = engine.submit(asked[0])
+        assert request.wait(10) and heard(request) == alone(small, asked[0])
     assert threads() == set()
 
 
 def test_several_may_listen(small: Model) -> None:
     engine = Engine(small, TOKENIZER)
-    ticket, came = engine.submit(Request((97,), GREEDY)), list[Event]()
-    listeners = [threading.Thread(target=lambda: came.extend(ticket)) for _ in range(3)]
+    request, came = engine.submit(Request((97,), GREEDY)), list[Event]()
+    listeners = [threading.Thread(target=lambda: came.extend(request)) for _ in range(3)]
     for listener in listeners:
         listener.start()
     run(engine)
     for listener in listeners:
         listener.join(10)
         assert not listener.is_alive()
-    assert len(came) == 8 and list(ticket) == []
+    assert len(came) == 8 and list(request) == []
     heard_by_callback = list[Event]()
     other = engine.submit(Request((97,), GREEDY), heard_by_callback.append)
     run(engine)
-    assert tokens_of(heard_by_callback) == [token for token in alone(small, other.request)[0]]
+    assert tokens_of(heard_by_callback) == [token for token in alone(small, other)[0]]
     assert list(other) == []
 
 
@@ -537,10 +537,10 @@ class Clock:
 def test_draining(small: Model) -> None:
     for each, finished in ((0.0, True), (1.0, False)):
         engine = Engine(small, TOKENIZER, slots=2, clock=Clock(each))
-        tickets = [engine.submit(Request((97 + row,), replace(GREEDY, max_tokens=20))) for row in range(4)]
+        requests = [engine.submit(Request((97 + row,), replace(GREEDY, max_tokens=20))) for row in range(4)]
         engine.step()
         assert engine.drain(15.0) is finished
-        ends = [list(ticket)[-1].finish for ticket in tickets]
+        ends = [list(request)[-1].finish for request in requests]
         assert ends == (["length"] * 4 if finished else ["cancelled"] * 4)
         assert engine.stats().used == engine.stats().running == engine.stats().waiting == 0
         with pytest.raises(Closed):
@@ -553,20 +553,20 @@ def test_draining_a_thread(small: Model) -> None:
     for deadline, finished in ((30.0, True), (0.0, False)):
         engine = Engine(small, TOKENIZER, slots=2, capacity=40)
         engine.start()
-        tickets = [engine.submit(Request((97,), replace(GREEDY, max_tokens=39))) for _ in range(12)]
+        requests = [engine.submit(Request((97,), replace(GREEDY, max_tokens=39))) for _ in range(12)]
         assert engine.drain(deadline) is finished
-        ends = [list(ticket)[-1].finish for ticket in tickets]
+        ends = [list(request)[-1].finish for request in requests]
         assert ends == ["length"] * 12 if finished else ends[-1] == "cancelled"
         assert threads() == set() and engine.stats().used == 0
 
 
 def test_closing_ends_whatever_is_left(small: Model) -> None:
     engine = Engine(small, TOKENIZER, slots=1)
-    tickets = [engine.submit(Request((97,), GREEDY)) for _ in range(3)]
+    requests = [engine.submit(Request((97,), GREEDY)) for _ in range(3)]
     engine.step()
     engine.close()
     engine.close()
-    assert [list(ticket)[-1].finish for ticket in tickets] == ["cancelled"] * 3
+    assert [list(request)[-1].finish for request in requests] == ["cancelled"] * 3
     assert engine.stats().used == 0 and not engine.step()
 
 
@@ -592,25 +592,25 @@ def test_the_numbers(small: Model) -> None:
 
 def storm(engine: Engine, count: int, seed: int) -> None:
     """Requests, half of which are cancelled at a random time: at once, while waiting, or while being written."""
-    source, tickets = random.Random(seed), list[Ticket]()
-    doomed: list[Ticket] = []
-    while len(tickets) < count:
+    source, requests = random.Random(seed), list[Request]()
+    doomed: list[Request] = []
+    while len(requests) < count:
         try:
-            ticket = engine.submit(Request(prompt_of(len(tickets)), settings_of(len(tickets))))
+            request = engine.submit(Request(prompt_of(len(requests)), settings_of(len(requests))))
         except QueueFull:
-            tickets[-1].wait(0.001)
+            requests[-1].wait(0.001)
             continue
-        tickets.append(ticket)
+        requests.append(request)
         if source.random() < 0.5:
-            doomed.append(ticket)
+            doomed.append(request)
         for victim in [victim for victim in doomed if source.random() < 0.2]:
             victim.cancel()
             doomed.remove(victim)
     for victim in doomed:
         victim.cancel()
-    for ticket in tickets:
-        assert ticket.wait(60)
-        assert list(ticket)[-1].finish in ("stop", "length", "cancelled")
+    for request in requests:
+        assert request.wait(60)
+        assert list(request)[-1].finish in ("stop", "length", "cancelled")
 
 
 def calm(small: Model, count: int) -> None:
@@ -624,7 +624,7 @@ def calm(small: Model, count: int) -> None:
             stats = engine.stats()
             assert (stats.used, stats.running, stats.waiting) == (0, 0, 0)
             assert sum(stats.finished.values()) == (seed + 1) * count
-            assert stats.finished["cancelled"] > count // 20 and not engine.jobs and not engine.waiting
+            assert stats.finished["cancelled"] > count // 20 and not engine.sequences and not engine.waiting
             gc.collect()
             objects.append(len(gc.get_objects()))
         assert memory == [part.data_ptr() for part in (*engine.cache.keys, *engine.cache.values)]

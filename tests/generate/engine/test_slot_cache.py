@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
 from headway.errors import DataError
-from headway.generate.engine.slot_cache import SlotCache, common
-from headway.model.masks import Layout, self_view
+from headway.generate.engine.slot_cache import SlotCache, common_prefix
+from headway.model.masks import Layout, self_attention_bias
 from headway.model.model import Model
 
 VOCAB, CAPACITY = 4, 14
@@ -28,7 +28,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def shaped(**shape: Any) -> Model:
+def processed(**shape: Any) -> Model:
     torch.manual_seed(0)
     made = Model(decoder_config(ShapeConfig(depth=2, width=16, heads=2, **shape), VOCAB, CAPACITY)).eval()
     for parameter in made.parameters():
@@ -36,7 +36,7 @@ def shaped(**shape: Any) -> Model:
     return made
 
 
-MODELS = {name: shaped(**shape) for name, shape in SHAPES.items()}
+MODELS = {name: processed(**shape) for name, shape in SHAPES.items()}
 
 
 def slots_of(model: Model, slots: int = 4, capacity: int = CAPACITY) -> SlotCache:
@@ -73,7 +73,7 @@ class Schedule:
 
     def come(self) -> None:
         text = self.tokens(self.random.randint(1, CAPACITY))
-        best = max(min(common(held, text), len(text) - 1) for held in self.cache.texts)
+        best = max(min(common_prefix(held, text), len(text) - 1) for held in self.cache.texts)
         found = self.cache.take(text)
         if len(self.wanted) == len(self.cache):
             assert found is None
@@ -162,14 +162,14 @@ def test_padding_has_something_to_see() -> None:
         if text:
             read(model, cache, {slot: text})
     step = cache.step({1: [1, 1, 1], 2: [1]}, range(4))
-    positions, real = step.place(3)
+    positions, real = step.reserve(3)
     assert real is not None and real.sum(-1).tolist() == [0, 3, 1, 0] and positions.min() >= 0
     queries = Layout(positions, real, step.length)
-    keys = Layout(step.positions[:, : step.span], step.keep[:, : step.span])
+    keys = Layout(step.positions[:, : step.span], step.attention_mask[:, : step.span])
     assert model.config.decoder is not None
-    view = self_view(model.config.decoder, None, queries, keys, "fused")
-    assert view.bias is not None and view.bias.dtype == torch.bool
-    assert view.bias.any(-1).all() and view.bias[1, 0].sum(-1).tolist() == [2, 3, 4]
+    attention_bias = self_attention_bias(model.config.decoder, None, queries, keys, "fused")
+    assert attention_bias.tensor is not None and attention_bias.tensor.dtype == torch.bool
+    assert attention_bias.tensor.any(-1).all() and attention_bias.tensor[1, 0].sum(-1).tolist() == [2, 3, 4]
 
 
 def test_neighbours_are_not_copied() -> None:

@@ -14,18 +14,18 @@ from torch import Tensor
 from headway.generate.sampling import logits
 from headway.generate.sampling.logits import (
     _keep_sorted,
+    apply_mask,
     ban,
     ban_repeats,
-    choose,
     force,
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    only,
+    last_tokens,
     penalise_counts,
     penalise_repetition,
+    sample_inverse_cdf,
     scale,
-    tails,
 )
 
 INF = math.inf
@@ -184,7 +184,7 @@ tokens = st.integers(0, 3)
        st.lists(st.lists(tokens, min_size=1, max_size=4), max_size=5))  # fmt: skip
 def test_a_sequence_is_banned_at_its_last_token(texts: list[list[int]], sequences: list[list[int]]) -> None:
     scores = torch.zeros(len(texts), 4)
-    banned = ban(scores, tails(texts, max(map(len, sequences), default=1) - 1), sequences)
+    banned = ban(scores, last_tokens(texts, max(map(len, sequences), default=1) - 1), sequences)
     for text, row in zip(texts, banned, strict=True):
         for token in range(4):
             ends = any([*text, token][-len(s) :] == s for s in sequences)
@@ -194,7 +194,7 @@ def test_a_sequence_is_banned_at_its_last_token(texts: list[list[int]], sequence
 @given(st.lists(st.lists(tokens, max_size=9), min_size=1, max_size=4), st.integers(1, 4))
 def test_what_was_there_does_not_come_again(texts: list[list[int]], size: int) -> None:
     """Texts of different lengths side by side: what fills them up is no token that came before."""
-    banned = ban_repeats(torch.zeros(len(texts), 4), tails(texts, max(map(len, texts))), size)
+    banned = ban_repeats(torch.zeros(len(texts), 4), last_tokens(texts, max(map(len, texts))), size)
     for text, row in zip(texts, banned, strict=True):
         rows = [text[i : i + size] for i in range(len(text) - size + 1)]
         for token in range(4):
@@ -204,12 +204,12 @@ def test_what_was_there_does_not_come_again(texts: list[list[int]], size: int) -
 
 def test_only_what_is_allowed_stays() -> None:
     scores = torch.tensor([[1.0, 2.0, 3.0]])
-    assert only(scores, torch.tensor([[True, False, True]])).tolist() == [[1.0, -INF, 3.0]]
+    assert apply_mask(scores, torch.tensor([[True, False, True]])).tolist() == [[1.0, -INF, 3.0]]
 
 
 @given(rows, st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4))
 def test_the_token_drawn_is_where_the_sum_passes(table: list[Row], draws: list[float]) -> None:
-    picked = choose(torch.tensor(table), torch.tensor(draws[: len(table)], dtype=torch.float64))
+    picked = sample_inverse_cdf(torch.tensor(table), torch.tensor(draws[: len(table)], dtype=torch.float64))
     for row, draw, token in zip(table, draws, picked.tolist(), strict=False):
         shares = softmax(row)
         assert sum(shares[:token]) <= draw + 1e-9
@@ -219,13 +219,13 @@ def test_the_token_drawn_is_where_the_sum_passes(table: list[Row], draws: list[f
 @pytest.mark.parametrize("draw", [0.0, 0.5, 1 - 2**-48])
 def test_an_impossible_token_is_never_drawn(draw: float) -> None:
     scores = torch.tensor([[-INF, 1.0, -INF, 2.0, -INF]]).repeat(1, 1000)
-    assert float(scores[0, choose(scores, torch.tensor([draw], dtype=torch.float64))]) > -INF
+    assert float(scores[0, sample_inverse_cdf(scores, torch.tensor([draw], dtype=torch.float64))]) > -INF
 
 
 def test_draws_follow_the_distribution() -> None:
     row = torch.tensor([[0.0, 2.0, 1.0, -1.0]])
     draws = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
-    shares = torch.bincount(choose(row.expand(10_000, 4), draws), minlength=4) / 10_000
+    shares = torch.bincount(sample_inverse_cdf(row.expand(10_000, 4), draws), minlength=4) / 10_000
     torch.testing.assert_close(shares, row.softmax(-1)[0], atol=2e-4, rtol=0)
 
 
@@ -235,13 +235,13 @@ def test_large_vocabularies_are_summed_exactly() -> None:
         scores = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(seed))
         assert torch.equal(keep_top_p(scores, 1.0), scores)
         scores[:, -5:] = -INF
-        assert int(choose(scores, torch.tensor([1 - 2**-48], dtype=torch.float64))) < 19_995
+        assert int(sample_inverse_cdf(scores, torch.tensor([1 - 2**-48], dtype=torch.float64))) < 19_995
     rare = torch.zeros(1, 1_000_001)
     rare[0, 0] = math.log(99e6)  # 99 of 100 draws take the first token: sums after it are 1e-8 from each other
     first = math.exp(float(rare[0, 0]))
     for token in (1, 2, 3, 500_000, 500_001):
         draw = torch.tensor([(first + token - 0.5) / (first + 1_000_000)], dtype=torch.float64)
-        assert int(choose(rare, draw)) == token
+        assert int(sample_inverse_cdf(rare, draw)) == token
 
 
 @settings(max_examples=60, deadline=None)

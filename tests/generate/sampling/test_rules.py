@@ -19,7 +19,7 @@ from headway.generate.decode import decode
 from headway.generate.engine.engine import Engine, Request
 from headway.generate.protocol import Source
 from headway.generate.sampling.rules import Bias, LogitRules
-from headway.generate.sampling.sampler import Chooser, Sampling
+from headway.generate.sampling.sampler import Sampler, Sampling
 from headway.hub.folder import load_model
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
@@ -188,8 +188,8 @@ def test_what_is_drawn_from(name: str, tmp_path: Path) -> None:
     oracle._prepare_special_tokens(config, kwargs_has_attention_mask=True, device="cpu")
     shape = oracle._get_logits_processor(config, input_ids_seq_length=7, encoder_input_ids=ids, device="cpu")
     logits = 2 * torch.randn(5, VOCAB)
-    chooser = Chooser([Sampling(**said.sampling)] * 5, ids.tolist(), [(EOS,)] * 5)
-    ours = chooser.shape(logits.clone(), [*range(5)], ids.tolist(), [0] * 5)
+    sampler = Sampler([Sampling(**said.sampling)] * 5, ids.tolist(), [(EOS,)] * 5)
+    ours = sampler.process(logits.clone(), [*range(5)], ids.tolist(), [0] * 5)
     torch.testing.assert_close(ours.softmax(-1), shape(ids, logits.clone()).softmax(-1))
 
 
@@ -238,10 +238,10 @@ def test_rows_have_rules_of_their_own(tmp_path: Path) -> None:
             return "".join(chr(97 + i) for i in ids)
 
     engine = Engine(model, Letters(), slots=4, capacity=32)
-    tickets = [engine.submit(Request(tuple(p), each, likely=False)) for p, each in zip(prompts, how, strict=True)]
+    requests = [engine.submit(Request(tuple(p), each, likely=False)) for p, each in zip(prompts, how, strict=True)]
     while engine.step():
         pass
-    assert [[event.token for event in ticket if event.token is not None] for ticket in tickets] == alone
+    assert [[event.token for event in request if event.token is not None] for request in requests] == alone
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_rows_have_rules_of_their_own(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_every_rule_leaves_the_fast_way(rule: dict[str, Any], tmp_path: Path) -> None:
     """Whoever takes the best token without a look at all logits knows none of them; a search knows three."""
-    assert not Chooser([Sampling(temperature=0.0, **rule)], [[1]]).bare
+    assert not Sampler([Sampling(temperature=0.0, **rule)], [[1]]).argmax_only
     search = Search(load_folder("gpt2", tmp_path), Beam(**rule), [[1]])
     assert search.simple == (rule in ({"banned": ((4,),)}, {"first": 4}, {"last": 4}))
     assert {name for name in LogitRules.__dataclass_fields__} - {"max_length"} >= {*rule}
@@ -274,8 +274,8 @@ def test_kernels_follow_the_same_rules(kind: str, name: str, tmp_path: Path, mon
     pytest.importorskip("numba")
     _, model, ids = both(kind, RULES[name], 0, tmp_path)
     plain = greedy(model, tmp_path, ids), searched(model, tmp_path, ids, width=3, n_best=3)
-    monkeypatch.setattr(fast, "SMALLEST", 0)
-    if kind == "gpt2" and not fast.fits(model, 1):
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
+    if kind == "gpt2" and not fast.accelerates(model, 1):
         pytest.skip("no threads that several callers may use at once")
     assert (greedy(model, tmp_path, ids), searched(model, tmp_path, ids, width=3, n_best=3)) == plain
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from headway.checks.tokenization import open_tokenizer
 from headway.config.model import ModelConfig
-from headway.data.chat_template.template import chosen_template, special_strings
+from headway.data.chat_template.template import parse_template, special_token_strings
+from headway.data.tokenizers.spm import merges_from_scores
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import byte_ids, train_tokenizer
 from headway.errors import HeadwayError, NotFoundError
@@ -31,7 +32,7 @@ from headway.hub.folder import load_folder_tokenizer, load_model, open_folder, r
 from headway.hub.gguf import model as module
 from headway.hub.gguf import tokenizer as gguf_tokens
 from headway.hub.gguf.model import gguf_in, hf_config, open_file, open_gguf
-from headway.hub.gguf.tokenizer import RULES, load_gguf_tokenizer, scored_merges
+from headway.hub.gguf.tokenizer import RULES, load_gguf_tokenizer
 from headway.hub.tables import FAMILIES
 from headway.model.model import Model
 
@@ -143,7 +144,7 @@ def rounded(model: Model, kind: str) -> Model:
 def logits(model: Model, seed: int = 0) -> torch.Tensor:
     ids = torch.randint(0, 300, (2, 17), generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
-        return model.scores(model(ids))["lm"].float()
+        return model.logits(model(ids))["lm"].float()
 
 
 def refused(path: Path, code: str) -> str:
@@ -587,9 +588,9 @@ def test_a_byte_level_tokenizer_is_the_one_it_was_made_from(tmp_path: Path) -> N
         for skip in (False, True):
             assert tokenizer.decode(ids, skip_special=skip) == trained().decode(ids, skip_special=skip)
     assert tokenizer.config["model_max_length"] == 128
-    template = chosen_template(tokenizer.config["chat_template"])
+    template = parse_template(tokenizer.config["chat_template"])
     assert template is not None
-    assert template.render([{"content": "hi"}], tokens=special_strings(tokenizer)) == "<s>hi"
+    assert template.render([{"content": "hi"}], tokens=special_token_strings(tokenizer)) == "<s>hi"
 
 
 def test_tokenizers_come_with_their_models(tmp_path: Path) -> None:
@@ -660,7 +661,7 @@ def test_what_stands_around_a_text(
     pair = tokenizer.encode("import", "it")
     assert pair.ids == [*first, *inner[0], *last, *first, *inner[1], *last]
     if around != (0, 0):
-        assert sum(pair.segments) == len([*first, *inner[1], *last])
+        assert sum(pair.token_type_ids) == len([*first, *inner[1], *last])
 
 
 def test_tokens_that_are_found_whole(tmp_path: Path) -> None:
@@ -826,7 +827,7 @@ def test_sentencepiece_rules_that_are_refused(
 
 def test_scored_merges_are_the_best_first() -> None:
     scores = {"a": 0.0, "b": 0.0, "c": 0.0, "ab": -2.0, "bc": -1.0, "abc": -3.0, "xyz": -9.0}
-    assert scored_merges(scores) == [("b", "c"), ("a", "b"), ("a", "bc"), ("ab", "c")]
+    assert merges_from_scores(scores) == [("b", "c"), ("a", "b"), ("a", "bc"), ("ab", "c")]
 
 
 # --- a model in a package ------------------------------------------------------------------------
@@ -878,9 +879,9 @@ class TestSmolLM2:
         messages = [{"role": "user", "content": "What is the capital of France?"}]
         for sample in (*TEXTS, *SAMPLES, "<|im_start|>user\nhi<|im_end|>\n", "x = 2024 + 10"):
             assert tokenizer.encode(sample).ids == theirs(sample)["input_ids"], sample
-        template = chosen_template(tokenizer.config["chat_template"])
+        template = parse_template(tokenizer.config["chat_template"])
         assert template is not None
-        prompt = template.render(messages, tokens=special_strings(tokenizer), add_generation_prompt=True)
+        prompt = template.render(messages, tokens=special_token_strings(tokenizer), add_generation_prompt=True)
         assert prompt == theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     @pytest.mark.slow
@@ -890,7 +891,7 @@ class TestSmolLM2:
         model, tokenizer = load_model(path), read_tokenizer(path)
         ids = torch.tensor([tokenizer.encode("The capital of France is Paris, and that of Italy").ids])
         with torch.no_grad():
-            ours, oracle = model.scores(model(ids))["lm"], theirs(ids).logits
+            ours, oracle = model.logits(model(ids))["lm"], theirs(ids).logits
         assert ours.shape == oracle.shape
         assert (ours - oracle).abs().max() < 2e-3
         assert (ours.argmax(-1) == oracle.argmax(-1)).all()
@@ -902,10 +903,10 @@ class TestSmolLM2:
 
         bundle = load("smollm2")
         assert bundle.tokenizer is not None
-        template = chosen_template(bundle.tokenizer.config["chat_template"])
+        template = parse_template(bundle.tokenizer.config["chat_template"])
         assert template is not None
         messages = [{"role": "user", "content": "What is the capital of France?"}]
-        prompt = template.render(messages, tokens=special_strings(bundle.tokenizer), add_generation_prompt=True)
+        prompt = template.render(messages, tokens=special_token_strings(bundle.tokenizer), add_generation_prompt=True)
         assert "".join(bundle.stream(prompt, 20, Sampling(temperature=0))) == "The capital of France is Paris."
 
 
@@ -916,4 +917,4 @@ def test_rules_are_named_once() -> None:
 @pytest.mark.parametrize(("turn", "ends"), [(7, (2, 7)), (2, (2,))])
 def test_what_ends_a_turn_ends_a_text(turn: int, ends: tuple[int, ...], tmp_path: Path) -> None:
     path = write(tmp_path / "x.gguf", tiny(), facts=fact("tokenizer.ggml.eot_token_id", turn))
-    assert open_folder(path).config.special.ends == ends
+    assert open_folder(path).config.special.eos_ids == ends

@@ -15,31 +15,31 @@ import torch
 from headway.config.model import ModelConfig
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
 from headway.data.chat_template.template import (
-    MARKED,
-    PLAIN,
-    TURNS,
+    TEXT_TEMPLATE,
+    TOKEN_TEMPLATE,
+    TURN_TOKENS,
     ChatTemplate,
     encode_chat,
-    special_strings,
-    with_template,
+    ensure_template,
+    special_token_strings,
 )
-from headway.data.datasets.chat import Chats, Conversation, encode_conversations
+from headway.data.datasets.chat import Conversation, EncodedChats, encode_conversations
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.chat import conversations
+from headway.data.synthetic.chat import make_conversations
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.generate.decode import Sampling, generate
 from headway.model.model import Model
-from headway.tasks.base import Setting
-from headway.tasks.chat.task import Chat, chat_tokenizer, measure
+from headway.tasks.base import TaskContext
+from headway.tasks.chat.task import Chat, answer_losses, chat_tokenizer
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.registry import make_task
 from headway.train.distributed import World
 from headway.train.run import start, train
 
 ALONE = World(0, 1, torch.device("cpu"))
-QUIZ = [Conversation(messages) for messages in conversations(8, 7)]
+QUIZ = [Conversation(messages) for messages in make_conversations(8, 7)]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def chats(tokenizer: Tokenizer) -> Chats:
-    return encode_conversations(QUIZ, tokenizer, ChatTemplate(MARKED), BadRows(), 224)
+def chats(tokenizer: Tokenizer) -> EncodedChats:
+    return encode_conversations(QUIZ, tokenizer, ChatTemplate(TOKEN_TEMPLATE), BadRows(), 224)
 
 
 def recipe(rows: str = "pack", **train: Any) -> Recipe:
@@ -58,39 +58,39 @@ def recipe(rows: str = "pack", **train: Any) -> Recipe:
     return Recipe(task="chat", seed=1, data=data, model=shape, train=TrainConfig(steps=1, **train))
 
 
-def task(tokenizer: Tokenizer, chats: Chats, rows: str = "pack", **train: Any) -> Chat:
+def task(tokenizer: Tokenizer, chats: EncodedChats, rows: str = "pack", **train: Any) -> Chat:
     return Chat(recipe(rows, **train), tokenizer, chats, chats)
 
 
 @pytest.fixture(scope="module")
-def model(tokenizer: Tokenizer, chats: Chats) -> Model:
+def model(tokenizer: Tokenizer, chats: EncodedChats) -> Model:
     torch.manual_seed(0)
     return Model(task(tokenizer, chats).config(None)).eval()
 
 
-def each(chats: Chats) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def each(chats: EncodedChats) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Every conversation alone: ids, and targets where answers count."""
     found = []
     for a, b in zip(chats.starts[:-1], chats.starts[1:], strict=True):
-        ids, answer = torch.from_numpy(chats.ids[a:b]), torch.from_numpy(chats.answer[a:b])
+        ids, answer = torch.from_numpy(chats.ids[a:b]), torch.from_numpy(chats.assistant_mask[a:b])
         found.append((ids[None, :-1], ids[None, 1:].masked_fill(~answer[None, 1:], IGNORE)))
     return found
 
 
 @pytest.mark.parametrize("rows", ["pack", "pad"])
 def test_the_loss_is_that_of_each_answer_read_alone(
-    tokenizer: Tokenizer, chats: Chats, model: Model, rows: str
+    tokenizer: Tokenizer, chats: EncodedChats, model: Model, rows: str
 ) -> None:
     made = task(tokenizer, chats, rows)
     batch = made.batch(np.arange(len(made.rows[0])))
     together = made.loss(model, *batch.tensors)  # type: ignore[arg-type]
     apart = torch.stack([made.loss(model, ids, targets, None) for ids, targets in each(chats)]).sum()
-    assert batch.count == chats.answer.sum() < batch.tokens == len(chats.ids)
+    assert batch.count == chats.assistant_mask.sum() < batch.tokens == len(chats.ids)
     assert torch.allclose(together, apart, rtol=1e-5)
     assert made.facts["answer_tokens"] == batch.count and made.facts["samples"] == len(made.rows[0])
 
 
-def test_targets_are_the_answers_and_the_end_of_their_turns(tokenizer: Tokenizer, chats: Chats) -> None:
+def test_targets_are_the_answers_and_the_end_of_their_turns(tokenizer: Tokenizer, chats: EncodedChats) -> None:
     made = task(tokenizer, chats, "pad", batch_tokens=256)
     _, targets, _ = made.batch(np.arange(len(chats))).tensors
     assert targets is not None
@@ -101,7 +101,7 @@ def test_targets_are_the_answers_and_the_end_of_their_turns(tokenizer: Tokenizer
     assert sorted(int(i) for s in range(int(plan.steps_per_epoch)) for i in plan.samples(s)) == list(range(len(chats)))
 
 
-def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: Chats, model: Model) -> None:
+def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
     """A model that has learned some of the answers by heart, and not others."""
     learner = Model(model.config).train()
     optimizer = torch.optim.Adam(learner.parameters(), lr=1e-2)
@@ -112,12 +112,12 @@ def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: Ch
         (made.loss(learner, *batch.tensors) / batch.count).backward()  # type: ignore[arg-type]
         optimizer.step()
     learner.eval()
-    got = measure(learner, chats, ALONE)
+    got = answer_losses(learner, chats, ALONE)
     right = np.zeros(len(chats))
     for i, one in enumerate(QUIZ):
         for place in range(1, len(one.messages), 2):
             before = [*one.messages[:place], {"role": "assistant", "content": ""}]
-            prompt = encode_chat(tokenizer, ChatTemplate(MARKED), before)[0][:-1]
+            prompt = encode_chat(tokenizer, ChatTemplate(TOKEN_TEMPLATE), before)[0][:-1]
             written = list(generate(learner, prompt, 16, Sampling(temperature=0.0)))
             right[i] += tokenizer.decode(written) == one.messages[place]["content"]
     assert got.right.tolist() == right.tolist()
@@ -125,14 +125,14 @@ def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: Ch
     assert got.answers.tolist() == [len(one.messages) // 2 for one in QUIZ]
 
 
-def test_evaluation_is_the_loss_of_all_answers(tokenizer: Tokenizer, chats: Chats, model: Model) -> None:
+def test_evaluation_is_the_loss_of_all_answers(tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
     made = task(tokenizer, chats)
     got = made.evaluate(model, ALONE)
     sums = [float(made.loss(model, ids, targets, None).detach()) for ids, targets in each(chats)]
-    assert got["valid"] == pytest.approx(sum(sums) / chats.answer.sum(), rel=1e-5)
+    assert got["valid"] == pytest.approx(sum(sums) / chats.assistant_mask.sum(), rel=1e-5)
     assert got["perplexity"] == pytest.approx(np.exp(got["valid"]))
     assert got["answered"] == 0.0
-    assert measure(model, chats, ALONE).loss.tolist() == pytest.approx(sums, rel=1e-4)
+    assert answer_losses(model, chats, ALONE).loss.tolist() == pytest.approx(sums, rel=1e-4)
     assert not model.training
     model.train()
     made.evaluate(model, ALONE)
@@ -143,7 +143,7 @@ def test_evaluation_is_the_loss_of_all_answers(tokenizer: Tokenizer, chats: Chat
 @pytest.mark.parametrize("size", [2, 5])
 @pytest.mark.parametrize("tokens", [1, 600])
 def test_evaluation_is_the_same_for_any_number_of_processes(
-    tokenizer: Tokenizer, chats: Chats, model: Model, size: int, tokens: int, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer, chats: EncodedChats, model: Model, size: int, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = task(tokenizer, chats).evaluate(model, ALONE)
     monkeypatch.setattr("headway.tasks.chat.task.EVAL_TOKENS", tokens)
@@ -161,40 +161,40 @@ def test_evaluation_is_the_same_for_any_number_of_processes(
         hook.remove()
     loss, count, right, answers = np.array(sums).sum(0)
     assert loss / count == pytest.approx(whole["valid"], rel=1e-6)
-    assert (count, right, answers) == (chats.answer.sum(), 0, sum(len(one.messages) // 2 for one in QUIZ))
+    assert (count, right, answers) == (chats.assistant_mask.sum(), 0, sum(len(one.messages) // 2 for one in QUIZ))
     assert len({passes.count(rank) for rank in range(size)}) == 1, "sharded weights are gathered in every process"
 
 
-def test_scores_are_computed_some_at_a_time(chats: Chats, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = measure(model, chats, ALONE)
+def test_scores_are_computed_some_at_a_time(chats: EncodedChats, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = answer_losses(model, chats, ALONE)
     monkeypatch.setattr("headway.tasks.chat.task.SCORED", 7)
-    assert measure(model, chats, ALONE).loss.tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
+    assert answer_losses(model, chats, ALONE).loss.tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
 
 
-def test_the_sample_shows_questions_and_answers(tokenizer: Tokenizer, chats: Chats, model: Model) -> None:
+def test_the_sample_shows_questions_and_answers(tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
     lines = task(tokenizer, chats).sample(model)
     for one in QUIZ[:2]:
         assert one.messages[0]["content"] + "\n→ " in lines
     assert QUIZ[2].messages[0]["content"] not in lines
 
 
-def test_examine_gives_intervals(tmp_path: Path, tokenizer: Tokenizer, chats: Chats, model: Model) -> None:
+def test_examine_gives_intervals(tmp_path: Path, tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"messages": one.messages}) + "\n" for one in QUIZ))
-    got = Chat.examine(model, tokenizer, recipe(), str(path))
-    loss, low, high = got.figures["loss"]
-    assert list(got.figures) == ["loss", "perplexity", "answered"] and got.examples == len(QUIZ)
+    got = Chat.evaluate_file(model, tokenizer, recipe(), str(path))
+    loss, low, high = got.metrics["loss"]
+    assert list(got.metrics) == ["loss", "perplexity", "answered"] and got.examples == len(QUIZ)
     assert low < loss < high and loss == pytest.approx(task(tokenizer, chats).evaluate(model, ALONE)["valid"])
-    assert got.figures["perplexity"] == pytest.approx(tuple(np.exp([loss, low, high])))
-    assert got.details["answer_tokens"] == chats.answer.sum() == sum(one["tokens"] for one in got.each)
+    assert got.metrics["perplexity"] == pytest.approx(tuple(np.exp([loss, low, high])))
+    assert got.details["answer_tokens"] == chats.assistant_mask.sum() == sum(one["tokens"] for one in got.each)
     assert got.details["answers"] == sum(one["answers"] for one in got.each) == sum(len(q.messages) // 2 for q in QUIZ)
-    short = Chat.examine(model, tokenizer, replace(recipe(), data=DataConfig(length=60, rows="pack")), str(path))
-    assert short.details["answer_tokens"] < chats.answer.sum()
+    short = Chat.evaluate_file(model, tokenizer, replace(recipe(), data=DataConfig(length=60, rows="pack")), str(path))
+    assert short.details["answer_tokens"] < chats.assistant_mask.sum()
 
 
 def test_streams_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'data\.rows = "stream".*\n.*"pack" or "pad"'):
-        make_task(Setting(recipe("stream"), tmp_path))
+        make_task(TaskContext(recipe("stream"), tmp_path))
 
 
 def test_nothing_usable_is_said(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_nothing_usable_is_said(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"no conversation of 1 can be used: .*1 without room for an answer in 224 tokens"
     ):
-        make_task(Setting(made, tmp_path / "run"))
+        make_task(TaskContext(made, tmp_path / "run"))
 
 
 def base(special: tuple[str, ...], **config: str) -> Tokenizer:
@@ -217,15 +217,15 @@ def prepared(tmp_path: Path, own: Tokenizer) -> Chat:
     path.write_text("".join(json.dumps({"question": f"q{i}", "answer": f"a{i}"}) + "\n" for i in range(20)))
     made = recipe()
     made = replace(made, data=replace(made.data, train=str(path)), model=replace(made.model, from_="elsewhere"))
-    return Chat.prepare(Setting(made, tmp_path / "run", own))
+    return Chat.prepare(TaskContext(made, tmp_path / "run", own))
 
 
 def test_a_base_without_template_gets_plain_words(tmp_path: Path) -> None:
     made = prepared(tmp_path, base(("<s>", "</s>")))
-    assert made.tokenizer.config["chat_template"] == PLAIN
+    assert made.tokenizer.config["chat_template"] == TEXT_TEMPLATE
     first = made.train.ids[: made.train.starts[1]].tolist()
     assert made.tokenizer.decode(first, skip_special=False) == "<s>User: q0\nAssistant: a0</s>\n"
-    answer = [i for i, counts in zip(first, made.train.answer, strict=False) if counts]
+    answer = [i for i, counts in zip(first, made.train.assistant_mask, strict=False) if counts]
     assert made.tokenizer.decode(answer, skip_special=False) == " a0</s>"
     assert made.about["bad_rows"] == 0 and made.facts["documents"] == 18
     assert not (tmp_path / "run").exists(), "no tokenizer of its own"
@@ -238,7 +238,7 @@ def test_a_base_without_template_gets_plain_words(tmp_path: Path) -> None:
 
 def test_what_ends_an_answer_ends_a_text(tmp_path: Path) -> None:
     """A base may have a template whose turns end otherwise than its texts."""
-    made = prepared(tmp_path, base((*TURNS, "</s>"), eos_token="</s>", chat_template=MARKED))
+    made = prepared(tmp_path, base((*TURN_TOKENS, "</s>"), eos_token="</s>", chat_template=TOKEN_TEMPLATE))
     old, end = made.tokenizer.special["eos"], made.tokenizer.backend.token_to_id("<|end|>")
     config = Chat(recipe(), made.tokenizer, made.train, made.valid).config(None)
     assert config.special.eos == (old, end)
@@ -273,10 +273,10 @@ def test_a_run_can_converse_and_transformers_reads_it_alike(
     ours = load_tokenizer(folder)
     end = ours.backend.token_to_id("<|end|>")
     assert model.generation_config.eos_token_id == model.config.eos_token_id == theirs.eos_token_id == end
-    template = with_template(ours)[1]
+    template = ensure_template(ours)[1]
     for messages in [QUIZ[0].messages, [{"role": "system", "content": "Be brief."}, *QUIZ[1].messages[:1]]]:
         for asking in (False, True):
-            text = template.render(messages, tokens=special_strings(ours), add_generation_prompt=asking)
+            text = template.render(messages, tokens=special_token_strings(ours), add_generation_prompt=asking)
             assert theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=asking) == text
     encoded: Any = theirs.apply_chat_template(
         QUIZ[0].messages, return_dict=True, return_assistant_tokens_mask=True, tokenize=True

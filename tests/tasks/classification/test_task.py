@@ -16,14 +16,14 @@ from headway.api import load
 from headway.config.model import ModelConfig
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
 from headway.config.shape import decoder_config, encoder_config
-from headway.config.tasks import ClassifyConfig
-from headway.data.datasets.labeled import Labelled
+from headway.config.tasks import ClassificationConfig
+from headway.data.datasets.labeled import LabeledText
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import Setting
-from headway.tasks.classification.evaluate import Outcome, evaluation, intervals
-from headway.tasks.classification.task import Classify, classify, kind_of
+from headway.tasks.base import TaskContext
+from headway.tasks.classification.evaluate import ClassificationResults, evaluation, intervals
+from headway.tasks.classification.task import Classification, classify, kind_of
 from headway.tasks.metrics.bootstrap import interval
 from headway.tasks.registry import task_of
 from headway.train.distributed import World
@@ -40,22 +40,27 @@ def put(folder: Path, name: str, rows: list[tuple[str, Any]]) -> str:
     return str(path)
 
 
-def make(folder: Path, rows: list[tuple[str, Any]], **parts: Any) -> Classify:
+def make(folder: Path, rows: list[tuple[str, Any]], **parts: Any) -> Classification:
     spec = put(folder, "train.jsonl", rows)
     data = DataConfig(**({"train": spec, "length": 16, "tokenizer": "wordpiece", "vocab": 100} | parts.pop("data", {})))
     shape = ShapeConfig(depth=2, width=16, heads=2, norm_at="post", activation="gelu")
     recipe = Recipe(task="classify", data=data, model=shape, **parts)
-    return Classify.prepare(Setting(recipe, folder / "tokenizer"))
+    return Classification.prepare(TaskContext(recipe, folder / "tokenizer"))
 
 
-def model_of(task: Classify, base: ModelConfig | None = None) -> Model:
+def model_of(task: Classification, base: ModelConfig | None = None) -> Model:
     torch.manual_seed(0)
     return Model(task.config(base)).eval().requires_grad_(False)
 
 
 def test_a_batch_and_its_loss(tmp_path: Path) -> None:
     task = make(tmp_path, SINGLE)
-    assert task.labels == ("0", "1", "2") and task.kind == "single" and task.goal == "accuracy" and task.rising
+    assert (
+        task.labels == ("0", "1", "2")
+        and task.kind == "single"
+        and task.primary_metric == "accuracy"
+        and task.higher_is_better
+    )
     assert len(task.train.rows) == 27 and len(task.valid.rows) == 3
     batch = task.batch(np.arange(8))
     assert batch.count == 8 and batch.tokens == int(batch.tensors[1].sum())  # type: ignore[union-attr]
@@ -64,17 +69,17 @@ def test_a_batch_and_its_loss(tmp_path: Path) -> None:
     rows = task.train.examples.rows(np.arange(8))
     apart = 0.0
     for row in rows:
-        ids, keep, segments = task.train.examples.read([int(row)])
-        output = model(ids, keep=keep, segments=segments)
+        ids, attention_mask, token_type_ids = task.train.examples.read([int(row)])
+        output = model(ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
         target = torch.tensor([int(task.train.rows[row].label)])
-        apart += float(F.cross_entropy(model.classify(output.hidden, output.keep), target))
+        apart += float(F.cross_entropy(model.classify(output.hidden, output.attention_mask), target))
     assert float(total) == pytest.approx(apart, rel=1e-5)
 
 
 def test_weights_of_classes(tmp_path: Path) -> None:
     rows = [(t, "rare" if i % 10 == 0 else "usual") for i, (t, _) in enumerate(SINGLE)]
     plain = make(tmp_path, rows, data={"valid": put(tmp_path, "v.jsonl", rows[:4])})
-    task = replace(plain, recipe=replace(plain.recipe, classify=ClassifyConfig(weights="balanced")))
+    task = replace(plain, recipe=replace(plain.recipe, classify=ClassificationConfig(class_weights="balanced")))
     assert task.weights is not None and task.weights.tolist() == pytest.approx([1 / (2 * 0.1), 1 / (2 * 0.9)])
     some = task.batch(np.arange(7))
     assert some.tensors[3] is not None  # the mean over a batch is a weighted one, as torch's is
@@ -85,25 +90,27 @@ def test_weights_of_classes(tmp_path: Path) -> None:
     expected = sum(x * (5 if row.label == "rare" else 1 / 1.8) for x, row in zip(losses, plain.train.rows, strict=True))
     assert float(task.loss(model, *batch.tensors)) == pytest.approx(expected, rel=1e-4)
     with pytest.raises(ConfigError, match="the labels are numbers"):
-        make(tmp_path, [("a", 0.5), ("b", 1.5)], classify=ClassifyConfig(weights="balanced"))
+        make(tmp_path, [("a", 0.5), ("b", 1.5)], classify=ClassificationConfig(class_weights="balanced"))
 
 
 def test_several_labels(tmp_path: Path) -> None:
     rows = [(t, [n for k, n in enumerate("abc") if i % (k + 2) == 0]) for i, (t, _) in enumerate(SINGLE)]
-    task = make(tmp_path, rows, classify=ClassifyConfig(weights="balanced"))
-    assert task.kind == "multi" and task.labels == ("a", "b", "c") and task.goal == "micro_f1"
-    model, (ids, keep, segments, targets, weights) = model_of(task), task.batch(np.arange(5)).tensors
+    task = make(tmp_path, rows, classify=ClassificationConfig(class_weights="balanced"))
+    assert task.kind == "multi" and task.labels == ("a", "b", "c") and task.primary_metric == "micro_f1"
+    model, (ids, attention_mask, token_type_ids, targets, weights) = model_of(task), task.batch(np.arange(5)).tensors
     assert model.config.classify is not None and model.config.classify.several
     assert targets is not None and targets.shape == (5, 3) and ids is not None
     assert weights is not None
     there = task.train.truth.sum(0)
     assert weights.tolist() == pytest.approx(((27 - there) / there).tolist())
-    scores = model.classify(model(ids, keep=keep, segments=segments).hidden, keep)
+    scores = model.classify(
+        model(ids, attention_mask=attention_mask, token_type_ids=token_type_ids).hidden, attention_mask
+    )
     p = torch.sigmoid(scores)
     expected = -(weights * targets * p.log() + (1 - targets) * (1 - p).log()).mean(1).sum()
     assert float(task.loss(model, *task.batch(np.arange(5)).tensors)) == pytest.approx(float(expected), rel=1e-4)
-    figures = task.evaluate(model, ALONE)
-    assert set(figures) == {"valid", "micro_f1", "macro_f1", "exact"}
+    metrics = task.evaluate(model, ALONE)
+    assert set(metrics) == {"valid", "micro_f1", "macro_f1", "exact"}
     (guess,) = classify(model, task.tokenizer, ["a good film"])
     assert guess.label == [n for n in "abc" if guess.probabilities[n] > 0.5]
     assert guess.probability == pytest.approx(min(max(p, 1 - p) for p in guess.probabilities.values()))
@@ -111,13 +118,13 @@ def test_several_labels(tmp_path: Path) -> None:
 
 def test_numbers(tmp_path: Path) -> None:
     task = make(tmp_path, [(t, i / 7) for i, (t, _) in enumerate(SINGLE)])
-    assert task.kind == "regression" and task.labels == ("value",) and task.goal == "spearman"
+    assert task.kind == "regression" and task.labels == ("value",) and task.primary_metric == "spearman"
     model = model_of(task)
-    figures = task.evaluate(model, ALONE)
+    metrics = task.evaluate(model, ALONE)
     guesses = classify(model, task.tokenizer, [r.text for r in task.valid.rows], length=16)
     gaps = [(g.label - r.label) ** 2 for g, r in zip(guesses, task.valid.rows, strict=True)]
-    assert figures["valid"] == pytest.approx(np.mean(gaps), rel=1e-4)
-    assert figures["mse"] == pytest.approx(np.mean(gaps), rel=1e-4)
+    assert metrics["valid"] == pytest.approx(np.mean(gaps), rel=1e-4)
+    assert metrics["mse"] == pytest.approx(np.mean(gaps), rel=1e-4)
     assert guesses[0].probability is None and guesses[0].probabilities == {}
     batch = task.batch(np.arange(4))
     targets = [task.train.rows[i].label for i in task.train.examples.rows(np.arange(4))]
@@ -129,12 +136,12 @@ def test_pairs_have_segments_and_lose_their_longer_half(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     data = DataConfig(train=str(path), length=12, tokenizer="wordpiece", vocab=60)
-    task = Classify.prepare(Setting(Recipe(task="classify", data=data), tmp_path / "t"))
-    ids, _, segments, _, _ = task.batch(np.arange(1)).tensors
-    assert ids is not None and segments is not None
+    task = Classification.prepare(TaskContext(Recipe(task="classify", data=data), tmp_path / "t"))
+    ids, _, token_type_ids, _, _ = task.batch(np.arange(1)).tensors
+    assert ids is not None and token_type_ids is not None
     pieces = task.tokenizer.pieces(ids[0].tolist())
     assert "".join(pieces[1:]).startswith(("good", "g##o"))
-    assert segments[0, :12].tolist()[-1] == 1 and segments[0, 0] == 0
+    assert token_type_ids[0, :12].tolist()[-1] == 1 and token_type_ids[0, 0] == 0
     assert task.facts["cut"] == 12 and int(task.train.examples.lengths.max()) == 12
 
 
@@ -157,9 +164,9 @@ def test_evaluation_shared_by_processes_is_that_of_one(tmp_path: Path, monkeypat
 
     task = make(tmp_path, SINGLE)
     model = model_of(task)
-    monkeypatch.setattr(module, "room", lambda device: 32)
+    monkeypatch.setattr(module, "inference_batch_tokens", lambda device: 32)
     assert len(list(task.train.examples.batches(32))) % 2 == 1  # so that one process has nothing left to do
-    alone = module.scores_of(model, task.train.examples, 3)
+    alone = module.predict_logits(model, task.train.examples, 3)
     given: list[list[float]] = []
 
     class Half:
@@ -173,7 +180,7 @@ def test_evaluation_shared_by_processes_is_that_of_one(tmp_path: Path, monkeypat
             return list(values)
 
     for rank in range(2):
-        module.scores_of(model, task.train.examples, 3, Half(rank))
+        module.predict_logits(model, task.train.examples, 3, Half(rank))
     assert np.allclose(np.sum(given, 0).reshape(-1, 3), alone)
 
 
@@ -190,7 +197,7 @@ def test_unknown_labels_in_other_files(tmp_path: Path) -> None:
 def test_labels_that_nothing_has_in_common(tmp_path: Path) -> None:
     numbers = [(f"film {i}", i / 2) for i in range(9)]
     with pytest.raises(DataError, match=r"each of the 9 texts has a label of its own, such as '0'") as caught:
-        make(tmp_path, numbers, classify=ClassifyConfig(kind="single"))
+        make(tmp_path, numbers, classify=ClassificationConfig(kind="single"))
     assert "classify.kind=regression" in caught.value.hint
     assert make(tmp_path, numbers).kind == "regression"
     assert make(tmp_path, [("a film", "x"), ("a plot", "y"), ("good", "z")]).labels == (
@@ -201,7 +208,7 @@ def test_labels_that_nothing_has_in_common(tmp_path: Path) -> None:
 
 
 def test_the_head_goes_on_an_encoder_of_the_family(tmp_path: Path) -> None:
-    task = make(tmp_path, SINGLE, classify=ClassifyConfig(pool="first"))
+    task = make(tmp_path, SINGLE, classify=ClassificationConfig(pool="first"))
     config = task.config(None)
     assert config.classify is not None and config.classify.dense == "tanh" and config.classify.pool == "first"
     again = task.config(replace(config, labels=("x",)))
@@ -225,17 +232,17 @@ def test_a_decoder_is_asked_at_its_last_token(tmp_path: Path) -> None:
     assert list(guess.probabilities.values()) == pytest.approx(scores.softmax(-1)[0].tolist(), abs=1e-5)
 
 
-def outcome() -> tuple[Outcome, list[Labelled]]:
+def results() -> tuple[ClassificationResults, list[LabeledText]]:
     scores = np.array([[2.0, 0], [0, 3], [4, 0], [0, 1], [0, 0.5]])
     truth = np.array([0.0, 1, 1, 1, 0])
-    rows = [Labelled(f"text {i}", None, "ab"[int(t)], "f.csv", i + 2) for i, t in enumerate(truth)]
-    return Outcome("single", ("a", "b"), truth, scores), rows
+    rows = [LabeledText(f"text {i}", None, "ab"[int(t)], "f.csv", i + 2) for i, t in enumerate(truth)]
+    return ClassificationResults("single", ("a", "b"), truth, scores), rows
 
 
 def test_an_evaluation_shows_what_went_wrong() -> None:
-    found = evaluation(*outcome(), np.array([3, 4, 5, 9, 9]), {"cut": 0})
-    assert found.figures["accuracy"][0] == pytest.approx(3 / 5)
-    value, low, high = found.figures["accuracy"]
+    found = evaluation(*results(), np.array([3, 4, 5, 9, 9]), {"cut": 0})
+    assert found.metrics["accuracy"][0] == pytest.approx(3 / 5)
+    value, low, high = found.metrics["accuracy"]
     assert low < value < high
     details = found.details
     assert details["confusion"] == {"labels": ["a", "b"], "counts": [[1, 1], [1, 2]]}
@@ -254,18 +261,18 @@ def test_intervals_are_those_of_examples_drawn_again() -> None:
     dice = np.random.default_rng(0)
     truth = dice.integers(0, 3, 300)
     scores = np.eye(3)[np.where(dice.random(300) < 0.7, truth, dice.integers(0, 3, 300))]
-    result = Outcome("single", ("a", "b", "c"), truth.astype(float), scores)
+    result = ClassificationResults("single", ("a", "b", "c"), truth.astype(float), scores)
     for name, (value, low, high) in intervals(result).items():
-        slow = interval(lambda rows, name=name: result.figures(rows)[name], 300, draws=300)  # type: ignore[misc]
+        slow = interval(lambda rows, name=name: result.metrics(rows)[name], 300, draws=300)  # type: ignore[misc]
         assert value == slow[0]
         assert (low, high) == pytest.approx(slow[1:], abs=0.02)
-    flat = Outcome("regression", ("value",), scores[:, 0], scores[:, 1:2])
+    flat = ClassificationResults("regression", ("value",), scores[:, 0], scores[:, 1:2])
     for name, (value, low, high) in intervals(flat).items():
         assert low <= value <= high, name
 
 
 def test_one_length_is_one_slice() -> None:
-    found = evaluation(*outcome(), np.full(5, 7), {})
+    found = evaluation(*results(), np.full(5, 7), {})
     assert [(row["from"], row["to"], row["examples"]) for row in found.details["slices"]] == [(7, 7, 5)]
 
 
@@ -298,7 +305,7 @@ def test_a_run_leaves_a_model_that_transformers_opens(finished: Path) -> None:
     encoded = transformers.AutoTokenizer.from_pretrained(finished)(text, return_tensors="pt")
     with torch.no_grad():
         expected = theirs(**encoded).logits.softmax(-1)[0].tolist()
-    (guess,) = classify(ours.model, ours.reader(), [text])
+    (guess,) = classify(ours.model, ours.require_tokenizer(), [text])
     assert list(guess.probabilities.values()) == pytest.approx(expected, abs=1e-5)
 
 
@@ -307,7 +314,7 @@ def test_a_run_learns_and_is_examined(finished: Path) -> None:
     assert stored["data"] == "test" and stored["examples"] == 20 and stored["figures"]["accuracy"][0] == 1.0
     bundle = load(finished)
     recipe = load_recipe(str(finished / "run" / "recipe.toml"))[1]
-    found = Classify.examine(bundle.model, bundle.reader(), recipe, "")
+    found = Classification.evaluate_file(bundle.model, bundle.require_tokenizer(), recipe, "")
     assert found.as_dict()["figures"] == {k: tuple(v) for k, v in stored["figures"].items()}
     log = [json.loads(line) for line in (finished / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     (test,) = [event for event in log if event["event"] == "test"]
@@ -321,14 +328,14 @@ def test_what_another_run_held_out_may_have_labels_unknown_here(tmp_path: Path) 
     other = replace(model.config, labels=tuple(f"other {name}" for name in model.config.labels))
     model.config = other
     with pytest.raises(DataError, match=r"train\.jsonl line \d+: label .* is unknown: training had other "):
-        Classify.examine(model, task.tokenizer, task.recipe, "")
+        Classification.evaluate_file(model, task.tokenizer, task.recipe, "")
 
 
 def test_several_labels_are_remembered_by_the_folder(tmp_path: Path) -> None:
     import transformers
 
     rows = [(t, ["a"] if i % 2 else ["a", "b"]) for i, (t, _) in enumerate(SINGLE)]
-    task = make(tmp_path, rows, classify=ClassifyConfig(pool="first"))
+    task = make(tmp_path, rows, classify=ClassificationConfig(pool="first"))
     from headway.hub.folder import load_model, save_model
 
     folder = save_model(model_of(task), tmp_path / "model", task.tokenizer)
@@ -355,7 +362,7 @@ def test_a_new_head_is_trained_on_a_base(finished: Path, tmp_path: Path, words: 
     assert not torch.equal(after[qkv], before[qkv])
     assert torch.equal(after["source.table.weight"], before["source.table.weight"])
     (mine,) = classify(run.model, run.task.tokenizer, ["film"])
-    (theirs,) = classify(loaded.model, loaded.reader(), ["film"])
+    (theirs,) = classify(loaded.model, loaded.require_tokenizer(), ["film"])
     assert list(mine.probabilities.values()) == pytest.approx(list(theirs.probabilities.values()), abs=1e-5)
 
 
@@ -371,7 +378,7 @@ def test_batches_by_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pool", ["first", "mean", "max"])
 def test_what_stands_for_a_text_is_saved(tmp_path: Path, pool: Any) -> None:
     """`transformers` has a word for the first token only: the other folders say that they are headway's own."""
-    task = make(tmp_path, SINGLE, classify=ClassifyConfig(pool=pool))
+    task = make(tmp_path, SINGLE, classify=ClassificationConfig(pool=pool))
     model = model_of(task)
     folder = save_model(model, tmp_path / "model", task.tokenizer)
     kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
@@ -384,15 +391,17 @@ def test_what_stands_for_a_text_is_saved(tmp_path: Path, pool: Any) -> None:
 
 
 def test_settings_for_one_label_a_text(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"classify\.smoothing = 0\.1 is for one label a text: the labels are num"):
-        make(tmp_path, [("a", 0.5), ("b", 1.5)], classify=ClassifyConfig(smoothing=0.1))
-    with pytest.raises(ConfigError, match=r"classify\.rdrop = 1\.0 is for one label a text: there are several"):
-        make(tmp_path, [("a", ["x"]), ("b", ["y"])], classify=ClassifyConfig(rdrop=1.0))
+    with pytest.raises(
+        ConfigError, match=r"classify\.label_smoothing = 0\.1 is for one label a text: the labels are num"
+    ):
+        make(tmp_path, [("a", 0.5), ("b", 1.5)], classify=ClassificationConfig(label_smoothing=0.1))
+    with pytest.raises(ConfigError, match=r"classify\.r_drop = 1\.0 is for one label a text: there are several"):
+        make(tmp_path, [("a", ["x"]), ("b", ["y"])], classify=ClassificationConfig(r_drop=1.0))
 
 
 def test_the_recipe_smooths_the_loss_but_not_what_is_reported(tmp_path: Path) -> None:
     plain = make(tmp_path, SINGLE)
-    smooth = replace(plain, recipe=replace(plain.recipe, classify=ClassifyConfig(smoothing=0.3)))
+    smooth = replace(plain, recipe=replace(plain.recipe, classify=ClassificationConfig(label_smoothing=0.3)))
     model, tensors = model_of(plain), plain.batch(np.arange(8)).tensors
     assert float(smooth.loss(model, *tensors)) != pytest.approx(float(plain.loss(model, *tensors)), rel=1e-6)
     assert smooth.evaluate(model, ALONE) == plain.evaluate(model, ALONE)
@@ -407,11 +416,11 @@ def rows_in(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def of_file(folder: Path, rows: list[dict[str, Any]], **data: Any) -> Classify:
+def of_file(folder: Path, rows: list[dict[str, Any]], **data: Any) -> Classification:
     config = DataConfig(train=rows_in(folder / "train.jsonl", rows), length=16, tokenizer="wordpiece", vocab=60, **data)
     shape = ShapeConfig(depth=1, width=16, heads=2, norm_at="post", activation="gelu")
-    recipe = Recipe(task="classify", data=config, model=shape, classify=ClassifyConfig(pool="first"))
-    return Classify.prepare(Setting(recipe, folder / "tokenizer"))
+    recipe = Recipe(task="classify", data=config, model=shape, classify=ClassificationConfig(pool="first"))
+    return Classification.prepare(TaskContext(recipe, folder / "tokenizer"))
 
 
 @pytest.mark.parametrize(("rows", "pairs"), [(PAIRS, True), (LONE, False)])
@@ -431,8 +440,8 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
         classify(loaded, task.tokenizer, ["good film"], None if pairs else seconds)
     other = rows_in(tmp_path / "other.jsonl", LONE if pairs else PAIRS)
     with pytest.raises(DataError, match=message):
-        Classify.examine(loaded, task.tokenizer, task.recipe, other)
-    assert Classify.examine(loaded, task.tokenizer, task.recipe, task.recipe.data.train).examples == 12
+        Classification.evaluate_file(loaded, task.tokenizer, task.recipe, other)
+    assert Classification.evaluate_file(loaded, task.tokenizer, task.recipe, task.recipe.data.train).examples == 12
     unknown = replace(model.config, classify=replace(model.config.classify, pairs=None))  # type: ignore[type-var]
     model.config = unknown  # one from elsewhere
     for second in (None, seconds):

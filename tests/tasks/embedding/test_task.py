@@ -15,33 +15,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
-from headway.config.tasks import EmbedConfig
+from headway.config.tasks import EmbeddingConfig
 from headway.data.datasets.pairs import TextPairs, read_pairs
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.paraphrases import paraphrases
+from headway.data.synthetic.paraphrases import make_paraphrases
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.tasks.base import Setting
-from headway.tasks.embedding.task import Embed, pair_batch
+from headway.tasks.base import TaskContext
+from headway.tasks.embedding.task import Embedding, pair_batch
 from headway.tasks.embedding.vectors import embed, found_at, nearest
 from headway.train.distributed import World
 from headway.train.run import start, train
 
 ALONE = World(0, 1, torch.device("cpu"))
-PAIRS = paraphrases(60)
+PAIRS = make_paraphrases(60)
 TOKENIZER = train_tokenizer("wordpiece", [text for pair in PAIRS for text in pair], 200)
 SHAPE = ShapeConfig(depth=1, width=32, heads=2, norm_at="post", activation="gelu", dropout=0.1)
 
 
-def task(pairs: TextPairs | None = None, valid: TextPairs | None = None, **settings: Any) -> Embed:
+def task(pairs: TextPairs | None = None, valid: TextPairs | None = None, **settings: Any) -> Embedding:
     pairs = pairs or TextPairs([a for a, _ in PAIRS], [b for _, b in PAIRS])
-    recipe = Recipe(task="embed", seed=3, data=DataConfig(length=40), model=SHAPE, embed=EmbedConfig(**settings))
-    return Embed(recipe, TOKENIZER, pairs, valid or pairs)
+    recipe = Recipe(task="embed", seed=3, data=DataConfig(length=40), model=SHAPE, embed=EmbeddingConfig(**settings))
+    return Embedding(recipe, TOKENIZER, pairs, valid or pairs)
 
 
-def model_of(task: Embed) -> Model:
+def model_of(task: Embedding) -> Model:
     torch.manual_seed(0)
     model = Model(task.config(None)).eval()
     for parameter in model.parameters():
@@ -89,19 +89,25 @@ def test_scores_are_what_the_cosine_learns() -> None:
     cosines = [cosine(*(slow_vector(model, t, "mean") for t in pair)) for pair in pairs]
     wanted = sum((c - g) ** 2 for c, g in zip(cosines, (0.0, 1.0, 0.25), strict=True))
     assert float(made.loss(model, *batch.tensors)) == pytest.approx(wanted, rel=1e-4)
-    figures = made.evaluate(model, ALONE)
+    metrics = made.evaluate(model, ALONE)
     order = np.argsort(np.argsort(cosines)).tolist()
     agreement = 1 - 6 * sum((a - b) ** 2 for a, b in zip(order, (0, 2, 1), strict=True)) / 24
-    assert figures == {"valid": pytest.approx(wanted / 3, rel=1e-4), "spearman": pytest.approx(agreement)}
+    assert metrics == {"valid": pytest.approx(wanted / 3, rel=1e-4), "spearman": pytest.approx(agreement)}
 
 
 def test_samples_are_pairs_in_the_order_of_an_epoch() -> None:
     made = task()
-    ids, keep, other, other_keep, names, _ = made.batch(np.arange(7)).tensors
-    assert ids is not None and keep is not None and other is not None and other_keep is not None and names is not None
+    ids, attention_mask, other, other_attention_mask, names, _ = made.batch(np.arange(7)).tensors
+    assert (
+        ids is not None
+        and attention_mask is not None
+        and other is not None
+        and other_attention_mask is not None
+        and names is not None
+    )
     by_id = {tuple(TOKENIZER.encode(a).ids): TOKENIZER.encode(b).ids for a, b in PAIRS}
     for i in range(7):
-        assert other[i][other_keep[i]].tolist() == by_id[tuple(ids[i][keep[i]].tolist())]
+        assert other[i][other_attention_mask[i]].tolist() == by_id[tuple(ids[i][attention_mask[i]].tolist())]
     assert len({tuple(row) for row in names.tolist()}) == 7
     again = made.batch(np.arange(3, 5)).tensors[4]
     assert again is not None and torch.equal(again, names[3:5])
@@ -126,20 +132,20 @@ def test_figures_of_a_model_that_knows_and_one_that_does_not() -> None:
     for parameter in model.parameters():
         parameter.data.zero_()
     model.encoder.blocks[-1].residual2.norm.bias.data[0] = 1.0  # every text has one vector
-    figures = made.evaluate(model, ALONE)
-    assert figures["recall_10"] == 0.0 and figures["mrr"] == pytest.approx(1 / 60)
+    metrics = made.evaluate(model, ALONE)
+    assert metrics["recall_10"] == 0.0 and metrics["mrr"] == pytest.approx(1 / 60)
 
 
 def test_an_evaluation_has_intervals(tmp_path: Path) -> None:
     made = task()
     model, path = model_of(made), tmp_path / "pairs.csv"
     path.write_text("anchor,positive\n" + "".join(f'"{a}","{b}"\n' for a, b in PAIRS))
-    found = Embed.examine(model, TOKENIZER, made.recipe, str(path))
-    figures = made.evaluate(model, ALONE)
-    assert list(found.figures) == ["mrr", "recall_1", "recall_5", "recall_10"] and found.examples == 60
-    for name, (value, low, high) in found.figures.items():
-        assert value == pytest.approx(figures[name]) and low <= value <= high and low < high
-    assert found.measure is not None and found.measure.value == pytest.approx(found.figures["mrr"][0])
+    found = Embedding.evaluate_file(model, TOKENIZER, made.recipe, str(path))
+    metrics = made.evaluate(model, ALONE)
+    assert list(found.metrics) == ["mrr", "recall_1", "recall_5", "recall_10"] and found.examples == 60
+    for name, (value, low, high) in found.metrics.items():
+        assert value == pytest.approx(metrics[name]) and low <= value <= high and low < high
+    assert found.primary_metric is not None and found.primary_metric.value == pytest.approx(found.metrics["mrr"][0])
     assert found.each[7] == pytest.approx(cosine(*(slow_vector(model, t, "mean") for t in PAIRS[7])), abs=1e-5)
 
 
@@ -156,17 +162,17 @@ def test_without_a_file_it_is_what_was_held_out(tmp_path: Path) -> None:
         ({"train": str(path), "valid": str(path), "test": str(few)}, None),
     ):
         recipe = replace(made.recipe, data=replace(made.recipe.data, **data))
-        found = Embed.examine(model, TOKENIZER, recipe, "")
+        found = Embedding.evaluate_file(model, TOKENIZER, recipe, "")
         assert found.examples == (9 if wanted is None else 6)
-        assert found.figures["mrr"][0] == pytest.approx(
-            wanted or Embed.examine(model, TOKENIZER, made.recipe, str(few)).figures["mrr"][0]
+        assert found.metrics["mrr"][0] == pytest.approx(
+            wanted or Embedding.evaluate_file(model, TOKENIZER, made.recipe, str(few)).metrics["mrr"][0]
         )
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("pool", ["mean", "first"])
 def test_many_texts_are_as_one_by_one(pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.tasks.embedding.vectors.room", lambda device: 64)
+    monkeypatch.setattr("headway.tasks.embedding.vectors.inference_batch_tokens", lambda device: 64)
     model = model_of(task())
     texts = [PAIRS[0][0], "", "dog", PAIRS[1][0] + " and the road", "a"]
     together = embed(model, TOKENIZER, texts, pool)
@@ -204,10 +210,10 @@ def test_folders_open_in_transformers(tmp_path: Path) -> None:
     model = model_of(made)
     folder = save_model(model, tmp_path / "model", TOKENIZER)
     theirs = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
-    ids, keep, *_ = made.batch(np.arange(3)).tensors
-    assert ids is not None and keep is not None
-    output = theirs(ids, attention_mask=keep.long()).last_hidden_state
-    assert (output - model(ids, keep=keep).hidden)[keep].abs().max() < 1e-4
+    ids, attention_mask, *_ = made.batch(np.arange(3)).tensors
+    assert ids is not None and attention_mask is not None
+    output = theirs(ids, attention_mask=attention_mask.long()).last_hidden_state
+    assert (output - model(ids, attention_mask=attention_mask).hidden)[attention_mask].abs().max() < 1e-4
 
 
 def test_runs_learn_to_find(tmp_path: Path) -> None:
@@ -215,7 +221,7 @@ def test_runs_learn_to_find(tmp_path: Path) -> None:
         *("train.steps=40", "train.batch=24", "train.eval_every=40", "train.sample_every=40", "train.save_every=40"),
         *("model.width=32", "model.depth=1", "model.heads=2", "train.warmup=5", "train.lr=5e-3", f"out={tmp_path}"),
     ]
-    rows = "".join(json.dumps({"text": a, "pair": b}) + "\n" for a, b in paraphrases(400))
+    rows = "".join(json.dumps({"text": a, "pair": b}) + "\n" for a, b in make_paraphrases(400))
     (tmp_path / "pairs.jsonl").write_text(rows)
     name, recipe = load_recipe("embed", [*small, f"data.train={tmp_path / 'pairs.jsonl'}"])
     told: list[tuple[str, dict[str, Any]]] = []
@@ -229,8 +235,8 @@ def test_runs_learn_to_find(tmp_path: Path) -> None:
 
 
 def test_made_up_pairs_differ_in_words_and_not_in_meaning() -> None:
-    made = paraphrases(300, seed=1)
-    assert made == paraphrases(300, seed=1) and made != paraphrases(300, seed=2)
+    made = make_paraphrases(300, seed=1)
+    assert made == make_paraphrases(300, seed=1) and made != make_paraphrases(300, seed=2)
     assert len({pair for pair in made}) == 300
     for first, second in made:
         common = {"the", "was", "by", "in", "at", "on", "near"}
@@ -289,11 +295,11 @@ def test_what_does_not_go_together_is_said(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("text,pair\na b,c d\n")
     (tmp_path / "scored.csv").write_text("text,pair,score\na b,c d,1\ne f,g h,2\n")
 
-    def prepare(first: str, valid: str = "", **more: Any) -> Embed:
+    def prepare(first: str, valid: str = "", **more: Any) -> Embedding:
         data = DataConfig(
             train=str(tmp_path / first), valid=valid and str(tmp_path / valid), tokenizer="wordpiece", vocab=60
         )
-        return Embed.prepare(Setting(Recipe(task="embed", data=data, **more), tmp_path / "tokenizer"))
+        return Embedding.prepare(TaskContext(Recipe(task="embed", data=data, **more), tmp_path / "tokenizer"))
 
     with pytest.raises(DataError, match="0 pairs to train on, 1 to validate on"):
         prepare("one.csv")
@@ -303,6 +309,6 @@ def test_what_does_not_go_together_is_said(tmp_path: Path) -> None:
         prepare("scored.csv", train=TrainConfig(steps=1, batch_tokens=9))
     assert prepare("scored.csv").valid == TextPairs(["e f"], ["g h"], [2.0])
     with pytest.raises(ConfigError, match=r"embed\.temperature = 0"):
-        EmbedConfig(temperature=0)
+        EmbeddingConfig(temperature=0)
     with pytest.raises(DataError, match="some files have a column of scores"):
         read_pairs(str(tmp_path / "*.csv"), DataConfig(), BadRows())

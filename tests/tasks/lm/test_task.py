@@ -14,12 +14,12 @@ from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.batching.windows import evaluation_windows
-from headway.data.datasets.text import Texts, hold_out, tokens
+from headway.data.datasets.text import Corpus, hold_out, tokenize_corpus
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModelling, evaluate, with_noise
+from headway.tasks.lm.task import LanguageModeling, evaluate, with_noise
 from headway.tasks.losses.tokens import IGNORE
 from headway.train.distributed import World
 
@@ -42,7 +42,7 @@ def model(length: int = 16) -> Model:
 def test_documents_are_blind_to_each_other(rows: str) -> None:
     """Packed or padded, the loss is that of each document read alone."""
     documents, lm = store([3, 9, 16, 7, 5, 2, 11]), model()
-    task = LanguageModelling(Recipe(seed=1, data=DataConfig(length=16, rows=rows)), TOKENIZER, documents, documents)  # type: ignore[arg-type]
+    task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=16, rows=rows)), TOKENIZER, documents, documents)  # type: ignore[arg-type]
     batch = task.batch(np.arange(len(task.rows)))
     together = task.loss(lm, *batch.tensors)  # type: ignore[arg-type]
     apart = torch.zeros(())
@@ -55,7 +55,7 @@ def test_documents_are_blind_to_each_other(rows: str) -> None:
 
 def test_batches_by_tokens_read_every_document_once() -> None:
     documents = store([3, 9, 16, 7, 5, 2, 11, 12, 13])
-    task = LanguageModelling(
+    task = LanguageModeling(
         Recipe(seed=1, data=DataConfig(length=16, rows="pad"), train=TrainConfig(steps=1, batch_tokens=32)),
         TOKENIZER,
         documents,
@@ -64,13 +64,13 @@ def test_batches_by_tokens_read_every_document_once() -> None:
     plan = task.plan(1)
     seen: list[int] = []
     for step in range(int(plan.steps_per_epoch)):
-        inputs, _, marks = task.batch(plan.samples(step)).tensors
-        assert inputs is not None and marks is not None
+        inputs, _, segment_ids = task.batch(plan.samples(step)).tensors
+        assert inputs is not None and segment_ids is not None
         assert inputs.numel() <= 32
-        seen += sorted(int(row.sum()) for row in marks)
+        seen += sorted(int(row.sum()) for row in segment_ids)
     assert sorted(seen) == sorted([3, 9, 16, 7, 5, 2, 11, 12, 13])
     with pytest.raises(ConfigError, match=r"train\.batch_tokens needs data\.rows"):
-        LanguageModelling(
+        LanguageModeling(
             Recipe(seed=1, data=DataConfig(length=8), train=TrainConfig(steps=1, batch_tokens=32)),
             TOKENIZER,
             documents,
@@ -104,7 +104,7 @@ def test_more_context_helps_no_less_text_is_read() -> None:
     for at in range(1, 200):
         ids = torch.from_numpy(text.ids[max(0, at - 16) : at])[None]
         target = torch.tensor([[IGNORE] * (ids.shape[1] - 1) + [int(text.ids[at])]])
-        losses.append(float(LanguageModelling.loss(slow, ids, target, None).detach()))
+        losses.append(float(LanguageModeling.loss(slow, ids, target, None).detach()))
     assert scores[2]["valid"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert scores[2]["perplexity"] == pytest.approx(np.exp(scores[2]["valid"]))
 
@@ -144,7 +144,7 @@ def test_noise_follows_from_the_sample(first: int, share: float) -> None:
 def test_noise_is_in_the_inputs_alone() -> None:
     text = store([400])
     plain, noisy = (
-        LanguageModelling(Recipe(seed=1, data=DataConfig(length=16, noise=share)), TOKENIZER, text, text)
+        LanguageModeling(Recipe(seed=1, data=DataConfig(length=16, noise=share)), TOKENIZER, text, text)
         .batch(np.arange(8))
         .tensors
         for share in (0.0, 0.3)
@@ -154,11 +154,11 @@ def test_noise_is_in_the_inputs_alone() -> None:
     assert torch.equal(plain[1], noisy[1])
 
 
-def texts(documents: list[str], several: bool) -> Texts:
+def texts(documents: list[str], several: bool) -> Corpus:
     def read() -> Iterator[str]:
         return iter(documents)
 
-    return Texts(read, "key", several)
+    return Corpus(read, "key", several)
 
 
 @given(st.lists(st.text(max_size=30), min_size=2, max_size=20))
@@ -174,7 +174,7 @@ def test_what_is_held_out_is_the_end(documents: list[str]) -> None:
 def test_ends_are_marked_where_there_are_several() -> None:
     tokenizer: Tokenizer = train_tokenizer("words", ["a b c"], special=("<|end|>",))
     end = tokenizer.backend.token_to_id("<|end|>")
-    several = tokens(texts(["a b", "c"], True), tokenizer)
-    one = tokens(texts(["a b"], False), tokenizer)
+    several = tokenize_corpus(texts(["a b", "c"], True), tokenizer)
+    one = tokenize_corpus(texts(["a b"], False), tokenizer)
     assert [int(i) for i in several.ids].count(end) == 2 and end not in one.ids
     assert several.starts.tolist() == [0, 3, 5]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from headway.config.model import ClassifyHeadConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import encoder_config
-from headway.config.tasks import ClassifyConfig, TagConfig
+from headway.config.tasks import ClassificationConfig, TaggingConfig
 from headway.errors import ConfigError
 from headway.model.heads import pool
 from headway.model.model import Model
-from headway.tasks.losses.labels import label_loss, label_scores, loss_count, score_loss
-from headway.tasks.losses.tokens import disagreement
+from headway.tasks.losses.labels import label_logits, label_loss, loss_count, loss_from_logits
+from headway.tasks.losses.tokens import symmetric_kl
 
 TARGETS = torch.tensor([0, 2, 1, 2])
 WEIGHTS = torch.tensor([2.0, 1.0, 0.5])
@@ -27,8 +27,8 @@ WEIGHTS = torch.tensor([2.0, 1.0, 0.5])
 
 def batch() -> tuple[torch.Tensor, ...]:
     ids = torch.randint(1, 30, (4, 8))
-    keep = torch.arange(8)[None] < torch.tensor([8, 5, 3, 8])[:, None]
-    return ids, keep, torch.zeros_like(ids)
+    attention_mask = torch.arange(8)[None] < torch.tensor([8, 5, 3, 8])[:, None]
+    return ids, attention_mask, torch.zeros_like(ids)
 
 
 def model(dropout: float = 0.0, **head: Any) -> Model:
@@ -43,10 +43,10 @@ def test_smoothing_spreads_a_share_of_each_label_evenly() -> None:
     share = torch.full((4, 3), 0.2 / 3)
     share[torch.arange(4), TARGETS] += 0.8
     each = -(share * scores.log_softmax(-1)).sum(1)
-    assert float(score_loss("single", scores, TARGETS, None, 0.2)) == pytest.approx(float(each.sum()), rel=1e-5)
+    assert float(loss_from_logits("single", scores, TARGETS, None, 0.2)) == pytest.approx(float(each.sum()), rel=1e-5)
     net, tensors = model(), batch()
-    total = label_loss("single", ClassifyConfig(smoothing=0.2))(net, *tensors, TARGETS, WEIGHTS)
-    expected = score_loss("single", label_scores(net, *tensors), TARGETS, WEIGHTS, 0.2)
+    total = label_loss("single", ClassificationConfig(label_smoothing=0.2))(net, *tensors, TARGETS, WEIGHTS)
+    expected = loss_from_logits("single", label_logits(net, *tensors), TARGETS, WEIGHTS, 0.2)
     assert float(total) == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_weighted_and_smoothed_is_torch_on_the_whole_batch(
     weights = torch.rand(labels, dtype=torch.float64) + 0.05 if weighted else None
     expected = F.cross_entropy(scores, targets, weight=weights, label_smoothing=smoothing)
     pieces = list(zip(scores.chunk(parts), targets.chunk(parts), strict=True))
-    total = sum(float(score_loss("single", s, t, weights, smoothing)) for s, t in pieces)
+    total = sum(float(loss_from_logits("single", s, t, weights, smoothing)) for s, t in pieces)
     count = sum(loss_count("single", t, weights) for _, t in pieces)
     assert total / count == pytest.approx(float(expected), rel=1e-9)
 
@@ -73,7 +73,8 @@ def test_several_labels_are_torch_on_the_whole_batch(weighted: bool) -> None:
     weights = WEIGHTS if weighted else None
     expected = F.binary_cross_entropy_with_logits(scores, targets, pos_weight=weights)
     total = sum(
-        float(score_loss("multi", s, t, weights)) for s, t in ((scores[:3], targets[:3]), (scores[3:], targets[3:]))
+        float(loss_from_logits("multi", s, t, weights))
+        for s, t in ((scores[:3], targets[:3]), (scores[3:], targets[3:]))
     )
     count = loss_count("multi", targets[:3], weights) + loss_count("multi", targets[3:], weights)
     assert total / count == pytest.approx(float(expected), rel=1e-5)
@@ -81,18 +82,18 @@ def test_several_labels_are_torch_on_the_whole_batch(weighted: bool) -> None:
 
 def test_numbers_are_torch_on_the_whole_batch() -> None:
     scores, targets = torch.randn(7, 1), torch.randn(7)
-    total = float(score_loss("regression", scores, targets)) / loss_count("regression", targets, None)
+    total = float(loss_from_logits("regression", scores, targets)) / loss_count("regression", targets, None)
     assert total == pytest.approx(float(F.mse_loss(scores[:, 0], targets)), rel=1e-5)
 
 
 def test_two_passes_count_as_much_as_their_class() -> None:
     """Equal weights change nothing, whatever they are."""
-    net, (ids, keep, segments) = model(0.3).train(), batch()
+    net, (ids, attention_mask, token_type_ids) = model(0.3).train(), batch()
     means = []
     for weights in (None, torch.ones(3), torch.full((3,), 3.0)):
         torch.manual_seed(1)
-        total = label_loss("single", ClassifyConfig(rdrop=0.7, smoothing=0.1))(
-            net, ids, keep, segments, TARGETS, weights
+        total = label_loss("single", ClassificationConfig(r_drop=0.7, label_smoothing=0.1))(
+            net, ids, attention_mask, token_type_ids, TARGETS, weights
         )
         means.append(float(total) / loss_count("single", TARGETS, weights))
     assert means == pytest.approx([means[0]] * 3, rel=1e-5)
@@ -102,31 +103,33 @@ def test_two_passes_should_agree() -> None:
     first, second = torch.randn(4, 3), torch.randn(4, 3)
     p, q = first.log_softmax(-1), second.log_softmax(-1)
     both = [F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
-    assert float(disagreement(p, q).sum()) == pytest.approx(float(sum(both)) / 2, rel=1e-4)
-    assert float(disagreement(p, p).sum()) == 0.0
+    assert float(symmetric_kl(p, q).sum()) == pytest.approx(float(sum(both)) / 2, rel=1e-4)
+    assert float(symmetric_kl(p, p).sum()) == 0.0
 
 
 def test_rdrop_is_the_mean_of_two_passes_and_their_disagreement() -> None:
     """The slow way: the texts beside themselves in one pass, its halves taken apart."""
-    net, (ids, keep, segments) = model(0.3).train(), batch()
+    net, (ids, attention_mask, token_type_ids) = model(0.3).train(), batch()
     torch.manual_seed(1)
-    scores = label_scores(net, *(torch.cat([t, t]) for t in (ids, keep, segments)))
+    scores = label_logits(net, *(torch.cat([t, t]) for t in (ids, attention_mask, token_type_ids)))
     assert not torch.allclose(scores[:4], scores[4:])  # dropout is not the same for both
     apart = sum(F.cross_entropy(s, TARGETS, reduction="sum", label_smoothing=0.1) for s in (scores[:4], scores[4:]))
     torch.manual_seed(1)
-    settings = ClassifyConfig(rdrop=0.7, smoothing=0.1)
-    total = label_loss("single", settings)(net, ids, keep, segments, TARGETS, None)
+    settings = ClassificationConfig(r_drop=0.7, label_smoothing=0.1)
+    total = label_loss("single", settings)(net, ids, attention_mask, token_type_ids, TARGETS, None)
     p, q = scores.log_softmax(-1).chunk(2)
-    expected = float(apart) / 2 + 0.7 * float(disagreement(p, q).sum())
+    expected = float(apart) / 2 + 0.7 * float(symmetric_kl(p, q).sum())
     assert float(total) == pytest.approx(expected, rel=1e-5)
-    plain = label_loss("single", ClassifyConfig())(net.eval(), ids, keep, segments, TARGETS, None)
-    still = label_loss("single", ClassifyConfig(rdrop=0.7))(net, ids, keep, segments, TARGETS, None)
+    plain = label_loss("single", ClassificationConfig())(net.eval(), ids, attention_mask, token_type_ids, TARGETS, None)
+    still = label_loss("single", ClassificationConfig(r_drop=0.7))(
+        net, ids, attention_mask, token_type_ids, TARGETS, None
+    )
     assert float(still) == pytest.approx(float(plain), rel=1e-5)  # without dropout there is nothing to disagree on
 
 
 def test_the_losses_can_be_compiled() -> None:
     net, tensors = model(), batch()
-    for settings in (ClassifyConfig(smoothing=0.1), ClassifyConfig(rdrop=1.0)):
+    for settings in (ClassificationConfig(label_smoothing=0.1), ClassificationConfig(r_drop=1.0)):
         loss = label_loss("single", settings)
         compiled = torch.compile(loss, backend="eager", fullgraph=True)
         assert float(compiled(net, *tensors, TARGETS, None)) == pytest.approx(
@@ -138,10 +141,10 @@ def test_the_losses_can_be_compiled() -> None:
 def test_the_largest_values_are_those_of_real_tokens(lengths: list[int], side: str) -> None:
     x = torch.randn(len(lengths), 6, 4) - 5  # padding of zeros would be larger
     count = torch.tensor(lengths)[:, None]
-    keep = torch.arange(6)[None] < count if side == "right" else torch.arange(6)[None] >= 6 - count
-    x[~keep] = 9.0
-    found = pool(x, keep, "max")
-    for row, (vectors, real) in enumerate(zip(x, keep, strict=True)):
+    attention_mask = torch.arange(6)[None] < count if side == "right" else torch.arange(6)[None] >= 6 - count
+    x[~attention_mask] = 9.0
+    found = pool(x, attention_mask, "max")
+    for row, (vectors, real) in enumerate(zip(x, attention_mask, strict=True)):
         assert torch.equal(found[row], vectors[real].max(0).values)
         assert torch.equal(pool(vectors[real][None], None, "max")[0], found[row])
 
@@ -149,12 +152,15 @@ def test_the_largest_values_are_those_of_real_tokens(lengths: list[int], side: s
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ClassifyConfig(smoothing=1.0), r"classify\.smoothing = 1\.0 should be at least 0 and less than 1"),
-        (lambda: ClassifyConfig(dropout=-0.1), r"classify\.dropout = -0\.1 should be"),
-        (lambda: ClassifyConfig(rdrop=-1.0), r"classify\.rdrop = -1\.0 should be at least 0"),
-        (lambda: TagConfig(smoothing=-0.5), r"tag\.smoothing = -0\.5 should be"),
-        (lambda: TagConfig(dropout=1.5), r"tag\.dropout = 1\.5 should be"),
-        (lambda: TagConfig(context=-1), r"tag\.context = -1 should be at least 0"),
+        (
+            lambda: ClassificationConfig(label_smoothing=1.0),
+            r"classify\.label_smoothing = 1\.0 should be at least 0 and less than 1",
+        ),
+        (lambda: ClassificationConfig(dropout=-0.1), r"classify\.dropout = -0\.1 should be"),
+        (lambda: ClassificationConfig(r_drop=-1.0), r"classify\.r_drop = -1\.0 should be at least 0"),
+        (lambda: TaggingConfig(label_smoothing=-0.5), r"tag\.label_smoothing = -0\.5 should be"),
+        (lambda: TaggingConfig(dropout=1.5), r"tag\.dropout = 1\.5 should be"),
+        (lambda: TaggingConfig(context=-1), r"tag\.context = -1 should be at least 0"),
     ],
 )
 def test_settings_out_of_range(make: Any, message: str) -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from headway.config.model import LMHeadConfig, StackConfig
 from headway.model.heads import LMHead
-from headway.tasks.losses.tokens import IGNORE, disagreement, token_loss, twice_loss
+from headway.tasks.losses.tokens import IGNORE, r_drop_loss, symmetric_kl, token_loss
 
 
 def head(vocab: int, **fields: object) -> LMHead:
@@ -62,7 +62,7 @@ def test_smoothing_is_that_of_torch(vocab: int, share: float) -> None:
 def test_two_passes_share_their_loss_and_are_held_together(share: float) -> None:
     lm, (hidden, targets) = head(50, bias="trained"), batch(50)
     both = torch.stack([hidden, hidden + 0.3 * torch.randn_like(hidden)])
-    total, count = twice_loss(lm, both, targets, share, 0.7)
+    total, count = r_drop_loss(lm, both, targets, share, 0.7)
     expected = sum(token_loss(lm, one, targets, share)[0] for one in both) / 2
     p, q = (lm(one[targets != IGNORE]).log_softmax(-1) for one in both)
     apart = F.kl_div(p, q, reduction="sum", log_target=True) + F.kl_div(q, p, reduction="sum", log_target=True)
@@ -70,7 +70,7 @@ def test_two_passes_share_their_loss_and_are_held_together(share: float) -> None
     assert torch.allclose(total, expected + 0.7 * apart / 2, rtol=1e-5)
     total.backward()
     assert lm.output.weight.grad is not None and bool(torch.isfinite(lm.output.weight.grad).all())
-    assert not disagreement(p, p).any()
+    assert not symmetric_kl(p, p).any()
 
 
 def test_nothing_to_count() -> None:
@@ -93,13 +93,13 @@ def test_the_fused_path_equals_the_plain_one(
         hidden = torch.stack([hidden, hidden + 0.5 * torch.randn_like(hidden)])
     results = []
     for fast in (True, False):
-        monkeypatch.setattr("headway.tasks.losses.tokens._fast", lambda x, fast=fast: fast)
+        monkeypatch.setattr("headway.tasks.losses.tokens._can_fuse", lambda x, fast=fast: fast)
         x = hidden.bfloat16().requires_grad_()
         lm.zero_grad()
         if agreement is None:
             total, _ = token_loss(lm, x, targets, smoothing)
         else:
-            total, _ = twice_loss(lm, x, targets, smoothing, agreement)
+            total, _ = r_drop_loss(lm, x, targets, smoothing, agreement)
         (0.37 * total).backward()
         results.append([total.detach(), x.grad, lm.output.weight.grad.clone()])
     for fused, plain in zip(*results, strict=True):

@@ -34,10 +34,10 @@ def model() -> Model:
 
 @torch.no_grad()
 def test_blanks_are_filled_as_one_by_one(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.tasks.masked_lm.fill.room", lambda device: 40)  # more than one batch
+    monkeypatch.setattr("headway.tasks.masked_lm.fill.inference_batch_tokens", lambda device: 40)  # more than one batch
     for text, found in zip(TEXTS, fill_all(model, TOKENIZER, TEXTS, top=3), strict=True):
         ids = torch.tensor([TOKENIZER.encode(text).ids])
-        likely = model.scores(model(ids))["lm"][0].softmax(-1)
+        likely = model.logits(model(ids))["lm"][0].softmax(-1)
         places = (ids[0] == TOKENIZER.special["mask"]).nonzero()[:, 0].tolist()
         assert len(places) == len(found.blanks) == text.count("[MASK]")
         for place, blank in zip(places, found.blanks, strict=True):
@@ -73,7 +73,7 @@ def test_pseudo_perplexity_is_that_of_each_token_hidden_alone(model: Model) -> N
         for place in range(1, ids.shape[1] - 1):
             hidden = ids.clone()
             hidden[0, place] = TOKENIZER.special["mask"]
-            total += float(model.scores(model(hidden))["lm"][0, place].log_softmax(-1)[ids[0, place]])
+            total += float(model.logits(model(hidden))["lm"][0, place].log_softmax(-1)[ids[0, place]])
         assert scored.text == text and scored.tokens == ids.shape[1] - 2
         assert scored.log_probability == pytest.approx(total, rel=1e-5)
         assert scored.perplexity == pytest.approx(torch.tensor(-total / scored.tokens).exp().item(), rel=1e-5)

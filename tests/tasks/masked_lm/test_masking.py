@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.config.tasks import MaskConfig
+from headway.config.tasks import MaskedLMConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
@@ -21,7 +21,7 @@ BYTES = train_tokenizer("bpe", [TEXT], 290, special=MARKS)
 
 
 def masking(tokenizer: Tokenizer = WORDPIECE, **settings: object) -> Masking:
-    return Masking.of(tokenizer, MaskConfig(**settings))  # type: ignore[arg-type]
+    return Masking.of(tokenizer, MaskedLMConfig(**settings))  # type: ignore[arg-type]
 
 
 def some_rows(count: int, width: int, seed: int = 0) -> np.ndarray:
@@ -33,7 +33,7 @@ def some_rows(count: int, width: int, seed: int = 0) -> np.ndarray:
 
 @given(st.integers(1, 6), st.integers(2, 40), st.floats(0.02, 0.9), st.booleans(), st.integers(0, 10**6))
 def test_what_is_chosen(count: int, width: int, share: float, words: bool, first: int) -> None:
-    rules = masking(share=share, words=words)
+    rules = masking(probability=share, whole_word_mask=words)
     rows, samples = some_rows(count, width, first), np.arange(first, first + count)
     most = int(rules.number(width))
     inputs, places, targets = rules.hide(rows, samples, seed=1, most=most)
@@ -52,7 +52,7 @@ def test_what_is_chosen(count: int, width: int, share: float, words: bool, first
 
 @given(st.integers(0, 10**9), st.booleans())
 def test_masks_follow_from_the_sample(first: int, words: bool) -> None:
-    rules = masking(words=words)
+    rules = masking(whole_word_mask=words)
     rows, samples = some_rows(5, 30), np.arange(first, first + 5)
     together = rules.hide(rows, samples, seed=3, most=4)
     for i in range(5):
@@ -68,7 +68,7 @@ def test_masks_are_others_in_another_epoch_and_for_another_seed() -> None:
 
 
 def test_shares_are_kept_and_every_place_is_as_likely() -> None:
-    rules = masking(share=0.2, mask=0.5, random=0.3)
+    rules = masking(probability=0.2, mask_replace_prob=0.5, random_replace_prob=0.3)
     rows = np.full((4000, 20), 7)
     inputs, places, _ = rules.hide(rows, np.arange(4000), seed=0, most=4)
     seen = np.take_along_axis(inputs, places, 1).ravel()
@@ -102,7 +102,7 @@ def test_whole_words_are_chosen_whole(tokenizer: Tokenizer, share: float) -> Non
     ids = tokenizer.encode("unhappy dog, barked unbelievably at another dog.", special=False).ids
     words = spans(tokenizer.pieces(ids), tokenizer is BYTES)
     assert max(map(len, words)) > 2 and len(words) == 9
-    rules = masking(tokenizer, share=share, words=True)
+    rules = masking(tokenizer, probability=share, whole_word_mask=True)
     rows, most = np.tile(np.array(ids), (200, 1)), int(rules.number(len(ids)))
     _, places, targets = rules.hide(rows, np.arange(200), seed=0, most=most)
     met = set()
@@ -114,7 +114,7 @@ def test_whole_words_are_chosen_whole(tokenizer: Tokenizer, share: float) -> Non
 
 
 def test_a_word_too_long_gives_some_of_its_pieces() -> None:
-    rules = masking(words=True, share=0.15)
+    rules = masking(whole_word_mask=True, probability=0.15)
     first = next(i for i, piece in enumerate(WORDPIECE.pieces(range(60))) if i > 4 and piece[:2] != "##")
     inner = next(i for i, piece in enumerate(WORDPIECE.pieces(range(60))) if piece[:2] == "##")
     rows = np.array([[2, first, *[inner] * 9, 3]])

@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
-from headway.config.tasks import MaskConfig
+from headway.config.tasks import MaskedLMConfig
 from headway.data.datasets.next_sentence import NextSentences
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import Setting
+from headway.tasks.base import TaskContext
 from headway.tasks.batch import Batch
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.masked_lm.masking import Masking
-from headway.tasks.masked_lm.task import MaskedWords, evaluate
+from headway.tasks.masked_lm.task import MaskedLM, evaluate
 from headway.train.distributed import World
 from headway.train.run import resume, start, train
 
@@ -44,30 +44,30 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def task(text: Path, folder: Path, shape: ShapeConfig = SHAPE, **mlm: Any) -> MaskedWords:
+def task(text: Path, folder: Path, shape: ShapeConfig = SHAPE, **mlm: Any) -> MaskedLM:
     data = DataConfig(train=str(text), tokenizer="wordpiece", vocab=100, length=24)
-    return MaskedWords.prepare(
-        Setting(Recipe(task="mlm", seed=3, data=data, model=shape, mlm=MaskConfig(**mlm)), folder)
+    return MaskedLM.prepare(
+        TaskContext(Recipe(task="mlm", seed=3, data=data, model=shape, mlm=MaskedLMConfig(**mlm)), folder)
     )
 
 
 @pytest.fixture(scope="module")
-def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedWords:
+def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedLM:
     return task(text, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")
-def pairs(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedWords:
-    return task(text, tmp_path_factory.mktemp("pairs"), pairs=True, words=True)
+def pairs(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedLM:
+    return task(text, tmp_path_factory.mktemp("pairs"), next_sentence=True, whole_word_mask=True)
 
 
 @pytest.fixture(params=["plain", "pairs"])
-def either(request: pytest.FixtureRequest) -> MaskedWords:
-    found: MaskedWords = request.getfixturevalue(request.param)
+def either(request: pytest.FixtureRequest) -> MaskedLM:
+    found: MaskedLM = request.getfixturevalue(request.param)
     return found
 
 
-def model_of(task: MaskedWords) -> Model:
+def model_of(task: MaskedLM) -> Model:
     torch.manual_seed(0)
     model = Model(task.config(None)).eval()
     for parameter in model.parameters():  # biases and norms that matter
@@ -77,16 +77,18 @@ def model_of(task: MaskedWords) -> Model:
 
 def slowly(model: Model, batch: Batch) -> tuple[float, float, float, float]:
     """Sums by the plain formula, row by row without padding: words, words found, weighted and bare next sentences."""
-    ids, keep, segments, places, targets, follows = batch.tensors
+    ids, attention_mask, token_type_ids, places, targets, follows = batch.tensors
     assert ids is not None and places is not None and targets is not None
     words = found = told = right = 0.0
     for i in range(len(ids)):
-        real = slice(None) if keep is None else keep[i]
+        real = slice(None) if attention_mask is None else attention_mask[i]
         labels = torch.full((ids.shape[1],), IGNORE)
         for place, target in zip(places[i], targets[i], strict=True):
             labels[place] = target if target != IGNORE else labels[place]
-        output = model(ids[i : i + 1, real], segments=None if segments is None else segments[i : i + 1, real])
-        scores = model.scores(output)
+        output = model(
+            ids[i : i + 1, real], token_type_ids=None if token_type_ids is None else token_type_ids[i : i + 1, real]
+        )
+        scores = model.logits(output)
         mine = labels[real]
         words += float(F.cross_entropy(scores["lm"][0], mine, ignore_index=IGNORE, reduction="sum"))
         found += float((scores["lm"][0].argmax(-1) == mine).sum())
@@ -97,7 +99,7 @@ def slowly(model: Model, batch: Batch) -> tuple[float, float, float, float]:
 
 
 @torch.no_grad()
-def test_the_loss_is_the_plain_formula(either: MaskedWords) -> None:
+def test_the_loss_is_the_plain_formula(either: MaskedLM) -> None:
     model, batch = model_of(either), either.batch(np.arange(9))
     words, _, told, _ = slowly(model, batch)
     assert float(either.loss(model, *batch.tensors)) == pytest.approx(words + told, rel=1e-5)  # type: ignore[arg-type]
@@ -107,7 +109,7 @@ def test_the_loss_is_the_plain_formula(either: MaskedWords) -> None:
 
 
 @torch.no_grad()
-def test_parts_of_a_batch_add_up_and_have_one_shape(either: MaskedWords) -> None:
+def test_parts_of_a_batch_add_up_and_have_one_shape(either: MaskedLM) -> None:
     model, whole = model_of(either), either.batch(np.arange(40, 52))
     parts = [either.batch(np.arange(at, at + 4)) for at in (40, 44, 48)]
     total = sum(float(either.loss(model, *part.tensors)) for part in parts)  # type: ignore[arg-type]
@@ -117,23 +119,23 @@ def test_parts_of_a_batch_add_up_and_have_one_shape(either: MaskedWords) -> None
 
 
 @pytest.mark.slow
-def test_the_loss_is_one_graph(pairs: MaskedWords) -> None:
+def test_the_loss_is_one_graph(pairs: MaskedLM) -> None:
     model, tensors = model_of(pairs).requires_grad_(False), pairs.batch(np.arange(4)).tensors
     compiled = torch.compile(pairs.loss, backend="eager", fullgraph=True)
     assert float(compiled(model, *tensors)) == pytest.approx(float(pairs.loss(model, *tensors)), rel=1e-6)  # type: ignore[arg-type]
 
 
-def test_every_weight_learns(either: MaskedWords) -> None:
+def test_every_weight_learns(either: MaskedLM) -> None:
     model = model_of(either)
     either.loss(model, *either.batch(np.arange(8)).tensors).backward()  # type: ignore[arg-type,no-untyped-call]
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
 @torch.no_grad()
-def test_figures_are_those_of_all_held_out_rows(either: MaskedWords) -> None:
+def test_figures_are_those_of_all_held_out_rows(either: MaskedLM) -> None:
     model = model_of(either)
-    figures = either.evaluate(model.train(), ALONE)
-    assert model.training and figures == either.evaluate(model, ALONE)  # the same masks each time
+    metrics = either.evaluate(model.train(), ALONE)
+    assert model.training and metrics == either.evaluate(model, ALONE)  # the same masks each time
     model.eval()
     sums, count, rows = np.zeros(4), 0, len(either.valid)
     from headway.tasks.masked_lm.task import FIXED, masked_batch
@@ -141,20 +143,20 @@ def test_figures_are_those_of_all_held_out_rows(either: MaskedWords) -> None:
     for i in range(rows):
         batch = masked_batch(either.valid.read(np.array([i])), np.array([i]), either.masking, FIXED)
         sums, count = sums + slowly(model, batch), count + batch.count
-    assert figures["valid"] == pytest.approx(sums[0] / count, rel=1e-5)
-    assert figures["accuracy"] == pytest.approx(sums[1] / count)
-    assert figures["perplexity"] == pytest.approx(np.exp(figures["valid"]))
-    assert figures.get("next_accuracy", 0.0) == pytest.approx(sums[3] / rows)
+    assert metrics["valid"] == pytest.approx(sums[0] / count, rel=1e-5)
+    assert metrics["accuracy"] == pytest.approx(sums[1] / count)
+    assert metrics["perplexity"] == pytest.approx(np.exp(metrics["valid"]))
+    assert metrics.get("next_accuracy", 0.0) == pytest.approx(sums[3] / rows)
 
 
-def test_figures_are_the_same_for_any_number_of_processes(either: MaskedWords) -> None:
+def test_figures_are_the_same_for_any_number_of_processes(either: MaskedLM) -> None:
     class Part(World):
         def sum(self, *values: float) -> list[float]:
             sums.append(values)
             return [1.0] * len(values)
 
     model = model_of(either)
-    if (told := either.valid.read(np.array([0])).follows) is not None:  # right for the row that fills in
+    if (told := either.valid.read(np.array([0])).next_sentence_label) is not None:  # right for the row that fills in
         model.nsp.output.bias.data[int(told[0])] += 9.0
     whole = evaluate(model, either.valid, either.masking, ALONE)
     for size in (2, 2 * len(either.valid)):
@@ -168,52 +170,52 @@ def test_figures_are_the_same_for_any_number_of_processes(either: MaskedWords) -
 
 
 @torch.no_grad()
-def test_an_evaluation_says_the_same_with_intervals(either: MaskedWords, text: Path) -> None:
+def test_an_evaluation_says_the_same_with_intervals(either: MaskedLM, text: Path) -> None:
     model = model_of(either)
-    found = MaskedWords.examine(model, either.tokenizer, either.recipe, str(text))
+    found = MaskedLM.evaluate_file(model, either.tokenizer, either.recipe, str(text))
     rows = either.test(model, ALONE)
     assert rows is None
-    value, low, high = found.figures["accuracy"]
-    assert low <= value <= high and ("next_accuracy" in found.figures) == either.recipe.mlm.pairs
-    again = MaskedWords.examine(model, either.tokenizer, either.recipe, str(text))
+    value, low, high = found.metrics["accuracy"]
+    assert low <= value <= high and ("next_accuracy" in found.metrics) == either.recipe.mlm.next_sentence
+    again = MaskedLM.evaluate_file(model, either.tokenizer, either.recipe, str(text))
     assert found.as_dict() == again.as_dict()
-    assert found.measure is not None and found.measure.value == pytest.approx(value)
-    assert found.figures["perplexity"][0] == pytest.approx(np.exp(found.figures["loss"][0]))
+    assert found.primary_metric is not None and found.primary_metric.value == pytest.approx(value)
+    assert found.metrics["perplexity"][0] == pytest.approx(np.exp(found.metrics["loss"][0]))
 
 
 @torch.no_grad()
-def test_without_a_text_it_is_what_was_held_out(either: MaskedWords, text: Path, tmp_path: Path) -> None:
+def test_without_a_text_it_is_what_was_held_out(either: MaskedLM, text: Path, tmp_path: Path) -> None:
     model, recipe = model_of(either), either.recipe
     own = evaluate(model, either.valid, either.masking, ALONE)
-    found = MaskedWords.examine(model, either.tokenizer, recipe, "")
-    assert found.figures["accuracy"][0] == pytest.approx(own["accuracy"])
-    assert found.figures["loss"][0] == pytest.approx(own["valid"], rel=1e-5)
+    found = MaskedLM.evaluate_file(model, either.tokenizer, recipe, "")
+    assert found.metrics["accuracy"][0] == pytest.approx(own["accuracy"])
+    assert found.metrics["loss"][0] == pytest.approx(own["valid"], rel=1e-5)
     other = tmp_path / "other.txt"
     other.write_text(text.read_text(encoding="utf-8")[:3000], encoding="utf-8")
-    wanted = MaskedWords.examine(model, either.tokenizer, recipe, str(other)).as_dict()
+    wanted = MaskedLM.evaluate_file(model, either.tokenizer, recipe, str(other)).as_dict()
     for part in ("test", "valid"):
         named = replace(recipe, data=replace(recipe.data, **{part: str(other)}))
-        assert MaskedWords.examine(model, either.tokenizer, named, "").as_dict() == wanted
+        assert MaskedLM.evaluate_file(model, either.tokenizer, named, "").as_dict() == wanted
 
 
 @torch.no_grad()
-def test_folders_open_in_transformers(either: MaskedWords, tmp_path: Path) -> None:
+def test_folders_open_in_transformers(either: MaskedLM, tmp_path: Path) -> None:
     import transformers
 
     model = model_of(either)
     folder = save_model(model, tmp_path / "model", either.tokenizer)
-    name = "BertForPreTraining" if either.recipe.mlm.pairs else "BertForMaskedLM"
+    name = "BertForPreTraining" if either.recipe.mlm.next_sentence else "BertForMaskedLM"
     theirs, report = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
     assert theirs.config.architectures == [name]
     assert not report["missing_keys"] and not report["unexpected_keys"]
-    ids, keep, segments, *_ = either.batch(np.arange(3)).tensors
+    ids, attention_mask, token_type_ids, *_ = either.batch(np.arange(3)).tensors
     assert ids is not None
-    keep = torch.ones_like(ids).bool() if keep is None else keep
-    output = theirs.eval()(ids, attention_mask=keep.long(), token_type_ids=segments)
-    mine = model.scores(model(ids, keep=keep, segments=segments))
-    scores = output.prediction_logits if either.recipe.mlm.pairs else output.logits
-    assert (mine["lm"] - scores)[keep].abs().max() < 1e-4
-    if either.recipe.mlm.pairs:
+    attention_mask = torch.ones_like(ids).bool() if attention_mask is None else attention_mask
+    output = theirs.eval()(ids, attention_mask=attention_mask.long(), token_type_ids=token_type_ids)
+    mine = model.logits(model(ids, attention_mask=attention_mask, token_type_ids=token_type_ids))
+    scores = output.prediction_logits if either.recipe.mlm.next_sentence else output.logits
+    assert (mine["lm"] - scores)[attention_mask].abs().max() < 1e-4
+    if either.recipe.mlm.next_sentence:
         assert (mine["nsp"] - output.seq_relationship_logits).abs().max() < 1e-4
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer("The cat", "sees it").input_ids == either.tokenizer.encode("The cat", "sees it").ids
@@ -224,7 +226,7 @@ def test_runs_learn_and_go_on_where_they_stopped(text: Path, tmp_path: Path) -> 
     small = [
         *("model.width=32", "model.heads=2", "model.depth=1", "data.length=24", "data.vocab=100", "train.batch=8"),
         *("train.steps=60", "train.eval_every=60", "train.sample_every=60", "train.save_every=20", "train.warmup=5"),
-        *("train.lr=5e-3", "mlm.pairs=true", f"data.train={text}", f"data.test={text}", f"out={tmp_path}"),
+        *("train.lr=5e-3", "mlm.next_sentence=true", f"data.train={text}", f"data.test={text}", f"out={tmp_path}"),
     ]
     name, recipe = load_recipe("mlm", small)
     told: list[tuple[str, dict[str, Any]]] = []
@@ -252,14 +254,14 @@ def test_runs_learn_and_go_on_where_they_stopped(text: Path, tmp_path: Path) -> 
         assert torch.equal(ours, theirs)
 
 
-def test_what_is_held_out_does_not_depend_on_the_seed(pairs: MaskedWords) -> None:
+def test_what_is_held_out_does_not_depend_on_the_seed(pairs: MaskedLM) -> None:
     assert isinstance(pairs.valid, NextSentences) and isinstance(pairs.train, NextSentences)
     assert pairs.train.seed == pairs.recipe.seed != pairs.valid.seed
 
 
 def test_what_does_not_go_together_is_said(text: Path, tmp_path: Path) -> None:
-    def prepare(data: DataConfig, **more: Any) -> MaskedWords:
-        return MaskedWords.prepare(Setting(Recipe(task="mlm", data=data, **more), tmp_path))
+    def prepare(data: DataConfig, **more: Any) -> MaskedLM:
+        return MaskedLM.prepare(TaskContext(Recipe(task="mlm", data=data, **more), tmp_path))
 
     with pytest.raises(DataError, match=r"no \[CLS\], \[SEP\], \[MASK\]"):
         prepare(DataConfig(train=str(text), tokenizer="bytes"))
@@ -269,7 +271,7 @@ def test_what_does_not_go_together_is_said(text: Path, tmp_path: Path) -> None:
         prepare(DataConfig(train=str(text), tokenizer="wordpiece"), train=TrainConfig(steps=1, batch_tokens=64))
 
 
-def test_a_base_keeps_its_body_and_heads(plain: MaskedWords, pairs: MaskedWords) -> None:
+def test_a_base_keeps_its_body_and_heads(plain: MaskedLM, pairs: MaskedLM) -> None:
     whole = pairs.config(None)
     assert pairs.config(whole) == whole and plain.config(whole) == plain.config(None)
     assert plain.config(None).nsp is None and whole.nsp is not None and whole.nsp.labels == 2
@@ -283,11 +285,11 @@ def test_a_pretrained_encoder_gets_a_head(text: Path, tmp_path: Path) -> None:
 
     base = load_model(Path(spec.origin).parent / "model")
     tokenizer = load_tokenizer(Path(spec.origin).parent / "model")
-    made = MaskedWords.prepare(Setting(Recipe(task="mlm", data=DataConfig(train=str(text))), tmp_path, tokenizer))
+    made = MaskedLM.prepare(TaskContext(Recipe(task="mlm", data=DataConfig(train=str(text))), tmp_path, tokenizer))
     config = made.config(base.config)
     assert config.lm is not None and config.lm.transform == "gelu" and config.classify is None
     assert config.encoder == base.config.encoder and made.tokenizer is tokenizer
-    assert Masking.of(tokenizer, MaskConfig()).mask == 103
+    assert Masking.of(tokenizer, MaskedLMConfig()).mask == 103
 
 
 @torch.no_grad()
@@ -303,8 +305,8 @@ def test_pairs_for_a_model_without_segments(text: Path, tmp_path: Path) -> None:
     backend.post_processor = RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     tokenizer = Tokenizer(backend, {"pad_token": "<pad>", "mask_token": "<mask>"})
     data = DataConfig(train=str(text), length=40)
-    recipe = Recipe(task="mlm", data=data, model=SHAPE, mlm=MaskConfig(pairs=True))
-    made = MaskedWords.prepare(Setting(recipe, tmp_path, tokenizer))
+    recipe = Recipe(task="mlm", data=data, model=SHAPE, mlm=MaskedLMConfig(next_sentence=True))
+    made = MaskedLM.prepare(TaskContext(recipe, tmp_path, tokenizer))
     config = made.config(None)
     assert config.source is not None and config.source.kind == "tokens"
     model = Model(replace(config, source=replace(config.source, segments=1))).eval()
@@ -312,8 +314,8 @@ def test_pairs_for_a_model_without_segments(text: Path, tmp_path: Path) -> None:
     assert torch.isfinite(made.loss(model, *batch.tensors))  # type: ignore[arg-type]
     assert set(evaluate(model, made.valid, made.masking, ALONE)) == {"valid", "perplexity", "accuracy", "next_accuracy"}
     drawn = made.train.read(np.arange(4))
-    assert drawn.segments is not None and drawn.keep is not None
-    for ids, segments, keep in zip(drawn.ids, drawn.segments, drawn.keep, strict=True):
-        begin, end = int(np.argmax(segments == 1)), int(keep.sum())
+    assert drawn.token_type_ids is not None and drawn.attention_mask is not None
+    for ids, token_type_ids, attention_mask in zip(drawn.ids, drawn.token_type_ids, drawn.attention_mask, strict=True):
+        begin, end = int(np.argmax(token_type_ids == 1)), int(attention_mask.sum())
         first, second = (tokenizer.decode(part) for part in (ids[1 : begin - 2], ids[begin : end - 1]))
         assert ids[:end].tolist() == tokenizer.encode(first, second).ids

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import NotFoundError
-from headway.tasks.metrics.bootstrap import Evaluation, Measure, paired_gain, resampled
+from headway.tasks.metrics.bootstrap import Evaluation, Metric, paired_gain, resampled
 from headway.tasks.metrics.rouge import rouge
-from headway.tasks.metrics.translation import main_measure, measures, signature
+from headway.tasks.metrics.translation import metrics, primary_metric, signature
 
 sacrebleu: Any = pytest.importorskip("sacrebleu")
 WORDS = ["The", "the", "dog", "Dog", "runs", "ran", "fast", ",", ".", "a", "cat-like", "É", "12", "x_y", "don't"]
@@ -39,7 +39,7 @@ def test_figures_are_those_of_sacrebleu(references: int) -> None:
         "bleu": kinds.BLEU(), "bleu_lower": kinds.BLEU(lowercase=True), "chrf": kinds.CHRF(),
         "chrf_lower": kinds.CHRF(lowercase=True), "ter": kinds.TER(case_sensitive=True), "ter_lower": kinds.TER(),
     }  # fmt: skip
-    found = measures("bleu", texts, truth)
+    found = metrics("bleu", texts, truth)
     assert found[0].name == "bleu" and {m.name for m in found} == set(expected)
     for each in found:
         score = expected[each.name].corpus_score(texts, streams)
@@ -48,7 +48,7 @@ def test_figures_are_those_of_sacrebleu(references: int) -> None:
         part = np.array([3, 4, 4, 9])
         again = expected[each.name].corpus_score([texts[i] for i in part], [[row[i] for i in part] for row in streams])
         assert each.some(part) == pytest.approx(again.score)
-    assert main_measure("bleu", texts, truth).value == found[0].value
+    assert primary_metric("bleu", texts, truth).value == found[0].value
     assert "tok:13a" in signature("bleu") and "stemming" in signature("rouge")
 
 
@@ -64,9 +64,9 @@ def test_rouge_is_that_of_the_package(text: str, references: list[str]) -> None:
 def test_rouge_by_hand() -> None:
     assert rouge("the cat sat", ["the dog sat down"]) == pytest.approx((2 * 2 / 7, 0.0, 2 * 2 / 7))
     assert rouge("", ["a"]) == (0, 0, 0) and rouge("A-b", ["a b"]) == (1, 1, 1)
-    found = {m.name: m.value for m in measures("rouge", ["a b", "c"], [["a b"], ["d"]])}
+    found = {m.name: m.value for m in metrics("rouge", ["a b", "c"], [["a b"], ["d"]])}
     assert found == {"rouge_1": 50.0, "rouge_2": 50.0, "rouge_l": 50.0}
-    assert main_measure("rouge", ["a b"], [["b a"]]).name == "rouge_l"
+    assert primary_metric("rouge", ["a b"], [["b a"]]).name == "rouge_l"
 
 
 def test_resampling_draws_whole_texts() -> None:
@@ -79,7 +79,7 @@ def test_resampling_draws_whole_texts() -> None:
 
 def test_an_interval_holds_its_figure() -> None:
     texts, truth = some(60)
-    each = measures("bleu", texts, truth)[0]
+    each = metrics("bleu", texts, truth)[0]
     value, low, high = each.interval(draws=200)
     assert low < value < high and high - low > 1
     scores = [sacrebleu.corpus_bleu([texts[i] for i in rows], [[truth[i][0] for i in rows]]).score
@@ -90,7 +90,7 @@ def test_an_interval_holds_its_figure() -> None:
 def test_two_systems_are_compared_in_pairs() -> None:
     texts, truth = some(80)
     worse = [text.replace("dog", "cow") for text in texts]
-    good, bad = (measures("bleu", t, truth)[0] for t in (texts, worse))
+    good, bad = (metrics("bleu", t, truth)[0] for t in (texts, worse))
     gain, low, high = paired_gain(good, bad, draws=200)
     assert gain == pytest.approx(good.value - bad.value) and 0 < low < gain < high
     assert high - low < good.interval(draws=200)[2] - good.interval(draws=200)[1]  # what both find hard, cancels
@@ -103,7 +103,7 @@ def test_the_command_line_compares_by_statistics() -> None:
 
     def evaluation(values: list[float]) -> Evaluation:
         statistics = np.array([[v, 1.0] for v in values])
-        made = Measure("x", statistics, lambda total: float(total[0] ** 2 / total[1]))
+        made = Metric("x", statistics, lambda total: float(total[0] ** 2 / total[1]))
         return Evaluation(len(values), {"x": (0, 0, 0)}, {}, [{"score": 0.0} for _ in values], made)
 
     assert gain(evaluation([1, 2, 3]), evaluation([1, 1, 1]))[0] == pytest.approx(12 - 3)
@@ -112,5 +112,5 @@ def test_the_command_line_compares_by_statistics() -> None:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sacrebleu", None)
     with pytest.raises(NotFoundError, match="sacrebleu"):
-        measures("bleu", ["a"], [["a"]])
-    assert measures("rouge", ["a"], [["a"]])[0].value == 100
+        metrics("bleu", ["a"], [["a"]])
+    assert metrics("rouge", ["a"], [["a"]])[0].value == 100

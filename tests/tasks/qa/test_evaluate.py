@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.data.datasets.squad import Question
-from headway.tasks.qa.evaluate import Answer, Outcome, Ranked, asking, decide, exact, normalised, rank, token_f1
+from headway.tasks.qa.evaluate import Answer, AnswerResults, Ranked, asking, decide, exact, normalised, rank, token_f1
 
 CONTEXT = "Anna left Rome at seven in the morning."
 
@@ -86,7 +86,7 @@ def test_the_answer_to_give_is_first() -> None:
     assert decide(Ranked([], 0.0), CONTEXT, False, 0.0) == [Answer("", None, None, 1.0)]
 
 
-def outcome(none: bool = True, threshold: float = 0.0) -> Outcome:
+def results(none: bool = True, threshold: float = 0.0) -> AnswerResults:
     asked = [
         Question("a", "Who left?", CONTEXT, (("Anna", 0),)),
         Question("b", "What city?", CONTEXT, (("Rome", 10),)),
@@ -95,20 +95,20 @@ def outcome(none: bool = True, threshold: float = 0.0) -> Outcome:
     ]
     right, wrong = [(2.0, 0, 4)], [(2.0, 0, 9)]
     ranked = [Ranked(right, -3.0), Ranked([(2.0, 10, 14)], 3.0), Ranked(wrong, 4.0), Ranked(wrong, 1.0)]
-    return Outcome(asked, ranked, none, threshold)
+    return AnswerResults(asked, ranked, none, threshold)
 
 
 def test_figures() -> None:
-    assert outcome().figures() == {"f1": 0.5, "em": 0.5}
-    assert outcome(none=False).figures() == {"f1": 0.5, "em": 0.5}
-    assert outcome(threshold=1.5).figures() == {"f1": 0.75, "em": 0.75}
+    assert results().metrics() == {"f1": 0.5, "em": 0.5}
+    assert results(none=False).metrics() == {"f1": 0.5, "em": 0.5}
+    assert results(threshold=1.5).metrics() == {"f1": 0.75, "em": 0.75}
 
 
 def test_an_evaluation_takes_them_apart() -> None:
-    found = outcome().evaluation({"bad_rows": 2})
-    assert found.figures["f1"][0] == found.figures["em"][0] == 0.5 and found.examples == 4
+    found = results().evaluation({"bad_rows": 2})
+    assert found.metrics["f1"][0] == found.metrics["em"][0] == 0.5 and found.examples == 4
     details = found.details
-    assert details["bad_rows"] == 2 and next(iter(found.figures)) == "f1"
+    assert details["bad_rows"] == 2 and next(iter(found.metrics)) == "f1"
     kinds = {row["kind"]: (row["examples"], row["f1"]) for row in details["by_question"]}
     assert kinds == {"who": (2, 1.0), "what": (1, 0.0), "other": (1, 0.0)}
     assert {row["kind"]: row["f1"] for row in details["by_answer"]} == {"answer": 0.5, "no answer": 0.5}
@@ -116,11 +116,11 @@ def test_an_evaluation_takes_them_apart() -> None:
         "d",
         "b",
     ]
-    assert "best_threshold" not in outcome(none=False).evaluation({}).details
+    assert "best_threshold" not in results(none=False).evaluation({}).details
     said = sorted((row["text"], row["label"], row["predicted"]) for row in details["worst"])
     assert said == [("Name it", "no answer", "Anna left"), ("What city?", "Rome", "no answer")]
     assert all(row["probability"] == row["score"] for row in details["worst"])
-    assert found.measure is not None and found.measure.value == found.figures["f1"][0]
+    assert found.primary_metric is not None and found.primary_metric.value == found.metrics["f1"][0]
     assert details["unit"] == "words" and details["slices"] == [
         {"from": 8, "to": 8, "examples": 4, "f1": 0.5, "em": 0.5}
     ]
@@ -134,11 +134,11 @@ def test_no_threshold_is_better_than_the_best(seed: int) -> None:
         right = dice.random() < 0.5
         asked.append(Question(str(i), "?", CONTEXT, (("Anna", 0),) if dice.random() < 0.5 else ()))
         ranked.append(Ranked([(0.0, 0, 4 if right else 9)], float(dice.integers(-3, 4)) + i / 10))
-    best = Outcome(asked, ranked, True).evaluation({}).details["best_threshold"]
+    best = AnswerResults(asked, ranked, True).evaluation({}).details["best_threshold"]
     margins = [r.margin for r in ranked]
-    tried = [Outcome(asked, ranked, True, t).figures()["f1"] for t in (min(margins) - 1, *margins)]
+    tried = [AnswerResults(asked, ranked, True, t).metrics()["f1"] for t in (min(margins) - 1, *margins)]
     assert best["f1"] == pytest.approx(max(tried))
-    assert Outcome(asked, ranked, True, best["threshold"]).figures()["f1"] == pytest.approx(best["f1"])
+    assert AnswerResults(asked, ranked, True, best["threshold"]).metrics()["f1"] == pytest.approx(best["f1"])
 
 
 def test_the_word_that_asks() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.config.recipe import Recipe, load_recipe
-from headway.config.tasks import AnswerConfig
+from headway.config.tasks import QuestionAnsweringConfig
 from headway.data.datasets.squad import Question
 from headway.data.synthetic.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -23,9 +23,9 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model
 from headway.model.model import Model
-from headway.tasks.base import Setting
+from headway.tasks.base import TaskContext
 from headway.tasks.qa.task import (
-    Answer,
+    QuestionAnswering,
     _top_spans,
     answer,
     answer_all,
@@ -42,18 +42,18 @@ ALONE = World(0, 1, torch.device("cpu"))
 ASKED = make_stories(40, seed=5)
 READER = train_tokenizer("wordpiece", [f"{q.question} {q.context}" for q in ASKED], 300)
 SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "data.vocab=300", "train.batch=8", "train.steps=4"]
-SETTINGS = AnswerConfig(stride=8, longest=6, best=5)
+SETTINGS = QuestionAnsweringConfig(stride=8, max_answer_length=6, n_best=5)
 
 
 def recipe(*more: str) -> Recipe:
     return load_recipe("answer", [*SMALL, *more])[1]
 
 
-def task(*more: str) -> Answer:
-    return Answer(recipe(*more), READER, *hold_out(ASKED))
+def task(*more: str) -> QuestionAnswering:
+    return QuestionAnswering(recipe(*more), READER, *hold_out(ASKED))
 
 
-def model(of: Answer) -> Model:
+def model(of: QuestionAnswering) -> Model:
     torch.manual_seed(0)
     built = Model(of.config(None)).eval()
     torch.nn.init.normal_(built.span.output.weight, std=1.0)
@@ -118,7 +118,7 @@ def test_windows_cover_the_context(limit: int, stride: int) -> None:
             head = READER.encode(asked.question, special=False).ids
             at = rows.place[i]
             assert rows.examples.ids[i][1 : 1 + len(head)] == head and at == 2 + len(head)
-            assert set(rows.examples.segments[i][:at]) == {0} and set(rows.examples.segments[i][at:]) == {1}
+            assert set(rows.examples.token_type_ids[i][:at]) == {0} and set(rows.examples.token_type_ids[i][at:]) == {1}
 
 
 def test_windows_are_those_of_transformers() -> None:
@@ -136,7 +136,7 @@ def test_windows_are_those_of_transformers() -> None:
         return_token_type_ids=True,
     )
     assert [list(ids) for ids in rows.examples.ids] == encoded["input_ids"]
-    assert [list(kinds) for kinds in rows.examples.segments] == encoded["token_type_ids"]
+    assert [list(kinds) for kinds in rows.examples.token_type_ids] == encoded["token_type_ids"]
     READER.backend.no_truncation()
 
 
@@ -151,15 +151,15 @@ def test_a_question_of_any_length_leaves_room_for_the_context() -> None:
 def test_the_loss_is_the_mean_of_two_summed_over_windows() -> None:
     some = task()
     net, batch = model(some), some.batch(np.arange(6))
-    ids, keep, segments, targets = batch.tensors
-    assert ids is not None and keep is not None and segments is not None and targets is not None
+    ids, attention_mask, token_type_ids, targets = batch.tensors
+    assert ids is not None and attention_mask is not None and token_type_ids is not None and targets is not None
     slow = torch.zeros(())
     for i in range(6):  # one at a time, without padding
-        size = int(keep[i].sum())
-        scores = net.scores(net(ids[i : i + 1, :size], segments=segments[i : i + 1, :size]))["span"][0]
+        size = int(attention_mask[i].sum())
+        scores = net.logits(net(ids[i : i + 1, :size], token_type_ids=token_type_ids[i : i + 1, :size]))["span"][0]
         slow = slow + sum(F.cross_entropy(scores[:, side], targets[i, side]) for side in (0, 1)) / 2
-    assert some.loss(net, ids, keep, segments, targets).item() == pytest.approx(slow.item(), rel=1e-5)
-    assert batch.count == 6 and batch.tokens == int(keep.sum())
+    assert some.loss(net, ids, attention_mask, token_type_ids, targets).item() == pytest.approx(slow.item(), rel=1e-5)
+    assert batch.count == 6 and batch.tokens == int(attention_mask.sum())
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 12))
@@ -168,7 +168,7 @@ def test_the_best_spans_are_the_best_of_all(seed: int, longest: int, best: int) 
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(2, 2, 9, generator=generator)
     bounds = torch.tensor([[3, 7], [2, 9]])
-    values, first, last = _top_spans(scores, bounds, AnswerConfig(longest=longest, best=best))
+    values, first, last = _top_spans(scores, bounds, QuestionAnsweringConfig(max_answer_length=longest, n_best=best))
     for i, (low, high) in enumerate(bounds.tolist()):
         pairs = [(a, b) for a in range(low, high) for b in range(a, min(high, a + longest))]
         slow = sorted(((float(scores[i, 0, a] + scores[i, 1, b]), a, b) for a, b in pairs), reverse=True)[:best]
@@ -179,7 +179,7 @@ def test_the_best_spans_are_the_best_of_all(seed: int, longest: int, best: int) 
 
 @pytest.mark.parametrize("reader", [READER, byte_level()], ids=["wordpiece", "bytes"])
 def test_batches_say_what_one_by_one_says(reader: Tokenizer) -> None:
-    net = model(Answer(recipe(), reader, *hold_out(ASKED)))
+    net = model(QuestionAnswering(recipe(), reader, *hold_out(ASKED)))
     pairs = [(q.question, q.context) for q in ASKED[:10]] + [("who ?", "anna")]
     together = answer_all(net, reader, pairs, SETTINGS)
     for pair, found in zip(pairs, together, strict=True):
@@ -195,14 +195,14 @@ def test_batches_say_what_one_by_one_says(reader: Tokenizer) -> None:
 def test_contexts_longer_than_the_model() -> None:
     net = model(task("data.length=32"))
     context = " ".join(q.context for q in ASKED[:12])
-    found = answer(net, READER, "where does anna live ?", context, replace(SETTINGS, none="no"))
-    assert len(found) == SETTINGS.best and all(context[a.start : a.end] == a.text for a in found)
+    found = answer(net, READER, "where does anna live ?", context, replace(SETTINGS, no_answer="no"))
+    assert len(found) == SETTINGS.n_best and all(context[a.start : a.end] == a.text for a in found)
     rows = lay_out([Question("x", "where ?", context, ())], READER, 32, SETTINGS, None)
-    ranked, _ = best_spans(net, [Question("x", "where ?", context, ())], rows, replace(SETTINGS, best=1))
+    ranked, _ = best_spans(net, [Question("x", "where ?", context, ())], rows, replace(SETTINGS, n_best=1))
     singles = []
     for i in range(len(rows.question)):  # each window on its own
-        ids, keep, segments = rows.examples.read([i])
-        scores = net.scores(net(ids, keep=keep, segments=segments))["span"][0]
+        ids, attention_mask, token_type_ids = rows.examples.read([i])
+        scores = net.logits(net(ids, attention_mask=attention_mask, token_type_ids=token_type_ids))["span"][0]
         singles.append(scores[0].sum().item())
     assert ranked[0].null == pytest.approx(min(singles), abs=1e-4)
 
@@ -210,7 +210,8 @@ def test_contexts_longer_than_the_model() -> None:
 def test_no_answer_by_setting_or_by_the_data() -> None:
     some = [Question("a", "?", "x", (("x", 0),))]
     none = [*some, Question("b", "?", "x", ())]
-    assert [none_allowed(q, AnswerConfig(none=n)) for q in (some, none) for n in ("auto", "yes", "no")] == [
+    each = [QuestionAnsweringConfig(no_answer=n) for n in ("auto", "yes", "no")]
+    assert [none_allowed(q, settings) for q in (some, none) for settings in each] == [
         False, True, False, True, True, False,
     ]  # fmt: skip
 
@@ -223,7 +224,7 @@ def test_empty_texts_are_refused(pair: tuple[str, str]) -> None:
 
 def test_a_tokenizer_without_marks_is_refused(tmp_path: Path) -> None:
     data = write(tmp_path / "a.jsonl", ASKED)
-    some = make_task(Setting(recipe("data.tokenizer=bytes", "data.vocab=0", f"data.train={data}"), tmp_path))
+    some = make_task(TaskContext(recipe("data.tokenizer=bytes", "data.vocab=0", f"data.train={data}"), tmp_path))
     with pytest.raises(ConfigError, match="a token before a pair of texts"):
         some.plan(4)
 
@@ -262,9 +263,9 @@ def test_a_run_leaves_a_folder_that_transformers_opens(finished: Path) -> None:
     net = load_model(finished)
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(finished).eval()
     assert type(theirs).__name__ == "BertForQuestionAnswering"
-    ids, segments = torch.tensor([[2, 20, 3, 40, 41, 3]]), torch.tensor([[0, 0, 0, 1, 1, 1]])
-    ours = net.scores(net(ids, segments=segments))["span"]
-    result = theirs(input_ids=ids, token_type_ids=segments)
+    ids, token_type_ids = torch.tensor([[2, 20, 3, 40, 41, 3]]), torch.tensor([[0, 0, 0, 1, 1, 1]])
+    ours = net.logits(net(ids, token_type_ids=token_type_ids))["span"]
+    result = theirs(input_ids=ids, token_type_ids=token_type_ids)
     assert torch.allclose(torch.stack([result.start_logits, result.end_logits], -1), ours, atol=1e-5)
 
 
@@ -282,9 +283,9 @@ def test_a_run_learns_and_says_what(finished: Path) -> None:
 def test_examine_takes_a_model_apart(tmp_path: Path) -> None:
     some = task()
     net = model(some)
-    result = Answer.examine(net, READER, some.recipe, write(tmp_path / "a.jsonl", ASKED))
+    result = QuestionAnswering.evaluate_file(net, READER, some.recipe, write(tmp_path / "a.jsonl", ASKED))
     assert result.examples == len(ASKED) == len(result.each)
-    assert all(low <= value <= high for value, low, high in result.figures.values())
+    assert all(low <= value <= high for value, low, high in result.metrics.values())
     assert result.details["none_allowed"] and result.details["windows"] >= len(ASKED)
     assert {row["kind"] for row in result.details["by_question"]} <= {"who", "what", "when", "where"}
     json.dumps(result.as_dict())

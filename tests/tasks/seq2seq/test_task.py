@@ -18,15 +18,23 @@ from headway.config.model import SpecialTokens
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe, with_settings
 from headway.config.shape import seq2seq_config
 from headway.config.tasks import Seq2SeqConfig
-from headway.data.batching.batch_sampler import TokenPlan
+from headway.data.batching.batch_sampler import TokenBatchSampler
 from headway.data.batching.packing import IGNORE
 from headway.data.datasets.parallel import Pair
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model
-from headway.tasks.base import Setting
+from headway.tasks.base import TaskContext
 from headway.tasks.registry import task_of
-from headway.tasks.seq2seq.task import Seq2Seq, judge, make_part, metric_of, pair_batch, pair_loss, read_pairs
+from headway.tasks.seq2seq.task import (
+    Seq2Seq,
+    evaluate_in_full,
+    make_part,
+    metric_of,
+    pair_batch,
+    pair_loss,
+    read_pairs,
+)
 from headway.tasks.seq2seq.translate import translate
 from headway.train.distributed import World
 from headway.train.run import start, train
@@ -34,7 +42,7 @@ from headway.train.run import start, train
 ALONE = World(0, 1, torch.device("cpu"))
 SHAPE = ShapeConfig(depth=1, width=32, heads=2, norm_at="post", positions="sinusoidal", activation="relu", dropout=0.1)
 SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "train.steps=4", "train.batch=8", "train.eval_every=2",
-         "train.save_every=2", "train.sample_every=4", "seq2seq.eval_texts=3", "seq2seq.longest=6"]  # fmt: skip
+         "train.save_every=2", "train.sample_every=4", "seq2seq.eval_texts=3", "seq2seq.max_new_tokens=6"]  # fmt: skip
 
 
 def recipe(**fields: Any) -> Recipe:
@@ -46,7 +54,7 @@ def recipe(**fields: Any) -> Recipe:
 @pytest.fixture
 def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seq2Seq:
     monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 60)
-    return Seq2Seq.prepare(Setting(recipe(eval_texts=4, longest=6), tmp_path / "tokens"))
+    return Seq2Seq.prepare(TaskContext(recipe(eval_texts=4, max_new_tokens=6), tmp_path / "tokens"))
 
 
 def model_of(task: Seq2Seq) -> Model:
@@ -59,19 +67,19 @@ def model_of(task: Seq2Seq) -> Model:
 
 def test_a_batch_says_what_is_read_and_what_is_predicted(task: Seq2Seq) -> None:
     rows = np.array([0, 5, 2])
-    source, keep, inputs, targets = pair_batch(task.train, rows, task.start).tensors
-    assert source is not None and keep is not None and inputs is not None and targets is not None
+    source, attention_mask, inputs, targets = pair_batch(task.train, rows, task.start).tensors
+    assert source is not None and attention_mask is not None and inputs is not None and targets is not None
     special, tokenizer = task.tokenizer.special, task.tokenizer
     for i, row in enumerate(rows):
         pair = task.train.pairs[row]
         read, written = (tokenizer.encode(t, special=False).ids for t in (pair.source, pair.targets[0]))
-        assert source[i][keep[i]].tolist() == [*read, special["eos"]]
+        assert source[i][attention_mask[i]].tolist() == [*read, special["eos"]]
         real = targets[i] != IGNORE
         assert targets[i][real].tolist() == [*written, special["eos"]]
         assert inputs[i][real].tolist() == [special["bos"], *written]
         assert real.tolist() == sorted(real.tolist(), reverse=True)
     batch = pair_batch(task.train, rows, task.start)
-    assert batch.count == int((targets != IGNORE).sum()) and batch.tokens == batch.count + int(keep.sum())
+    assert batch.count == int((targets != IGNORE).sum()) and batch.tokens == batch.count + int(attention_mask.sum())
     assert source.shape[1] % 8 == 0 and inputs.shape == targets.shape
 
 
@@ -91,20 +99,20 @@ def test_the_loss_is_that_of_each_pair_alone(task: Seq2Seq, smoothing: float) ->
 
 def test_the_loss_compiles_and_takes_no_notice_of_padding(task: Seq2Seq) -> None:
     model = model_of(task).eval()
-    source, keep, inputs, targets = pair_batch(task.train, np.arange(3), task.start).tensors
-    assert keep is not None and source is not None and inputs is not None and targets is not None
-    plain = pair_loss(0.1)(model, source, keep, inputs, targets)
-    noise = torch.where(keep, source, 7)
+    source, attention_mask, inputs, targets = pair_batch(task.train, np.arange(3), task.start).tensors
+    assert attention_mask is not None and source is not None and inputs is not None and targets is not None
+    plain = pair_loss(0.1)(model, source, attention_mask, inputs, targets)
+    noise = torch.where(attention_mask, source, 7)
     after = torch.where(targets == IGNORE, 9, inputs)
-    assert torch.allclose(pair_loss(0.1)(model, noise, keep, after, targets), plain)
+    assert torch.allclose(pair_loss(0.1)(model, noise, attention_mask, after, targets), plain)
     compiled = torch.compile(pair_loss(0.1), backend="eager", fullgraph=True)
-    assert torch.allclose(compiled(model, source, keep, inputs, targets), plain)
+    assert torch.allclose(compiled(model, source, attention_mask, inputs, targets), plain)
 
 
 def test_two_passes_agree_without_dropout_and_are_held_together_with_it(task: Seq2Seq) -> None:
     model = model_of(replace(task, recipe=replace(task.recipe, model=replace(SHAPE, dropout=0.3))))
     tensors = pair_batch(task.train, np.arange(3), task.start).tensors
-    plain, twice = pair_loss(0.1), replace(task, recipe=recipe(rdrop=2.0)).loss
+    plain, twice = pair_loss(0.1), replace(task, recipe=recipe(r_drop=2.0)).loss
     with torch.no_grad():
         assert torch.allclose(twice(model.eval(), *tensors), plain(model, *tensors))
         torch.manual_seed(4)
@@ -116,14 +124,14 @@ def test_two_passes_agree_without_dropout_and_are_held_together_with_it(task: Se
     assert float(held) > float(loose) + 1e-3 and float(tighter - loose) == pytest.approx(
         2 * float(held - loose), rel=1e-3
     )
-    with pytest.raises(ConfigError, match=r"seq2seq\.rdrop = -1\.0 should be at least 0"):
-        recipe(rdrop=-1.0)
+    with pytest.raises(ConfigError, match=r"seq2seq\.r_drop = -1\.0 should be at least 0"):
+        recipe(r_drop=-1.0)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60), st.integers(8, 200))
 def test_batches_by_tokens_hold_on_both_sides(lengths: list[tuple[int, int]], tokens: int) -> None:
-    plan = TokenPlan(np.array([max(both) for both in lengths]), tokens, 1)
+    plan = TokenBatchSampler(np.array([max(both) for both in lengths]), tokens, 1)
     seen: list[int] = []
     for step in range(int(plan.steps_per_epoch)):
         rows = plan.samples(step)
@@ -142,7 +150,7 @@ def test_the_plan_and_the_order(task: Seq2Seq, tmp_path: Path) -> None:
         getattr(task, name) for name in ("tokenizer", "train", "valid", "start")
     ))  # fmt: skip
     plan = other.plan(0)
-    assert isinstance(plan, TokenPlan)
+    assert isinstance(plan, TokenBatchSampler)
     rows = plan.samples(0)
     expected = pair_batch(task.train, rows % len(task.train.pairs), task.start).tensors[0]
     assert torch.equal(other.batch(rows).tensors[0], expected)  # type: ignore[arg-type]
@@ -164,14 +172,14 @@ def test_long_texts_are_cut(task: Seq2Seq) -> None:
 def test_texts_are_written_on_their_own_cadence(task: Seq2Seq) -> None:
     model = model_of(task)
     for every, due in ((1, [True] * 4), (3, [False, False, True, False])):
-        settings = with_settings(task.recipe, {"seq2seq": {"every": every}})
+        settings = with_settings(task.recipe, {"seq2seq": {"generate_every": every}})
         made = replace(task, recipe=settings, _evaluations=iter(range(9)))
         found = [made.evaluate(model, ALONE) for _ in due]
         assert [("bleu" in each) for each in found] == due
-        assert (made.goal, made.rising) == (("bleu", True) if every == 1 else ("valid", False))
+        assert (made.primary_metric, made.higher_is_better) == (("bleu", True) if every == 1 else ("valid", False))
         assert model.training
     none = replace(task, recipe=with_settings(task.recipe, {"seq2seq": {"eval_texts": 0}}))
-    assert "bleu" not in none.evaluate(model, ALONE) and none.goal == "valid" and none.details(model) is None
+    assert "bleu" not in none.evaluate(model, ALONE) and none.primary_metric == "valid" and none.details(model) is None
     assert "signature" not in none.facts and "tok:13a" in task.facts["signature"]
 
 
@@ -196,7 +204,7 @@ def test_many_texts_are_scored_in_more_parts(task: Seq2Seq, monkeypatch: pytest.
     for part, most in ((50, 8), (5, 8), (5, 6)):
         monkeypatch.setattr("headway.tasks.seq2seq.task.PART", part)
         monkeypatch.setattr("headway.tasks.seq2seq.task.MOST_PARTS", most)
-        slices = judge(model, task.tokenizer, task.recipe, pairs, "bleu").details["slices"]
+        slices = evaluate_in_full(model, task.tokenizer, task.recipe, pairs, "bleu").details["slices"]
         assert sum(row["examples"] for row in slices) == 40
         counts[part, most] = len(slices)
     assert counts[50, 8] == 4 < counts[5, 6] <= 6 < counts[5, 8] <= 8
@@ -263,23 +271,23 @@ def test_a_run_of_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert bundle.recipe is not None and len(bundle.translate(["A dog sees the king."])) == 1
     assert bundle.recipe.seq2seq.sentences == 1
     assert len(bundle.hypotheses(["A dog. A king."])[0][0].parts) == 2  # nothing like it was learned
-    found = Seq2Seq.examine(bundle.model, bundle.reader(), bundle.recipe, "train.en,train.de")
-    assert found.figures["bleu"][0] == pytest.approx(test["bleu"]) and len(found.each) == 40
+    found = Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), bundle.recipe, "train.en,train.de")
+    assert found.metrics["bleu"][0] == pytest.approx(test["bleu"]) and len(found.each) == 40
     assert found.each[0].keys() == {"line", "source", "new", "targets", "score"}
-    assert found.measure is not None and json.dumps(found.as_dict())
+    assert found.primary_metric is not None and json.dumps(found.as_dict())
 
 
-@pytest.mark.parametrize("keep", [1, 4])
-def test_the_mean_of_the_last_checkpoints(keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("retained", [1, 4])
+def test_the_mean_of_the_last_checkpoints(retained: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of the result are those of the last n checkpoints, added and divided."""
     from headway.hub.weights import open_file
 
     monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 40)
-    more = [f"out={tmp_path}", "data.vocab=300", "seq2seq.eval_texts=0", "train.save_every=1", f"train.keep={keep}"]
+    more = [f"out={tmp_path}", "data.vocab=300", "seq2seq.eval_texts=0", "train.save_every=1", f"train.keep={retained}"]
     run = start(*load_recipe("translate", [*SMALL, *more, "train.average=3"]))
     train(run, lambda kind, **facts: None)
     folders = sorted((run.folder / "run" / "checkpoints").glob("step-*"))
-    assert len(folders) == max(keep, 3) and folders[-1].name == "step-00000004"
+    assert len(folders) == max(retained, 3) and folders[-1].name == "step-00000004"
     folders = folders[-3:]
     files = [open_file(path / "model.safetensors") for path in folders]
     last = dict(run.model.named_parameters())
@@ -294,7 +302,13 @@ def test_settings_that_do_not_go_together() -> None:
         TrainConfig(steps=1, average=2, ema=0.9)
     with pytest.raises(ConfigError, match=r"train\.average"):
         TrainConfig(steps=1, average=-1)
-    for wrong in ({"label_smoothing": 1.0}, {"beam": 0}, {"every": 0}, {"bpe_dropout": -0.1}, {"eval_texts": -1}):
+    for wrong in (
+        {"label_smoothing": 1.0},
+        {"beam": 0},
+        {"generate_every": 0},
+        {"bpe_dropout": -0.1},
+        {"eval_texts": -1},
+    ):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Seq2SeqConfig(**wrong)  # type: ignore[arg-type]
 
@@ -323,7 +337,9 @@ def test_too_few_pairs(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("source\ttarget\na b\tc d\n")
     with pytest.raises(DataError, match="held out"):
-        Seq2Seq.prepare(Setting(recipe(data=DataConfig(train=str(path), tokenizer="bpe", vocab=300)), tmp_path / "t"))
+        Seq2Seq.prepare(
+            TaskContext(recipe(data=DataConfig(train=str(path), tokenizer="bpe", vocab=300)), tmp_path / "t")
+        )
 
 
 def test_pieces_change_from_epoch_to_epoch(task: Seq2Seq) -> None:
@@ -333,12 +349,12 @@ def test_pieces_change_from_epoch_to_epoch(task: Seq2Seq) -> None:
     found = [made.batch(np.arange(3) + epoch * size) for epoch in range(2)]
     assert all(f.tokens > p.tokens for f, p in zip(found, plain, strict=True))
     for epoch, batch in enumerate(found):
-        source, keep, inputs, targets = batch.tensors
+        source, attention_mask, inputs, targets = batch.tensors
         again = made.batch(np.arange(3) + epoch * size).tensors
         assert all(torch.equal(a, b) for a, b in zip(batch.tensors, again, strict=True))  # type: ignore[arg-type]
         theirs = plain[epoch].tensors
         for i in range(3):  # the same texts, with an end each
-            for ids, other in ((source[i][keep[i]], theirs[0][i][theirs[1][i]]),  # type: ignore[index]
+            for ids, other in ((source[i][attention_mask[i]], theirs[0][i][theirs[1][i]]),  # type: ignore[index]
                                (targets[i][targets[i] != IGNORE], theirs[3][i][theirs[3][i] != IGNORE])):  # type: ignore[index]  # fmt: skip
                 assert task.tokenizer.decode(ids.tolist()) == task.tokenizer.decode(other.tolist())
                 assert ids[-1] == other[-1] == task.tokenizer.special["eos"]

@@ -23,7 +23,7 @@ from headway.generate.protocol import Source
 from headway.hub.folder import save_model
 from headway.model.model import Model
 from headway.tasks.seq2seq.task import pair_tokenizer, read_pairs
-from headway.tasks.seq2seq.translate import Written, align, beam_for, recipe_of, translate, with_best, word_weights
+from headway.tasks.seq2seq.translate import Translation, align, beam_for, recipe_of, translate, with_best, word_weights
 
 TEXTS = ["A dog sees the king.", "The red horses did not help some old teachers in the garden.", "x", "A cat likes it"]
 SHAPE = ShapeConfig(depth=2, width=32, heads=2, norm_at="post", positions="sinusoidal", activation="relu")
@@ -64,9 +64,9 @@ def test_many_are_as_one_by_one(made: tuple[Model, Tokenizer]) -> None:
 
 def test_it_is_the_search_on_what_the_tokenizer_gives(made: tuple[Model, Tokenizer]) -> None:
     model, tokenizer = made
-    settings = recipe(beam=3, longest=7, length_penalty=0.5, prefix="say: ")
+    settings = recipe(beam=3, max_new_tokens=7, length_penalty=0.5, prefix="say: ")
     assert beam_for(settings) == Beam(width=3, max_tokens=7, length_penalty=0.5)
-    assert beam_for(recipe(shortest=4, no_repeat=2)) == Beam(max_tokens=16, min_tokens=4, no_repeat=2)
+    assert beam_for(recipe(min_new_tokens=4, no_repeat_ngram_size=2)) == Beam(max_tokens=16, min_tokens=4, no_repeat=2)
     ids = tokenizer.encode("say: A dog").ids
     assert ids[-1] == tokenizer.special["eos"]
     expected = beam_search(model, beam_for(settings), source=Source(torch.tensor([ids])))[0][0]
@@ -142,7 +142,7 @@ def test_an_alignment_counts_words_over_sentences(made: tuple[Model, Tokenizer])
     assert [i for i, _, _ in aligned.links] == list(range(len(aligned.target)))
     assert all(j < 5 if i < count else 5 <= j < 9 for i, j, _ in aligned.links)
     assert all(0 < share <= 1 for *_, share in aligned.links)
-    assert align(model, tokenizer, Written("", 0.0, (("A dog", (2,)),)), recipe()).links == []
+    assert align(model, tokenizer, Translation("", 0.0, (("A dog", (2,)),)), recipe()).links == []
 
 
 def test_a_folder_of_marian_as_transformers_has_it(made: tuple[Model, Tokenizer], tmp_path: Path) -> None:
@@ -176,4 +176,4 @@ def test_a_run_knows_how_it_writes(made: tuple[Model, Tokenizer]) -> None:
     own = recipe(beam=7)
     assert recipe_of(made[0], None, own) is own
     other = recipe_of(made[0], None, Recipe())
-    assert (other.task, other.seq2seq.beam, other.seq2seq.longest) == ("seq2seq", 1, 512)
+    assert (other.task, other.seq2seq.beam, other.seq2seq.max_new_tokens) == ("seq2seq", 1, 512)

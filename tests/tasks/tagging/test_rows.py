@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.config.recipe import load_recipe
-from headway.data.batching.strides import Pieces, fitted, neighbours
+from headway.data.batching.strides import Subwords, document_context, fit_context
 from headway.data.datasets.conll import Sentence, sentences
 from headway.data.datasets.tags import labels_for
 from headway.data.synthetic.stories import make_sentences
@@ -22,9 +22,9 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
 from headway.tasks.losses.tokens import IGNORE
-from headway.tasks.tagging.evaluate import Outcome
+from headway.tasks.tagging.evaluate import TaggingResults
 from headway.tasks.tagging.rows import Part, lay_out, read_part
-from headway.tasks.tagging.task import Tag, outcome, word_scores
+from headway.tasks.tagging.task import Tagging, results, word_log_probs
 from headway.train.distributed import World
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -33,12 +33,12 @@ READER = train_tokenizer("wordpiece", [" ".join(row.words) for row in ROWS], 150
 SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "data.vocab=150", "train.batch=8", "train.steps=4"]
 
 
-def task(*more: str) -> Tag:
+def task(*more: str) -> Tagging:
     recipe = load_recipe("tag", [*SMALL, *more])[1]
-    return Tag(recipe, READER, labels_for(["DATE", "LOC", "ORG", "PER"]), ROWS[:16], ROWS[16:])
+    return Tagging(recipe, READER, labels_for(["DATE", "LOC", "ORG", "PER"]), ROWS[:16], ROWS[16:])
 
 
-def model(of: Tag) -> Model:
+def model(of: Tagging) -> Model:
     torch.manual_seed(0)
     built = Model(of.config(None)).eval().requires_grad_(False)
     torch.nn.init.normal_(built.tag.output.weight, std=1.0)  # so that labels differ
@@ -54,10 +54,10 @@ def test_neighbours_are_those_of_the_same_document(lengths: list[tuple[int, bool
     token, texts, documents, document = 0, [], [], 0
     for length, begins in lengths:
         document += begins
-        texts.append(Pieces(list(range(token, token + length)), [0, length]))
+        texts.append(Subwords(list(range(token, token + length)), [0, length]))
         documents.append(document)
         token += length
-    for i, (before, after) in enumerate(neighbours(texts, documents, size)):
+    for i, (before, after) in enumerate(document_context(texts, documents, size)):
         same = [k for k in range(len(texts)) if documents[k] == documents[i]]
         assert before == [t for k in same if k < i for t in texts[k].ids][-size:]
         assert after == [t for k in same if k > i for t in texts[k].ids][:size]
@@ -65,12 +65,12 @@ def test_neighbours_are_those_of_the_same_document(lengths: list[tuple[int, bool
 
 @given(before=st.integers(0, 9), after=st.integers(0, 9), spare=st.integers(0, 20))
 def test_both_sides_have_the_room_that_there_is(before: int, after: int, spare: int) -> None:
-    left, right = fitted((list(range(before)), list(range(after))), spare)
+    left, right = fit_context((list(range(before)), list(range(after))), spare)
     assert left == list(range(before - len(left), before)) and right == list(range(len(right)))  # the nearest
     assert len(left) + len(right) == min(spare, before + after)
     if len(left) < before and len(right) < after:
         assert abs(len(left) - len(right)) <= 1
-    assert fitted(([1] * before, [2] * after), None) == ([1] * before, [2] * after)
+    assert fit_context(([1] * before, [2] * after), None) == ([1] * before, [2] * after)
 
 
 def test_the_context_is_read_and_not_labelled() -> None:
@@ -79,11 +79,11 @@ def test_the_context_is_read_and_not_labelled() -> None:
     first, second = alone.batch(order), beside.batch(order)
     assert second.count == first.count == sum(len(row.words) for row in ROWS[:16])
     assert second.tokens > first.tokens + 16
-    ids, keep, targets = second.tensors
-    assert ids is not None and keep is not None and targets is not None
+    ids, attention_mask, targets = second.tensors
+    assert ids is not None and attention_mask is not None and targets is not None
     for i, row in enumerate(beside.rows.examples.rows(order)):
         number = beside.rows.windows[row].sentence
-        spelled = READER.pieces(ids[i][keep[i]].tolist())
+        spelled = READER.pieces(ids[i][attention_mask[i]].tolist())
         at = (targets[i] != IGNORE).nonzero()[:, 0].tolist()
         assert [beside.labels[int(targets[i, j])] for j in at] == list(ROWS[number].tags)
         own = READER.pieces(READER.encode(" ".join(ROWS[number].words), special=False).ids)
@@ -108,7 +108,7 @@ def test_a_sentence_comes_before_its_context(limit: int) -> None:
     for window, row, one in zip(rows.windows, rows.examples.ids, whole, strict=True):
         if not one:  # what stands beside a part of a long sentence is the rest of it
             text = part.pieces[window.sentence]
-            assert list(row[1:-1]) == text.ids[text.first[window.begin] : text.first[window.end]]
+            assert list(row[1:-1]) == text.ids[text.word_starts[window.begin] : text.word_starts[window.end]]
     assert any(whole) and all(
         length == limit for length, one in zip(rows.examples.lengths.tolist(), whole, strict=True) if one
     )
@@ -117,16 +117,16 @@ def test_a_sentence_comes_before_its_context(limit: int) -> None:
 def test_scores_are_those_of_the_model_that_reads_the_neighbours() -> None:
     net = model(task())
     part = read_part(ROWS[:4], READER, 5)
-    found = word_scores(net, READER, part.pieces, part.context)
+    found = word_log_probs(net, READER, part.pieces, part.context)
     flat = [token for text in part.pieces for token in text.ids]
     at = sum(len(text.ids) for text in part.pieces[:2])
     own = part.pieces[2]
     end = at + len(own.ids)
     cls, sep = READER.encode("a").ids[0], READER.encode("a").ids[-1]
     ids = torch.tensor([[cls, *flat[at - 5 : end + 5], sep]])
-    scores = F.log_softmax(net.scores(net(ids))["tag"][0].double(), -1)
-    assert np.allclose(found[2], scores[[6 + i for i in own.first[:-1]]].numpy(), atol=1e-5)
-    alone = word_scores(net, READER, part.pieces)
+    scores = F.log_softmax(net.logits(net(ids))["tag"][0].double(), -1)
+    assert np.allclose(found[2], scores[[6 + i for i in own.word_starts[:-1]]].numpy(), atol=1e-5)
+    alone = word_log_probs(net, READER, part.pieces)
     assert not np.allclose(found[2], alone[2], atol=1e-3)
 
 
@@ -140,18 +140,18 @@ def test_the_recipe_says_how_much_is_read_wherever_a_model_is_scored(tmp_path: P
     assert [row.document for row in sentences(str(path))] == [1 + i // 4 for i in range(len(ROWS))]
     beside = task("tag.context=8", f"data.test={path}")
     net = model(beside)
-    slow = outcome(net, READER, read_part(ROWS, READER, 8))
-    other = outcome(net, READER, read_part(ROWS, READER, 0))
-    figures = slow.figures()
-    assert slow.loss() != other.loss() and figures != other.figures()
+    slow = results(net, READER, read_part(ROWS, READER, 8))
+    other = results(net, READER, read_part(ROWS, READER, 0))
+    metrics = slow.metrics()
+    assert slow.loss() != other.loss() and metrics != other.metrics()
     tested = beside.test(net, ALONE)
-    assert tested is not None and {k: tested[k] for k in figures} == pytest.approx(figures)
+    assert tested is not None and {k: tested[k] for k in metrics} == pytest.approx(metrics)
     assert tested["test"] == pytest.approx(slow.loss()[0] / slow.loss()[1])
-    examined = Tag.examine(net, READER, beside.recipe, str(path))
-    assert {name: value[0] for name, value in examined.figures.items()} == pytest.approx(figures)
+    examined = Tagging.evaluate_file(net, READER, beside.recipe, str(path))
+    assert {name: value[0] for name, value in examined.metrics.items()} == pytest.approx(metrics)
     details = beside.details(net)
     assert details is not None and details["data"] == "test" and details["source"] == str(path)
-    assert details["figures"]["f1"][0] == pytest.approx(figures["f1"])
+    assert details["figures"]["f1"][0] == pytest.approx(metrics["f1"])
 
 
 def test_a_sample_stands_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,11 +165,11 @@ def test_a_sample_stands_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None
     assert task().valid_part.some([2]).context is None
     seen: list[Part] = []
 
-    def spy(net: Model, reader: Tokenizer, part: Part, how: Any) -> Outcome:
+    def spy(net: Model, reader: Tokenizer, part: Part, how: Any) -> TaggingResults:
         seen.append(part)
-        return outcome(net, reader, part, how)
+        return results(net, reader, part, how)
 
-    monkeypatch.setattr("headway.tasks.tagging.task.outcome", spy)
+    monkeypatch.setattr("headway.tasks.tagging.task.results", spy)
     dull = replace(ROWS[17], tags=("O",) * len(ROWS[17].words))  # is not shown, and still stands beside the others
     assert replace(beside, valid=[ROWS[16], dull, *ROWS[18:]]).sample(model(beside)).count("→") == 4
     assert seen[0].context == [part.context[i] for i in (0, 2, 3, 4)]
@@ -184,16 +184,16 @@ def test_files_and_rows_are_documents_of_their_own() -> None:
 
 
 def test_smoothing_is_that_of_counted_words_alone() -> None:
-    plain, smooth = task("tag.context=4"), task("tag.context=4", "tag.smoothing=0.2")
+    plain, smooth = task("tag.context=4"), task("tag.context=4", "tag.label_smoothing=0.2")
     net = model(plain)
-    ids, keep, targets = smooth.batch(np.arange(6)).tensors
-    assert ids is not None and keep is not None and targets is not None
-    logp = F.log_softmax(net.scores(net(ids, keep=keep))["tag"], -1)
+    ids, attention_mask, targets = smooth.batch(np.arange(6)).tensors
+    assert ids is not None and attention_mask is not None and targets is not None
+    logp = F.log_softmax(net.logits(net(ids, attention_mask=attention_mask))["tag"], -1)
     each = [
         -(0.8 * logp[i, j, targets[i, j]] + 0.2 * logp[i, j].mean()) for i, j in (targets != IGNORE).nonzero().tolist()
     ]
-    total = float(smooth.loss(net, ids, keep, targets))
+    total = float(smooth.loss(net, ids, attention_mask, targets))
     assert total == pytest.approx(float(torch.stack(each).sum()), rel=1e-5)
     compiled = torch.compile(smooth.loss, backend="eager", fullgraph=True)
-    assert float(compiled(net, ids, keep, targets)) == pytest.approx(total, rel=1e-6)
-    assert float(plain.loss(net, ids, keep, targets)) != pytest.approx(total, rel=1e-3)
+    assert float(compiled(net, ids, attention_mask, targets)) == pytest.approx(total, rel=1e-6)
+    assert float(plain.loss(net, ids, attention_mask, targets)) != pytest.approx(total, rel=1e-3)

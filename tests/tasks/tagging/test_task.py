@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.config.recipe import Recipe, load_recipe
-from headway.data.batching.strides import pieces
+from headway.data.batching.strides import subwords
 from headway.data.datasets.conll import Sentence
 from headway.data.datasets.tags import labels_for, spans, to_tags
 from headway.data.synthetic.stories import make_sentences
@@ -24,12 +24,12 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import Setting
+from headway.tasks.base import TaskContext
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.registry import make_task
 from headway.tasks.tagging.evaluate import hold_out
 from headway.tasks.tagging.rows import lay_out, read_part
-from headway.tasks.tagging.task import Tag, outcome, tag, word_places, word_scores
+from headway.tasks.tagging.task import Tagging, results, tag, word_log_probs, word_places
 from headway.train.distributed import World
 from headway.train.run import start, train
 
@@ -45,12 +45,12 @@ def recipe(*more: str) -> Recipe:
     return load_recipe("tag", [*(word for word in SMALL if not (based and word.startswith(made_new))), *more])[1]
 
 
-def task(*more: str, rows: list[Sentence] = ROWS) -> Tag:
+def task(*more: str, rows: list[Sentence] = ROWS) -> Tagging:
     first, second = hold_out(rows)
-    return Tag(recipe(*more), READER, labels_for(["DATE", "LOC", "ORG", "PER"]), first, second)
+    return Tagging(recipe(*more), READER, labels_for(["DATE", "LOC", "ORG", "PER"]), first, second)
 
 
-def model(of: Tag, seed: int = 0) -> Model:
+def model(of: Tagging, seed: int = 0) -> Model:
     torch.manual_seed(seed)
     built = Model(of.config(None)).eval()
     torch.nn.init.normal_(built.tag.output.weight, std=1.0)  # so that labels differ
@@ -63,19 +63,19 @@ def write(path: Path, rows: list[Sentence]) -> str:
     return str(path)
 
 
-def prepared(folder: Path, *more: str) -> Tag:
-    made = make_task(Setting(recipe(*more), folder / "tokenizer"))
-    assert isinstance(made, Tag)
+def prepared(folder: Path, *more: str) -> Tagging:
+    made = make_task(TaskContext(recipe(*more), folder / "tokenizer"))
+    assert isinstance(made, Tagging)
     return made
 
 
 def test_the_label_is_at_the_first_piece_of_each_word() -> None:
     some = task()
     batch = some.batch(np.arange(len(some.train)))
-    ids, keep, targets = batch.tensors
-    assert ids is not None and keep is not None and targets is not None
+    ids, attention_mask, targets = batch.tensors
+    assert ids is not None and attention_mask is not None and targets is not None
     assert batch.count == sum(len(row.words) for row in some.train) == int((targets != IGNORE).sum())
-    assert batch.tokens == int(keep.sum())
+    assert batch.tokens == int(attention_mask.sum())
     order = some.rows.examples.rows(np.arange(len(some.train)))
     for i, row in enumerate(order):
         sentence = some.train[some.rows.windows[row].sentence]
@@ -90,18 +90,20 @@ def test_the_loss_is_a_sum_over_words() -> None:
     some = task()
     net = model(some)
     batch = some.batch(np.arange(5))
-    ids, keep, targets = batch.tensors
-    assert ids is not None and keep is not None and targets is not None
-    scores = net.scores(net(ids, keep=keep))["tag"]
+    ids, attention_mask, targets = batch.tensors
+    assert ids is not None and attention_mask is not None and targets is not None
+    scores = net.logits(net(ids, attention_mask=attention_mask))["tag"]
     each = [-F.log_softmax(scores[i, j], -1)[targets[i, j]] for i, j in (targets != IGNORE).nonzero().tolist()]
-    assert some.loss(net, ids, keep, targets).item() == pytest.approx(torch.stack(each).sum().item(), rel=1e-5)
+    assert some.loss(net, ids, attention_mask, targets).item() == pytest.approx(
+        torch.stack(each).sum().item(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("room", [6, 9, 17])
 def test_words_of_long_sentences_keep_their_labels(room: int) -> None:
     """Every word is a target once, whatever the windows."""
     words = [word for row in ROWS[:8] for word in row.words]
-    rows = lay_out(pieces(READER, [words]), READER, room)
+    rows = lay_out(subwords(READER, [words]), READER, room)
     assert len(rows.windows) > 3 and int(rows.examples.lengths.max()) <= room
     targets = rows.targets(range(len(rows.windows)), 24, [list(range(len(words)))])
     assert sorted(targets[targets != IGNORE].tolist()) == list(range(len(words)))
@@ -124,10 +126,10 @@ def test_scores_are_those_of_the_model() -> None:
     some = task()
     net = model(some)
     words = list(ROWS[0].words)
-    (found,) = word_scores(net, READER, pieces(READER, [words]))
+    (found,) = word_log_probs(net, READER, subwords(READER, [words]))
     ids = torch.tensor([READER.encode(" ".join(words)).ids])
-    scores = F.log_softmax(net.scores(net(ids))["tag"][0].double(), -1)
-    first = [1 + i for i in pieces(READER, [words])[0].first[:-1]]
+    scores = F.log_softmax(net.logits(net(ids))["tag"][0].double(), -1)
+    first = [1 + i for i in subwords(READER, [words])[0].word_starts[:-1]]
     assert np.allclose(found, scores[first].detach().numpy(), atol=1e-5)
 
 
@@ -135,7 +137,7 @@ def test_long_texts_are_read_in_windows_that_agree_with_what_fits() -> None:
     some = task("data.length=16")
     net = model(some)
     words = [word for row in ROWS[:6] for word in row.words]
-    (found,) = word_scores(net, READER, pieces(READER, [words]))
+    (found,) = word_log_probs(net, READER, subwords(READER, [words]))
     assert found.shape[0] == len(words) and np.isfinite(found).all()
     for entity in tag(net, READER, [words])[0]:
         assert " ".join(words)[entity.start : entity.end] == entity.text
@@ -143,11 +145,11 @@ def test_long_texts_are_read_in_windows_that_agree_with_what_fits() -> None:
 
 def test_a_word_without_pieces_is_outside() -> None:
     net = model(task())
-    (found,) = word_scores(net, READER, pieces(READER, [["Mr", "\x07", "said"]]))
+    (found,) = word_log_probs(net, READER, subwords(READER, [["Mr", "\x07", "said"]]))
     assert found[1].argmax() == 0 and found[1, 0] == 0 and np.isinf(found[1, 1:]).all()
     assert tag(net, READER, [["\x07"], []]) == [[], []]
     row = Sentence(("Mr", "\x07"), ("O", "B-PER"))
-    total, count = outcome(net, READER, read_part([row], READER)).loss()
+    total, count = results(net, READER, read_part([row], READER)).loss()
     assert count == 1 and np.isfinite(total)
 
 
@@ -196,8 +198,8 @@ def test_plain_labels_are_scored_word_by_word(tmp_path: Path) -> None:
     rows = [Sentence(row.words, tuple("N" if word.istitle() else "V" for word in row.words)) for row in ROWS]
     some = prepared(tmp_path, f"data.train={write(tmp_path / 'a.conll', rows)}")
     assert some.labels == ("N", "V")
-    figures = some.evaluate(model(some), ALONE)
-    assert figures["f1"] == pytest.approx(figures["accuracy"])
+    metrics = some.evaluate(model(some), ALONE)
+    assert metrics["f1"] == pytest.approx(metrics["accuracy"])
 
 
 def test_labels_that_were_not_learned_are_named(tmp_path: Path) -> None:
@@ -236,14 +238,14 @@ def test_examine_takes_a_model_apart(tmp_path: Path) -> None:
     some = task()
     net = model(some)
     path = write(tmp_path / "a.conll", ROWS)
-    result = Tag.examine(net, READER, some.recipe, path)
-    figures = outcome(net, READER, read_part(ROWS, READER)).figures()
-    assert {name: value for name, (value, *_) in result.figures.items()} == pytest.approx(figures)
-    assert all(low <= value <= high for value, low, high in result.figures.values())
-    assert next(iter(result.figures)) == "f1" and result.examples == len(ROWS) == len(result.each)
+    result = Tagging.evaluate_file(net, READER, some.recipe, path)
+    metrics = results(net, READER, read_part(ROWS, READER)).metrics()
+    assert {name: value for name, (value, *_) in result.metrics.items()} == pytest.approx(metrics)
+    assert all(low <= value <= high for value, low, high in result.metrics.values())
+    assert next(iter(result.metrics)) == "f1" and result.examples == len(ROWS) == len(result.each)
     assert sum(part["examples"] for part in result.details["slices"]) == len(ROWS)
     assert sum(row["examples"] for row in result.details["labels"]) == result.details["entities"]
-    assert result.measure is not None and result.measure.value == result.figures["f1"][0]
+    assert result.primary_metric is not None and result.primary_metric.value == result.metrics["f1"][0]
     confusion = result.details["confusion"]
     wanted = [span for row in ROWS for span in spans(row.tags)]
     for kind, row in zip(confusion["labels"], confusion["counts"], strict=True):
@@ -285,7 +287,7 @@ def test_a_run_leaves_a_folder_that_transformers_opens(finished: Path) -> None:
     assert type(theirs).__name__ == "BertForTokenClassification"
     assert [theirs.config.id2label[i] for i in range(len(net.config.labels))] == list(net.config.labels)
     ids = torch.tensor([[2, 20, 30, 40, 3]])
-    ours = net.scores(net(ids))["tag"]
+    ours = net.logits(net(ids))["tag"]
     assert torch.allclose(theirs(input_ids=ids).logits, ours, atol=1e-5)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headway.generate.accel.cpu.plan import Array, Memory, Pace, Plan
-from headway.generate.protocol import Around
+from headway.generate.protocol import DecoderWrapper
 from headway.model.masks import Layout
 from headway.model.model import Model
 
@@ -31,7 +31,7 @@ class Beams:
     plan: Plan | None = None
 
 
-class HostSteps(Around[Model]):
+class CpuBeamDecoder(DecoderWrapper[Model]):
     """A model, as beam search sees it; nothing but one token of each row is read at a time."""
 
     threads = True
@@ -43,13 +43,13 @@ class HostSteps(Around[Model]):
         self.width, self.pace = width, Pace()
 
     def start(
-        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> Beams:
-        cache = self.model.start(inputs, keep=keep, batch=batch, capacity=1)
-        rows, source = len(cache.keep), cache.memory[0][0].shape[2]
+        cache = self.model.start(inputs, attention_mask=attention_mask, batch=batch, capacity=1)
+        rows, source = len(cache.attention_mask), cache.memory[0][0].shape[2]
         seen = np.ones((rows, source), np.bool_)
-        if cache.memory_keep is not None:
-            real = cache.memory_keep != 0
+        if cache.memory_attention_mask is not None:
+            real = cache.memory_attention_mask != 0
             seen = (real | ~real.any(1, keepdim=True)).numpy()  # in an empty source, anything
         held = np.repeat(np.arange(rows)[:, None], source, 1)
         shape = (rows * self.width, cache.keys[0].shape[1], capacity, cache.keys[0].shape[3])
@@ -57,14 +57,14 @@ class HostSteps(Around[Model]):
         memory = Memory([_whole(k) for k, _ in cache.memory], [_whole(v) for _, v in cache.memory], held, seen)
         return Beams(keys, values, np.zeros((rows, capacity), np.int64), 0, memory)
 
-    def extend(self, state: Beams, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, state: Beams, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         raise NotImplementedError("beam search asks for scores only")
 
-    def step(self, state: Beams, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        assert keep is None
+    def step(self, state: Beams, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        assert attention_mask is None
         for column in ids.unbind(1):
-            scores = self._read(state, column)
-        return scores
+            logits = self._read(state, column)
+        return logits
 
     def _read(self, state: Beams, ids: Tensor) -> Tensor:
         rows = len(state.held)
@@ -77,7 +77,7 @@ class HostSteps(Around[Model]):
         x = self.model.target(ids[:, None], layout=layout).x[:, 0]
         plan.run(x.numpy(), self.pace)
         state.length += 1
-        return torch.from_numpy(plan.scores)
+        return torch.from_numpy(plan.logits)
 
     def reorder(self, state: Beams, /, rows: Tensor) -> Beams:
         index = rows.numpy()

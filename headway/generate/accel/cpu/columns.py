@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.config.model import StackConfig
-from headway.generate.protocol import Around
+from headway.generate.protocol import DecoderWrapper
 from headway.model.masks import Layout
 from headway.model.model import Model
 from headway.model.transformer import activation
@@ -67,7 +67,7 @@ class Columns:
     """Columns that are filled, in a list since reading adds to it."""
 
 
-class ColumnSteps(Around[Model]):
+class ColumnBeamDecoder(DecoderWrapper[Model]):
     """A model, as beam search sees it; nothing but one token of each row is read at a time."""
 
     def __init__(self, model: Model, width: int) -> None:
@@ -76,40 +76,40 @@ class ColumnSteps(Around[Model]):
         assert model.config.decoder is not None
         self.width = width
         self.layers = [_Layer(block, model.config.decoder) for block in model.decoder.blocks]
-        self.output, self.scores = _matrix(model.lm.output), torch.empty(0)
+        self.output, self.logits = _matrix(model.lm.output), torch.empty(0)
 
     def start(
-        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> Columns:
-        cache = self.model.start(inputs, keep=keep, batch=batch, capacity=1)
+        cache = self.model.start(inputs, attention_mask=attention_mask, batch=batch, capacity=1)
         rows, heads, _, width = cache.keys[0].shape
         hidden = None
-        if cache.memory_keep is not None:
-            real = cache.memory_keep != 0
+        if cache.memory_attention_mask is not None:
+            real = cache.memory_attention_mask != 0
             hidden = ~(real | ~real.any(1, keepdim=True))[:, None, None]  # in an empty source, nothing is
         none = torch.empty(rows, heads, 0, width)
         own = [Cells(none, none, None) for _ in cache.keys]
         others = torch.ones(rows, 1, 1, capacity * self.width, dtype=torch.bool)
         return Columns(own, [Cells(k, v, hidden) for k, v in cache.memory], others, [0])
 
-    def extend(self, state: Columns, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def extend(self, state: Columns, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         raise NotImplementedError("beam search asks for scores only")
 
-    def step(self, state: Columns, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def step(self, state: Columns, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Scores (B W, V), which the next step overwrites: to fill new memory takes longer than it seems."""
-        assert keep is None
+        assert attention_mask is None
         for column in ids.unbind(1):
             x = self._read(state, column)
         head, (weight, bias) = self.model.lm, self.output
         count = len(weight) * len(x)
-        if len(self.scores) < count:
-            self.scores = torch.empty(count)
-        scores, features = self.scores[:count].view(len(weight), len(x)), head.features(x).T
-        for part, out in zip(weight.split(STRETCH), scores.split(STRETCH), strict=True):
+        if len(self.logits) < count:
+            self.logits = torch.empty(count)
+        logits, features = self.logits[:count].view(len(weight), len(x)), head.features(x).T
+        for part, out in zip(weight.split(STRETCH), logits.split(STRETCH), strict=True):
             torch.mm(part, features, out=out)
         if bias is not None:
-            scores += bias
-        return scores.T[: len(ids), : head.vocab]
+            logits += bias
+        return logits.T[: len(ids), : head.vocab]
 
     def reorder(self, state: Columns, /, rows: Tensor) -> Columns:
         """Rows of an input stay together; some inputs may be left out."""

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.generate.accel.abilities import has_whole_numbers
+from headway.generate.accel.abilities import is_int8
 from headway.generate.accel.base import FastDecoder
 from headway.generate.accel.cpu.kernels import attend, highest
 from headway.generate.accel.cpu.plan import Pace, Plan
 from headway.generate.accel.cuda.prefill import SIZES, Piece, in_passes
 from headway.generate.engine.slot_cache import SlotCache
-from headway.model.cache import Cache
+from headway.model.cache import KVCache
 from headway.model.masks import Layout
 from headway.model.model import Model
 
@@ -28,17 +28,17 @@ def compiled() -> bool:
     return any(Path(attend.stats.cache_path or ".").glob("kernels.attend-*.nbi"))
 
 
-class HostDecoder(FastDecoder):
+class CpuDecoder(FastDecoder):
     """Only those rows are computed that are asked for."""
 
-    early = False
+    runs_ahead = False
 
     def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         super().__init__(model, keys, values)
-        marks = torch.zeros(self.rows, self.columns, dtype=torch.long)
-        self.slots = SlotCache(Cache(list(keys), list(values), marks, marks.bool()))
+        positions = torch.zeros(self.rows, self.columns, dtype=torch.long)
+        self.slots = SlotCache(KVCache(list(keys), list(values), positions, positions.bool()))
         self.best = torch.zeros(self.rows, dtype=torch.long)
-        self._scores = torch.zeros(self.rows, self.lm.vocab)
+        self._logits = torch.zeros(self.rows, self.lm.vocab)
         self._pace = Pace()
         self._plans: dict[int, Plan] = {}
 
@@ -51,20 +51,20 @@ class HostDecoder(FastDecoder):
         return model
 
     @torch.no_grad()
-    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+    def prefill(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         found: dict[int, Tensor] = {}
         for part in self._passes(texts):
             for row, held, _, _ in part:
                 self.slots.texts[row] = [0] * held  # what they are is not looked at
             step = self.slots.step({row: list(new) for row, _, new, _ in part})
-            scores = self._model().step(step, step.ids)
-            found |= {row: scores[place] for place, (row, _, _, _) in enumerate(part)}
+            logits = self._model().step(step, step.ids)
+            found |= {row: logits[place] for place, (row, _, _, _) in enumerate(part)}
         return torch.stack([found[row] for row in texts])
 
     def _passes(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
         """With whole numbers, side by side are only texts of one length: attention sums padded ones in another order,
         which changes how the next product rounds them, so what is read of a text would depend on the others."""
-        if not has_whole_numbers(self._model()):
+        if not is_int8(self._model()):
             yield from in_passes(texts)
             return
         alike: dict[tuple[int, int], dict[int, tuple[int, Sequence[int]]]] = {}
@@ -86,7 +86,7 @@ class HostDecoder(FastDecoder):
         x = self.front(torch.from_numpy(self.ids.numpy()[index])[:, None], layout=layout).x[:, 0]
         plan.run(x.numpy(), self._pace)
         best = np.empty(len(index), np.int64)
-        highest(plan.scores, best)
-        self._scores.numpy()[index], self.best.numpy()[index] = plan.scores, best
+        highest(plan.logits, best)
+        self._logits.numpy()[index], self.best.numpy()[index] = plan.logits, best
         ends[index] = np.minimum(plan.end + 1, self.columns - 1)
-        return self._scores
+        return self._logits

@@ -234,14 +234,14 @@ def across(queries, keys, values, held, seen, scale, out):
 
 
 @compiled()
-def highest(scores, out):
+def highest(logits, out):
     """The best token of each row, -1 where scores are no numbers."""
-    for b in range(len(scores)):
+    for b in range(len(logits)):
         best, place = F(-np.inf), -1
-        for n in range(scores.shape[1]):
-            if scores[b, n] > best:
-                best, place = scores[b, n], n
-            elif scores[b, n] != scores[b, n]:
+        for n in range(logits.shape[1]):
+            if logits[b, n] > best:
+                best, place = logits[b, n], n
+            elif logits[b, n] != logits[b, n]:
                 place = -1
                 break
         out[b] = place

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headway.generate.accel.abilities import PACKED_HEAD, listened_to, within
-from headway.generate.protocol import Around
-from headway.model.cache import Cache, KeyValues
+from headway.generate.accel.abilities import PACKED_HEAD, has_hooks, within
+from headway.generate.protocol import DecoderWrapper
+from headway.model.cache import KVCache, KVCacheLike
 from headway.model.heads import LMHead
 from headway.model.model import Model
 
@@ -22,11 +22,11 @@ def packs(model: Model) -> bool:
     if not known or model.config.lm is None or not within(model.config.lm, PACKED_HEAD):
         return False
     output = model.lm.output
-    plain = type(model.lm) is LMHead and type(output) is nn.Linear and not listened_to(model.lm, output)
+    plain = type(model.lm) is LMHead and type(output) is nn.Linear and not has_hooks(model.lm, output)
     return plain and output.weight.device.type == "cpu" and output.weight.dtype == torch.float32
 
 
-class PackedSteps(Around[Model]):
+class PackedHeadDecoder(DecoderWrapper[Model]):
     """The model, as beam search sees it."""
 
     def __init__(self, model: Model, rows: int) -> None:
@@ -35,18 +35,18 @@ class PackedSteps(Around[Model]):
         self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(model.lm.output.weight.detach(), rows)
 
     def start(
-        self, inputs: Tensor | None = None, *, keep: Tensor | None = None, batch: int = 1, capacity: int
-    ) -> Cache:
-        return self.model.start(inputs, keep=keep, batch=batch, capacity=capacity)
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> KVCache:
+        return self.model.start(inputs, attention_mask=attention_mask, batch=batch, capacity=capacity)
 
-    def extend(self, state: KeyValues, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        return self.model.extend(state, ids, keep)
+    def extend(self, state: KVCacheLike, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.model.extend(state, ids, attention_mask)
 
-    def step(self, state: KeyValues, /, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def step(self, state: KVCacheLike, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         head = self.model.lm
-        x = head.features(self.model.extend(state, ids, keep)[:, -1]).contiguous()
-        scores: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, head.output.bias, "none", [], "")
-        return scores[:, : head.vocab]
+        x = head.features(self.model.extend(state, ids, attention_mask)[:, -1]).contiguous()
+        logits: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, head.output.bias, "none", [], "")
+        return logits[:, : head.vocab]
 
-    def reorder(self, state: Cache, /, rows: Tensor) -> Cache:
+    def reorder(self, state: KVCache, /, rows: Tensor) -> KVCache:
         return self.model.reorder(state, rows)

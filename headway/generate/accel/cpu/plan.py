@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headway.config.model import StackConfig
-from headway.generate.accel.cpu import kernels as hostkernels
+from headway.generate.accel.cpu import kernels
 from headway.model.model import Model
 from headway.model.norms import LayerNorm, RMSNorm
 from headway.model.positions import rotary_angles
@@ -48,7 +48,7 @@ class Memory(NamedTuple):
 
 
 class Plan:
-    """A step of so many rows: set `held` and `end`, `run`, and find `scores`."""
+    """A step of so many rows: set `held` and `end`, `run`, and find `logits`."""
 
     def __init__(
         self, model: Model, rows: int, keys: Sequence[Tensor], values: Sequence[Tensor], memory: Memory | None = None
@@ -73,20 +73,20 @@ class Plan:
         blocks: list[Any] = list(model.decoder.blocks)
         for layer, block in enumerate(blocks):
             stream = self._branch(block.attention.qkv, block.residual1.norm, qkv)
-            self.calls.append((hostkernels.attend, (qkv, keys[layer].numpy(), values[layer].numpy(), *place, mixed)))
+            self.calls.append((kernels.attend, (qkv, keys[layer].numpy(), values[layer].numpy(), *place, mixed)))
             self._join(mixed, block.attention.out, stream, block.residual1.norm)
             if memory is not None:
                 queries = np.empty_like(mixed)
                 stream = self._branch(block.cross.q, block.residual_cross.norm, queries)
                 read = (memory.keys[layer], memory.values[layer], memory.held, memory.seen)
-                self.calls.append((hostkernels.across, (queries, *read, scale, mixed)))
+                self.calls.append((kernels.across, (queries, *read, scale, mixed)))
                 self._join(mixed, block.cross.out, stream, block.residual_cross.norm)
             act = (block.ffn.activation, block.ffn.gated)
             stream = self._branch(block.ffn.up, block.residual2.norm, hidden, act)
             self._join(hidden, block.ffn.down, stream, block.residual2.norm)
         wide = _empty(rows, lm.output.out_features)
         self._branch(lm.output, model.decoder.norm, wide, scale=lm.config.scale)
-        self.scores = wide[:, : lm.vocab]
+        self.logits = wide[:, : lm.vocab]
         """(B, V)"""
 
     def run(self, x: Array, pace: Pace) -> None:
@@ -130,15 +130,15 @@ def _product(
         weight = linear.weight.detach()
     bias = np.zeros_like(factors) if linear.bias is None else linear.bias.detach().numpy()
     before = NO_NORM if norm is None else _normed(norm)
-    after = (hostkernels.ACTIVATIONS.index(act[0]), act[1], NOTHING if add is None else add, add is not None)
-    return hostkernels.product, (x, *before, normed, weight.numpy(), factors, bias, *after, out)
+    after = (kernels.ACTIVATIONS.index(act[0]), act[1], NOTHING if add is None else add, add is not None)
+    return kernels.product, (x, *before, normed, weight.numpy(), factors, bias, *after, out)
 
 
 def _normed(norm: Norm) -> tuple[Any, ...]:
     gain = norm.weight.detach().numpy()
     if isinstance(norm, RMSNorm):
-        return gain, np.zeros_like(gain), np.float32(norm.eps), np.float32(norm.offset), hostkernels.RMSNORM
-    return gain, norm.bias.detach().numpy(), np.float32(norm.eps), np.float32(0), hostkernels.LAYERNORM
+        return gain, np.zeros_like(gain), np.float32(norm.eps), np.float32(norm.offset), kernels.RMSNORM
+    return gain, norm.bias.detach().numpy(), np.float32(norm.eps), np.float32(0), kernels.LAYERNORM
 
 
 def _angles(stack: StackConfig, width: int, columns: int) -> tuple[Array, bool]:

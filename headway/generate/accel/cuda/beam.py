@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from headway.generate.accel.cuda.graphs import recorded, sent
+from headway.generate.accel.cuda.graphs import capture_graph, copy_to_cpu
 from headway.generate.accel.cuda.ops import power_of_two, through
 from headway.generate.accel.cuda.topk import MOST, likeliest
 from headway.generate.accel.snapshot import Snapshot
@@ -39,7 +39,7 @@ def suits(search: Search) -> bool:
     return search.simple and search.candidates(search.beam.width) <= MOST
 
 
-class GpuBeams:
+class CudaBeamSearch:
     """A search of one shape: so many inputs, and so many columns for what is written and for what is read."""
 
     def __init__(self, model: Model, beam: Beam, eos: Tensor, inputs: int, columns: int, source: int) -> None:
@@ -64,9 +64,9 @@ class GpuBeams:
         self.group = Group.empty(inputs, beam.width, columns, like.device)
         self.allowed = torch.ones(self.lm.vocab, dtype=torch.bool, device=like.device)
         self.wide = like.new_zeros(rows, self.lm.output.out_features)
-        self.scores = self.wide[:, : self.lm.vocab]
-        self._reading, _ = recorded(self._read)
-        self._choosing, self._open = recorded(self._choose)
+        self.logits = self.wide[:, : self.lm.vocab]
+        self._reading, _ = capture_graph(self._read)
+        self._choosing, self._open = capture_graph(self._choose)
 
     def start(self, search: Search, prompts: Sequence[Sequence[int]], memory: Memory) -> None:
         """Begin a search; inputs beyond those that there are end at once."""
@@ -97,13 +97,13 @@ class GpuBeams:
             if step % LOOK == LOOK - 1:
                 if before is not None and not any(before()):
                     return
-                before = sent(self._open)
+                before = copy_to_cpu(self._open)
 
     def _choose(self) -> Tensor:
         """The next token of every beam, and what follows from it; whether each input is still open (B,)."""
         rules, group = self.rules, self.group
         inputs, width = group.scores.shape
-        own, last = likeliest(self.scores, rules.candidates(width), self.allowed)
+        own, last = likeliest(self.logits, rules.candidates(width), self.allowed)
         own, last = rules.forced(own.view(inputs, width, -1), last.view(inputs, width, -1), self.at)
         grown = Group(*group.tensors())
         parents, _ = rules.settle(grown, last, own, self.at)
@@ -133,7 +133,7 @@ class GpuBeams:
             torch.addmm(output.bias, x, output.weight.T, out=self.wide)
         if self.lm.config.scale != 1.0:
             self.wide *= self.lm.config.scale
-        return self.scores
+        return self.logits
 
     def _look(self, layer: int, qkv: Tensor) -> Tensor:
         from headway.generate.accel.cuda import beam_kernels as beamkernels
@@ -166,21 +166,21 @@ class Memory:
     """What the encoder has read: keys and values by layer, and which columns are real; anything in an empty source."""
 
     def __init__(self, model: Model, source: Source) -> None:
-        read = model.encode(source.inputs, keep=source.keep)
+        read = model.encode(source.inputs, attention_mask=source.attention_mask)
         blocks = list(model.decoder.blocks)
-        self.layers: list[tuple[Tensor, Tensor]] = [block.cross.remember(read.hidden) for block in blocks]  # type: ignore[union-attr, operator]
+        self.layers: list[tuple[Tensor, Tensor]] = [block.cross.project_kv(read.hidden) for block in blocks]  # type: ignore[union-attr, operator]
         real = torch.ones(read.hidden.shape[:2], dtype=torch.bool, device=read.hidden.device)
-        if read.keep is not None:
-            real = read.keep != 0
+        if read.attention_mask is not None:
+            real = read.attention_mask != 0
         self.seen = real | ~real.any(1, keepdim=True)
 
 
-_KEPT: WeakKeyDictionary[Model, dict[tuple[object, ...], GpuBeams]] = WeakKeyDictionary()
+_CACHED: WeakKeyDictionary[Model, dict[tuple[object, ...], CudaBeamSearch]] = WeakKeyDictionary()
 
 
 def forget(model: Model) -> None:
     """Give back the memory of a model's recordings."""
-    _KEPT.pop(model, None)
+    _CACHED.pop(model, None)
     torch.cuda.empty_cache()
 
 
@@ -214,12 +214,12 @@ def _find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source
     columns, read = _columns(search.capacity), _columns(memory.seen.shape[1])
     beam = replace(search.beam, max_tokens=1, n_best=1, banned=())
     key = (beam, inputs, columns, read)
-    kept = _KEPT.setdefault(model, {})
+    kept = _CACHED.setdefault(model, {})
     beams = kept.pop(key, None)
     if beams is None or not beams.weights.placed(model):
         while len(kept) >= KEPT:
             del kept[next(iter(kept))]
-        beams = GpuBeams(model, beam, search.eos, inputs, columns, read)
+        beams = CudaBeamSearch(model, beam, search.eos, inputs, columns, read)
     kept[key] = beams  # the last is the one used last
     beams.start(search, prompts, memory)
     beams.run(search.longest)

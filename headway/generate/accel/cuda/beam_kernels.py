@@ -92,16 +92,16 @@ def across(
 
 
 @triton.jit
-def usable(scores, allowed, v, here):
+def usable(logits, allowed, v, here):
     """Scores of tokens v as they are compared: those not allowed are LOWEST, those that do not exist -inf."""
-    x = tl.load(scores + v, mask=here, other=-float("inf")).to(tl.float32)
+    x = tl.load(logits + v, mask=here, other=-float("inf")).to(tl.float32)
     may = tl.load(allowed + v, mask=here, other=0) != 0
     return x, tl.where(here, tl.where(may, tl.maximum(x, LOWEST), LOWEST), -float("inf"))
 
 
 @triton.jit
 def best_of_row(
-    scores, allowed, values, tokens, row_stride, vocab, BEST: tl.constexpr, WIDE: tl.constexpr, PARTS: tl.constexpr,
+    logits, allowed, values, tokens, row_stride, vocab, BEST: tl.constexpr, WIDE: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Log-probabilities and ids of the BEST tokens of a row among those that are allowed, the best first.
@@ -110,13 +110,13 @@ def best_of_row(
     all are at the BEST places with the highest of these, so few scores are left to choose among.
     """
     row, place = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
-    scores += row * row_stride
+    logits += row * row_stride
     highest = tl.full([BLOCK], -float("inf"), tl.float32)
     peak = tl.full([BLOCK], -1e30, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     for begin in range(0, vocab, BLOCK):
         v = begin + place
-        x, choice = usable(scores, allowed, v, v < vocab)
+        x, choice = usable(logits, allowed, v, v < vocab)
         highest = tl.maximum(highest, choice)
         less = tl.exp(-tl.abs(x - peak))
         total = tl.where(x > peak, total * less + 1.0, total + less)
@@ -130,7 +130,7 @@ def best_of_row(
         places = tl.where(i == n, at, places)
         highest = tl.where(place == at, -float("inf"), highest)
     v = places[:, None] + tl.arange(0, PARTS)[None, :] * BLOCK
-    _, choice = usable(scores, allowed, v, (i < BEST)[:, None] & (v < vocab))
+    _, choice = usable(logits, allowed, v, (i < BEST)[:, None] & (v < vocab))
     left, v, cell = tl.ravel(choice), tl.ravel(v), tl.arange(0, WIDE * PARTS)
     for n in range(BEST):
         value, at = tl.max(left, 0, return_indices=True)

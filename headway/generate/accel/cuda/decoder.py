@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.generate.accel.base import FastDecoder
-from headway.generate.accel.cuda.graphs import recorded
+from headway.generate.accel.cuda.graphs import capture_graph
 from headway.generate.accel.cuda.ops import Look, power_of_two, through, vector_product
 from headway.generate.accel.cuda.prefill import SIZES, PromptPass, in_passes
 from headway.generate.sampling.logits import best
@@ -22,10 +22,10 @@ PROCESSORS = 132
 """Of an H100 or H200: the attention of a step is cut into about as many parts."""
 
 
-class GpuDecoder(FastDecoder):
+class CudaDecoder(FastDecoder):
     """Prompts are read without padding; a step is a recorded graph."""
 
-    early = True
+    runs_ahead = True
 
     def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         super().__init__(model, keys, values)
@@ -40,21 +40,21 @@ class GpuDecoder(FastDecoder):
         self.sums = torch.empty_like(self.peaks)
         self.best = self.ids
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._scores = torch.empty(0)
+        self._logits = torch.empty(0)
         self._passes: dict[int, PromptPass] = {}
 
     def forget(self) -> None:
         self._graph = None
         self._passes.clear()
 
-    def read(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+    def prefill(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         found: dict[int, Tensor] = {}
         for part in in_passes(texts):
             size = next(size for size in SIZES if sum(len(new) for _, _, new, _ in part) <= size)
             if size not in self._passes:
                 self._passes[size] = PromptPass(self, size)
-            scores = self._passes[size](part)
-            found |= {row: scores[place] for place, (row, _, _, whole) in enumerate(part) if whole}
+            logits = self._passes[size](part)
+            found |= {row: logits[place] for place, (row, _, _, whole) in enumerate(part) if whole}
         return torch.stack([found[row] for row in texts])
 
     def step(self, rows: Sequence[int] | None = None) -> Tensor:
@@ -63,20 +63,20 @@ class GpuDecoder(FastDecoder):
             self._record()
         assert self._graph is not None
         self._graph.replay()
-        return self._scores
+        return self._logits
 
     def _record(self) -> None:
         end = self.end.clone()
-        self._graph, self._scores = recorded(self._step)
+        self._graph, self._logits = capture_graph(self._step)
         self.end.copy_(end)
 
     def _step(self) -> Tensor:
         x = self.front(self.ids[:, None], layout=Layout(self.end.long()[:, None], None, 0)).x[:, 0]
-        scores = self._alone(x) if len(x) == 1 else self.head(self.through(x, self._look))
-        highest, tokens = best(scores)
+        logits = self._alone(x) if len(x) == 1 else self.head(self.through(x, self._look))
+        highest, tokens = best(logits)
         self.best = tokens.where(highest > -torch.inf, -1)
         torch.clamp(self.end + 1, max=self.columns - 1, out=self.end)
-        return scores
+        return logits
 
     def _alone(self, x: Tensor) -> Tensor:
         """Matrix by vector: all else happens in the kernels that read a matrix."""
@@ -95,9 +95,9 @@ class GpuDecoder(FastDecoder):
         """Hidden states that have passed the last norm to scores."""
         return self._scaled(self.lm.output(x))
 
-    def _scaled(self, scores: Tensor) -> Tensor:
-        scores, scale = scores[:, : self.lm.vocab], self.lm.config.scale
-        return scores if scale == 1.0 else scores * scale
+    def _scaled(self, logits: Tensor) -> Tensor:
+        logits, scale = logits[:, : self.lm.vocab], self.lm.config.scale
+        return logits if scale == 1.0 else logits * scale
 
     def _look(self, layer: int, qkv: Tensor) -> Tensor:
         """The attention of one new token a row."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def recorded(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+def capture_graph(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """A graph that does the work again when replayed, and the tensor that then has the result.
 
     Kernels are compiled in a first pass, on a stream of its own as recording wants it.
@@ -26,7 +26,7 @@ def recorded(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     return graph, result
 
 
-def sent(values: Tensor) -> Callable[[], list[Any]]:
+def copy_to_cpu(values: Tensor) -> Callable[[], list[Any]]:
     """Begin to copy values to the host; the function returned waits for them, not for what the device does after."""
     if not values.is_cuda:
         found = values.tolist()  # now: who begins the next step may overwrite them
@@ -43,7 +43,7 @@ def sent(values: Tensor) -> Callable[[], list[Any]]:
     return look
 
 
-def put(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
+def copy_to_device(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
     """Values on a device, without waiting for what it does."""
     if device.type != "cuda":
         return torch.tensor(values, dtype=dtype, device=device)

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.generate.accel.cuda.graphs import recorded
+from headway.generate.accel.cuda.graphs import capture_graph
 from headway.generate.accel.cuda.ops import power_of_two
 from headway.model.masks import Layout
 
 if TYPE_CHECKING:
-    from headway.generate.accel.cuda.decoder import GpuDecoder
+    from headway.generate.accel.cuda.decoder import CudaDecoder
 
 SIZES = (32, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 """Tokens of a pass; what it does not need is computed all the same, so there are many."""
@@ -50,20 +50,20 @@ def in_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[P
 class PromptPass:
     """A pass of one size through a decoder."""
 
-    def __init__(self, decoder: GpuDecoder, size: int) -> None:
+    def __init__(self, decoder: CudaDecoder, size: int) -> None:
         self.decoder, self.size, self.blocks = decoder, size, size // BLOCK + TEXTS
         shares = [size, size, size, TEXTS + 1, TEXTS, TEXTS, 2 * self.blocks]
         self.table = torch.zeros(sum(shares), dtype=torch.long, device=decoder.ids.device)
         self.ids, self.rows, self.columns, self.starts, self.texts, self.held, self.where = self.table.split(shares)
         self.ends = np.cumsum(shares)[:-1]
         self._fill([])
-        self._graph, self._scores = recorded(self._work)
+        self._graph, self._logits = capture_graph(self._work)
 
     def __call__(self, pieces: list[Piece]) -> Tensor:
         """Scores (TEXTS, V) after the last token of each piece; those past the pieces mean nothing."""
         self._fill(pieces)
         self._graph.replay()
-        return self._scores.clone()
+        return self._logits.clone()
 
     def _fill(self, pieces: list[Piece]) -> None:
         spare = self.decoder.columns - 1

@@ -14,8 +14,8 @@ from headway.config.model import ModelConfig
 from headway.config.presets import llama, t5, transformer
 from headway.errors import DataError
 from headway.generate.accel import dispatch as fast
-from headway.generate.accel.cpu.columns import ColumnSteps
-from headway.generate.accel.cpu.packed import PackedSteps
+from headway.generate.accel.cpu.columns import ColumnBeamDecoder
+from headway.generate.accel.cpu.packed import PackedHeadDecoder
 from headway.generate.accel.cuda import topk as candidates
 from headway.generate.beam import search as beams
 from headway.generate.beam.search import Beam, beam_search
@@ -44,11 +44,11 @@ TRANSLATORS = {
     "biased scores": replace(SEQ2SEQ, lm=replace(SEQ2SEQ.lm, bias="fixed")),
 }
 READERS = {
-    "kernels": hostbeam.HostSteps,
-    "columns": ColumnSteps,
-    "packed": lambda model, width: PackedSteps(model, 5 * width),
+    "kernels": hostbeam.CpuBeamDecoder,
+    "columns": ColumnBeamDecoder,
+    "packed": lambda model, width: PackedHeadDecoder(model, 5 * width),
 }
-BEAMS = {
+MAX_BEAMS = {
     "early": Beam(width=4, max_tokens=14, early=True, eos=tuple(range(3, 90, 2))),
     "greedy": Beam(width=1, max_tokens=9),
     "groups": Beam(width=6, groups=2, diversity=0.5, n_best=3, max_tokens=9),
@@ -59,7 +59,7 @@ BEAMS = {
 
 def search(model: Model, beam: Beam, source: Source, reader: Any, **prompts: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beams, "for_beams", lambda model, inputs, width: reader(model, width))
+        patch.setattr(beams, "beam_decoder", lambda model, inputs, width: reader(model, width))
         return beam_search(model, beam, source=source, **prompts)
 
 
@@ -70,11 +70,11 @@ def agree(found: Any, wanted: Any, abs: float = 1e-4) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-@pytest.mark.parametrize("rules", BEAMS)
+@pytest.mark.parametrize("rules", MAX_BEAMS)
 @pytest.mark.parametrize("reader", READERS)
 def test_beams_are_those_of_the_model(name: str, rules: str, reader: str) -> None:
     """Sources of unequal length, one of them empty; texts end at different times."""
-    model, beam = made(TRANSLATORS[name]), BEAMS[rules]
+    model, beam = made(TRANSLATORS[name]), MAX_BEAMS[rules]
     if (reader, name) == ("columns", "shared keys"):
         pytest.skip("not taken for these: see the test of the choice")
     source = Source(torch.randint(3, 90, (5, 9)), torch.arange(9) < torch.tensor([9, 4, 7, 0, 1])[:, None])
@@ -95,7 +95,7 @@ def test_prompts_are_read_first(reader: str) -> None:
 def test_whole_numbers_in_columns_are_those_of_the_kernels() -> None:
     """Neither rounds anything; the model rounds what is multiplied, and what comes out."""
     model, source = made(SEQ2SEQ, int8=True), Source(torch.randint(3, 90, (4, 7)))
-    found = [search(model, BEAMS["banned"], source, READERS[each]) for each in ("columns", "kernels")]
+    found = [search(model, MAX_BEAMS["banned"], source, READERS[each]) for each in ("columns", "kernels")]
     agree(*found, abs=1e-4)
 
 
@@ -104,7 +104,7 @@ def test_rows_may_change_places_with_those_of_another_source() -> None:
     model = made(SEQ2SEQ)
     source, first, then = torch.randint(3, 90, (3, 6)), torch.tensor([[4], [5], [6]]), torch.tensor([[7], [8], [9]])
     found = []
-    for reader in (model, hostbeam.HostSteps(model, 2)):
+    for reader in (model, hostbeam.CpuBeamDecoder(model, 2)):
         state = reader.start(source, capacity=9)
         reader.step(state, first)
         found.append(reader.step(reader.reorder(state, torch.tensor([2, 0, 1])), then).clone())
@@ -117,15 +117,17 @@ def test_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     relative, shared = made(t5(2, 32, 4, 48)), made(TRANSLATORS["shared keys"])
 
     def kinds(model: Model) -> list[type]:
-        return [type(fast.for_beams(model, inputs, 4)) for inputs in (1, 4, 8, 9)]
+        return [type(fast.beam_decoder(model, inputs, 4)) for inputs in (1, 4, 8, 9)]
 
-    assert kinds(model) == [ColumnSteps] * 4 and kinds(small) == [Model] * 3 + [ColumnSteps]
-    assert kinds(decoder) == kinds(relative) == kinds(shared) == [Model] * 3 + [PackedSteps]
+    assert kinds(model) == [ColumnBeamDecoder] * 4 and kinds(small) == [Model] * 3 + [ColumnBeamDecoder]
+    assert kinds(decoder) == kinds(relative) == kinds(shared) == [Model] * 3 + [PackedHeadDecoder]
     assert kinds(made(SEQ2SEQ).double()) == [Model] * 4
-    monkeypatch.setattr(fast, "SMALLEST", 0)
-    kernels = hostbeam.HostSteps
-    assert kinds(model) == [kernels] * 2 + [ColumnSteps] * 2 and kinds(small) == [kernels] * 3 + [ColumnSteps]
-    assert kinds(decoder) == kinds(relative) == [Model] * 3 + [PackedSteps]
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
+    kernels = hostbeam.CpuBeamDecoder
+    assert kinds(model) == [kernels] * 2 + [ColumnBeamDecoder] * 2 and kinds(small) == [kernels] * 3 + [
+        ColumnBeamDecoder
+    ]
+    assert kinds(decoder) == kinds(relative) == [Model] * 3 + [PackedHeadDecoder]
 
 
 def test_a_search_leaves_the_threads_as_they_were() -> None:
@@ -133,7 +135,7 @@ def test_a_search_leaves_the_threads_as_they_were() -> None:
     torch.set_num_threads(2)
     try:
         source = Source(torch.ones(1, 3, dtype=torch.long))
-        search(made(SEQ2SEQ), Beam(width=2, max_tokens=3), source, hostbeam.HostSteps)
+        search(made(SEQ2SEQ), Beam(width=2, max_tokens=3), source, hostbeam.CpuBeamDecoder)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
@@ -142,7 +144,7 @@ def test_a_search_leaves_the_threads_as_they_were() -> None:
 def test_scores_that_are_no_numbers_are_said_to_be() -> None:
     model = made(SEQ2SEQ)
     model.lm.output.weight.data[:] = torch.nan
-    for reader in (ColumnSteps, lambda model, width: model):
+    for reader in (ColumnBeamDecoder, lambda model, width: model):
         with pytest.raises(DataError, match="not numbers"):
             search(model, Beam(width=2, max_tokens=3), Source(torch.ones(1, 3, dtype=torch.long)), reader)
 

@@ -15,14 +15,14 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.generate.accel import dispatch as fast
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine.engine import Engine, Request
-from headway.generate.engine.scheduler import FastRounds
-from headway.generate.prefix_cache import Prefix
+from headway.generate.engine.scheduler import FastScheduler
+from headway.generate.prefix_cache import PrefixCache
 from headway.model.model import Model
 from tests.generate.conftest import made
 from tests.generate.twin import Twin
 
 host = pytest.importorskip("headway.generate.accel.cpu.decoder")
-hostplan = pytest.importorskip("headway.generate.accel.cpu.plan")
+plan = pytest.importorskip("headway.generate.accel.cpu.plan")
 
 GREEDY = Sampling(temperature=0, max_tokens=12, stop=())
 LLAMA = llama(2, 64, 4, 2, 96, 300)
@@ -39,14 +39,14 @@ SHAPES = {
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small models too."""
-    monkeypatch.setattr(fast, "SMALLEST", 0)
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     yield
-    fast._KEPT.clear()
+    fast._CACHED.clear()
 
 
 def pair(model: Model, rows: int) -> list[Any]:
     caches = [model.start(batch=rows, capacity=40) for _ in range(2)]
-    return [kind(model, c.keys, c.values) for kind, c in zip((host.HostDecoder, Twin), caches, strict=True)]
+    return [kind(model, c.keys, c.values) for kind, c in zip((host.CpuDecoder, Twin), caches, strict=True)]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 6])
@@ -56,8 +56,8 @@ def test_a_step_gives_the_scores_of_the_model(name: str, rows: int) -> None:
     texts = torch.randint(0, 300, (rows, 20)).tolist()
     found: list[Any] = []
     for decoder in pair(model, rows):
-        decoder.read({row: (0, text[: 5 + row]) for row, text in enumerate(texts)})
-        steps = [decoder.read({row: (5 + row, text[5 + row : 8 + row]) for row, text in enumerate(texts)})]
+        decoder.prefill({row: (0, text[: 5 + row]) for row, text in enumerate(texts)})
+        steps = [decoder.prefill({row: (5 + row, text[5 + row : 8 + row]) for row, text in enumerate(texts)})]
         for step in range(4):
             decoder.ids.copy_(torch.tensor([text[8 + row + step] for row, text in enumerate(texts)]))
             decoder.end.copy_(torch.tensor([8 + row + step for row in range(rows)]))
@@ -90,8 +90,8 @@ def test_matrices_of_whole_numbers_are_multiplied_as_they_are() -> None:
 def written(model: Model, texts: list[list[int]], prompts: list[int], steps: int) -> torch.Tensor:
     """Logits (texts, steps, V) after prompts of these lengths and the tokens that follow."""
     cache = model.start(batch=len(texts), capacity=30)
-    decoder = host.HostDecoder(model, cache.keys, cache.values)
-    read = decoder.read({row: (0, text[: prompts[row]]) for row, text in enumerate(texts)})
+    decoder = host.CpuDecoder(model, cache.keys, cache.values)
+    read = decoder.prefill({row: (0, text[: prompts[row]]) for row, text in enumerate(texts)})
     found = [read.clone()]
     for step in range(steps):
         decoder.ids.copy_(torch.tensor([text[prompts[row] + step] for row, text in enumerate(texts)]))
@@ -114,8 +114,8 @@ def test_with_whole_numbers_a_text_is_the_same_to_the_bit_alone_and_among_others
 
 def test_an_int8_model_writes_a_text_alike_alone_and_among_many(quick: None) -> None:
     model = made(LLAMA, int8=True)
-    prompts = [torch.randint(0, 300, (1 + row % 7,)).tolist() for row in range(fast.ROWS + 8)]
-    assert fast.fits(model, len(prompts))
+    prompts = [torch.randint(0, 300, (1 + row % 7,)).tolist() for row in range(fast.MAX_ROWS + 8)]
+    assert fast.accelerates(model, len(prompts))
 
     def written_of(prompts: list[list[int]]) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {row: [] for row in range(len(prompts))}
@@ -144,7 +144,7 @@ def test_a_step_is_the_same_to_the_bit_alone_and_among_others(rows: int) -> None
             new.copy_(old[row : row + 1])
 
     def steps(keys: Any, values: Any, tokens: torch.Tensor) -> torch.Tensor:
-        decoder, found = host.HostDecoder(model, keys, values), []
+        decoder, found = host.CpuDecoder(model, keys, values), []
         decoder.end.fill_(2)
         for column in tokens.T:
             decoder.ids.copy_(column)
@@ -158,11 +158,11 @@ def test_a_step_is_the_same_to_the_bit_alone_and_among_others(rows: int) -> None
 
 def test_only_rows_that_are_asked_for_are_computed() -> None:
     model = made(LLAMA)
-    one, all_ = (host.HostDecoder(model, c.keys, c.values) for c in [model.start(batch=4, capacity=9)] * 2)
+    one, all_ = (host.CpuDecoder(model, c.keys, c.values) for c in [model.start(batch=4, capacity=9)] * 2)
     all_.ids.copy_(torch.tensor([1, 2, 3, 4]))
     whole = all_.step().clone()
     one.ids.copy_(all_.ids)
-    one._scores.fill_(7.0)
+    one._logits.fill_(7.0)
     scores = one.step([3, 1])
     torch.testing.assert_close(scores[[1, 3]], whole[[1, 3]], atol=2e-4, rtol=2e-4)
     assert bool((scores[[0, 2]] == 7.0).all()) and one.end.tolist() == [0, 1, 0, 1]
@@ -171,7 +171,7 @@ def test_only_rows_that_are_asked_for_are_computed() -> None:
 def test_the_last_column_is_where_rows_end_up() -> None:
     model = made(LLAMA)
     cache = model.start(batch=1, capacity=5)
-    decoder = host.HostDecoder(model, cache.keys, cache.values)
+    decoder = host.CpuDecoder(model, cache.keys, cache.values)
     for _ in range(9):
         decoder.step()
     assert decoder.end.item() == 4
@@ -180,7 +180,7 @@ def test_the_last_column_is_where_rows_end_up() -> None:
 def test_scores_that_are_no_numbers_have_no_best_token() -> None:
     model = made(LLAMA)
     cache = model.start(batch=1, capacity=5)
-    decoder = host.HostDecoder(model, cache.keys, cache.values)
+    decoder = host.CpuDecoder(model, cache.keys, cache.values)
     model.decoder.norm.weight.data[3] = torch.nan
     decoder.step()
     assert decoder.best.item() == -1
@@ -195,10 +195,10 @@ def test_unusual_models_are_left_to_torch(quick: None) -> None:
         {"decoder": replace(LLAMA.decoder, norm="dyt")},
         {"decoder": replace(LLAMA.decoder, window=8)},
     ):
-        assert not fast.fits(made(replace(LLAMA, **changes)), 1), changes  # type: ignore[arg-type]
-    assert fast.fits(made(LLAMA), fast.ROWS) and not fast.fits(made(LLAMA), fast.ROWS + 1)
-    assert not fast.fits(made(LLAMA).bfloat16(), 1)
-    assert not fast.fits(made(transformer(1, 32, 2, 48)), 1)
+        assert not fast.accelerates(made(replace(LLAMA, **changes)), 1), changes  # type: ignore[arg-type]
+    assert fast.accelerates(made(LLAMA), fast.MAX_ROWS) and not fast.accelerates(made(LLAMA), fast.MAX_ROWS + 1)
+    assert not fast.accelerates(made(LLAMA).bfloat16(), 1)
+    assert not fast.accelerates(made(transformer(1, 32, 2, 48)), 1)
 
 
 def test_the_first_of_the_highest_unless_one_is_no_number() -> None:
@@ -213,9 +213,9 @@ def test_texts_are_those_of_the_slow_way(int8: bool, monkeypatch: pytest.MonkeyP
     model = made(LLAMA, int8)
     prompts = [[1, 2, 3], [4], [5, 6, 7, 8]]
     how = [GREEDY, replace(GREEDY, max_tokens=3), Sampling(seed=3, max_tokens=9, stop=(), repetition=1.2)]
-    assert fast.fits(model, 3)
+    assert fast.accelerates(model, 3)
     found = [(p.row, p.token) for p in decode(model, prompts, how)]
-    monkeypatch.setattr(fast, "SMALLEST", 1 << 60)
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 1 << 60)
     wanted = [(p.row, p.token) for p in decode(model, prompts, how)]
     same = sum(a == b for a, b in zip(found, wanted, strict=True))
     assert same == len(wanted) if not int8 else same > len(wanted) // 2
@@ -226,24 +226,24 @@ def test_an_engine_writes_the_same(quick: None) -> None:
     prompts = [[n, n + 1, n + 2] for n in range(1, 20, 3)]
     wanted = [[p.token for p in decode(model, [prompt], GREEDY)] for prompt in prompts]
     engine = Engine(model, train_tokenizer("bytes", []), slots=3, capacity=30, queue=40)
-    assert isinstance(engine.rounds, FastRounds) and not engine.rounds.fast.early
-    tickets = [engine.submit(Request(tuple(prompt), GREEDY)) for prompt in prompts]
+    assert isinstance(engine.scheduler, FastScheduler) and not engine.scheduler.fast.runs_ahead
+    requests = [engine.submit(Request(tuple(prompt), GREEDY)) for prompt in prompts]
     while engine.step():
         pass
-    assert [[event.token for event in ticket] for ticket in tickets] == wanted
+    assert [[event.token for event in request] for request in requests] == wanted
 
 
 def test_a_conversation_is_not_read_from_its_beginning(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model = made(LLAMA)
     read: list[int] = []
-    inner = host.HostDecoder.read
+    inner = host.CpuDecoder.prefill
 
     def counted(self: Any, texts: Any) -> Any:
         read.extend(len(new) for _, new in texts.values())
         return inner(self, texts)
 
-    monkeypatch.setattr(host.HostDecoder, "read", counted)
-    held, text = Prefix(model), [1, 2, 3, 4, 5, 6]
+    monkeypatch.setattr(host.CpuDecoder, "prefill", counted)
+    held, text = PrefixCache(model), [1, 2, 3, 4, 5, 6]
     for tokens in (7, 400):  # the second needs more room: what was read moves there
         text = [*text, 9, 10]
         begin = len(text)
@@ -255,30 +255,30 @@ def test_a_conversation_is_not_read_from_its_beginning(quick: None, monkeypatch:
 
 def test_a_text_that_was_not_read_to_its_end_is_read_anew(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model = made(LLAMA)
-    held, text = Prefix(model), [7, 8, 9, 10, 11]
+    held, text = PrefixCache(model), [7, 8, 9, 10, 11]
     wanted = [p.token for p in decode(model, [text], GREEDY)]
     [*decode(held, [[1, 2, 3]], GREEDY)]
-    inner = host.HostDecoder.read
+    inner = host.CpuDecoder.prefill
 
     def fail(self: Any, texts: Any) -> Any:
         raise RuntimeError("interrupted")
 
-    monkeypatch.setattr(host.HostDecoder, "read", fail)
+    monkeypatch.setattr(host.CpuDecoder, "prefill", fail)
     with pytest.raises(RuntimeError, match="interrupted"):
         [*decode(held, [text], GREEDY)]
-    monkeypatch.setattr(host.HostDecoder, "read", inner)
+    monkeypatch.setattr(host.CpuDecoder, "prefill", inner)
     for _ in range(2):  # the second time all of it is known, and its last token is read again
         assert [p.token for p in decode(held, [text], GREEDY)] == wanted
 
 
 def test_what_fewer_rows_had_read_is_of_no_use(quick: None) -> None:
     model = made(LLAMA)
-    two = fast.borrow(model, 2, 10)
-    fast.give_back(two)
-    three = fast.borrow(model, 3, 1000)
+    two = fast.acquire(model, 2, 10)
+    fast.release(two)
+    three = fast.acquire(model, 3, 1000)
     assert three.rows == 3 and three.held == [[], [], []]
-    fast.give_back(three)
-    assert fast.borrow(model, 3, 900) is three
+    fast.release(three)
+    assert fast.acquire(model, 3, 900) is three
 
 
 def test_what_was_read_for_one_is_forgotten_for_others(quick: None) -> None:
@@ -288,40 +288,40 @@ def test_what_was_read_for_one_is_forgotten_for_others(quick: None) -> None:
     for parameter in model.parameters():
         parameter.data *= 1.5
     found = [p.token for p in decode(model, [[1, 2, 3]], GREEDY)]
-    fast._KEPT.clear()
+    fast._CACHED.clear()
     assert found == [p.token for p in decode(model, [[1, 2, 3]], GREEDY)]
 
 
 def test_kernels_are_compiled_beforehand(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model, said, steps = made(LLAMA), [], []
-    step = host.HostDecoder.step
-    monkeypatch.setattr(host.HostDecoder, "step", lambda self, rows: steps.append(len(rows)) or step(self, rows))
+    step = host.CpuDecoder.step
+    monkeypatch.setattr(host.CpuDecoder, "step", lambda self, rows: steps.append(len(rows)) or step(self, rows))
     monkeypatch.setattr(host, "compiled", lambda: False)
-    fast.prepare(model, 3, said.append)
+    fast.compile_kernels(model, 3, said.append)
     assert said == ["compiling kernels for this CPU, once …"] and sorted(steps) == [1, 3]
     monkeypatch.undo()
-    monkeypatch.setattr(fast, "SMALLEST", 0)
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     assert host.compiled()  # kept by the steps above
-    fast.prepare(model, 1, said.append)
-    monkeypatch.setattr(fast, "SMALLEST", 1 << 60)
-    monkeypatch.setattr(host, "HostDecoder", None)
-    fast.prepare(model, 1, said.append)
-    fast.prepare(object(), 1, said.append)
+    fast.compile_kernels(model, 1, said.append)
+    monkeypatch.setattr(fast, "MIN_WEIGHTS", 1 << 60)
+    monkeypatch.setattr(host, "CpuDecoder", None)
+    fast.compile_kernels(model, 1, said.append)
+    fast.compile_kernels(object(), 1, said.append)
     assert len(said) == 1
 
 
 def test_half_of_the_threads_where_others_want_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     counts: list[int] = []
-    monkeypatch.setattr(hostplan.numba, "set_num_threads", counts.append)
+    monkeypatch.setattr(plan.numba, "set_num_threads", counts.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(hostplan.numba.config, "NUMBA_NUM_THREADS", 8)
-    pace = hostplan.Pace(clock=lambda: now[0])
+    monkeypatch.setattr(plan.numba.config, "NUMBA_NUM_THREADS", 8)
+    pace = plan.Pace(clock=lambda: now[0])
     for step in range(1500):
         busy = 500 <= step < 1000
         with pace:
             slow = step == 150  # one slow step says nothing
             now[0] += 50.0 if slow else 1.0 if counts[-1] == 1 else 3.0 if busy else 0.6
     assert counts[:500].count(1) <= 6
-    assert counts[520:1000].count(2) <= 5 * hostplan.LOOK
-    assert counts[1000 + hostplan.TRY :].count(1) <= 5
+    assert counts[520:1000].count(2) <= 5 * plan.LOOK
+    assert counts[1000 + plan.TRY :].count(1) <= 5

@@ -18,11 +18,11 @@ from headway.config.shape import seq2seq_config
 from headway.generate.accel.cuda import beam as gpubeam
 from headway.generate.accel.cuda import ops as products
 from headway.generate.accel.cuda import topk as candidates
-from headway.generate.accel.dispatch import records_beams
+from headway.generate.accel.dispatch import accelerates_beams
 from headway.generate.beam import search as beam_module
 from headway.generate.beam.rules import Group, Rules, Search
 from headway.generate.beam.search import Beam, beam_search
-from headway.generate.protocol import Source, opening
+from headway.generate.protocol import Source, initial_ids
 from headway.model.model import Model
 
 VOCAB, EOS, START = 61, 2, 1
@@ -80,7 +80,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     return torch.einsum("hs,hsd->hd", weights, v)
 
 
-def look(self: gpubeam.GpuBeams, layer: int, qkv: Tensor) -> Tensor:
+def look(self: gpubeam.CudaBeamSearch, layer: int, qkv: Tensor) -> Tensor:
     heads, groups, width = self.stack.n_heads, self.stack.kv_heads, self.stack.head_width
     out, end = [], int(self.end)
     for row, values in enumerate(qkv.unflatten(-1, (-1, width))):
@@ -95,7 +95,7 @@ def look(self: gpubeam.GpuBeams, layer: int, qkv: Tensor) -> Tensor:
     return torch.stack(out)
 
 
-def across(self: gpubeam.GpuBeams, layer: int, queries: Tensor) -> Tensor:
+def across(self: gpubeam.CudaBeamSearch, layer: int, queries: Tensor) -> Tensor:
     keys, values = self.memory[layer]
     width, beams = self.stack.head_width, len(queries) // len(keys)
     out = []
@@ -122,23 +122,23 @@ def on_host(place: Any, name: str, twin: Callable[..., Any], patch: pytest.Monke
 @pytest.fixture(scope="module", autouse=True)
 def _twins() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        on_host(gpubeam, "recorded", lambda work: (again := Again(work), again.result), patch)
+        on_host(gpubeam, "capture_graph", lambda work: (again := Again(work), again.result), patch)
         on_host(gpubeam, "room", lambda device: 1 << 28, patch)
         on_host(products, "add_and_norm", add_and_norm, patch)
         on_host(products, "gate_values", gate_values, patch)
-        on_host(gpubeam.GpuBeams, "_look", look, patch)
-        on_host(gpubeam.GpuBeams, "_across", across, patch)
+        on_host(gpubeam.CudaBeamSearch, "_look", look, patch)
+        on_host(gpubeam.CudaBeamSearch, "_across", across, patch)
         yield
 
 
 @torch.no_grad()
 def both(model: Model, beam: Beam, source: Source, prompts: list[list[int]] | None = None) -> tuple[Any, Any]:
-    begin = opening(model, prompts, source)
+    begin = initial_ids(model, prompts, source)
     search = Search(model, beam, begin)
     assert gpubeam.suits(search)
     fast = gpubeam.find(model, search, begin, source)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam_module, "records_beams", lambda model: False)
+        patch.setattr(beam_module, "accelerates_beams", lambda model: False)
         return fast, beam_search(model, beam, prompts, source=source)
 
 
@@ -150,12 +150,12 @@ def agree(model: Model, beam: Beam, source: Source, prompts: list[list[int]] | N
 
 
 def source_of(lengths: list[int], device: str = "cpu") -> Source:
-    keep = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    ids = torch.randint(3, VOCAB, keep.shape, generator=torch.Generator().manual_seed(len(lengths)))
-    return Source(ids.to(device), keep.to(device))
+    attention_mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    ids = torch.randint(3, VOCAB, attention_mask.shape, generator=torch.Generator().manual_seed(len(lengths)))
+    return Source(ids.to(device), attention_mask.to(device))
 
 
-BEAMS = st.builds(
+MAX_BEAMS = st.builds(
     Beam,
     width=st.sampled_from([2, 3, 5]),
     n_best=st.sampled_from([1, 2]),
@@ -171,7 +171,7 @@ BEAMS = st.builds(
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=12, deadline=None)
-@given(beam=BEAMS, lengths=st.lists(st.integers(1, 20), min_size=1, max_size=5), prompted=st.booleans())
+@given(beam=MAX_BEAMS, lengths=st.lists(st.integers(1, 20), min_size=1, max_size=5), prompted=st.booleans())
 def test_what_is_found_is_the_same(name: str, beam: Beam, lengths: list[int], prompted: bool) -> None:
     prompts = [[START, 3 + i] for i in range(len(lengths))] if prompted else None
     agree(model_of(MODELS[name]), beam, source_of(lengths), prompts)
@@ -183,13 +183,13 @@ def test_a_source_without_anything_real_is_looked_at_as_a_whole() -> None:
 
 def test_recordings_are_used_again_and_follow_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     model, made = model_of(MODELS["pre"]), []
-    build = gpubeam.GpuBeams.__init__
+    build = gpubeam.CudaBeamSearch.__init__
 
-    def counted(self: gpubeam.GpuBeams, *rest: Any) -> None:
+    def counted(self: gpubeam.CudaBeamSearch, *rest: Any) -> None:
         made.append(rest)
         build(self, *rest)
 
-    monkeypatch.setattr(gpubeam.GpuBeams, "__init__", counted)
+    monkeypatch.setattr(gpubeam.CudaBeamSearch, "__init__", counted)
     for lengths in ([4, 9, 2], [7, 7, 7, 1], [30, 3]):  # of like shape, of another
         agree(model, Beam(width=3, max_tokens=9), source_of(lengths))
     assert len(made) == 2
@@ -206,19 +206,19 @@ def test_recordings_are_used_again_and_follow_the_weights(monkeypatch: pytest.Mo
     assert len(made) == 3
     for width in range(2, 6):
         agree(model, Beam(width=width, max_tokens=2), source_of([3]))
-    assert len(gpubeam._KEPT[model]) == gpubeam.KEPT
+    assert len(gpubeam._CACHED[model]) == gpubeam.KEPT
 
 
 def test_inputs_that_have_no_room_together_are_searched_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     model, sizes = model_of(MODELS["post"]), []
-    run = gpubeam.GpuBeams.start
+    run = gpubeam.CudaBeamSearch.start
     each = 2 * 2 * 32 * 4 * 3 * 32  # two layers of keys and values, 32 wide, in float32; three beams, 32 columns
 
-    def start(self: gpubeam.GpuBeams, search: Search, prompts: Any, memory: Any) -> None:
+    def start(self: gpubeam.CudaBeamSearch, search: Search, prompts: Any, memory: Any) -> None:
         sizes.append(len(prompts))
         run(self, search, prompts, memory)
 
-    monkeypatch.setattr(gpubeam.GpuBeams, "start", start)
+    monkeypatch.setattr(gpubeam.CudaBeamSearch, "start", start)
     for bytes_, parts in ((each - 1, [1] * 5), (2 * each, [2, 2, 1]), (100 * each, [5])):
         sizes.clear()
         monkeypatch.setattr(gpubeam, "room", lambda device, bytes_=bytes_: bytes_)
@@ -245,7 +245,7 @@ def test_an_input_that_has_ended_does_not_begin_anew(penalty: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "fits"),
+    ("fields", "accelerates"),
     [
         ({}, True),
         ({"first": 3, "last": 4, "banned": ((5,),)}, True),
@@ -256,12 +256,12 @@ def test_an_input_that_has_ended_does_not_begin_anew(penalty: float) -> None:
         ({"width": 17}, False),
     ],
 )
-def test_rules_that_need_whole_rows_of_scores_are_left_to_the_ordinary_way(fields: Any, fits: bool) -> None:
-    assert gpubeam.suits(Search(model_of(MODELS["pre"]), Beam(**fields), [[START]])) == fits
+def test_rules_that_need_whole_rows_of_scores_are_left_to_the_ordinary_way(fields: Any, accelerates: bool) -> None:
+    assert gpubeam.suits(Search(model_of(MODELS["pre"]), Beam(**fields), [[START]])) == accelerates
 
 
 def test_a_cpu_has_no_use_for_it() -> None:
-    assert not records_beams(model_of(MODELS["pre"]))
+    assert not accelerates_beams(model_of(MODELS["pre"]))
 
 
 def test_without_memory_for_it_the_ordinary_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_without_memory_for_it_the_ordinary_way_is_taken(monkeypatch: pytest.Mon
     def full(*_: object) -> Any:
         raise torch.cuda.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(beam_module, "records_beams", lambda model: True)
+    monkeypatch.setattr(beam_module, "accelerates_beams", lambda model: True)
     monkeypatch.setattr(gpubeam, "find", full)
     monkeypatch.setattr(gpubeam, "forget", forgotten.append)
     assert beam_search(model, beam, source=source) == wanted and forgotten == [model]
@@ -315,7 +315,7 @@ def test_groups_are_tensors_of_their_own() -> None:
 def test_kernels_find_the_same_on_a_gpu(name: str, width: int) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     model = model_of(MODELS[name]).cuda()
-    assert records_beams(model)
+    assert accelerates_beams(model)
     for lengths in ([3], [5, 1, 20], [*range(1, 40)], [7] * 70):
         beam = Beam(width=width, max_tokens=33, banned=((5,),), last=EOS)
         agree(model, beam, source_of(lengths, "cuda"))

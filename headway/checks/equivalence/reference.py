@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.checks.equivalence.rows import TOLERANCE, gap
+from headway.checks.equivalence.result import TOLERANCE, max_difference
 from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig
 from headway.generate.accel import dispatch as fast
 from headway.generate.protocol import Source
@@ -25,7 +25,7 @@ from headway.model.attention import Attention
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 from headway.model.quantized import Int8Embedding, Int8Linear
-from headway.model.table import make_table
+from headway.model.table import make_embedding
 
 LENGTHS = (3, 11, 6, 13)
 """Of the prompts: unequal, and shorter and longer than what a fast path reads at a time."""
@@ -44,50 +44,54 @@ CLEAR = 10
 """A mistake of a tenth in the attention should show by so many times the limit."""
 
 
-class Subject:
+class Reference:
     """A model to generate with, and the logits it should have."""
 
     def __init__(self, model: Model, seed: int = 0, note: str = "") -> None:
         self.model, self.config, self.note = model, model.config, note
         first = next(model.parameters())
         self.device, self.dtype = first.device, first.dtype
-        self.coarse = model.config.quantization != "none" or self.dtype in (torch.bfloat16, torch.float16)
+        self.low_precision = model.config.quantization != "none" or self.dtype in (torch.bfloat16, torch.float16)
         """Whether rounding may change which of two tokens is the better one."""
-        dice = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         self.vocab = model.lm.vocab
-        self.prompts = self._prompts(dice)
+        self.prompts = self._prompts(generator)
         self.sources: list[Tensor] = []
         """What an encoder reads, one for each prompt; none for a decoder alone."""
         if self.config.encoder is not None and self.config.source is not None:
-            self.sources = [self._source(self.config.source, n, dice) for n in LENGTHS]
+            self.sources = [self._source(self.config.source, n, generator) for n in LENGTHS]
         self._recent: dict[tuple[int, ...], Tensor] = {}
         self.exact = model
         count = model.parameter_count()
-        copied = exact_copy(model, torch.float32 if self.coarse else torch.float64) if count <= LARGEST else model
+        copied = (
+            exact_copy(model, torch.float32 if self.low_precision else torch.float64) if count <= LARGEST else model
+        )
         wanted = [self._forward(copied, p, i) for i, p in enumerate(self.prompts)]
-        noise = max(gap(self.logits(p, i), w) for i, (p, w) in enumerate(zip(self.prompts, wanted, strict=True)))
-        self.limit = self._limit(noise, max(1.0, *(float(w.abs().max()) for w in wanted)), copied is not model)
-        if self.coarse or count <= QUICK:
+        rounding_error = max(
+            max_difference(self.logits(p, i), w) for i, (p, w) in enumerate(zip(self.prompts, wanted, strict=True))
+        )
+        self.limit = self._limit(rounding_error, max(1.0, *(float(w.abs().max()) for w in wanted)), copied is not model)
+        if self.low_precision or count <= QUICK:
             self.exact = copied
             self._recent.clear()
 
-    def _limit(self, noise: float, largest: float, known: bool) -> float:
+    def _limit(self, rounding_error: float, largest: float, known: bool) -> float:
         """A few times the rounding of the forward pass, where it is known; never less than that of a sum in float32."""
         kind = torch.bfloat16 if self.config.quantization != "none" else self.dtype
         least = max(TOLERANCE[kind], TOLERANCE[torch.float32]) / 100 * largest
         usual = TOLERANCE[kind] * largest
-        return max(least, min(usual, ROUNDING[kind] * noise + least)) if known else usual
+        return max(least, min(usual, ROUNDING[kind] * rounding_error + least)) if known else usual
 
-    def _prompts(self, dice: torch.Generator) -> list[list[int]]:
+    def _prompts(self, generator: torch.Generator) -> list[list[int]]:
         """Random tokens; the last prompt begins like the second."""
         room = self.config.max_length
         most = max(LENGTHS) if room is None else max(1, room - NEW)
-        rows = [torch.randint(self.vocab, (min(n, most),), generator=dice).tolist() for n in LENGTHS]
+        rows = [torch.randint(self.vocab, (min(n, most),), generator=generator).tolist() for n in LENGTHS]
         rows[3][: len(rows[1]) - 2] = rows[1][:-2]
         return rows
 
-    def _source(self, front: Any, length: int, dice: torch.Generator) -> Tensor:
-        made = random_input(front, length, dice).to(self.device)
+    def _source(self, front: Any, length: int, generator: torch.Generator) -> Tensor:
+        made = random_input(front, length, generator).to(self.device)
         return made.to(self.dtype) if made.is_floating_point() else made
 
     def logits(self, tokens: Sequence[int], place: int = 0) -> Tensor:
@@ -124,7 +128,7 @@ class Subject:
         twin.config = replace(self.config, special=replace(self.config.special, eos=tuple(tokens)))
         return twin
 
-    def sees(self) -> bool:
+    def is_sensitive(self) -> bool:
         """Whether a mistake of a tenth in the attention would show."""
         parts = [m for m in self.exact.modules() if isinstance(m, Attention)]
         if not parts or self.exact is self.model:
@@ -136,29 +140,29 @@ class Subject:
         wrong = self._forward(self.exact, tokens, 1)
         for part, scale in zip(parts, scales, strict=True):
             part.scale = scale
-        return gap(right, wrong) > CLEAR * self.limit
+        return max_difference(right, wrong) > CLEAR * self.limit
 
 
-def make_subject(model: Model, seed: int = 0) -> Subject:
+def make_reference(model: Model, seed: int = 0) -> Reference:
     """The model itself, or one of its build with other random weights where its own would hide a mistake."""
-    own = Subject(model, seed)
-    if own.sees():
+    own = Reference(model, seed)
+    if own.is_sensitive():
         return own
     note = "with random weights: those of the model hardly look back"
-    return Subject(_with_opinions(model, seed), seed, note)
+    return Reference(_with_random_weights(model, seed), seed, note)
 
 
 def too_short(config: ModelConfig) -> bool:
     return config.max_length is not None and config.max_length < SHORTEST
 
 
-def random_input(front: Any, length: int, dice: torch.Generator) -> Tensor:
+def random_input(front: Any, length: int, generator: torch.Generator) -> Tensor:
     """Random tokens, or a random image, or frames of random sound."""
     if isinstance(front, PatchesConfig):
-        return torch.randn(front.channels, front.image, front.image, generator=dice)
+        return torch.randn(front.channels, front.image, front.image, generator=generator)
     if isinstance(front, FramesConfig):
-        return torch.randn(front.channels, 2 * length, generator=dice)
-    return torch.randint(front.vocab if isinstance(front, TokensConfig) else 2, (length,), generator=dice)
+        return torch.randn(front.channels, 2 * length, generator=generator)
+    return torch.randint(front.vocab if isinstance(front, TokensConfig) else 2, (length,), generator=generator)
 
 
 def pad(rows: Sequence[Tensor], *, left: bool) -> tuple[Tensor, Tensor]:
@@ -179,27 +183,27 @@ def exact_copy(model: Model, dtype: torch.dtype = torch.float64) -> Model:
     for part in list(twin.modules()):
         for name, child in list(part.named_children()):
             if isinstance(child, Int8Linear):
-                setattr(part, name, _plain(child))
+                setattr(part, name, _dequantized_linear(child))
             elif isinstance(child, Int8Embedding):
-                table = make_table(child.num_embeddings, child.embedding_dim)
-                table.weight = nn.Parameter(_whole(child), requires_grad=False)
+                table = make_embedding(child.num_embeddings, child.embedding_dim)
+                table.weight = nn.Parameter(_dequantized(child), requires_grad=False)
                 setattr(part, name, table)
     if isinstance(twin.config, ModelConfig):
         twin.config = replace(twin.config, quantization="none")
     return twin.to(dtype).eval()
 
 
-def _plain(linear: Int8Linear) -> nn.Linear:
+def _dequantized_linear(linear: Int8Linear) -> nn.Linear:
     plain = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
-    plain.weight, plain.bias = nn.Parameter(_whole(linear), requires_grad=False), linear.bias  # type: ignore[assignment]
+    plain.weight, plain.bias = nn.Parameter(_dequantized(linear), requires_grad=False), linear.bias  # type: ignore[assignment]
     return plain
 
 
-def _whole(part: Int8Linear | Int8Embedding) -> Tensor:
+def _dequantized(part: Int8Linear | Int8Embedding) -> Tensor:
     return part.matrix.weight.double() * part.matrix.scale.double()[:, None]
 
 
-def _with_opinions(model: Model, seed: int) -> Model:
+def _with_random_weights(model: Model, seed: int) -> Model:
     """Random weights of a size at which attention is uneven and logits differ."""
     first, config = next(model.parameters()), model.config
     whole = isinstance(config, ModelConfig) and config.quantization == "int8"
@@ -218,12 +222,12 @@ def _with_opinions(model: Model, seed: int) -> Model:
 
 
 @contextmanager
-def kernels(of_any_size: bool = True) -> Iterator[None]:
+def with_kernels(of_any_size: bool = True) -> Iterator[None]:
     """Fast decoders for models of any size: small ones are left to torch otherwise, where kernels gain nothing."""
-    smallest, threads = fast.SMALLEST, torch.get_num_threads()
-    fast.SMALLEST = 0 if of_any_size else smallest
+    smallest, threads = fast.MIN_WEIGHTS, torch.get_num_threads()
+    fast.MIN_WEIGHTS = 0 if of_any_size else smallest
     try:
         yield
     finally:
-        fast.SMALLEST = smallest
+        fast.MIN_WEIGHTS = smallest
         torch.set_num_threads(threads)  # which Numba's pool changes when it starts

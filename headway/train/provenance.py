@@ -22,9 +22,9 @@ from typing import IO, Any
 
 import torch
 
-from headway.config.recipe import Recipe
-from headway.config.toml import build, to_dict
-from headway.data.datasets.parallel import two_files
+from headway.config.recipe import Recipe, read_recipe
+from headway.config.toml import to_dict
+from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.lines import GZIP_FREE, GZIP_RATIO
 from headway.data.files.locate import file_format, find_files
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -68,14 +68,14 @@ def data_record(recipe: Recipe) -> Record:
 def data_stamp(recipe: Recipe) -> list[tuple[str, int, int]]:
     """Changes when a file does; costs nothing. Says whether what was hashed is also what was read."""
     specs = [spec for part in PARTS if (spec := getattr(recipe.data, part))]
-    paths = [path for spec in specs for side in two_files(spec) or (spec,) for path in find_files(side)]
+    paths = [path for spec in specs for side in split_pair_spec(spec) or (spec,) for path in find_files(side)]
     states = [(str(path), path.stat()) for path in paths]
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
 
 
 def _files(spec: str) -> list[Record]:
     found = []
-    for side in two_files(spec) or (spec,):
+    for side in split_pair_spec(spec) or (spec,):
         paths = find_files(side)
         root = os.path.commonpath([path.parent for path in paths])
         found += [{"name": os.path.relpath(path, root).replace(os.sep, "/"), **_content(path)} for path in paths]
@@ -165,7 +165,7 @@ def check_recipe(recipe: Recipe, resumed: Resumed) -> list[str]:
     """The settings that changed, as notes; an error where one must not."""
     before, notes = resumed.kept, []
     if resumed.before is not None:
-        before = build(Recipe, resumed.before["recipe"])
+        before = read_recipe(resumed.before["recipe"])
     else:
         unknown = "whether the data or its recipe have changed is not known, and the learning rate keeps its old rule"
         notes = [f"the checkpoint is of an older headway: {unknown}"]

@@ -12,7 +12,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torc
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckResult:
     """One line of the table."""
 
     name: str
@@ -26,7 +26,7 @@ class Row:
         return self.difference is None or self.difference <= self.limit
 
 
-def gap(a: Tensor, b: Tensor) -> float:
+def max_difference(a: Tensor, b: Tensor) -> float:
     """Largest difference; a NaN is as wrong as can be."""
     difference = (a.double().cpu() - b.double().cpu()).abs()
     if difference.numel() == 0:

@@ -16,7 +16,7 @@ import pytest
 from headway.config.recipe import load_recipe
 from headway.data.batching.token_store import TokenStore
 from headway.errors import ConfigError, DamagedError, DataError, NotFoundError
-from headway.train import checkpoint, origin
+from headway.train import checkpoint, provenance
 from headway.train.log.events import read_log
 from headway.train.optim.optimizer import lr_factor_from_start, peak_lr
 from headway.train.run import Run, resume, start, train
@@ -156,13 +156,13 @@ def test_the_difference_is_named_with_both_sizes(tmp_path: Path) -> None:
 
 def test_files_of_a_folder_are_compared_one_by_one() -> None:
     a, b, c = ({"name": n, "size": i, "sha256": n} for i, n in enumerate("abc"))
-    assert origin._differences([a, b], [a, b]) == []
-    assert origin._differences([a, b], [{**a, "name": "x"}, {**b, "name": "y"}]) == []
-    assert len(origin._differences([a, b], [b, a])) == 2  # the order of files is the order of samples
-    gone = origin._differences([a, b, c], [a, b])
+    assert provenance._differences([a, b], [a, b]) == []
+    assert provenance._differences([a, b], [{**a, "name": "x"}, {**b, "name": "y"}]) == []
+    assert len(provenance._differences([a, b], [b, a])) == 2  # the order of files is the order of samples
+    gone = provenance._differences([a, b, c], [a, b])
     assert gone == ["3 files before, 2 now", "c is gone"]
-    assert origin._differences([a, b], [a, {**c, "name": "b"}]) == ["b had 1 bytes, now 2"]
-    assert origin._differences([], [a]) == ["none before, now a (0 bytes)"]
+    assert provenance._differences([a, b], [a, {**c, "name": "b"}]) == ["b had 1 bytes, now 2"]
+    assert provenance._differences([], [a]) == ["none before, now a (0 bytes)"]
 
 
 def test_test_data_may_change_and_are_noted(tmp_path: Path) -> None:
@@ -250,13 +250,13 @@ def test_data_that_change_while_they_are_read_are_refused(tmp_path: Path, monkey
     path.write_text(lm_rows(60))
     from headway.tasks.lm import task as lm
 
-    tokens = lm.tokens
+    tokens = lm.tokenize_corpus
 
     def slow(*args: Any) -> TokenStore:
         path.write_text(lm_rows(61))
         return tokens(*args)
 
-    monkeypatch.setattr(lm, "tokens", slow)
+    monkeypatch.setattr(lm, "tokenize_corpus", slow)
     with pytest.raises(DataError) as caught:
         start(*load_recipe("lm", [*SMALL, *TASKS["lm"][3], f"data.train={path}", f"out={tmp_path / 'runs'}"]))
     assert caught.value.code == "D020" and not list((tmp_path / "runs").iterdir())
@@ -277,27 +277,29 @@ def test_built_in_data_that_are_others_are_refused(tmp_path: Path, monkeypatch: 
 
 def test_another_machine_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = stopped(tmp_path, "lm")
-    monkeypatch.setattr(origin.platform, "python_version", lambda: "9.9")
-    monkeypatch.setattr(origin, "__version__", "8.8")
+    monkeypatch.setattr(provenance.platform, "python_version", lambda: "9.9")
+    monkeypatch.setattr(provenance, "__version__", "8.8")
     (note,) = resume(run.folder, never).notes
     assert "→ 9.9" in note and "→ 8.8" in note
 
 
 def test_many_files_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(origin, "MOST_FILES", 2)
+    monkeypatch.setattr(provenance, "MOST_FILES", 2)
     for i in range(3):
         (tmp_path / f"{i}.txt").write_text(f"text {i}")
-    (one,) = origin._files(str(tmp_path))
+    (one,) = provenance._files(str(tmp_path))
     assert (one["name"], one["size"]) == ("3 files", 18)
     (tmp_path / "1.txt").write_text("TEXT 1")
-    assert origin._differences([one], origin._files(str(tmp_path))) == ["3 files has other content, 18 bytes as before"]
+    assert provenance._differences([one], provenance._files(str(tmp_path))) == [
+        "3 files has other content, 18 bytes as before"
+    ]
 
 
 def test_the_revision_of_a_hub_dataset_is_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "datasets--a--b" / "snapshots" / ("0f" * 20)
     folder.mkdir(parents=True)
     (folder / "train.txt").write_text("x\n")
-    assert origin._files(str(folder))[0]["revision"] == "0f" * 20
+    assert provenance._files(str(folder))[0]["revision"] == "0f" * 20
 
 
 def test_a_base_that_the_folder_of_a_run_names_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,15 +325,15 @@ def test_a_refused_resume_changes_nothing(tmp_path: Path) -> None:
 
 def test_what_was_held_out_is_not_trusted_after_data_were_mixed(tmp_path: Path) -> None:
     run, data = stopped(tmp_path, "lm")
-    origin.check_held_out(run.folder, run.recipe)
+    provenance.check_held_out(run.folder, run.recipe)
     data.write_text(lm_rows(30))
     train(resume(run.folder, never, accept_changed_data=True), nothing)
     with pytest.raises(DataError) as error:
-        origin.check_held_out(run.folder, run.recipe)
+        provenance.check_held_out(run.folder, run.recipe)
     assert error.value.code == "D020"
     train(resume(run.folder, never, ["train.steps=9"]), nothing)  # the mark stays
     with pytest.raises(DataError):
-        origin.check_held_out(run.folder, run.recipe)
+        provenance.check_held_out(run.folder, run.recipe)
 
 
 def test_a_file_that_was_packed_anew_is_the_same(tmp_path: Path) -> None:
@@ -339,9 +341,9 @@ def test_a_file_that_was_packed_anew_is_the_same(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(lm_rows(50).encode(), 1))
     again.write_bytes(gzip.compress(lm_rows(50).encode(), 9))
     assert path.read_bytes() != again.read_bytes()
-    first, second = (origin._content(each) for each in (path, again))
+    first, second = (provenance._content(each) for each in (path, again))
     assert first["sha256"] == second["sha256"] and first["lines"] == 50
     again.write_bytes(gzip.compress(lm_rows(51).encode(), 9))
-    assert origin._content(again)["sha256"] != first["sha256"]
+    assert provenance._content(again)["sha256"] != first["sha256"]
     again.write_bytes(b"no gzip at all")
-    assert origin._content(again)["size"] == 14
+    assert provenance._content(again)["size"] == 14
