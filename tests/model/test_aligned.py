@@ -61,7 +61,7 @@ from headway.config.presets import llama
 def steps(model):
     cache = model.start(batch=5, capacity=8)
     decoder = CpuDecoder(model, cache.keys, cache.values)
-    decoder.read({row: (0, [1, 2, 3 + row]) for row in range(5)})
+    decoder.prefill({row: (0, [1, 2, 3 + row]) for row in range(5)})
     decoder.end.fill_(3)
     return decoder.step().clone()
 
