@@ -23,7 +23,7 @@ from headway.config.model import ClassifyHeadConfig, ModelConfig, PositionConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.tasks.classification.task import classify
+from headway.tasks.classification.predict import classify
 
 SYLLABLES = ("ba", "ke", "lo", "mi", "nu", "ra", "se", "ti", "vo", "zu", "pla", "tre")
 

@@ -35,16 +35,16 @@ from torch import Tensor, nn
 
 import headway
 from headway.config.model import ModelConfig
-from headway.config.recipe import Recipe, TrainConfig, batch_size, load_recipe
+from headway.config.recipe import TrainConfig
 from headway.data.batching.prefetch import Prefetcher
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Output
 from headway.runs.compare import confidence_interval, final_metrics
 from headway.runs.history import read_run
-from headway.tasks.base import Task, TaskContext
 from headway.tasks.batch import Batch
-from headway.tasks.registry import make_task
+from headway.tasks.recipe import Recipe, batch_size, load_recipe
+from headway.tasks.training import TaskContext, Training, make_training
 from headway.train.build import base_tokenizer
 from headway.train.distributed import World
 from headway.train.optim.average import WeightCopy
@@ -93,7 +93,7 @@ class Peer(nn.Module):
     tag = span = classify
 
 
-def make_peer(recipe: Recipe, task: Task, compiled: bool) -> Peer:
+def make_peer(recipe: Recipe, task: Training, compiled: bool) -> Peer:
     """The model of transformers for a task, from the folder that headway starts from."""
     folder = resolve(recipe.model.from_)
     config = task.config(open_folder(folder).config)
@@ -126,7 +126,7 @@ def precision(config: TrainConfig) -> torch.autocast:
     return torch.autocast(DEVICE.type, torch.bfloat16, enabled=half)
 
 
-def step_of(model: Peer, task: Task, config: TrainConfig, rate: float) -> Callable[[Batch, float], None]:
+def step_of(model: Peer, task: Training, config: TrainConfig, rate: float) -> Callable[[Batch, float], None]:
     """One step on a batch, at a share of the peak learning rate."""
     optimizer = make_adam(model, config, rate)
     loss = task.loss
@@ -148,7 +148,7 @@ def step_of(model: Peer, task: Task, config: TrainConfig, rate: float) -> Callab
 class Best:
     """The weights of the best evaluation, where the recipe keeps them."""
 
-    def __init__(self, model: Peer, task: Task, config: TrainConfig) -> None:
+    def __init__(self, model: Peer, task: Training, config: TrainConfig) -> None:
         self.model, self.task, self.config = model, task, config
         self.copies, self.goal = WeightCopy(model), -math.inf
 
@@ -164,7 +164,7 @@ class Best:
 def plain_loop(recipe: Recipe, compiled: bool, folder: Path) -> Result:
     """What `headway train` does, without headway: a model of transformers, and the usual loop."""
     config = recipe.train
-    task = make_task(TaskContext(recipe, folder, base_tokenizer(recipe)))
+    task = make_training(TaskContext(recipe, folder, base_tokenizer(recipe)))
     torch.manual_seed(recipe.seed)
     model = make_peer(recipe, task, compiled)
     plan = task.plan(batch_size(recipe))

@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from common import clean, emit, machine
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.attention import step_kernels
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModeling
+from headway.tasks.lm.training import LanguageModelTraining
+from headway.tasks.recipe import Recipe
 from headway.train.distributed import World
 from headway.train.log.events import Log
 from headway.train.loop import Loop
@@ -44,7 +45,7 @@ def build(args: argparse.Namespace, steps: int, compiled: bool) -> Loop:
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     every = max(1, steps)
     config = TrainConfig(steps=steps, lr=1e-4, compile=compiled, eval_every=every, sample_every=every, save_every=every)
-    task = LanguageModeling(
+    task = LanguageModelTraining(
         Recipe(seed=1, data=DataConfig(length=args.length)), TOKENIZER, store, _short(store, args.length)
     )
     world = World(0, 1, DEVICE)

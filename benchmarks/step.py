@@ -31,7 +31,7 @@ from headway.model.embed import TokenEmbedding
 from headway.model.model import Model
 from headway.tasks.batch import Batch
 from headway.tasks.losses.tokens import token_loss
-from headway.tasks.masked_lm.task import MaskedLM
+from headway.tasks.masked_lm.training import MaskedLMTraining
 from headway.train.compute import Compute
 from headway.train.distributed import World
 from headway.train.optim.optimizer import make_optimizer
@@ -115,7 +115,7 @@ class Bert(Work):
 
     def ours(self, model: Model, *batch: Tensor) -> Tensor:
         ids, places, answers = batch
-        return MaskedLM.loss(model, ids, None, None, places, answers, None)
+        return MaskedLMTraining.loss(model, ids, None, None, places, answers, None)
 
     def theirs(self) -> tuple[Any, dict[str, Tensor]]:
         config = transformers.BertConfig(

@@ -20,12 +20,13 @@ import torch.nn.functional as F
 import transformers
 from common import alternate, emit, machine, ratio
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModeling
+from headway.tasks.lm.training import LanguageModelTraining
+from headway.tasks.recipe import Recipe
 from headway.train.distributed import World
 from headway.train.loop import Loop
 from headway.train.optim.optimizer import make_optimizer
@@ -70,7 +71,7 @@ def ours(compiled: bool) -> Callable[[], object]:
     ids = np.random.default_rng(0).integers(0, VOCAB, 1_000_000).astype(np.uint16)
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     config = TrainConfig(steps=1_000_000, lr=1e-3, compile=compiled)
-    task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=LENGTH)), TOKENIZER, store, store)
+    task = LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=LENGTH)), TOKENIZER, store, store)
     world = World(0, 1, torch.device("cpu"))
     loop = Loop(model, task, make_optimizer(model, config, WIDTH), config, task.plan(BATCH), world, workers=1)
     return loop.step

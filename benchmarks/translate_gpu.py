@@ -34,7 +34,7 @@ from torch import Tensor
 from headway.config.recipe import TrainConfig
 from headway.model.model import Model
 from headway.tasks.batch import Batch
-from headway.tasks.seq2seq.task import pair_loss
+from headway.tasks.seq2seq.training import pair_loss
 from headway.train.compute import Compute
 from headway.train.distributed import World
 from headway.train.optim.optimizer import make_optimizer

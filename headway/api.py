@@ -18,8 +18,7 @@ from headway.checks.equivalence.result import CheckResult
 from headway.checks.equivalence.suite import check_model
 from headway.config.model import ModelConfig
 from headway.config.presets import PRESETS, preset
-from headway.config.recipe import RUNS, Recipe, read_recipe
-from headway.config.tasks import QuestionAnsweringConfig
+from headway.config.recipe import RUNS
 from headway.config.toml import build, read_toml
 from headway.data.chat_template.template import Message
 from headway.data.files.rows import BadRows
@@ -40,14 +39,16 @@ from headway.hub.generation_config import GenerationSettings, read_generation
 from headway.hub.resize import resize_images
 from headway.model.model import Model
 from headway.runs.history import resolve_run
-from headway.tasks.classification.task import Prediction, classify
+from headway.tasks.classification.predict import Prediction, classify
 from headway.tasks.embedding.vectors import Near, embed
 from headway.tasks.embedding.vectors import nearest as nearest_texts
 from headway.tasks.masked_lm.fill import Filled, fill_all
 from headway.tasks.qa.evaluate import Answer
-from headway.tasks.qa.task import answer
+from headway.tasks.qa.predict import answer
+from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
+from headway.tasks.recipe import Recipe, read_recipe
 from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
-from headway.tasks.tagging.task import Entity, tag
+from headway.tasks.tagging.predict import Entity, tag
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,7 @@ class Bundle:
         return [best[0].text for best in self.hypotheses(texts, beam)]
 
     def _pool(self, asked: str) -> str:
-        return asked or (self.recipe.embed.pool if self.recipe and self.recipe.task == "embed" else "mean")
+        return asked or (self.recipe.settings.pool if self.recipe and self.recipe.task == "embed" else "mean")
 
 
 def _several(texts: str | Sequence[str]) -> list[str]:

@@ -11,15 +11,16 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from headway.config.recipe import DataConfig, Recipe, read_recipe
+from headway.config.recipe import DataConfig
 from headway.config.toml import read_toml
 from headway.data.batching.token_store import TokenStore
 from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError, NotFoundError
 from headway.model.model import Model
-from headway.tasks.lm.task import evaluation_rows
+from headway.tasks.lm.training import evaluation_rows
 from headway.tasks.losses.tokens import IGNORE
+from headway.tasks.recipe import Recipe, read_recipe
 from headway.train.provenance import check_held_out
 
 RESAMPLES = 1000

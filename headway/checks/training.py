@@ -11,9 +11,9 @@ from dataclasses import replace
 import torch
 
 from headway.checks.equivalence.result import CheckResult
-from headway.config.recipe import Recipe, batch_size
 from headway.config.toml import build, merge, parse_overrides, to_dict
 from headway.errors import DivergedError
+from headway.tasks.recipe import Recipe, batch_size
 from headway.train.run import Run, start
 from headway.train.state import collect, restore
 

@@ -15,9 +15,9 @@ from headway.cli.app import Json, Quiet, ReportedExit, app, examples, progress_p
 from headway.errors import ConfigError, DivergedError, HeadwayError
 
 if TYPE_CHECKING:
-    from headway.config.recipe import Recipe
     from headway.runs.compare import Grid
     from headway.runs.history import History
+    from headway.tasks.recipe import Recipe
 
 Say = Callable[..., None]
 
@@ -64,7 +64,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     """The recipes of every variant, one a seed: all mistakes are found before the first is trained."""
     from dataclasses import replace
 
-    from headway.config.recipe import load_recipe
+    from headway.tasks.recipe import load_recipe
 
     found, name = [], ""
     for args in plan.variants:
@@ -116,10 +116,10 @@ def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> Histor
 
 def _same(recipe: Recipe) -> Iterator[History]:
     """Runs in the recipe's folder that have all of its settings, the newest first."""
-    from headway.config.recipe import Recipe as Read
-    from headway.config.recipe import same_recipe
     from headway.config.toml import build
     from headway.runs.history import find_runs
+    from headway.tasks.recipe import Recipe as Read
+    from headway.tasks.recipe import same_recipe
 
     for run in find_runs(Path(recipe.out)):
         with suppress(HeadwayError):  # of another version of headway: it cannot be the same

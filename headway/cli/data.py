@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from headway.errors import UsageError
 
 if TYPE_CHECKING:
     from headway.data.profile.survey import Survey
+    from headway.tasks.base import Task
 
 MOST_READ = 200_000_000
 """Bytes of data that are read once more, as the task would that they seem to be for."""
@@ -68,56 +69,44 @@ def data(
         say(f"next: {_next_chat(file, chat)}")
         return
     from headway.data.profile.survey import SHOWN_BAD, survey
+    from headway.tasks.registry import suggest
 
     found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
-    task, settings = _purpose(found)
-    found = _as_read(found, task, settings, keep)
+    task, fit = suggest(found)
+    found = _as_read(found, task, fit.settings, keep)
     if json_:
         print(json.dumps(found.as_dict()))
     else:
         for line in found.bad_lines if bad else found.lines():
             print(line)
-    if step := _next(found, task, settings, all_shown=bad or found.bad <= SHOWN_BAD):
+    if step := _next(found, task, fit.settings, all_shown=bad or found.bad <= SHOWN_BAD):
         say(step)
 
 
-def _purpose(found: Survey) -> tuple[str, list[str]]:
-    """What a dataset may be for, empty if for nothing, and how its columns are named to that recipe."""
-    from headway.tasks.guess import label_settings, likely_task
+def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: int) -> Survey:
+    """The survey with the rows that the task cannot use among the bad ones: rows without a label, say."""
+    from headway.config.recipe import DataConfig
+    from headway.data.files.rows import BadRows
 
-    labels = {each.name: _rank(each.labels) for each in found.columns if each.labels}
-    if task := likely_task(found.spec):
-        return task, []
-    if labels and found.column:
-        return "classify", label_settings(found.spec, found.column, labels)
-    return ("lm" if found.texts else ""), [f"data.text={found.column}"] if found.column and not found.sure else []
-
-
-def _rank(labels: Mapping[str, int]) -> tuple[int, bool]:
-    """The fewer the likelier, and numbers before names."""
-    return len(labels), not all(value.removeprefix("-").isdecimal() for value in labels)
-
-
-def _as_read(found: Survey, task: str, settings: list[str], keep: int) -> Survey:
-    """With the rows that the task cannot use among the bad ones: those without a label, say."""
-    from headway.tasks.guess import bad_rows_of
-
-    if task in ("", "lm") or found.bytes > MOST_READ:
+    if task is None or found.bytes > MOST_READ:
         return found
-    bad = bad_rows_of(task, found.spec, settings, keep)
-    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=task) if bad.count > found.bad else found
+    given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in settings)
+    bad = BadRows("skip", keep)
+    task.bad_rows(found.spec, DataConfig(**given), bad)
+    name = task.starter or task.name
+    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=name) if bad.count > found.bad else found
 
 
-def _next(found: Survey, task: str, settings: list[str], all_shown: bool) -> str:
+def _next(found: Survey, task: Task | None, settings: Sequence[str], all_shown: bool) -> str:
     """What a person does now: train, or look at what stands in the way."""
     from headway.data.files.lines import recode_hint
 
-    if not task:
+    if task is None:
         if any("not UTF-8" in line for line in found.bad_lines[:1]):
             return recode_hint()
         more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
         return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
-    words = ["headway", "train", task, f"data.train={found.spec}"]
+    words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]
     if found.overlap:
         words.append(f"data.valid={found.overlap.valid}")
     if found.bad:

@@ -11,16 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
-from headway.cli.evaluation import EVALUATED_TASKS, evaluate_file, show, task_for
+from headway.cli.evaluation import evaluate_file, show, task_for
 from headway.cli.run.command import save_text
 from headway.errors import ConfigError, UsageError, nearest
+from headway.tasks.registry import get_task, task_names
 
 SETTING = re.compile(r"[A-Za-z_][\w.-]*=")
 """How a word begins that is a setting and not a file."""
-GENERATIVE_TASKS = ("lm", "chat")
-"""Tasks whose models are scored on a text."""
-TASK_ONLY = {"out", *EVALUATED_TASKS}
-"""Settings that a text has not."""
 
 
 @app.command(
@@ -53,16 +50,16 @@ def evaluate(
     task, settings = _parse_args(args or [])
     options = {"against": against, "column": column, "length": length or "", "overlap": "" if overlap < 0 else overlap}
     for name, value in options.items():
-        if value != "" and (task == "choices" or (task and name == "overlap")):
+        if value != "" and (task == CHOICES.name or (task and name == "overlap")):
             raise UsageError("U001", f"--{name} is for a text, not for task={task}")
         settings |= {} if value == "" else {name: value}
-    if task == "choices" or not (task or TASK_ONLY & settings.keys() or isinstance(settings.get("data"), dict)):
-        TASKS[task].config(dict(settings))  # mistakes are found before the model is loaded
+    of_task = {"out", *task_names()} & settings.keys() or isinstance(settings.get("data"), dict)
+    if task == CHOICES.name or not (task or of_task):
+        (CHOICES if task else TEXT).config(dict(settings))  # mistakes are found before the model is loaded
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
-    kind = task or task_for(bundle)
-    measure = TASKS["" if kind in GENERATIVE_TASKS else kind]
-    config = measure.config(settings | ({} if kind in ("choices", *GENERATIVE_TASKS) else {"task": kind}))
+    measure = _measure(task, task or task_for(bundle))
+    config = measure.config(settings | ({"task": measure.name} if measure.name in task_names() else {}))
     result = {"model": bundle.name, **measure.run(bundle, config, say)}
     if json_:
         print(json.dumps(result))
@@ -82,9 +79,8 @@ def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:
     named = isinstance(settings.get("data"), str)
     if len(plain) > 1 or (plain and named):
         raise UsageError("U001", f"{plain[-1]!r} comes after the data", "give one file, glob or folder in quotes")
-    task = str(settings.pop("task", ""))
-    if task not in TASKS:
-        known = [name for name in TASKS if name]
+    task, known = str(settings.pop("task", "")), [CHOICES.name, *task_names()]
+    if task and task not in known:
         raise ConfigError("C003", f"task = {task} is unknown{nearest(task, known)}", f"one of {', '.join(known)}")
     if plain:  # beside data.text=… and its like, the file needs a name of its own
         settings["file" if "data" in settings else "data"] = plain[0]
@@ -95,6 +91,7 @@ def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:
 class Measure:
     """One kind of evaluation."""
 
+    name: str
     config: Callable[[dict[str, Any]], Any]
     """Settings from words and options."""
     run: Callable[[Any, Any, Callable[..., None]], dict[str, Any]]
@@ -186,9 +183,14 @@ def _print_choices(result: dict[str, Any]) -> None:
     print(f"{'chance':14} {result['chance']:.4f}")
 
 
-TASKS = {
-    "": Measure(_text_config, _measure_text, _print_text),
-    "choices": Measure(_choices_config, _measure_choices, _print_choices),
-    **dict.fromkeys(EVALUATED_TASKS, Measure(dict, _evaluate_file, show)),
-}
-"""What task= may be; without it, what the model is for: those that write are scored on a text."""
+TEXT = Measure("", _text_config, _measure_text, _print_text)
+CHOICES = Measure("choices", _choices_config, _measure_choices, _print_choices)
+
+
+def _measure(asked: str, name: str) -> Measure:
+    """By the name of a task. A model that generates is scored on a text, unless its task is asked for by name."""
+    if name == CHOICES.name:
+        return CHOICES
+    task = get_task(name)
+    scored_on_text = task.generates and (not asked or not task.evaluates)
+    return TEXT if scored_on_text else Measure(name, dict, _evaluate_file, show)

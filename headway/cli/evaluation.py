@@ -10,34 +10,32 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, nearest
 
 if TYPE_CHECKING:
-    from headway.config.recipe import Recipe
     from headway.report.evaluation import Block
     from headway.tasks.metrics.bootstrap import Evaluation
+    from headway.tasks.recipe import Recipe
 
-EVALUATED_TASKS = ("classify", "tag", "answer", "embed", "mlm", "seq2seq")
-"""Tasks whose models are evaluated on data of their own."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
 WORST, LETTERS, MOST_LABELS, MOST_COLUMNS, NAME = 5, 100, 12, 14, 16
 
 
 def task_for(bundle: Any) -> str:
-    """What a model is for: what its run says, or what its heads do."""
-    from headway.tasks.registry import task_of
+    """The name of the task that a model is for: what its run says, or else by its heads."""
+    from headway.tasks.registry import fitting
 
-    return task_of(bundle.config) if bundle.recipe is None else str(bundle.recipe.task)
+    if bundle.recipe is not None:
+        return str(bundle.recipe.task)
+    found = fitting(bundle.config)
+    if not found:
+        raise DataError("D001", f"{bundle.name} has no head that a task of headway uses")
+    return found[0].name
 
 
 def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
-    """How the data are read: as the run did, or as much as the model takes; what was asked for on top."""
-    from headway.config.recipe import DataConfig, Recipe, with_settings
+    """How data are read: as the model's run did, or as much as the model reads; with `settings` on top."""
+    from headway.tasks.recipe import with_settings
+    from headway.tasks.registry import get_task
 
-    own = bundle.recipe
-    if task == "seq2seq" and (own is None or own.task != task):
-        from headway.tasks.seq2seq.translate import recipe_of
-
-        own = recipe_of(bundle.model, bundle.folder)
-    if own is None or own.task != task:
-        own = Recipe(task=task, data=DataConfig(length=bundle.config.max_length or 512))  # type: ignore[arg-type]
+    own = get_task(task).load_predictor().default_recipe(bundle)
     over = dict(settings["data"]) if isinstance(settings.get("data"), Mapping) else {}
     over |= {"text": settings["column"]} if "column" in settings else {}
     over |= {"length": settings["length"]} if "length" in settings else {}
@@ -53,7 +51,7 @@ def evaluate_file(
 ) -> dict[str, Any]:
     """A model on data of its task, and another one beside it where `against` names it."""
     from headway.cli.run.command import save_text
-    from headway.tasks.registry import task_class
+    from headway.tasks.registry import get_task
     from headway.train.provenance import check_held_out
 
     recipe = recipe_for(bundle, task, settings)
@@ -64,8 +62,8 @@ def evaluate_file(
         raise NotFoundError("F001", f"which data? {bundle.name} is {told}", "give some: headway eval MODEL FILE")
     if not (spec or recipe.data.test or recipe.data.valid) and bundle.folder is not None:
         check_held_out(bundle.folder, recipe)
-    kind = task_class(task)
-    found = kind.evaluate_file(bundle.model, bundle.require_tokenizer(), recipe, spec)
+    predictor = get_task(task).load_predictor()
+    found = predictor(bundle, recipe).examine(spec)
     result = {"task": task, "data": spec or recipe.data.test or recipe.data.valid, **found.as_dict()}
     if out := settings.get("out"):
         save_text(str(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found.each))
@@ -75,7 +73,7 @@ def evaluate_file(
         own = recipe_for(other, task, {})  # the same data, read and answered as that model is used to
         read = replace(recipe, data=replace(recipe.data, length=own.data.length), model=own.model)
         try:
-            theirs = kind.evaluate_file(other.model, other.require_tokenizer(), read, spec)
+            theirs = predictor(other, read).examine(spec)
         except HeadwayError as error:  # which of the two it is about
             raise type(error)(error.code, f"{other.name}: {error.message}", error.hint) from None
         if theirs.metrics.keys() != found.metrics.keys():

@@ -71,7 +71,7 @@ def check(
 
 
 def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
-    from headway.config.recipe import load_recipe
+    from headway.tasks.recipe import load_recipe
 
     named = load_recipe(recipe, settings)
     say("loading …", end="\r")

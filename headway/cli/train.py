@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import EXIT_FILE, Quiet, ReportedExit, app, examples, progress_printer
-from headway.cli.run.predict import OWN, TRY
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
 
@@ -40,7 +39,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model: from a recipe, or on from where a run stopped."""
-    from headway.config.recipe import load_recipe
+    from headway.tasks.recipe import load_recipe
 
     args = [recipe, *(settings or [])] if resume and recipe else settings or []
     if bool(recipe) == bool(resume) and not (resume and all("=" in arg for arg in args)):
@@ -93,11 +92,11 @@ def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
 
 def _processes(args: list[str]) -> int:
     """How many processes a resumed run asks for."""
-    from headway.config.recipe import Recipe
-    from headway.config.toml import build, parse_overrides
+    from headway.config.toml import parse_overrides
+    from headway.tasks.recipe import read_recipe
 
     asked = parse_overrides(args).get("gpus", 1)
-    return build(Recipe, {"gpus": asked}).gpus
+    return read_recipe({"gpus": asked}).gpus
 
 
 def _afterwards(run: Any, say: Callable[..., None]) -> None:
@@ -106,15 +105,15 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
     from headway.report.model_card import write_card
     from headway.report.report import write_report
+    from headway.tasks.registry import get_task
 
     write_card(run.folder)
     report = write_report(run.folder)
     print(run.folder)
     say(f"report: {report}")
-    head = run.model.config.classify if run.recipe.task == "classify" else None
-    second = ' pair="…"' if head is not None and head.pairs else ""
-    task = run.recipe.task
-    first = TRY[task] if not run.recipe.data.train or task == "chat" else OWN.get(task, '"…"')
+    task = get_task(run.recipe.task)
+    second = f' {task.second}="…"' if task.second == "pair" and task.wants_second(run.model.config) else ""
+    first = task.tries.own if run.recipe.data.train else task.tries.made_up
     name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
     first = first.replace("headway run last", f"headway run {name}")
     say(f"next: headway run {name} {first}{second}   headway eval {name}   headway check {run.folder}")

@@ -1,36 +1,16 @@
-"""A training run, described: recipe files, their settings, and the one size dial. No torch here."""
+"""The sections of a recipe that all tasks share: data, model, train. No torch here."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from headway.config.model import Activation
 from headway.config.ranges import above_zero, at_least, shares
-from headway.config.tasks import (
-    ALIASES,
-    ClassificationConfig,
-    EmbeddingConfig,
-    MaskedLMConfig,
-    QuestionAnsweringConfig,
-    Seq2SeqConfig,
-    TaggingConfig,
-)
-from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict
-from headway.errors import ConfigError, NotFoundError, nearest
+from headway.errors import ConfigError
 
-RECIPES = Path(__file__).parent.parent / "recipes"
 RUNS = "runs"
 """Where runs are kept, and where `last` is looked for."""
-LISTS = (("model", "lora_targets"), ("train", "sinks"))
-"""Settings that are lists of names."""
-CHOSEN, TOKENS = ("from", "lora", "lora_targets", "freeze"), ("tokenizer", "vocab", "lower")
-"""Settings of a model that is not made anew; settings of a vocabulary that is."""
-WRITERS = ("lm", "seq2seq")
-"""Tasks that networks older than the transformer can be trained for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,141 +181,3 @@ class TrainConfig:
             raise ConfigError("C003", f"train.layer_decay = {self.layer_decay} should be above 0 and at most 1")
         if self.average and (self.ema or self.keep_best or self.patience):
             raise ConfigError("C004", "train.average does not go with train.ema, keep_best or patience: choose one")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """All of a run."""
-
-    task: Literal["lm", "chat", "mlm", "classify", "tag", "answer", "embed", "seq2seq"] = "lm"
-    seed: int = 1337
-    out: str = RUNS
-    gpus: int = 1
-    """Processes, one a GPU; more than one starts them with torchrun."""
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ShapeConfig = field(default_factory=ShapeConfig)
-    train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
-    mlm: MaskedLMConfig = field(default_factory=MaskedLMConfig)
-    classify: ClassificationConfig = field(default_factory=ClassificationConfig)
-    tag: TaggingConfig = field(default_factory=TaggingConfig)
-    answer: QuestionAnsweringConfig = field(default_factory=QuestionAnsweringConfig)
-    embed: EmbeddingConfig = field(default_factory=EmbeddingConfig)
-    seq2seq: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
-
-    def __post_init__(self) -> None:
-        kind, looks = self.model.kind, self.model.attention
-        if kind in ("transformer", "conv") and (looks != "none" or self.model.bidirectional):
-            what = f"model.attention = {looks}" if looks != "none" else "model.bidirectional = true"
-            raise ConfigError("C004", f"{what} is for recurrent networks, not for model.kind = {kind}")
-        if kind == "transformer":
-            return
-        if self.task not in WRITERS:
-            raise ConfigError("C004", f"model.kind = {kind} is for the tasks {' and '.join(WRITERS)}, not {self.task}")
-        if self.task == "lm" and self.data.rows != "stream":
-            why = f'model.kind = {kind} reads one text a row: data.rows = "stream", not "{self.data.rows}"'
-            raise ConfigError("C004", why)
-        if self.gpus > 1:
-            raise ConfigError("C004", f"model.kind = {kind} trains in one process, not gpus = {self.gpus}")
-
-
-def read_recipe(values: Mapping[str, Any], source: str = "") -> Recipe:
-    """The recipe that a run has recorded; settings may have the names of an older version."""
-    return build(Recipe, current_keys(values, note=False), source=source)
-
-
-def current_keys(values: Mapping[str, Any], note: bool = True) -> dict[str, Any]:
-    """Nested settings with `ALIASES` replaced by the current names, and a warning that lists the replaced ones."""
-    result, renamed = dict(values), []
-    for old, new in ALIASES.items():
-        section, _, key = old.partition(".")
-        inside = result.get(section)
-        if not isinstance(inside, Mapping) or key not in inside:
-            continue
-        name = new.partition(".")[2]
-        if name in inside:
-            raise ConfigError("C004", f"{old} is the old name of {new}: give one of them")
-        result[section] = {name if k == key else k: value for k, value in inside.items()}
-        renamed.append(f"{old} is now {new}")
-    if renamed and note:
-        warnings.warn(f"settings with a new name: {', '.join(renamed)}", FutureWarning, stacklevel=3)
-    return result
-
-
-def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
-    """A recipe by name or path, with `key=value` words on top; also the name its runs take."""
-    path = Path(what) if what.endswith(".toml") else RECIPES / f"{what}.toml"
-    if not path.exists():
-        names = sorted(p.stem for p in RECIPES.glob("*.toml"))
-        raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
-    data, text = read_toml(path)
-    data = current_keys(data)
-    over = current_keys(_listed(parse_overrides(overrides)))
-    _check_base(over, merge(data, over))
-    return path.stem, build(Recipe, _with(data, over), source=text if not over or _wrong(data) else "")
-
-
-def _listed(over: dict[str, Any]) -> dict[str, Any]:
-    """Names with commas between them as lists: a shell has other plans for brackets and quotes."""
-    for section, name in LISTS:
-        inside = over.get(section)
-        if isinstance(inside, dict) and isinstance(inside.get(name), str):
-            inside[name] = inside[name].split(",")
-    return over
-
-
-def _check_base(over: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
-    """Refuse words that say what model.from decides; a file may have them, for where there is no such model."""
-    model, data = (over[name] if isinstance(over.get(name), Mapping) else {} for name in ("model", "data"))
-    base = merged["model"].get("from") if isinstance(merged.get("model"), Mapping) else ""
-    if not base:
-        if type(model.get("freeze")) is int and model["freeze"] > 0:
-            raise ConfigError("C004", f"model.freeze = {model['freeze']} keeps what was learned: model.from says where")
-        return
-    decided = [f"model.{name}" for name in model if name not in CHOSEN] + [f"data.{n}" for n in TOKENS if n in data]
-    if decided:
-        whose = "vocabulary" if decided[0].startswith("data.") else "shape"
-        raise ConfigError("C004", f"{decided[0]} is for a new model: {base} has a {whose} of its own (model.from)")
-
-
-def _wrong(data: Mapping[str, Any]) -> bool:
-    """Whether a file needs no words on top to be wrong: only then has a mistake a line in it."""
-    try:
-        build(Recipe, data)
-    except ConfigError:
-        return True
-    return False
-
-
-def with_overrides(recipe: Recipe, words: Sequence[str]) -> Recipe:
-    """A recipe with `key=value` words on top."""
-    return with_settings(recipe, _listed(parse_overrides(words)))
-
-
-def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:
-    """A recipe with nested values on top."""
-    return build(Recipe, _with(to_dict(recipe), current_keys(over))) if over else recipe
-
-
-def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides last; a budget of one kind replaces a budget of another."""
-    merged = merge(data, over)
-    budget = {"steps", "minutes", "epochs"}
-    asked = over.get("train", {})
-    if isinstance(asked, Mapping) and budget & asked.keys() and isinstance(merged.get("train"), dict):
-        for name in budget - asked.keys():
-            merged["train"].pop(name, None)
-    return merged
-
-
-def same_recipe(kept: Recipe, asked: Recipe) -> bool:
-    """Whether a run's recipe is the one asked for; what the run found in its data was not asked for."""
-    if not asked.seq2seq.sentences:
-        kept = replace(kept, seq2seq=replace(kept.seq2seq, sentences=0))
-    return kept == asked
-
-
-def batch_size(recipe: Recipe) -> int:
-    """As given, or by the dial: 256 · depth² tokens a step, since better models profit from larger batches."""
-    given, parts = recipe.train.batch, recipe.train.accumulate
-    by_depth = max(1, round(256 * recipe.model.depth**2 / recipe.data.length / parts)) * parts
-    return given or by_depth

@@ -29,7 +29,6 @@ from headway.serve.requests import PreparedRequest, RequestBuilder
 from headway.serve.responses import ResponseBuilder, collect, stream
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.serve.service import ServedModel
-from headway.tasks.inputs import TaskInput
 from headway.version import __version__
 
 NO_EMBEDDING = "this model has no text encoder, so it makes no embeddings"
@@ -113,18 +112,17 @@ class Routes:
         """What the engine takes, made in a thread aside."""
         chat = isinstance(asked, ChatRequest)
         prepared = prompts.chat(asked, grammar) if isinstance(asked, ChatRequest) else prompts.complete(asked, grammar)
+        spelling = self.served.spelling
         if prepared.top is not None:
-            self.served.spelling.table  # noqa: B018 - takes a moment with a large vocabulary, which is better spent here
-        return prepared, ResponseBuilder(
-            "chat" if chat else "text", self.served.id, prepared, self.served.spelling, prompts.ends
-        )
+            spelling.table  # noqa: B018 - takes a moment with a large vocabulary, which is better spent here
+        return prepared, ResponseBuilder("chat" if chat else "text", self.served.id, prepared, spelling, prompts.ends)
 
     async def embed(self, request: Request) -> Response:
         """Vectors of texts."""
         asked, _, items, tokens = await self.server.run_in_thread(
             self._read_texts, EmbeddingRequest, await _json_bytes(request)
         )
-        found = await self.served.tasks.run("embed", items)
+        found = await self.served.tasks.run(self.served.tasks.embedder, items)
         return JSONResponse(self._list([_embedding(asked, each) for each in found], tokens))
 
     async def run(self, request: Request) -> Response:
@@ -134,11 +132,11 @@ class Routes:
         )
         return JSONResponse({**self._list(await self.served.tasks.run(task, items), tokens), "task": task})
 
-    def _read_texts(self, schema: type[Any], raw: bytes) -> tuple[Any, str, list[TaskInput], int]:
+    def _read_texts(self, schema: type[Any], raw: bytes) -> tuple[Any, str, list[Any], int]:
         asked, tasks = self._read(schema, raw), self.served.tasks
-        if schema is EmbeddingRequest and "embed" not in tasks.names:
+        if schema is EmbeddingRequest and not tasks.embedder:
             raise ApiError(400, NO_EMBEDDING, "D001", "model")
-        task = "embed" if schema is EmbeddingRequest else tasks.choose(asked.task)
+        task = tasks.embedder if schema is EmbeddingRequest else tasks.choose(asked.task)
         return asked, task, *tasks.check(asked, task)
 
     def _list(self, data: list[dict[str, Any]], tokens: int) -> dict[str, Any]:

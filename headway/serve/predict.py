@@ -1,240 +1,157 @@
-"""What models do with texts beside going on with them: the rows of TASKS, asked for at /v1/run.
-
-A task is a function that has a result for each of some texts, the same as `headway run` has. A new one is one row more:
-what a model can do, its card and the line that is printed to try it follow from the table.
-"""
+"""/v1/run and /v1/embeddings: the tasks that the served model can do, as the registry has them."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import cache
 from typing import Any, Protocol
 
-from headway.config.model import ModelConfig, TokensConfig
-from headway.config.recipe import DataConfig, Recipe
 from headway.data.chat_template.template import special_token_strings
-from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.hub.generation_config import read_generation
-from headway.model.model import Model
+from headway.errors import DataError
 from headway.serve.errors import ApiError
 from headway.serve.lengths import far_too_long
 from headway.serve.limits import Limits
-from headway.tasks.inputs import TaskInput
-from headway.tasks.predictions import predictor
-from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate
+from headway.tasks.base import Json, Task
+from headway.tasks.predictor import Loaded, Predictor
+from headway.tasks.registry import fitting, get_task
 
-Json = dict[str, Any]
 BATCH = 16
-"""Texts computed at one time; between two batches a client that has gone is noticed."""
+"""Inputs computed at a time; between two batches a disconnected client is noticed."""
 LETTERS = 1_000_000
-"""Characters of one request, those of a second text counted with each text that it stands beside."""
-LONGEST = 512
-"""Tokens that a text is turned into at most, where the model has no limit of its own."""
+"""Characters of one request; a second text counts once for each input it stands beside."""
+SECOND = ("pair", "context")
+"""The fields of a request that may bring a second text."""
 
 
-class Bundle(Protocol):
-    """A model with its tokenizer, as `headway.load` gives it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def model(self) -> Model: ...
-    @property
-    def folder(self) -> Path | None: ...
-    @property
-    def recipe(self) -> Recipe | None: ...
-    def require_tokenizer(self) -> Tokenizer: ...
-
-
-class Texts(Protocol):
-    """A request about texts; one for /v1/run may have second ones, `pair` or `context`."""
+class Body(Protocol):
+    """A request with inputs; a request to /v1/run may also have `pair` or `context`."""
 
     @property
-    def input(self) -> str | list[str]: ...
-
-
-@dataclass(frozen=True)
-class Task:
-    fits: Callable[[ModelConfig, Tokenizer], bool]
-    """Whether a model like this can do it."""
-    run: Callable[[Bundle, Sequence[TaskInput]], list[Json]]
-    """A result for each text; a DataError where there can be none."""
-    sample: Mapping[str, str] = field(default_factory=lambda: {"input": "Hello"})
-    """A request to try it with; {mask} stands for the tokenizer's."""
-    whole: bool = True
-    """Whether a text that the model cannot read at one time is refused; else it is read in windows."""
-    second: str = ""
-    """The field that brings each text a second one …"""
-    needed: bool = False
-    """… without which there is nothing to do."""
-
-
-def _predict(name: str) -> Callable[[Bundle, Sequence[TaskInput]], list[Json]]:
-    """A task of `headway run`, as the model was trained for it."""
-
-    def run(bundle: Bundle, inputs: Sequence[TaskInput]) -> list[Json]:
-        model, recipe = bundle.model, bundle.recipe
-        if recipe is None or recipe.task != name:
-            recipe = Recipe(data=DataConfig(length=model.config.max_length or LONGEST))
-        return predictor(name, model, bundle.require_tokenizer(), recipe)(inputs)
-
-    return run
-
-
-def rewrite(bundle: Bundle, inputs: Sequence[TaskInput]) -> list[Json]:
-    """What an encoder–decoder makes of a text: its translation, its summary, whatever it was trained for."""
-    recipe = recipe_of(bundle.model, bundle.folder, bundle.recipe)
-    beam = replace(beam_for(recipe), **read_generation(bundle.folder).rules)
-    found = translate(bundle.model, bundle.require_tokenizer(), [item.text for item in inputs], recipe, beam)
-    return [{"text": best[0].text} for best in found]
-
-
-def _reads_text(config: ModelConfig) -> bool:
-    return isinstance(config.source or config.target, TokensConfig)
-
-
-def _classifies(config: ModelConfig, tokenizer: Tokenizer) -> bool:
-    labels = 0 if config.classify is None else config.classify.labels
-    return labels > 0 and config.kind != "encoder-decoder" and _reads_text(config)
-
-
-def _tags(config: ModelConfig, tokenizer: Tokenizer) -> bool:
-    return config.tag is not None and _reads_text(config)
-
-
-def _answers(config: ModelConfig, tokenizer: Tokenizer) -> bool:
-    return config.span is not None and _reads_text(config)
-
-
-def _rewrites(config: ModelConfig, tokenizer: Tokenizer) -> bool:
-    starts = config.lm is not None and config.special.start is not None
-    return starts and config.kind == "encoder-decoder" and _reads_text(config)
-
-
-def _fills(config: ModelConfig, tokenizer: Tokenizer) -> bool:
-    return config.kind == "encoder" and config.lm is not None and "mask" in tokenizer.special
-
-
-def _embeds(config: ModelConfig, tokenizer: Tokenizer) -> bool:
-    return isinstance(config.source, TokensConfig)
-
-
-TASKS: dict[str, Task] = {
-    "classify": Task(_classifies, _predict("classify"), second="pair"),
-    "tag": Task(_tags, _predict("tag"), {"input": "Anna met Boris in Oslo"}, whole=False),
-    "answer": Task(
-        _answers,
-        _predict("answer"),
-        {"input": "Where does Anna live?", "context": "Anna lives in Oslo."},
-        whole=False,
-        second="context",
-        needed=True,
-    ),
-    "rewrite": Task(_rewrites, rewrite),
-    "fill": Task(_fills, _predict("mlm"), {"input": "The sky is {mask}."}),
-    "embed": Task(_embeds, _predict("embed")),
-}
-"""By name, in the order in which they are tried when a request names none."""
+    def input(self) -> Any: ...
 
 
 class Tasks:
-    """Answers requests one after another: two batches at one time would only take each other's memory."""
+    """Computes requests one after another: two batches at a time would only compete for memory."""
 
-    def __init__(self, bundle: Bundle, limits: Limits, room: int | None) -> None:
-        """`room` is the number of tokens the model reads; None when nothing limits it."""
-        self.bundle, self.limits, self.room = bundle, limits, room
-        self.tokenizer = bundle.require_tokenizer()
-        self.names = [name for name, task in TASKS.items() if task.fits(bundle.model.config, self.tokenizer)]
+    def __init__(self, bundle: Loaded, limits: Limits, context_length: int | None) -> None:
+        """`context_length` is the number of tokens that the model reads; None: no limit."""
+        self.bundle, self.limits, self.context_length = bundle, limits, context_length
+        self.tokenizer = bundle.tokenizer
+        special = () if self.tokenizer is None else self.tokenizer.special
+        found = fitting(bundle.model.config, special)
+        if bundle.recipe is not None and (own := get_task(bundle.recipe.task)) not in found:
+            found.insert(0, own)
+        self.tasks = {task.verb or task.name: task for task in found if not task.generates}
+        self.names = list(self.tasks)
+        self.embedder = next((name for name, task in self.tasks.items() if "nearest" in task.options), "")
+        """The task behind /v1/embeddings; empty where the model has no vectors."""
+        self.predictor = cache(self._predictor)
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-task")
         self.reading = threading.Lock()
-        """One request is tokenized at a time: it takes all cores, and a few hundred bytes for each token."""
+        """Tokenizing uses all cores and a few hundred bytes per token, so one request is tokenized at a time."""
 
-    def sample(self, name: str) -> dict[str, str]:
-        """A request for a task, but for the model's name."""
-        mask = special_token_strings(self.tokenizer).get("mask_token", "")
-        sample = {key: text.replace("{mask}", mask) for key, text in TASKS[name].sample.items()}
-        second = TASKS[name].second
-        return {**sample, second: sample["input"]} if self._paired(name) and second not in sample else sample
+    def _predictor(self, name: str) -> Predictor[Any, Any]:
+        return self.tasks[name].load_predictor()(self.bundle)
 
-    def _paired(self, name: str) -> bool | None:
-        """Whether a text must have a second one beside it; None: it may."""
-        head = self.bundle.model.config.classify
-        return head.pairs if name == "classify" and head is not None else TASKS[name].needed or None
+    def sample(self, name: str) -> dict[str, Any]:
+        """A request to try a task with, without the model's name."""
+        task, mask = self.tasks[name], ""
+        if self.tokenizer is not None:
+            mask = special_token_strings(self.tokenizer).get("mask_token", "")
+        fields = task.tries.request or {"input": "Hello"}
+        sample = {key: text.replace("{mask}", mask) if isinstance(text, str) else text for key, text in fields.items()}
+        if task.wants_second(self.bundle.model.config) and task.second not in sample:
+            sample[task.second] = sample["input"]
+        return sample
 
     def choose(self, name: str | None) -> str:
         """The task that a request means."""
         if not self.names:
-            raise ApiError(400, "this model writes on from a text, and does nothing else with it", "D001", "model")
+            raise ApiError(400, "this model continues texts and has no other task", "D001", "model")
+        if name is not None:
+            name = next((verb for verb, task in self.tasks.items() if name in (verb, task.name)), name)
         if name is not None and name not in self.names:
             able = ", ".join(self.names)
             raise ApiError(400, f"this model cannot {name[:40]!r}; it can {able}", "C003", "task")
         return name or self.names[0]
 
-    def check(self, asked: Texts, task: str) -> tuple[list[TaskInput], int]:
-        """The texts of a request and the number of their tokens."""
-        texts, second = [asked.input] if isinstance(asked.input, str) else asked.input, TASKS[task].second
-        if not 0 < len(texts) <= self.limits.inputs:
-            message = f"{len(texts)} inputs; there should be 1 to {self.limits.inputs}"
-            raise ApiError(400, message, "D001", "input")
-        pairs = self._pairs(asked, len(texts), task)
-        if (size := sum(map(len, [*texts, *(pairs or [])]))) > LETTERS:
-            raise ApiError(
-                400, f"{size:,} characters to read; the limit is {LETTERS:,}", "D001", second if pairs else "input"
-            )
-        self._check_lengths(texts, pairs, task)
+    def check(self, body: Body, name: str) -> tuple[list[Any], int]:
+        """The examples of a request and the number of their tokens."""
+        task, inputs = self.tasks[name], body.input if isinstance(body.input, list) else [body.input]
+        if not 0 < len(inputs) <= self.limits.inputs:
+            raise ApiError(400, f"{len(inputs)} inputs; there should be 1 to {self.limits.inputs}", "D001", "input")
+        if task.takes != "text":
+            return [self._parse(task, raw, i) for i, raw in enumerate(inputs)], 0
+        texts = [self._text(raw, i) for i, raw in enumerate(inputs)]
+        return self._texts(task, texts, self._second(body, task, len(texts)))
+
+    def _parse(self, task: Task, raw: Any, number: int) -> Any:
+        try:
+            return task.parse(raw if isinstance(raw, Mapping) else {"input": raw})
+        except DataError as error:
+            raise ApiError(400, f"input {number}: {error.message}", error.code, "input") from None
+
+    def _text(self, raw: Any, number: int) -> str:
+        if not isinstance(raw, str):
+            raise ApiError(400, f"input {number} should be a text", "C002", "input")
+        return raw
+
+    def _texts(self, task: Task, texts: list[str], second: list[str] | None) -> tuple[list[Any], int]:
+        if (size := sum(map(len, [*texts, *(second or [])]))) > LETTERS:
+            field = task.second if second else "input"
+            raise ApiError(400, f"{size:,} characters to read; the limit is {LETTERS:,}", "D001", field)
+        self._check_lengths(texts, second, task)
         with self.reading:
-            read = self.tokenizer.encode_batch(texts, pairs)
+            read = self.bundle.require_tokenizer().encode_batch(texts, second)
         for i, count in enumerate(len(encoded.ids) for encoded in read):
             if count == 0 or not texts[i].strip():
                 raise ApiError(400, f"input {i} has no tokens", "D001", "input")
-            if pairs is not None and not pairs[i].strip():
-                raise ApiError(400, f"{second} {i} has no tokens", "D001", second)
-            if self.room is not None and count > self.room and TASKS[task].whole:
-                message = f"input {i} has {count} tokens; the model reads {self.room}"
+            if second is not None and not second[i].strip():
+                raise ApiError(400, f"{task.second} {i} has no tokens", "D001", task.second)
+            if self.context_length is not None and count > self.context_length and not task.windows:
+                message = f"input {i} has {count} tokens; the model reads {self.context_length}"
                 raise ApiError(400, message, "D001", "input")
-        inputs = [TaskInput(text, None if pairs is None else pairs[i]) for i, text in enumerate(texts)]
-        return inputs, sum(len(encoded.ids) for encoded in read)
+        raws = [{"input": text} | ({} if second is None else {task.second: second[i]}) for i, text in enumerate(texts)]
+        return [self._parse(task, raw, i) for i, raw in enumerate(raws)], sum(len(encoded.ids) for encoded in read)
 
-    def _check_lengths(self, texts: list[str], pairs: list[str] | None, task: str) -> None:
-        """Before all is tokenized; one text for all is looked at once."""
-        if self.room is None or not TASKS[task].whole:
+    def _check_lengths(self, texts: list[str], second: list[str] | None, task: Task) -> None:
+        """Refuse texts that are far too long before they are tokenized; equal texts are checked once."""
+        if self.context_length is None or task.windows:
             return
-        for name, several in (("input", texts), (TASKS[task].second, pairs or [])):
+        for name, several in (("input", texts), (task.second, second or [])):
             for text in dict.fromkeys(several):
-                if far_too_long(self.tokenizer, text, self.room):
+                if far_too_long(self.bundle.require_tokenizer(), text, self.context_length):
                     i = several.index(text)
-                    message = f"{name} {i} has far more tokens than the model reads, which is {self.room}"
+                    message = f"{name} {i} has far more tokens than the model reads, which is {self.context_length}"
                     raise ApiError(400, message, "D001", name)
 
-    def _pairs(self, asked: Texts, count: int, task: str) -> list[str] | None:
-        """A second text for each: its own, or one for all."""
-        second, paired = TASKS[task].second, self._paired(task)
-        for name in ("pair", "context"):
-            if name != second and getattr(asked, name, None) is not None:
-                raise ApiError(400, f"{name} is nothing that {task} reads", "C004", name)
-        given = getattr(asked, second, None) if second else None
+    def _second(self, body: Body, task: Task, count: int) -> list[str] | None:
+        """A second text for each input: its own, or one for all."""
+        for name in SECOND:
+            if name != task.second and getattr(body, name, None) is not None:
+                raise ApiError(400, f"{task.name} does not read a {name}", "C004", name)
+        given = getattr(body, task.second, None) if task.second else None
+        wanted = task.wants_second(self.bundle.model.config)
         if given is None:
-            if paired:
-                raise ApiError(400, f"{task} needs a {second}", "C004", second)
+            if wanted:
+                raise ApiError(400, f"{task.name} needs a {task.second}", "C004", task.second)
             return None
-        if paired is False:
-            raise ApiError(
-                400, f"the model was trained on single texts: {second} is nothing that it reads", "C004", second
-            )
+        if wanted is False:
+            message = f"the model was trained on single texts: it does not read a {task.second}"
+            raise ApiError(400, message, "C004", task.second)
         if isinstance(given, str):
             return [given] * count
         if len(given) != count:
-            message = f"{count} inputs and {len(given)} of {second}: give as many, or one text"
-            raise ApiError(400, message, "D001", second)
+            message = f"{count} inputs and {len(given)} of {task.second}: give as many, or one text"
+            raise ApiError(400, message, "D001", task.second)
         return list(given)
 
-    async def run(self, name: str, inputs: Sequence[TaskInput]) -> list[Json]:
-        loop, found = asyncio.get_running_loop(), list[Json]()
-        for start in range(0, len(inputs), BATCH):
-            part = inputs[start : start + BATCH]
-            found += await loop.run_in_executor(self.pool, TASKS[name].run, self.bundle, part)
+    async def run(self, name: str, examples: Sequence[Any]) -> list[Json]:
+        loop, found, predictor = asyncio.get_running_loop(), list[Json](), self.predictor(name)
+        for start in range(0, len(examples), BATCH):
+            part = examples[start : start + BATCH]
+            found += [p.to_dict() for p in await loop.run_in_executor(self.pool, predictor.predict, part)]
         return [{"index": i, **result} for i, result in enumerate(found)]

@@ -123,7 +123,8 @@ class EmbeddingRequest(RequestBody):
 
 class RunRequest(RequestBody):
     model: str
-    input: str | FailFastList[str]
+    input: str | dict[str, Any] | FailFastList[str | dict[str, Any]]
+    """One input or several: texts, or objects with the fields that the task reads."""
     task: str | None = None
     """What to do with it; by default, the first thing that the model can do."""
     pair: str | FailFastList[str] | None = None

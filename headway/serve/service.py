@@ -10,6 +10,7 @@ from typing import Any
 from headway.config.baselines import BaselineConfig
 from headway.config.model import max_positions
 from headway.data.prompts import PromptEncoder
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate.engine.engine import Engine
 from headway.hub.generation_config import read_generation
@@ -17,10 +18,11 @@ from headway.model.model import Model
 from headway.serve.errors import ApiError
 from headway.serve.grammars import Grammars
 from headway.serve.limits import Limits
-from headway.serve.predict import Bundle, Tasks
+from headway.serve.predict import Tasks
 from headway.serve.requests import RequestBuilder
 from headway.serve.responses import TokenSpelling
 from headway.serve.slots import choose_slots
+from headway.tasks.predictor import Loaded
 
 NO_TEXT = "this model writes no text"
 
@@ -28,11 +30,9 @@ NO_TEXT = "this model writes no text"
 class ServedModel:
     """Built once, before the server listens; `start` and `close` are for the engine in it."""
 
-    def __init__(self, bundle: Bundle, limits: Limits, name: str = "") -> None:
+    def __init__(self, bundle: Loaded, limits: Limits, name: str = "") -> None:
         config, self.model, self.limits = bundle.model.config, bundle.model, limits
-        self.tokenizer = bundle.require_tokenizer()
         self.id, self.created = name or _name(bundle), int(time.time())
-        self.spelling = TokenSpelling(self.tokenizer)
         self.engine: Engine | None = None
         self.requests: RequestBuilder | None = None
         self.grammars: Grammars | None = None
@@ -40,27 +40,28 @@ class ServedModel:
             why = f"{self.id} is of kind {config.network}: the server writes with transformers"
             raise DataError("D001", why, "headway run writes with it")
         if config.kind == "decoder" and config.lm is not None:
-            self._make_engine(limits, bundle.folder)
+            self._make_engine(limits, bundle.require_tokenizer(), bundle.folder)
         self.tasks = Tasks(bundle, limits, _reads(self.model))
         if not self.capabilities():
             raise DataError("D001", f"{self.id} has nothing to serve: it neither reads nor writes text")
 
-    def _make_engine(self, limits: Limits, folder: Path | None) -> None:
+    def _make_engine(self, limits: Limits, tokenizer: Tokenizer, folder: Path | None) -> None:
+        self.spelling = TokenSpelling(tokenizer)  # only generation asks for it
         slots, most = choose_slots(limits, self.model), self.model.config.max_length
         if most is not None and limits.context > most:
             raise ConfigError("C003", f"context = {limits.context}, but the model reads at most {most} tokens")
         try:
             self.engine = Engine(
-                self.model, self.tokenizer, slots=slots, capacity=limits.context or None, queue=limits.queue
+                self.model, tokenizer, slots=slots, capacity=limits.context or None, queue=limits.queue
             )
         except MemoryOrDiskError as error:
             raise MemoryOrDiskError(error.code, error.message, "set fewer slots, or a shorter context") from error
-        encoder = PromptEncoder(self.tokenizer, self.model.config.special)
+        encoder = PromptEncoder(tokenizer, self.model.config.special)
         vocab, settings = self.model.lm.vocab, read_generation(folder)
         self.requests = RequestBuilder(
             encoder, limits, vocab=vocab, context_length=self.engine.capacity, settings=settings
         )
-        self.grammars = Grammars(self.tokenizer, limits, vocab=vocab, ends=self.requests.ends)
+        self.grammars = Grammars(tokenizer, limits, vocab=vocab, ends=self.requests.ends)
 
     def generator(self) -> tuple[RequestBuilder, Grammars]:
         if self.requests is None or self.grammars is None:
@@ -120,7 +121,7 @@ class ServedModel:
             pool.shutdown()
 
 
-def _name(bundle: Bundle) -> str:
+def _name(bundle: Loaded) -> str:
     """A hub id or a preset as it is; of a folder only its last part, as the rest is nobody's business."""
     return bundle.name if bundle.folder is None or not Path(bundle.name).exists() else bundle.folder.resolve().name
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from headway.config.model import ModelConfig, SpecialTokens
-from headway.config.recipe import Recipe
 from headway.config.shape import encoder_config
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model, Output
+from headway.tasks.recipe import Recipe
 
 
 def encoder_backbone(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:

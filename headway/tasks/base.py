@@ -1,154 +1,159 @@
-"""What a task is to the trainer: data to batches, batches to a loss, a model to figures; and what it is made from."""
+"""A task, stated once: its name, settings, inputs and looks. This is the light half of a task: no torch here.
+
+A task is one object in one folder, and headway/tasks/registry.py is the only list. Recipes, the command line,
+the server, reports and cards ask this object and contain no task's name. A package of your own adds a task through
+the entry-point group `headway.tasks`.
+
+The heavy halves are named by strings and imported when they are needed: `Training` (headway/tasks/training.py) makes
+batches, losses and evaluations for the trainer; `Predictor` (headway/tasks/predictor.py) uses a trained model.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
-
-from torch import Tensor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
 from headway.config.model import ModelConfig
-from headway.config.recipe import Recipe
-from headway.data.batching.batch_sampler import BatchSampler
-from headway.data.batching.permutation import Index
+from headway.config.recipe import DataConfig
+from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import DataError
-from headway.model.model import Model
-from headway.tasks.batch import Batch, ProcessGroup
-from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.inputs import Item, parsed, raw_rows
 
-T = TypeVar("T")
-Part = TypeVar("Part")
+if TYPE_CHECKING:
+    from headway.data.profile.survey import Survey
+    from headway.tasks.predictor import Predictor
+    from headway.tasks.training import Training
+
+Json = dict[str, Any]
+Kind = Literal["text", "image", "sound", "table", "graph"]
 
 
-def run_now(make: Callable[[], T]) -> T:
-    """Where one process works alone, nothing has to wait."""
-    return make()
+@dataclass(frozen=True, kw_only=True)
+class NoSettings:
+    """The section of a task that has no settings of its own."""
 
 
 @dataclass(frozen=True)
-class TaskContext:
-    """What a task is made from."""
+class Tries:
+    """What to try with a trained model: the words after `headway run last`, and a request for /v1/run."""
 
-    recipe: Recipe
-    folder: Path
-    """Where a run keeps what it has made of the data: a tokenizer, above all."""
-    base: Tokenizer | None = None
-    """The tokenizer of model.from."""
-    rank_zero_first: Callable[[Callable[[], Any]], Any] = run_now
-    """Calls a function in one process first: what that one leaves in a cache, the others find there."""
+    made_up: str
+    """Words that fit the made-up data of the task's recipe."""
+    own: str = '"…"'
+    """Words for a model that was trained on data of the user."""
+    request: Mapping[str, Any] | None = None
+    """Fields of a request; {mask} stands for the tokenizer's mask token. None: one short text."""
+
+
+@dataclass(frozen=True)
+class Suitability:
+    """How likely a file is for a task."""
+
+    confidence: float
+    """From 0 to 1."""
+    settings: tuple[str, ...] = ()
+    """`key=value` words that training needs to read the file."""
 
 
 class Task(ABC):
-    """Samples are numbered over all epochs; the order is the task's own, from the recipe's seed."""
+    """One task. Class attributes state what is always true of it; methods take what depends on a file or a model."""
 
-    recipe: Recipe
-    tokenizer: Tokenizer
-    """Saved with the model."""
-    primary_metric: ClassVar[str] = "valid"
-    """Which figure of `evaluate` tells the best model."""
-    higher_is_better: ClassVar[bool] = False
-    """Whether more of it is better."""
+    name: ClassVar[str]
+    """The name in recipes (`task = "tag"`), of its section there (`[tag]`), and on the command line."""
+    title: ClassVar[str]
+    """The field's name for it: "question answering"."""
+    noun: ClassVar[str]
+    """What training gives: "question-answering model"."""
+    pipeline_tag: ClassVar[str] = ""
+    """The name that the model hub has for it."""
+    takes: ClassVar[Kind] = "text"
+    """The kind of input."""
+    verb: ClassVar[str] = ""
+    """The name in requests to /v1/run, where it differs from `name`."""
+    Settings: ClassVar[type] = NoSettings
+    """The section of a recipe: a frozen dataclass with a default for every field."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Old names of settings → their current names. Recipes and run folders with old names still load."""
+    starter: ClassVar[str] = ""
+    """The recipe of headway/recipes to begin with, where it has another name than the task."""
+    recipe: ClassVar[str] = ""
+    """For a task of another package: the recipe that runs offline on made-up data, as TOML."""
+    tries: ClassVar[Tries]
+    made_up: ClassVar[str] = "made-up data"
+    """What the task learns from where a recipe names no data."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context."""
+    second: ClassVar[str] = ""
+    """The field that brings an input a second text: pair or context."""
+    generates: ClassVar[bool] = False
+    """Whether its models continue a text: `headway run` then streams, and the server has /v1/completions."""
+    evaluates: ClassVar[bool] = True
+    """Whether `headway eval` has data of the task's own kind to evaluate on; if not, plain text."""
+    predicts_tokens: ClassVar[bool] = False
+    """Whether the loss is the cross entropy of tokens of the vocabulary: a report then knows the loss of guessing."""
+    networks: ClassVar[bool] = False
+    """Whether the networks before the transformer (model.kind) can be trained for it."""
+    windows: ClassVar[bool] = False
+    """Whether an input that is longer than the model's context is read in windows; others are truncated or refused."""
+    training: ClassVar[str]
+    predictor: ClassVar[str]
+    """The heavy halves, as "package.module:Class"."""
 
-    @property
-    def static_shapes(self) -> bool:
-        """Whether all batches have one shape."""
+    # --- inputs
+
+    @abstractmethod
+    def parse(self, raw: Mapping[str, Any]) -> Any:
+        """An example from a row, a JSON body or {"input": argument}. A `DataError` says what is wrong with it."""
+
+    def echo(self, example: Any) -> Json:
+        """What a line of results repeats of its input."""
+        return {}
+
+    def inputs(self, source: str | BinaryIO, data: DataConfig, bad: BadRows, **how: Any) -> Iterator[Item]:
+        """Examples of a file, glob, folder, hub dataset or pipe, to predict; `bad` takes the rows that are no input.
+
+        `how` is for texts: `firm` and `context`, see `headway.tasks.text`.
+        """
+        yield from parsed(raw_rows(source), self.parse, bad)
+
+    def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
+        """How likely a file is for this task, by what `headway data` found in it and by its first rows."""
+        return Suitability(0.0)
+
+    def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
+        """Read a file as training would, and count its bad rows."""
+        return
+
+    # --- models
+
+    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+        """Whether a model with these heads can do this task. `special`: the tokenizer's special tokens, if known."""
         return False
 
-    @property
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """What is known of the data, for the log; `samples`, `tokens` and `valid_tokens` are there in any case."""
+    def wants_second(self, config: ModelConfig) -> bool | None:
+        """Whether each input needs a second text; None: it may have one."""
+        return None if self.second else False
+
+    # --- looks
 
     @abstractmethod
-    def config(self, base: ModelConfig | None) -> ModelConfig:
-        """The model to train: by the recipe's shape, or the one that model.from has, with the heads of this task."""
+    def render(self, found: Sequence[tuple[Any, Json]], *, colours: bool) -> Iterator[str]:
+        """Lines for a terminal: examples, each with its prediction as `to_dict` gives it."""
 
-    @abstractmethod
-    def plan(self, batch: int) -> BatchSampler:
-        """Which samples a step takes."""
+    # --- heavy halves
 
-    @abstractmethod
-    def batch(self, samples: Index) -> Batch:
-        """The samples with these numbers; from any thread."""
+    def load_training(self) -> type[Training]:
+        found: type[Training] = _imported(self.training)
+        return found
 
-    @property
-    @abstractmethod
-    def loss(self) -> Callable[..., Tensor]:
-        """Of the model and a batch's tensors: the sum over the predictions that count. Compiled, so without state."""
-
-    @abstractmethod
-    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
-        """Figures on the validation data, `valid` (a loss) among them; the same in every process."""
-
-    @cached_property
-    def test_part(self) -> Any:
-        """What data.test holds, None without it. A run reads it before its first step: mistakes in it cost nothing."""
-        return self.read_test(spec) if (spec := self.recipe.data.test) else None
-
-    @cached_property
-    def bad_tests(self) -> BadRows:
-        """Rows of data.test that cannot be used."""
-        return BadRows(self.recipe.data.bad_rows)
-
-    @abstractmethod
-    def read_test(self, spec: str) -> Any:
-        """Examples of a file that is not learned from, for `evaluate_examples`; `bad_tests` counts the others."""
-
-    @abstractmethod
-    def evaluate_examples(self, model: Model, part: Any, world: ProcessGroup) -> dict[str, float]:
-        """Figures on such examples, `valid` among them, as in `evaluate`."""
-
-    def test(self, model: Model, world: ProcessGroup) -> dict[str, float] | None:
-        """The same on the test data, with `test` for `valid`; None without them."""
-        if self.test_part is None:
-            return None
-        result = self.evaluate_examples(model, self.test_part, world)
-        return {"test": result.pop("valid"), **result}
-
-    def details(self, model: Model) -> dict[str, Any] | None:
-        """What else a finished run has to show of its test data, or else its validation data: an Evaluation's."""
-        return None
-
-    @abstractmethod
-    def sample(self, model: Model) -> str:
-        """What the model makes of a held-out example, for a person to look at while it trains."""
-
-    @classmethod
-    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
-        """How good a finished model is on data of the user's, in full; `recipe` says how they are read."""
-        raise DataError("D001", f"a model for {recipe.task} is not evaluated on a file of its own")
+    def load_predictor(self) -> type[Predictor[Any, Any]]:
+        found: type[Predictor[Any, Any]] = _imported(self.predictor)
+        return found
 
 
-class ScoredTask(Task, Generic[Part]):
-    """A task whose validation and test data are judged alike: in few figures as it trains, in full when it is done."""
-
-    @property
-    @abstractmethod
-    def valid_part(self) -> Part:
-        """The validation examples as a model reads them."""
-
-    @abstractmethod
-    def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
-        """The mean loss of examples, and their figures; the same in every process."""
-
-    @abstractmethod
-    def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
-        """All that there is to say of them."""
-
-    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
-        return self.evaluate_examples(model, self.valid_part, world)
-
-    def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
-        loss, metrics = self.loss_and_metrics(model, part, world)
-        return {"valid": loss, **metrics}
-
-    def details(self, model: Model) -> dict[str, Any] | None:
-        tested = self.test_part
-        name, part = ("valid", self.valid_part) if tested is None else ("test", tested)
-        return {"data": name, "source": getattr(self.recipe.data, name), **self.evaluate_in_full(model, part).as_dict()}
+def _imported(name: str) -> Any:
+    module, _, inside = name.partition(":")
+    return getattr(import_module(module), inside)

@@ -1,145 +1,128 @@
-"""Texts to use a model on, from a file of any kind or a pipe, in windows: no more of them is kept at one time.
+"""Inputs to predict, from files and pipes: rows to examples, in windows, so that memory stays bounded.
 
-A line of a plain text file is a text; other files have rows; a pipe has lines or, as the first of them shows, JSON
-objects or a table. For a tagger, sentences may come with their words apart.
+A line of a plain text file is an input; other files have rows; a pipe has lines or, as its first line shows, JSON
+objects or a table.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from headway.data.datasets.conll import WORDS, is_conll, sentences_of
-from headway.data.datasets.labeled import PAIR_NAMES, TEXT_NAMES, guess_text, is_text
 from headway.data.files.lines import BadLine, Lines, open_text
 from headway.data.files.locate import file_format, find_files
-from headway.data.files.readers import Flaw, Row, table
-from headway.data.files.rows import BadRows, peek, text_flaw
-from headway.errors import DataError, HeadwayError, nearest
-from headway.jsonfile import JSON_VALUES, parse_object, show
+from headway.data.files.readers import Flaw, Row, read_file, table
+from headway.data.files.rows import BadRows
+from headway.errors import DataError, HeadwayError
+from headway.jsonfile import JSON_VALUES, parse_object
+
+if TYPE_CHECKING:
+    from headway.config.recipe import DataConfig
+    from headway.tasks.base import Task
 
 WINDOW = 256
-"""Texts that are sorted by length together."""
+"""Inputs that are sorted by length together."""
 WAIT = 0.05
-"""Seconds without a new line in which what a pipe has brought is worth computing."""
+"""Seconds without a new line after which the lines of a pipe so far are computed."""
 STDIN = "stdin"
-QUESTION, CONTEXT = "question", "context"
-FIRST_NAMES = tuple(first for first, _ in PAIR_NAMES)
+INPUT = "input"
+"""The name of a row's only value where the file names none."""
 NAME = re.compile(r"\w[\w.-]{0,40}")
-"""The name of a column, where nothing but the line itself says that it is one."""
+"""A column's name, where only the line itself shows that it is a header."""
 
 
 @dataclass(frozen=True, slots=True)
-class TaskInput:
-    """What a model is asked about."""
+class Item:
+    """An example and where it came from."""
 
-    text: str
-    pair: str | None = None
-    """A second text that is read with it: the other of a pair, or the context of a question."""
+    example: Any
     file: str = ""
     line: int = 0
-    words: tuple[str, ...] = ()
-    """Of the text, where the file has them apart."""
-    id: str = ""
-    """What a question is known by."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Where the texts of a row are; what is empty is guessed."""
-
-    text: str = ""
-    pair: str = ""
-    firm: bool = True
-    """Whether a column that is not there is a mistake; else it is guessed, too."""
-    wants: str = ""
-    """answer: a question and its context; question: that alone; pairs: a second text where there is one; words: those
-    of the text, where they are apart."""
+def read_examples(task: Task, source: str, data: DataConfig, bad: BadRows) -> list[Any]:
+    """All examples of a file; an error where there are none."""
+    found = [item.example for item in task.inputs(source, data, bad)]
+    if not found:
+        raise bad.no_rows(source, "examples")
+    return found
 
 
-def read_inputs(spec: str, columns: Columns, bad: BadRows) -> Iterator[TaskInput]:
-    """The texts of a file, glob, folder or hub dataset, in order; what is none goes to `bad`."""
-    for path in find_files(spec):
-        if columns.wants == "words" and is_conll(path):
-            yield from _sentences(path, bad)
-        elif file_format(path)[0] == "text":
-            _no_context(str(path), columns)
-            yield from _texts(_lines_of(path), "text", "", bad)
-        else:
-            rows, first = peek(path)
-            yield from _texts(rows, *_columns(str(path), first, columns), bad)
+def parsed(rows: Iterator[Row | Flaw], parse: Callable[[Mapping[str, Any]], Any], bad: BadRows) -> Iterator[Item]:
+    """Rows to examples; `bad` takes the rows that `parse` refuses."""
+    for row in rows:
+        if isinstance(row, Flaw):
+            reject(row, bad)
+            continue
+        try:
+            yield Item(parse(row.values), row.file, row.line)
+        except DataError as error:
+            reject(Flaw(row.file, row.line, error.message, code=error.code), bad)
 
 
-def read_pipe(file: BinaryIO, columns: Columns, bad: BadRows) -> Iterator[TaskInput]:
-    """The texts of a stream of lines; of objects or a table, where the first line is one or names its columns."""
-    lines = Lines(file)
-    rows = _lines(lines, STDIN)
-    first = next(rows, None)
-    if isinstance(first, Row):
-        first = Row({"text": first.values["text"].removeprefix("\ufeff")}, first.file, first.line)
-    if first is None:
-        return
-    text = first.values["text"] if isinstance(first, Row) else ""
-    if text.lstrip().startswith("{"):
-        rows = (_object(row) if isinstance(row, Row) else row for row in chain([first], rows))
-        yield from _rows_of(rows, columns, bad)
-    elif delimiter := _delimiter(text, columns):
-        lines.push_back([text + "\n"])
-        yield from _rows_of(table(STDIN, lines, delimiter), columns, bad)
-    elif columns.text and columns.firm:
-        raise DataError("D004", f"{STDIN} has no column {columns.text!r} (data.text): its first line names none")
+def reject(flaw: Flaw, bad: BadRows) -> None:
+    """Count or raise, as `bad` says. The hint does not offer to show a pipe again."""
+    try:
+        bad.add(flaw)
+    except DataError as error:
+        hint = f"{bad.setting}=skip leaves such rows out" if flaw.file == STDIN else error.hint
+        raise DataError(error.code, error.message, hint) from None
+
+
+def raw_rows(source: str | BinaryIO, header: Sequence[str] = ()) -> Iterator[Row | Flaw]:
+    """Rows of a file, glob, folder, hub dataset or pipe; a bare line is {"input": line}.
+
+    `header` are names of which one must be in the first line of a pipe for that line to be the header of a table.
+    """
+    if isinstance(source, str):
+        for path in find_files(source):
+            yield from text_lines(path) if file_format(path)[0] == "text" else read_file(path)
     else:
-        _no_context(STDIN, columns)
-        yield from _texts(chain([first], rows), "text", "", bad)
+        yield from pipe_rows(source, header)
 
 
-def _rows_of(rows: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[TaskInput]:
-    """Texts of a pipe's rows, where the first one tells what there is."""
-    first = next(rows, None)
-    if first is not None:
-        names = _columns(STDIN, [first] if isinstance(first, Row) else [], columns)
-        yield from _texts(chain([first], rows), *names, bad)
-
-
-def _delimiter(line: str, columns: Columns) -> str:
-    """What parts the names of a table, if a line is that: short words, and one of them is what texts are called."""
-    usual = {columns.text} if columns.text and columns.firm else {columns.text, QUESTION, *TEXT_NAMES, *FIRST_NAMES}
-    for delimiter in ("\t", ",", ";"):
-        cells = [cell.strip('"') for cell in line.split(delimiter)]
-        named = usual & {*cells, *(cell.lower() for cell in cells)}
-        if len(cells) > 1 and named and all(NAME.fullmatch(cell) for cell in cells):
-            return delimiter
-    return ""
-
-
-def _no_context(file: str, columns: Columns) -> None:
-    """Lines have one column only."""
-    if columns.wants == "answer":
-        raise DataError("D004", f"{show(file)} has questions but no contexts", "--context FILE gives one for all")
-
-
-def _lines_of(path: Path) -> Iterator[Row | Flaw]:
+def text_lines(path: Path) -> Iterator[Row | Flaw]:
+    """The lines of a text file, empty ones left out."""
     with open_text(path) as file:
         yield from _lines(Lines(file), str(path))
 
 
-def _sentences(path: Path, bad: BadRows) -> Iterator[TaskInput]:
-    """Those of a column file; its tags are left alone."""
-    for found in sentences_of(path):
-        if isinstance(found, Flaw):
-            reject(found, bad)
-        else:
-            yield TaskInput(" ".join(found.words), None, found.file, found.line, found.words)
+def pipe_rows(file: BinaryIO, header: Sequence[str] = ()) -> Iterator[Row | Flaw]:
+    """The rows of a stream: JSON objects or a table, where the first line shows it; else lines."""
+    lines = Lines(file)
+    rows = _lines(lines, STDIN)
+    first = next(rows, None)
+    if first is None:
+        return
+    text = first.values[INPUT].removeprefix("\ufeff") if isinstance(first, Row) else ""
+    if isinstance(first, Row):
+        first = Row({INPUT: text}, first.file, first.line)
+    if text.lstrip().startswith("{"):
+        yield from (_object(row) if isinstance(row, Row) else row for row in chain([first], rows))
+    elif delimiter := _delimiter(text, header):
+        lines.push_back([text + "\n"])
+        yield from table(STDIN, lines, delimiter)
+    else:
+        yield from chain([first], rows)
+
+
+def _delimiter(line: str, header: Sequence[str]) -> str:
+    """The delimiter of a table's header, if a line is one: short words, and one of them a known name."""
+    for delimiter in ("\t", ",", ";"):
+        cells = [cell.strip('"') for cell in line.split(delimiter)]
+        known = set(header) & {*cells, *(cell.lower() for cell in cells)}
+        if len(cells) > 1 and known and all(NAME.fullmatch(cell) for cell in cells):
+            return delimiter
+    return ""
 
 
 def _lines(lines: Lines, name: str) -> Iterator[Row | Flaw]:
-    """Lines that have something on them."""
     while True:
         try:
             line = next(lines)
@@ -149,90 +132,24 @@ def _lines(lines: Lines, name: str) -> Iterator[Row | Flaw]:
             yield Flaw(name, lines.number, wrong.reason, code=wrong.code)
         else:
             if line.strip():
-                yield Row({"text": line.rstrip("\r\n")}, name, lines.number)
+                yield Row({INPUT: line.rstrip("\r\n")}, name, lines.number)
 
 
 def _object(row: Row) -> Row | Flaw:
     try:
-        return Row(parse_object(row.values["text"].encode(), JSON_VALUES), row.file, row.line)
+        return Row(parse_object(row.values[INPUT].encode(), JSON_VALUES), row.file, row.line)
     except ValueError as error:
         return Flaw(row.file, row.line, str(error))
 
 
-def _texts(rows: Iterator[Row | Flaw], text: str, pair: str, bad: BadRows) -> Iterator[TaskInput]:
-    for row in rows:
-        if isinstance(row, Row) and (words := _words(row.values.get(text))):
-            yield TaskInput(" ".join(words), None, row.file, row.line, words)
-            continue
-        flaw = text_flaw(row, text) or (text_flaw(row, pair) if pair else None)
-        if flaw is not None:
-            reject(flaw, bad)
-        elif isinstance(row, Row):
-            name = str(row.values["id"]) if text == QUESTION and "id" in row.values else ""
-            yield TaskInput(row.values[text], row.values[pair] if pair else None, row.file, row.line, id=name)
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    """A list of words, if it is one."""
-    if not isinstance(value, list) or not all(isinstance(word, str) and word.strip() for word in value):
-        return ()
-    return tuple(value)
-
-
-def reject(flaw: Flaw, bad: BadRows) -> None:
-    """As `bad` has it; what came through a pipe cannot be looked at again."""
-    try:
-        bad.add(flaw)
-    except DataError as error:
-        hint = f"{bad.setting}=skip leaves such rows out" if flaw.file == STDIN else error.hint
-        raise DataError(error.code, error.message, hint) from None
-
-
-def _columns(file: str, rows: Sequence[Row], columns: Columns) -> tuple[str, str]:
-    """The columns of the text and of the second one, which is empty where there is none."""
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
-    if not names:
-        return columns.text or "text", columns.pair
-    usual = {"answer": (QUESTION, CONTEXT), "question": (QUESTION, "")}.get(columns.wants, ("", ""))
-    settings = ("pair", "text") if columns.wants in ("answer", "question") else ("text", "pair")  # as in training
-    text, pair = (
-        _named(file, names, given, setting, columns.firm) or (other if other in names else "")
-        for given, setting, other in zip((columns.text, columns.pair), settings, usual, strict=True)
-    )
-    if columns.wants == "answer":
-        if text and pair:
-            return text, pair
-        listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-        message = f'{show(file)}: no columns "{QUESTION}" and "{CONTEXT}": there are {listed}'
-        raise DataError(
-            "D004", message[:280], "data.pair=NAME and data.text=NAME name them, --context gives the second"
-        )
-    if text:
-        return text, pair
-    if columns.wants == "words":
-        apart = [name for name in WORDS if any(_words(row.values.get(name)) for row in rows)]
-        if apart:
-            return apart[0], ""
-    found, other = guess_text(Path(file), [name for name in names if is_text(rows, name)], pair)
-    return found, pair or (other if columns.wants == "pairs" else "")
-
-
-def _named(file: str, names: Sequence[str], given: str, setting: str, firm: bool) -> str:
-    if given and given not in names and firm:
-        listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-        message = f"{show(file)}: no column {given!r}{nearest(given, names)} (data.{setting})"
-        raise DataError("D004", message, f"there are {listed}")
-    return given if given in names else ""
-
-
-def windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[list[TaskInput]]:
-    """So many at a time; what comes before a row that stops everything is not lost."""
+def windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
+    """Up to `size` items at a time; the items before a row that stops everything are not lost."""
     trouble: HeadwayError | None = None
     while trouble is None:
-        part: list[TaskInput] = []
+        part: list[Item] = []
         try:
             while len(part) < size:
-                part.append(next(inputs))
+                part.append(next(items))
         except HeadwayError as error:
             trouble = error
         except StopIteration:
@@ -244,13 +161,13 @@ def windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[list[Ta
     raise trouble
 
 
-def pipe_windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[list[TaskInput]]:
-    """The same for a pipe: a window is what has come by now, so that a single line has its answer at once."""
-    queue: Queue[TaskInput | BaseException] = Queue(size)
+def live_windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
+    """The same for a pipe: a window holds what has come so far, so that a single line is answered at once."""
+    queue: Queue[Item | BaseException] = Queue(size)
 
     def pump() -> None:
         try:
-            for item in inputs:
+            for item in items:
                 queue.put(item)
             queue.put(StopIteration())
         except BaseException as error:
@@ -259,11 +176,11 @@ def pipe_windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[li
     Thread(target=pump, name="headway-pipe", daemon=True).start()
     end: BaseException | None = None
     while end is None:
-        part: list[TaskInput] = []
+        part: list[Item] = []
         try:
             while len(part) < size and end is None:
                 got = queue.get(timeout=WAIT) if part else queue.get()
-                if isinstance(got, TaskInput):
+                if isinstance(got, Item):
                     part.append(got)
                 else:
                     end = got
@@ -276,11 +193,9 @@ def pipe_windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[li
 
 
 def located(
-    inputs: Sequence[TaskInput], results: Sequence[Mapping[str, Any]], *, files: bool = False, pairs: bool = False
+    task: Task, items: Sequence[Item], results: Sequence[Mapping[str, Any]], *, files: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Results with where their texts stand, and the texts; with the second ones, where they are as short."""
-    for item, result in zip(inputs, results, strict=True):
+    """Results as lines of JSON lines: where the input stands, the input, the prediction."""
+    for item, result in zip(items, results, strict=True):
         where = {"file": item.file} if files else {}
-        what = {"id": item.id} if item.id else {}
-        second = {"pair": item.pair} if pairs and item.pair is not None else {}
-        yield {**where, "line": item.line, **what, "text": item.text, **second, **result}
+        yield {**where, "line": item.line, **task.echo(item.example), **result}

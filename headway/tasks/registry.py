@@ -1,42 +1,73 @@
-"""Tasks by name."""
+"""The registry: the only list of tasks. Packages of others join it through the entry-point group `headway.tasks`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
 from headway.config.model import ModelConfig
-from headway.tasks.base import Task, TaskContext
+from headway.data.files.locate import file_format, find_files
+from headway.data.files.rows import peek
+from headway.errors import ConfigError, nearest
+from headway.tasks.base import Suitability, Task
 
-TASKS = {
-    "lm": "headway.tasks.lm.task:LanguageModeling",
-    "chat": "headway.tasks.chat.task:Chat",
-    "mlm": "headway.tasks.masked_lm.task:MaskedLM",
+if TYPE_CHECKING:
+    from headway.data.profile.survey import Survey
+
+GROUP = "headway.tasks"
+BUILT_IN = {
+    "seq2seq": "headway.tasks.seq2seq.task:Seq2Seq",
     "classify": "headway.tasks.classification.task:Classification",
     "tag": "headway.tasks.tagging.task:Tagging",
     "answer": "headway.tasks.qa.task:QuestionAnswering",
+    "mlm": "headway.tasks.masked_lm.task:MaskedLM",
+    "lm": "headway.tasks.lm.task:LanguageModeling",
+    "chat": "headway.tasks.chat.task:Chat",
     "embed": "headway.tasks.embedding.task:Embedding",
-    "seq2seq": "headway.tasks.seq2seq.task:Seq2Seq",
 }
+"""In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 
 
-def make_task(context: TaskContext) -> Task:
-    """The task of a recipe, with its data read."""
-    task: Task = task_class(context.recipe.task).prepare(context)  # type: ignore[attr-defined]
+@cache
+def _found() -> dict[str, str]:
+    """Task name → "module:Class". A name of ours cannot be taken."""
+    others = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {**others, **BUILT_IN}
+
+
+def task_names() -> list[str]:
+    """All tasks; none of their modules is imported."""
+    return list(_found())
+
+
+@cache
+def get_task(name: str) -> Task:
+    """A task by name; only its own module is imported."""
+    if name not in _found():
+        listed = ", ".join(task_names())
+        raise ConfigError("C003", f"task = {name!r} is not known{nearest(name, task_names())}", f"there are: {listed}")
+    module, _, inside = _found()[name].partition(":")
+    task: Task = getattr(import_module(module), inside)()
     return task
 
 
-def task_class(name: str) -> type[Task]:
-    """A task by name; only its own module is imported."""
-    module, _, inside = TASKS[name].partition(":")
-    found: type[Task] = getattr(import_module(module), inside)
-    return found
+def tasks() -> Iterator[Task]:
+    """Every task."""
+    return (get_task(name) for name in task_names())
 
 
-def task_of(config: ModelConfig) -> str:
-    """What a model is for, by the heads it has; for one that no recipe tells about."""
-    pooled = config.classify if config.classify and config.classify.labels else None  # without labels, a bare pooler
-    heads = {"classify": pooled, "tag": config.tag, "answer": config.span, "mlm": config.lm}
-    if config.kind == "encoder-decoder" and config.lm is not None:
-        return "seq2seq"
-    found = next((name for name, head in heads.items() if head is not None), "embed")
-    return "lm" if config.kind == "decoder" and found in ("mlm", "embed") else found
+def fitting(config: ModelConfig, special: Iterable[str] | None = None) -> list[Task]:
+    """The tasks that a model can do, by its heads; the first is what it is for."""
+    special = None if special is None else tuple(special)
+    return [task for task in tasks() if task.fits(config, special)]
+
+
+def suggest(survey: Survey) -> tuple[Task | None, Suitability]:
+    """The task that a file is most likely for; None where it is for no task."""
+    path = find_files(survey.spec)[0]
+    rows = [] if file_format(path)[0] == "text" else peek(path)[1]
+    fit, task = max(((task.suits(survey, rows), task) for task in tasks()), key=lambda found: found[0].confidence)
+    return (task, fit) if fit.confidence > 0 else (None, fit)

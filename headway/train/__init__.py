@@ -14,7 +14,7 @@ class _Verb(ModuleType):
 
         headway.train("lm", "model.depth=6", data={"train": "book.txt"}, seed=1)
         """
-        from headway.config.recipe import load_recipe, with_settings
+        from headway.tasks.recipe import load_recipe, with_settings
         from headway.train.run import start, train
 
         name, recipe = load_recipe(what, settings)

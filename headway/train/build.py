@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from headway.baselines import make_model
 from headway.config.baselines import BaselineConfig
 from headway.config.model import ModelConfig
-from headway.config.recipe import Recipe, ShapeConfig
+from headway.config.recipe import ShapeConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.hub.adapter import is_adapter
@@ -18,7 +18,9 @@ from headway.hub.download import resolve
 from headway.hub.folder import load_model, open_folder, read_tokenizer
 from headway.model.lora import add_adapters
 from headway.model.model import Model
-from headway.tasks.base import Task
+from headway.tasks.recipe import Recipe
+from headway.tasks.registry import get_task
+from headway.tasks.training import Training
 
 TASK_HEADS = ("nsp", "classify", "tag", "span")
 """Heads that a task puts on a base; beside adapters they are trained in full. The one for words is the base's own."""
@@ -26,12 +28,12 @@ TASK_HEADS = ("nsp", "classify", "tag", "span")
 
 def base_tokenizer(recipe: Recipe) -> Tokenizer | None:
     """The tokenizer of model.from; None where the run is to train one of its own."""
-    if not recipe.model.from_:
+    if not recipe.model.from_ or get_task(recipe.task).takes != "text":
         return None
     return read_tokenizer(resolve(recipe.model.from_))
 
 
-def build_model(recipe: Recipe, task: Task, device: torch.device) -> Model:
+def build_model(recipe: Recipe, task: Training, device: torch.device) -> Model:
     """With the weights that are to be trained marked as such."""
     if recipe.model.lora and not recipe.model.from_:
         raise ConfigError("C004", f"model.lora = {recipe.model.lora} adapts a trained model: model.from says which")
@@ -42,7 +44,7 @@ def build_model(recipe: Recipe, task: Task, device: torch.device) -> Model:
     return model
 
 
-def meta_model(recipe: Recipe, task: Task) -> Model | None:
+def meta_model(recipe: Recipe, task: Training) -> Model | None:
     """The model that `build_model` will make, without weights; None where only loading tells, as with adapters."""
     base = resolve(recipe.model.from_) if recipe.model.from_ else None
     if base is not None and is_adapter(base):
@@ -66,7 +68,7 @@ def empty_model(config: ModelConfig, shape: ShapeConfig) -> Model:
     return model
 
 
-def _from_pretrained(recipe: Recipe, task: Task) -> Model:
+def _from_pretrained(recipe: Recipe, task: Training) -> Model:
     """The model of model.from, with the heads that the task wants: those it has, others from the seed."""
     # What trains is kept in float32: steps are smaller than the gaps between half-precision numbers.
     base = load_model(resolve(recipe.model.from_), None if recipe.model.lora else torch.float32)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from headway.config.recipe import Recipe, batch_size
 from headway.config.toml import short
 from headway.errors import ConfigError
+from headway.tasks.recipe import SETTINGS, Recipe, batch_size
 
 FREE = frozenset(
     {
@@ -38,27 +38,6 @@ FIXED = frozenset(
         *("train.batch", "train.batch_tokens", "train.optimizer"),
         # a checkpoint has running means and best weights only where the run asked for them
         *("train.ema", "train.patience", "train.keep_best"),
-        *(
-            "mlm.probability",
-            "mlm.mask_replace_prob",
-            "mlm.random_replace_prob",
-            "mlm.whole_word_mask",
-            "mlm.next_sentence",
-        ),
-        *("classify.kind", "classify.class_weights", "classify.pool", "classify.dropout", "classify.label_smoothing"),
-        *("classify.r_drop", "tag.scheme", "tag.decode", "tag.dropout", "tag.label_smoothing", "tag.context"),
-        *("answer.stride", "answer.max_answer_length", "answer.n_best", "answer.no_answer", "answer.threshold"),
-        *("embed.pool", "embed.temperature", "embed.symmetric"),
-        *("seq2seq.label_smoothing", "seq2seq.r_drop", "seq2seq.vocabulary", "seq2seq.prefix", "seq2seq.bpe_dropout"),
-        # how texts are generated is how the best checkpoint is chosen
-        *(
-            "seq2seq.beam",
-            "seq2seq.length_penalty",
-            "seq2seq.max_new_tokens",
-            "seq2seq.min_new_tokens",
-            "seq2seq.no_repeat_ngram_size",
-        ),
-        *("seq2seq.metric", "seq2seq.eval_texts", "seq2seq.generate_every", "seq2seq.split", "seq2seq.sentences"),
     }
 )
 """What is learned, from what, in which order, and how it is measured."""
@@ -79,7 +58,8 @@ def flat(config: Any, where: str = "") -> dict[str, Any]:
     """All settings of a recipe by their dotted names."""
     found: dict[str, Any] = {}
     for field in fields(config):
-        key, value = where + field.name.rstrip("_"), getattr(config, field.name)
+        name = config.task if field.name == SETTINGS else field.name.rstrip("_")
+        key, value = where + name, getattr(config, field.name)
         found |= flat(value, f"{key}.") if is_dataclass(value) else {key: value}
     return found
 
@@ -87,13 +67,13 @@ def flat(config: Any, where: str = "") -> dict[str, Any]:
 def recipe_changes(before: Recipe, now: Recipe) -> list[Change]:
     """The settings that differ, in the order of the recipe."""
     was, current = flat(before), flat(now)
-    return [Change(key, was[key], value) for key, value in current.items() if was[key] != value]
+    return [Change(key, was.get(key), value) for key, value in current.items() if was.get(key) != value]
 
 
 def check_changes(before: Recipe, now: Recipe) -> list[Change]:
     """The changes of a resumed recipe; an error if one of them would make it another run."""
     changes = recipe_changes(before, now)
-    if refused := [change for change in changes if change.key in FIXED]:
+    if refused := [change for change in changes if change.key not in FREE]:
         listed = "; ".join(map(str, refused))
         hint = "go on with the value before, or start a new run: headway train RECIPE"
         raise ConfigError("C040", f"a resumed run cannot change {listed}", hint)

@@ -16,13 +16,13 @@ from torch import nn
 
 from headway.config.baselines import BaselineConfig
 from headway.config.model import ModelConfig
-from headway.config.recipe import Recipe, batch_size
 from headway.data.batching.batch_sampler import BatchSampler, shard
 from headway.data.batching.permutation import Index
 from headway.errors import MemoryOrDiskError
 from headway.jsonfile import show
 from headway.resources import available_host_memory, gigabytes
 from headway.tasks.batch import Batch
+from headway.tasks.recipe import Recipe, batch_size
 from headway.train.compute import uses_bfloat16
 from headway.train.distributed import World
 

@@ -18,8 +18,8 @@ from headway.config.recipe import TrainConfig
 from headway.data.batching.batch_sampler import BatchSampler, shard
 from headway.data.batching.prefetch import Prefetcher
 from headway.model.model import Model
-from headway.tasks.base import Task
 from headway.tasks.batch import Batch
+from headway.tasks.training import Training
 from headway.train.compute import Compute
 from headway.train.distributed import World, reshard
 from headway.train.health import LossEMA, diverged, non_finite
@@ -63,7 +63,7 @@ class Loop:
     def __init__(
         self,
         model: Model,
-        task: Task,
+        task: Training,
         optimizer: Optimizer,
         config: TrainConfig,
         plan: BatchSampler,

@@ -22,7 +22,6 @@ from typing import IO, Any
 
 import torch
 
-from headway.config.recipe import Recipe, read_recipe
 from headway.config.toml import to_dict
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.lines import GZIP_FREE, GZIP_RATIO
@@ -30,7 +29,8 @@ from headway.data.files.locate import file_format, find_files
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
 from headway.jsonfile import show, unreadable
-from headway.tasks.base import Task
+from headway.tasks.recipe import Recipe, read_recipe, recipe_values
+from headway.tasks.training import Training
 from headway.train.changes import Change, check_changes, value_changes
 from headway.train.checkpoint import newest_state
 from headway.version import __version__
@@ -127,13 +127,13 @@ def _sum(files: Sequence[Record]) -> Record:
     return {"name": name, "size": sum(file["size"] for file in files), "sha256": digest.hexdigest()}
 
 
-def record_run(recipe: Recipe, data: Record, task: Task, config: Any, place: Record) -> Record:
+def record_run(recipe: Recipe, data: Record, task: Training, config: Any, place: Record) -> Record:
     """All of it; `config` is of the model, `place` is where the run computes."""
     split = {name: task.facts[name] for name in COUNTS if name in task.facts}
     if not recipe.data.train:  # made by Python or by headway, which change as well
-        split["built_in"] = task.facts["fingerprint"]
+        split["built_in"] = task.facts.get("fingerprint", "")
     return {
-        "recipe": to_dict(recipe),
+        "recipe": recipe_values(recipe),
         "data": data,
         "split": split,
         "tokenizer": tokenizer_digest(task.tokenizer),
@@ -154,8 +154,10 @@ def record_place(device: torch.device, processes: int, half: bool) -> Record:
     }
 
 
-def tokenizer_digest(tokenizer: Tokenizer) -> str:
+def tokenizer_digest(tokenizer: Tokenizer | None) -> str:
     """Of the vocabulary, and of how a text becomes tokens; not of a file, which versions may write differently."""
+    if tokenizer is None:
+        return ""
     both = [tokenizer] if tokenizer.target is tokenizer else [tokenizer, tokenizer.target]
     known = [(sorted(one.backend.get_vocab().items()), one.encode(PROBE).ids) for one in both]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()

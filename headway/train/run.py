@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from headway.baselines.recurrent import CELLS
-from headway.config.recipe import Recipe, batch_size, read_recipe, with_overrides
-from headway.config.toml import read_toml, to_dict, to_toml
+from headway.config.toml import read_toml, to_toml
 from headway.data.datasets.parallel import split_pair_spec
 from headway.errors import ConfigError, DivergedError, NotFoundError
 from headway.hub.adapter import write_adapter
@@ -28,8 +27,8 @@ from headway.hub.weights import writing
 from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters
 from headway.model.model import Model
 from headway.resources import memory_errors
-from headway.tasks.base import Task, TaskContext
-from headway.tasks.registry import make_task
+from headway.tasks.recipe import Recipe, batch_size, read_recipe, recipe_values, with_overrides
+from headway.tasks.training import TaskContext, Training, make_training
 from headway.train import provenance
 from headway.train.build import base_tokenizer, build_model, empty_model, meta_model
 from headway.train.checkpoint import RunLock, last_weights, load, save, snapshot_copy
@@ -53,7 +52,7 @@ class Run:
 
     folder: Path
     recipe: Recipe
-    task: Task
+    task: Training
     loop: Loop
     origin: Record = field(default_factory=dict)
     """What it is made from, as checkpoints hold it; in the first process only."""
@@ -113,7 +112,7 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
     """The whole file, or the one before it."""
     path = folder / "run" / "recipe.toml"
     partial = path.with_name(f"recipe.partial-{os.getpid()}")
-    partial.write_text(to_toml(to_dict(recipe)), encoding="utf-8")
+    partial.write_text(to_toml(recipe_values(recipe)), encoding="utf-8")
     os.replace(partial, path)
 
 
@@ -197,7 +196,9 @@ def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | Non
 
 def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     settings = recipe.train
-    task = make_task(TaskContext(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.rank_zero_first))
+    task = make_training(
+        TaskContext(recipe, folder / "run" / "tokenizer", base_tokenizer(recipe), world.rank_zero_first)
+    )
     world.rank_zero_first(lambda: task.test_part)  # mistakes in it are found now, not when the training is done
     plan = task.plan(batch_size(recipe))
     if (planned := meta_model(recipe, task)) is not None:
@@ -265,7 +266,7 @@ def _open_sinks(run: Run) -> list[Any]:
         return []
     from headway.train.log.sinks import open_sinks
 
-    return open_sinks(run.recipe.train.sinks, run.folder, run.folder.name, to_dict(run.recipe))
+    return open_sinks(run.recipe.train.sinks, run.folder, run.folder.name, recipe_values(run.recipe))
 
 
 def _train(run: Run, tell: Report) -> None:
@@ -364,7 +365,8 @@ def _write_model(run: Run, model: Model) -> None:
     shape, tokenizer = run.recipe.model, run.task.tokenizer
     if all(name.endswith(ADAPTER_SUFFIXES) for name in trainable_weights(run.model)):
         write_adapter(model, run.folder, shape.from_, shape.lora, shape.lora_targets)
-        tokenizer.save(run.folder)
+        if tokenizer is not None:
+            tokenizer.save(run.folder)
     else:
         merge_adapters(model)
         write_model_files(model, run.folder, tokenizer, resolve(shape.from_) if shape.from_ else None)

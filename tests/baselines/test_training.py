@@ -17,7 +17,7 @@ from headway.checks.equivalence.suite import check_model
 from headway.checks.quantization import quantize_and_compare
 from headway.checks.training import digest
 from headway.config.baselines import BaselineConfig
-from headway.config.recipe import Recipe, ShapeConfig, load_recipe
+from headway.config.recipe import ShapeConfig
 from headway.config.shape import baseline_config, decoder_config, seq2seq_config
 from headway.config.toml import build, to_dict
 from headway.errors import ConfigError, DamagedError, DataError
@@ -26,6 +26,7 @@ from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, open_folder, save_model
 from headway.report.model_card import write_card
 from headway.report.report import write_report
+from headway.tasks.recipe import Recipe, load_recipe
 from headway.tasks.seq2seq.translate import translate
 from headway.train.log.cost import flops_per_token
 from headway.train.run import Run, resume, start, train

@@ -15,7 +15,7 @@ from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.errors import NotFoundError
 from headway.model.model import Model
-from headway.tasks.lm.task import evaluate
+from headway.tasks.lm.training import evaluate
 from headway.train.distributed import World
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from headway.checks.training import check_training
-from headway.config.recipe import load_recipe
-from headway.tasks.lm.task import LanguageModeling
+from headway.tasks.lm.training import LanguageModelTraining
+from headway.tasks.recipe import load_recipe
 from headway.train import state
 from headway.train.compute import Compute
 
@@ -35,8 +35,8 @@ def test_a_recipe_that_is_right(text: str, words: tuple[str, ...]) -> None:
 
 
 def test_losses_divided_part_by_part_are_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = LanguageModeling.loss
-    monkeypatch.setattr(LanguageModeling, "loss", staticmethod(lambda m, x, y, k: right(m, x, y, k) / len(x)))
+    right = LanguageModelTraining.loss
+    monkeypatch.setattr(LanguageModelTraining, "loss", staticmethod(lambda m, x, y, k: right(m, x, y, k) / len(x)))
     assert failed(text) == {"accumulated = whole"}
 
 
@@ -46,13 +46,13 @@ def test_forgotten_state_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_batches_that_depend_on_who_makes_them_are_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, calls = LanguageModeling.batch, []
+    right, calls = LanguageModelTraining.batch, []
 
-    def drifting(self: LanguageModeling, samples: Any) -> Any:
+    def drifting(self: LanguageModelTraining, samples: Any) -> Any:
         calls.append(1)
         return right(self, samples + len(calls))
 
-    monkeypatch.setattr(LanguageModeling, "batch", drifting)
+    monkeypatch.setattr(LanguageModelTraining, "batch", drifting)
     assert "any workers = none" in failed(text)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.config.recipe import load_recipe
 from headway.data.tokenizers.tokenizer import load_tokenizer
+from headway.tasks.recipe import load_recipe
 from headway.train.run import start, train
 from tests.cli.conftest import Run
 
@@ -21,7 +21,7 @@ WORDS = ["model.depth=1", "model.width=16", "model.heads=2", "data.vocab=300", "
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headway.tasks.seq2seq.task.GENERATED", 60)
+        patch.setattr("headway.tasks.seq2seq.training.GENERATED", 60)
         return train(start(*load_recipe("translate", [*WORDS, f"out={out}"])), lambda kind, **facts: None).folder
 
 
@@ -84,7 +84,7 @@ def test_a_prefix_says_what_to_do(folder: Path, run: Run) -> None:
 
 def test_two_vocabularies(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, run, align, evaluate: what is written is of the other language, whatever ids it has."""
-    monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 60)
+    monkeypatch.setattr("headway.tasks.seq2seq.training.GENERATED", 60)
     words = [*WORDS, "data.tokenizer=words", "data.vocab=0", "seq2seq.vocabulary=separate", f"out={tmp_path}"]
     done = run("train", "translate", *words, "-q")
     assert done.code == 0, done.err

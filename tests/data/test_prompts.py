@@ -26,7 +26,7 @@ from headway.checks.perplexity import evaluation_tokens, measure
 from headway.cli.app import main
 from headway.config.model import SpecialTokens
 from headway.config.presets import gpt2
-from headway.config.recipe import DataConfig, Recipe
+from headway.config.recipe import DataConfig
 from headway.data.prompts import PromptEncoder, start_token
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
@@ -38,9 +38,10 @@ from headway.model.model import Model
 from headway.serve.limits import Limits
 from headway.serve.requests import RequestBuilder
 from headway.serve.schemas import ChatRequest, CompletionRequest
-from headway.tasks.base import TaskContext
-from headway.tasks.lm.task import LanguageModeling
+from headway.tasks.lm.training import LanguageModelTraining
+from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.translate import read_sources
+from headway.tasks.training import TaskContext
 
 transformers = pytest.importorskip("transformers")
 
@@ -287,7 +288,7 @@ def test_own_models_read_prompts_as_their_documents(kind: str, tmp_path: Path) -
     data: dict[str, Any] = {"train": str(tmp_path / "text.jsonl"), "tokenizer": kind, "length": 8}
     data |= {} if kind in ("bytes", "words") else {"vocab": 300}
     recipe = Recipe(data=DataConfig(**data))
-    task = LanguageModeling.prepare(TaskContext(recipe, tmp_path / "run", None))
+    task = LanguageModelTraining.prepare(TaskContext(recipe, tmp_path / "run", None))
     config = task.config(None)
     save_model(Model(config), tmp_path / "model", task.tokenizer)
     bundle, theirs = load(tmp_path / "model"), transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
@@ -312,7 +313,7 @@ def test_documents_of_a_base_begin_as_its_prompts(tmp_path: Path) -> None:
     tokenizer = Tokenizer(around(trained(MARKS, pieces=False), "<bos> $A"), {"eos_token": "<eos>"})
     (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in CORPUS))
     recipe = Recipe(data=DataConfig(train=str(tmp_path / "text.jsonl"), length=8))
-    task = LanguageModeling.prepare(TaskContext(recipe, tmp_path / "run", tokenizer))
+    task = LanguageModelTraining.prepare(TaskContext(recipe, tmp_path / "run", tokenizer))
     bos, eos = (tokenizer.backend.token_to_id(name) for name in ("<bos>", "<eos>"))
     document = [bos, *tokenizer.ids(CORPUS)[0], eos]
     for store in (task.train, task.valid, evaluation_tokens(str(tmp_path / "text.jsonl"), recipe.data, tokenizer)):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headway.cli import main
-from headway.config.recipe import load_recipe
+from headway.tasks.recipe import load_recipe
 from headway.train.checkpoint import load
 from headway.train.log.events import read_log
 from headway.train.run import Run, resume, start, train

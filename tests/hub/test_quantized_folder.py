@@ -16,7 +16,6 @@ import headway
 from headway.checks.quantization import quantize_and_compare
 from headway.cli.app import app, main
 from headway.config import presets
-from headway.config.recipe import load_recipe
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DamagedError, HeadwayError
 from headway.generate.sampling.sampler import Sampling
@@ -27,6 +26,7 @@ from headway.model.lora import add_adapters
 from headway.model.model import Model
 from headway.model.quantize import quantize_
 from headway.model.quantized import Int8Linear
+from headway.tasks.recipe import load_recipe
 from headway.train.build import build_model
 
 VOCAB = 50

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from headway.api import load
-from headway.config.recipe import DataConfig, Recipe, load_recipe, with_settings
+from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.generate.beam.search import Beam
 from headway.hub.generation_config import read_generation
-from headway.tasks.seq2seq.task import Seq2Seq, pair_tokenizer, read_pairs
+from headway.tasks.recipe import Recipe, load_recipe, with_settings
+from headway.tasks.seq2seq.training import Seq2SeqTraining, pair_tokenizer, read_pairs
 from headway.tasks.seq2seq.translate import beam_for, recipe_of
 from headway.train.run import start, train
 
@@ -99,7 +100,9 @@ def test_it_writes_as_the_folder_says(case: tuple[Path, Any]) -> None:
     assert bundle.translate(TEXTS) == written_by(oracle, folder)
     pairs = folder.parent / "pairs.jsonl"
     pairs.write_text("".join(json.dumps({"source": text, "target": "kova"}) + "\n" for text in TEXTS))
-    found = Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), recipe_of(bundle.model, folder), str(pairs))
+    found = Seq2SeqTraining.evaluate_file(
+        bundle.model, bundle.require_tokenizer(), recipe_of(bundle.model, folder), str(pairs)
+    )
     assert [row["new"] for row in found.each] == bundle.translate(TEXTS)  # an evaluation writes by the same rules
 
 
@@ -116,7 +119,8 @@ def test_the_rules_of_one_model_are_not_those_of_another(case: tuple[Path, Any],
     free = with_settings(asked, {"model": {"from": ""}})
     assert beam_for(other).banned and not beam_for(free).banned
     ours, theirs = (
-        Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), r, str(pairs)).each for r in (free, other)
+        Seq2SeqTraining.evaluate_file(bundle.model, bundle.require_tokenizer(), r, str(pairs)).each
+        for r in (free, other)
     )
     assert [row["new"] for row in ours] == [row["new"] for row in theirs]
 
@@ -128,11 +132,11 @@ def test_trained_and_opened_there_again(
     import transformers
 
     folder, oracle = case
-    monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 40)
+    monkeypatch.setattr("headway.tasks.seq2seq.training.GENERATED", 40)
     words = [*WORDS, f"out={tmp_path / 'runs'}", f"model.from={folder}"]
     with torch.enable_grad():
         run = train(start(*load_recipe("translate", words)), lambda kind, **facts: None)
-    assert isinstance(run.task, Seq2Seq)
+    assert isinstance(run.task, Seq2SeqTraining)
     assert read_generation(run.folder).rules == read_generation(folder).rules
     first = run.task.train.source.ids[0]
     assert run.task.tokenizer.decode(first).startswith("translate: ")

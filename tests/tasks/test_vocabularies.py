@@ -16,8 +16,7 @@ from headway.api import load
 from headway.baselines import make_model
 from headway.checks.attention_maps import attention_maps
 from headway.config.model import SpecialTokens
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, load_recipe, with_settings
-from headway.config.tasks import Seq2SeqConfig
+from headway.config.recipe import DataConfig, ShapeConfig
 from headway.data.batching.packing import IGNORE
 from headway.data.tokenizers.tokenizer import TARGET_FILE, Tokenizer, load_tokenizer
 from headway.errors import ConfigError, DataError, NotFoundError
@@ -25,9 +24,11 @@ from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
-from headway.tasks.seq2seq.task import Seq2Seq
+from headway.tasks.recipe import Recipe, load_recipe, with_settings
+from headway.tasks.seq2seq.task import Settings as Seq2SeqConfig
+from headway.tasks.seq2seq.training import Seq2SeqTraining
 from headway.tasks.seq2seq.translate import align, translate, with_best, word_weights
+from headway.tasks.training import TaskContext
 from headway.train.run import start, train
 
 SHAPE = ShapeConfig(depth=1, width=32, heads=2, norm_at="post", positions="sinusoidal", activation="relu")
@@ -36,21 +37,21 @@ TEXTS = ["A dog sees the king.", "The red horses did not help some old teachers.
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 60)
+    monkeypatch.setattr("headway.tasks.seq2seq.training.GENERATED", 60)
 
 
 def recipe(kind: Any = "words", **fields: Any) -> Recipe:
     """Words: how many each side has is its own affair."""
     data = DataConfig(tokenizer=kind, vocab=300 if kind == "bpe" else 0, length=96)
     return Recipe(task="seq2seq", seed=3, data=data, model=SHAPE,
-                  seq2seq=Seq2SeqConfig(vocabulary="separate", max_new_tokens=6, **fields))  # fmt: skip
+                  settings=Seq2SeqConfig(vocabulary="separate", max_new_tokens=6, **fields))  # fmt: skip
 
 
-def prepared(folder: Path, settings: Recipe | None = None) -> Seq2Seq:
-    return Seq2Seq.prepare(TaskContext(settings or recipe(), folder / "tokens"))
+def prepared(folder: Path, settings: Recipe | None = None) -> Seq2SeqTraining:
+    return Seq2SeqTraining.prepare(TaskContext(settings or recipe(), folder / "tokens"))
 
 
-def model_of(task: Seq2Seq) -> Model:
+def model_of(task: Seq2SeqTraining) -> Model:
     torch.manual_seed(0)
     model = make_model(task.config(None)).eval()
     for parameter in model.parameters():
@@ -82,7 +83,7 @@ def test_a_batch_is_read_by_one_and_written_by_the_other(tmp_path: Path, kind: s
     rows = task.plan(4).samples(0)
     source, attention_mask, inputs, targets = task.batch(rows).tensors
     assert source is not None and attention_mask is not None and inputs is not None and targets is not None
-    texts = {(task.recipe.seq2seq.prefix + pair.source, pair.targets[0]) for pair in task.train.pairs}
+    texts = {(task.recipe.settings.prefix + pair.source, pair.targets[0]) for pair in task.train.pairs}
     reads, writes = task.tokenizer, task.tokenizer.target
     for i in range(4):
         pair = (
@@ -178,10 +179,10 @@ def test_a_run_and_a_second_one_from_it(tmp_path: Path) -> None:
     assert saved.target.backend.to_str() == own.target.backend.to_str() != saved.backend.to_str()
     bundle = load(run.folder)
     assert bundle.tokenizer is not None and bundle.tokenizer.target is not bundle.tokenizer
-    assert bundle.recipe is not None and bundle.recipe.seq2seq.vocabulary == "separate"
+    assert bundle.recipe is not None and bundle.recipe.settings.vocabulary == "separate"
     spec = tmp_path / "pairs.tsv"
     spec.write_text("source\ttarget\n" + "A dog sees it.\tUn kova noris.\n" * 3)
-    found = Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), bundle.recipe, str(spec))
+    found = Seq2SeqTraining.evaluate_file(bundle.model, bundle.require_tokenizer(), bundle.recipe, str(spec))
     assert found.each[0]["new"] == bundle.translate("A dog sees it.")[0]
     second = start(*load_recipe("translate", [*words[3:], f"model.from={run.folder}"]))
     assert second.task.tokenizer.target.backend.to_str() == own.target.backend.to_str()
@@ -216,6 +217,6 @@ def test_a_base_with_one_vocabulary_keeps_it(tmp_path: Path) -> None:
     folder = save_model(model_of(task), tmp_path / "base", task.tokenizer)
     asked = with_settings(recipe(), {"model": {"from": str(folder)}})
     with pytest.raises(ConfigError, match="separate"):
-        Seq2Seq.prepare(TaskContext(asked, tmp_path / "other", task.tokenizer))
+        Seq2SeqTraining.prepare(TaskContext(asked, tmp_path / "other", task.tokenizer))
     shutil.rmtree(tmp_path / "tokens")
     assert np.array_equal(task.train.source.ids[0], prepared(tmp_path, shared).train.source.ids[0])

@@ -10,12 +10,13 @@ import torch
 
 from headway.api import load
 from headway.config.presets import gpt2
-from headway.config.recipe import ShapeConfig, load_recipe
+from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.folder import load_model
 from headway.model.lora import LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Model
+from headway.tasks.recipe import load_recipe
 from headway.train.build import checkpoint_activations
 from headway.train.log.events import read_log
 from headway.train.run import Run, resume, start, train

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headway.config.recipe import Recipe, load_recipe, with_overrides
 from headway.errors import ConfigError
+from headway.tasks.recipe import Recipe, load_recipe, with_overrides
 from headway.train.changes import FIXED, FREE, check_changes, flat, recipe_changes, value_changes
 from headway.train.run import Run, resume, start, train
 
@@ -41,7 +41,7 @@ def test_what_makes_another_run_is_refused(word: str) -> None:
 
 def test_parts_of_a_batch_may_change_but_not_the_batch() -> None:
     before = load_recipe("tiny", ["train.batch=0", "train.accumulate=1"])[1]
-    from headway.config.recipe import batch_size
+    from headway.tasks.recipe import batch_size
 
     size = batch_size(before)
     parts = next(n for n in range(2, size + 1) if size % n == 0)

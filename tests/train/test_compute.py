@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModeling
+from headway.tasks.lm.training import LanguageModelTraining
+from headway.tasks.recipe import Recipe
 from headway.train.compute import EAGER_STEPS, Compute
 from headway.train.distributed import World
 from headway.train.loop import Loop
@@ -37,7 +38,7 @@ def make(
     store = TokenStore(ids[: ends[-1]], ends, int(ends[-1]), None)
     config = TrainConfig(steps=40, batch=8, lr=1e-2, warmup=5, accumulate=accumulate, record=records)
     config = replace(config, optimizer=optimizer, on_nan="skip")  # type: ignore[arg-type]
-    task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=32, rows=rows)), TOKENIZER, store, store)
+    task = LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=32, rows=rows)), TOKENIZER, store, store)
     world = World(0, 1, torch.device(device))
     loop = Loop(model, task, make_optimizer(model, config, 64), config, task.plan(8), world, 0)
     model.train()

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from headway.config.model import ClassifyHeadConfig
-from headway.config.recipe import ShapeConfig, TrainConfig, load_recipe
+from headway.config.recipe import ShapeConfig, TrainConfig
 from headway.config.shape import encoder_config
 from headway.errors import ConfigError
 from headway.model.model import Model
+from headway.tasks.recipe import load_recipe
 from headway.train.optim.optimizer import Optimizer, depths, make_optimizer, unfrozen_depth
 from headway.train.run import Run, resume, start, train
 

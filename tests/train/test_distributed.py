@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import torch
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModeling
+from headway.tasks.lm.training import LanguageModelTraining
+from headway.tasks.recipe import Recipe, load_recipe
 from headway.train.checkpoint import load
 from headway.train.distributed import World, close_distributed, init_distributed, torchrun_line
 from headway.train.log.events import read_log
@@ -134,7 +135,7 @@ def test_the_stream_is_that_of_one_process(workers: int) -> None:
     for size in (1, 2, 3, 4):
         seen[size] = [[] for _ in range(30)]
         for rank in range(size):
-            task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=16)), TOKENIZER, store, store)
+            task = LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=16)), TOKENIZER, store, store)
             model = Model(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16))
             world = World(rank, size, torch.device("cpu"))
             loop = Loop(model, task, make_optimizer(model, config, 16), config, task.plan(10), world, workers)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from headway.config.recipe import load_recipe
 from headway.errors import MemoryOrDiskError
+from headway.tasks.recipe import load_recipe
 from headway.train import footprint as module
 from headway.train.footprint import Footprint, check_disk, check_memory, footprint, memory_advice
 from headway.train.run import Run, resume, start, train

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DamagedError, DivergedError
 from headway.model.model import Model
 from headway.tasks.batch import Batch
-from headway.tasks.lm.task import LanguageModeling
+from headway.tasks.lm.training import LanguageModelTraining
 from headway.tasks.losses.tokens import IGNORE
+from headway.tasks.recipe import Recipe
 from headway.train.distributed import World
 from headway.train.health import LossEMA
 from headway.train.loop import Loop
@@ -34,7 +35,7 @@ TOKENIZER = train_tokenizer("bytes", [])
 ALONE = World(0, 1, torch.device("cpu"))
 
 
-class Ragged(LanguageModeling):
+class Ragged(LanguageModelTraining):
     """Sequences of unequal length: the counts of the parts of a batch differ."""
 
     def batch(self, samples: Any) -> Batch:

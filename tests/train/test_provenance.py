@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from headway.config.recipe import load_recipe
 from headway.data.batching.token_store import TokenStore
 from headway.errors import ConfigError, DamagedError, DataError, NotFoundError
+from headway.tasks.recipe import load_recipe
 from headway.train import checkpoint, provenance
 from headway.train.log.events import read_log
 from headway.train.optim.optimizer import lr_factor_from_start, peak_lr
@@ -248,7 +248,7 @@ def test_without_a_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
 def test_data_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "data.txt"
     path.write_text(lm_rows(60))
-    from headway.tasks.lm import task as lm
+    from headway.tasks.lm import training as lm
 
     tokens = lm.tokenize_corpus
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from headway.config.recipe import load_recipe
 from headway.errors import ConfigError, DataError, NotFoundError
 from headway.hub.folder import load_model
+from headway.tasks.recipe import load_recipe
 from headway.train.log.events import read_log
 from headway.train.run import Run, last_folder, resume, start, train
 

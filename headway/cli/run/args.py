@@ -65,13 +65,13 @@ def check_args(args: Sequence[str], tokens: int | None, seed: int | None, beam: 
         found = predict.SETTING.match(arg)
         if found is None or re.search(r"\s", arg):
             continue  # a text to a model that reads
-        if found[1] in predict.SETTINGS:
+        if found[1] in predict.setting_names():
             others.append(arg)
         elif found[1] in known:
             generation.append(arg)
         else:
-            hint = f"to write: {', '.join(known)}; for models that read: {', '.join(predict.SETTINGS)}"
-            message = f"unknown setting {found[1]}{nearest(found[1], [*known, *predict.SETTINGS])}"
+            hint = f"to write: {', '.join(known)}; for models that read: {', '.join(predict.setting_names())}"
+            message = f"unknown setting {found[1]}{nearest(found[1], [*known, *predict.setting_names()])}"
             raise ConfigError("C014", message, hint)
     generation_settings(generation_overrides(generation, tokens, seed, beam), beam)
     predict.check_settings(parse_overrides([arg for arg in others if not arg.startswith("pair=")]))

@@ -24,10 +24,11 @@ from headway.cli.run.args import (
     read_text,
     split_text,
 )
-from headway.cli.run.render import show_score
 from headway.cli.run.screen import colours, legend, paint, show, show_steps, show_tree
 from headway.cli.run.stream import generate_file
 from headway.errors import ConfigError, MemoryOrDiskError, UsageError
+from headway.tasks.masked_lm.task import score_line
+from headway.tasks.registry import get_task
 
 COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an empty line or Ctrl-D ends it"
 
@@ -95,16 +96,16 @@ def run(
     if file and not all("=" in arg for arg in args):
         raise UsageError("U001", "--file does not go with a text", "leave one of them out")
     first, settings = ("", args) if file else split_text(args, beam, chat=chat)
-    task = predict.task_argument(args)
+    named = predict.task_argument(args)
     if file or not score:
         check_args(settings, most, seed, beam)
     bundle = load_bundle(model, device, "auto", quiet)
-    task = task or predict.task_for_run(bundle)
-    if task in (*predict.GENERATIVE_TASKS, "seq2seq") and not score:
+    task = get_task(named) if named else predict.task_for_run(bundle)
+    if (task.generates or "beam" in task.options) and not score:
         for note in bundle.notes:
             say(note)
-    if near or task not in predict.GENERATIVE_TASKS:
-        searched = beam if task == "seq2seq" else 0  # a search is how these write, not another way of doing it
+    if near or not task.generates:
+        searched = beam if "beam" in task.options else 0  # beam search is how these models generate
         run_args = predict.RunArgs(*predict.split_args(args), file, context, near, score, json_, align, searched)
         given |= {"tokens": most, "seed": seed is not None} | ({"beam": 0} if searched else {})
         predict.predict(bundle, task, run_args, given, say)
@@ -116,11 +117,17 @@ def run(
     if file:
         settings, data = predict.split_data(settings)
         values = _settings(bundle, settings, most, seed, 0, say)
-        generate_file(bundle, file, recipe_for(bundle, "lm", data).data, values, say, score=score)
+        recipe = recipe_for(bundle, task.name, data)
+        generate_file(bundle, task, file, recipe, values, say, firm="text" in data.get("data", {}), score=score)
         return
     if score:
         for one in bundle.score([read_text(arg) for arg in args]):
-            show_score(one.log_probability, one.tokens, one.perplexity, one.text)
+            print(
+                score_line(
+                    one.text,
+                    {"log_probability": one.log_probability, "tokens": one.tokens, "perplexity": one.perplexity},
+                )
+            )
         return
     values = _settings(bundle, settings, most, seed, beam, say)
     generator = Generator(bundle, values, say, rules, colour=colour, trace=trace, keep=bool(trace_file))

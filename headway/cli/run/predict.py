@@ -1,4 +1,4 @@
-"""What `headway run` does with models that read: labels, entities, answers, words for blanks, vectors."""
+"""`headway run` with a model that predicts: arguments, a file or a pipe in, predictions out."""
 
 from __future__ import annotations
 
@@ -6,41 +6,36 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.evaluation import recipe_for, task_for
+from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows, stdin_is_piped
 from headway.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from headway.config.recipe import Recipe
     from headway.data.files.rows import BadRows
-    from headway.tasks.inputs import Columns, TaskInput
+    from headway.tasks.base import Task
+    from headway.tasks.inputs import Item
+    from headway.tasks.predictor import Predictor
+    from headway.tasks.recipe import Recipe
 
-GENERATIVE_TASKS = ("lm", "chat")
-"""Tasks whose models write."""
-TRY = {
-    "lm": '"The import statement"',
-    "chat": "--chat",
-    "mlm": '"The [MASK] statement"',
-    "classify": '"the plot was not dull , it was raining outside ."',
-    "tag": '"Mr Gorven said it rained in Halmar"',
-    "answer": '--context FILE "where does anna live ?"',
-    "embed": '"a text"   headway run last --nearest FILE "a text"',
-    "seq2seq": '"The small dogs did not see a bird in the garden."',
-}
-"""Task → what may follow `headway run last`; it fits what each learns from where it is given no data …"""
-OWN = {"mlm": '"… [MASK] …"', "answer": '--context FILE "…"', "embed": '"…"   headway run last --nearest FILE "…"'}
-"""… and what may follow where it was given some, for tasks that take more than a text."""
-SETTINGS = ("task", "pair", "top", "data", "tag", "answer", "embed", "seq2seq", "n_best")
+COUNTS = ("top", "n_best")
+"""Settings that are whole numbers from 1 on."""
 SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
-TOP = 5
+
+
+def setting_names() -> tuple[str, ...]:
+    """What may stand before = in a word after `headway run MODEL`, for models that predict."""
+    from headway.tasks.registry import task_names
+
+    return ("task", "pair", "data", *COUNTS, *task_names())
 
 
 @dataclass(frozen=True)
 class RunArgs:
-    """A command line, apart from settings."""
+    """A command line of `headway run`, parsed."""
 
     texts: list[str]
     settings: dict[str, Any] = field(default_factory=dict)
@@ -55,263 +50,263 @@ class RunArgs:
 
     @property
     def source(self) -> str:
-        """The file to read texts from, - for stdin: where that is said, or where there is one and nothing else."""
+        """The file to read inputs from, - for stdin: as given, or a pipe where nothing else is given."""
         if self.file or self.texts not in ([], ["-"]):
             return self.file
         return "-" if self.texts or (not self.near and stdin_is_piped()) else ""
 
 
 def task_argument(args: Sequence[str]) -> str:
-    """What task=… says."""
-    from headway.tasks.registry import TASKS
+    """The task that task=… names, or an empty string."""
+    from headway.tasks.registry import task_names
 
     task = next((arg.removeprefix("task=") for arg in args if arg.startswith("task=")), "")
-    if task and task not in TASKS:
-        raise UsageError("U001", f"task={task} is unknown{nearest(task, TASKS)}", f"one of {', '.join(TASKS)}")
+    if task and task not in task_names():
+        listed = ", ".join(task_names())
+        raise UsageError("U001", f"task={task} is unknown{nearest(task, task_names())}", f"one of {listed}")
     return task
 
 
-def task_for_run(bundle: Any) -> str:
-    """What the model is for. One that reads and writes is left to its writing."""
-    found = task_for(bundle)
-    return "lm" if found == "mlm" and bundle.config.kind != "encoder" else found
-
-
 def split_args(args: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
-    """Texts, settings and second texts. What looks like a setting and is none may be a slip of the pen."""
+    """Texts, settings and second texts. A word that looks like a setting and is none may be a typing mistake."""
     from headway.config.toml import parse_overrides
 
-    texts, settings, pairs = [], [], []
+    texts, settings, pairs, known = [], [], [], setting_names()
     for arg in args:
         found = SETTING.match(arg)
         if found and found[1] == "pair":
             pairs.append(arg.removeprefix("pair="))
-        elif found and found[1] in SETTINGS:
+        elif found and found[1] in known:
             settings.append(arg)
         elif found and not re.search(r"\s", arg):
-            hint = f"settings are {', '.join(SETTINGS)}; a text of one word with = in it can come from a file"
-            raise UsageError("U001", f"{arg!r} is no setting here{nearest(found[1], SETTINGS)}", hint)
+            hint = f"settings are {', '.join(known)}; a text of one word with = in it can come from a file"
+            raise UsageError("U001", f"{arg!r} is no setting here{nearest(found[1], known)}", hint)
         else:
             texts.append(arg)
     return texts, parse_overrides(settings), pairs
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse what is wrong whatever the model is."""
-    from headway.config.recipe import read_recipe
+    """Refuse settings that are wrong for every model."""
+    from headway.tasks.recipe import read_recipe
+    from headway.tasks.registry import task_names
 
-    for name in ("top", "n_best"):
+    for name in COUNTS:
         _check_count(name, settings.get(name, 1))
-    sections = {name: value for name, value in settings.items() if name not in ("task", "top", "n_best")}
+    sections = {name: value for name, value in settings.items() if name not in ("task", *COUNTS)}
     for name, value in sections.items():
         if not isinstance(value, Mapping):
             raise UsageError("U001", f"{name}={value} sets nothing: {name} is a group of settings", f"as {name}.KEY=…")
     if "data" in sections:  # an overlap has to be less than the length, which may be the model's own
-        sections["data"] = {"length": sys.maxsize, **sections["data"]}
-    read_recipe(sections)
+        read_recipe({"data": {"length": sys.maxsize, **sections.pop("data")}})
+    for name in sections.keys() & set(task_names()):
+        read_recipe({"task": name, name: sections[name]})
 
 
 def _check_count(name: str, value: Any) -> None:
     if type(value) is not int or value < 1:
-        raise UsageError("U001", f"{name}={value} should be a number from 1 on")
+        raise UsageError("U001", f"{name}={value} should be a whole number from 1 on")
+
+
+def task_for_run(bundle: Any) -> Task:
+    """The task that a model is for."""
+    from headway.tasks.registry import get_task
+
+    return get_task(task_for(bundle))
 
 
 def split_data(args: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Settings of writing, and those of the data it is for."""
+    """Generation settings, and the settings of the data section."""
     from headway.config.toml import parse_overrides
 
     data = [arg for arg in args if arg.startswith("data.")]
     return [arg for arg in args if arg not in data], parse_overrides(data)
 
 
-def predict(bundle: Any, task: str, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
-    """Answer texts from the command line, from a file, or from a pipe."""
+def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
+    """Predict for texts of the command line, a file or a pipe. `generation`: options that only generation takes."""
     if wrong := [name for name, value in generation.items() if value]:
-        hint = "seq2seq.max_new_tokens=N is what it may write" if (wrong[0], task) == ("tokens", "seq2seq") else ""
-        raise UsageError("U001", f"--{wrong[0]} is for models that write on, and this one is for {task}", hint)
-    front = bundle.config.source or bundle.config.target
-    if front is None or front.kind != "tokens":
-        raise DataError("D001", f"{bundle.name} does not read text")
-    settings = {key: value for key, value in args.settings.items() if key not in ("task", "top", "n_best")}
-    if args.beam:
-        settings["seq2seq"] = {**settings.get("seq2seq", {}), "beam": args.beam}
-    predictor = Predictor(bundle, task, recipe_for(bundle, task, settings), args, say)
-    _check(predictor)
+        cap = f"{task.name}.max_new_tokens"
+        hint = f"{cap}=N limits the new tokens" if wrong[0] == "tokens" and "beam" in task.options else ""
+        raise UsageError("U001", f"--{wrong[0]} is for language models, and this model is for {task.title}", hint)
+    if task.takes == "text":
+        front = bundle.config.source or bundle.config.target
+        if front is None or front.kind != "tokens":
+            raise DataError("D001", f"{bundle.name} does not read text")
+    settings = {key: value for key, value in args.settings.items() if key not in ("task", *COUNTS)}
+    session = _Session(bundle, task, recipe_for(bundle, task.name, settings), args, say)
+    _check(session)
     if args.near:
-        predictor.search()
+        session.search()
     elif args.source:
-        predictor.stream()
+        session.stream()
     else:
-        predictor.show()
+        session.show()
 
 
-def _check(predictor: Predictor) -> None:
-    """What does not go together."""
-    args, task = predictor.args, predictor.task
+def _check(session: _Session) -> None:
+    """Refuse options that do not go together."""
+    from headway.tasks.registry import task_names
+
+    args, task = session.args, session.task
     for name, value, fits in (
-        ("--score", args.score, task == "mlm"),
-        ("--context", args.context, task == "answer"),
-        ("pair=…", args.pairs, task == "classify" and not args.source),
+        ("--score", args.score, "score" in task.options),
+        ("--context", args.context, "context" in task.options),
+        ("pair=…", args.pairs, task.second == "pair" and not args.source),
         ("--file", args.file, not args.texts),
-        ("--align", args.align, task == "seq2seq"),
-        ("n_best", args.settings.get("n_best"), task == "seq2seq"),
+        ("--align", args.align, "align" in task.options),
+        *((name, args.settings.get(name), name in task.options or (name == "top" and args.near)) for name in COUNTS),
     ):
         if value and not fits:
-            other = "a text" if name == "--file" else "--file" if name == "pair=…" and task == "classify" else task
+            other = "a text" if name == "--file" else "--file" if args.source and name == "pair=…" else task.title
             raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
-    own = {"top": ("mlm", "answer", "embed"), **{name: (name,) for name in ("tag", "answer", "embed", "seq2seq")}}
-    for name in own.keys() & args.settings.keys():
-        if task not in own[name] and not (args.near and name in ("top", "embed")):
-            raise UsageError("U001", f"{name} is a setting for {' and '.join(own[name])}, and this model is for {task}")
+    for name in args.settings.keys() & set(task_names()):
+        if name != task.name and not (args.near and name == _search_task().name):
+            raise UsageError("U001", f"{name} is a setting for the task {name}, and this model is for {task.name}")
     if args.near and not (args.source or args.texts):
-        raise UsageError("U001", '--nearest wants a text to look for: headway run M --nearest FILE "…"')
+        raise UsageError("U001", '--nearest needs a text to look for: headway run M --nearest FILE "…"')
     if not args.texts and not args.source:
-        raise UsageError("U001", f"which text? this model is for {task}", f"headway run M {TRY[task].split('   ')[0]}")
+        example = f"headway run M {task.tries.made_up.split('   ')[0]}"
+        raise UsageError("U001", f"no input: this model is for {task.title}", example)
     if len(args.pairs) > 1 and len(args.pairs) != len(args.texts):
         raise UsageError("U001", f"{len(args.texts)} texts and {len(args.pairs)} pair=…: give as many, or one")
-    for name, value in (("top", predictor.top), ("n_best", predictor.n_best)):
-        _check_count(name, value)
+    for name in COUNTS:
+        _check_count(name, args.settings.get(name, 1))
+
+
+def _search_task() -> Task:
+    """The task whose vectors --nearest compares, whatever else the model is for."""
+    from headway.tasks.registry import tasks
+
+    return next(task for task in tasks() if "nearest" in task.options)
 
 
 @dataclass(frozen=True)
-class Predictor:
-    """A model, its task, and what is asked of it."""
+class _Session:
+    """A model, its task, and one command line."""
 
     bundle: Any
-    task: str
+    task: Task
     recipe: Recipe
     args: RunArgs
     say: Say
 
-    @property
-    def top(self) -> Any:
-        return self.args.settings.get("top", TOP)
+    def predictor(self) -> Predictor[Any, Any]:
+        from headway.tasks.predictor import RunOptions
 
-    @property
-    def n_best(self) -> Any:
-        return self.args.settings.get("n_best", 1)
+        args = self.args
+        counts = {name: args.settings[name] for name in COUNTS if name in args.settings}
+        options = RunOptions(beam=args.beam, align=args.align, score=args.score, **counts)
+        return self.task.load_predictor()(self.bundle, self.recipe, options)
 
-    def predictor(self) -> Any:
-        from headway.tasks.predictions import predictor
+    def items(self) -> list[Item]:
+        """The inputs of the command line."""
+        from headway.tasks.inputs import Item
 
-        if self.task == "seq2seq":
-            return self.writer()
-        task = "score" if self.args.score else self.task
-        return predictor(task, self.bundle.model, self.bundle.require_tokenizer(), self.recipe, self.top)
+        texts, pairs, context = self.args.texts, self.args.pairs, self.context()
+        if context is None and "context" in self.task.options:
+            raise UsageError("U001", f"{self.task.title} needs a context", f"headway run M {self.task.tries.made_up}")
+        found = []
+        for number, text in enumerate(texts):
+            raw = {"input": text} | ({} if context is None else {"context": context})
+            raw |= {"pair": pairs[number if len(pairs) > 1 else 0]} if pairs else {}
+            try:
+                found.append(Item(self.task.parse(raw), line=number + 1))
+            except DataError as error:
+                raise DataError(error.code, f"text {number + 1}: {error.message}", error.hint) from None
+        return found
 
-    def writer(self) -> Any:
-        """What translates, with the rules that the model's folder has for it."""
-        from headway.tasks.predictions import writer
-        from headway.tasks.seq2seq.translate import beam_for, with_best
-
-        beam = with_best(replace(beam_for(self.recipe), **self.bundle.generation.rules), self.n_best)
-        return writer(self.bundle.model, self.bundle.require_tokenizer(), self.recipe, beam, aligned=self.args.align)
-
-    def inputs(self) -> list[TaskInput]:
-        """Those of the command line."""
-        from headway.tasks.inputs import TaskInput
-
-        texts, pairs = self.args.texts, self.args.pairs
-        for number, text in enumerate(texts, start=1):
-            if not text.strip():
-                raise DataError("D001", f"text {number} is empty")
-        if self.task == "answer":
-            return [TaskInput(text, self.context()) for text in texts]
-        if not pairs:
-            return [TaskInput(text) for text in texts]
-        return [TaskInput(text, pairs[i if len(pairs) > 1 else 0]) for i, text in enumerate(texts)]
-
-    def context(self) -> str:
+    def context(self) -> str | None:
         from headway.data.files.rows import documents
 
         if not self.args.context:
-            raise UsageError("U001", "an answer is looked for in a text", f"headway run M {TRY['answer']}")
+            return None
         return "\n".join(each.text for each in documents(self.args.context))
 
     def show(self) -> None:
-        from headway.cli.run.render import SHOW
-        from headway.tasks.predictions import count_cut
-
-        inputs = self.inputs()
-        found = self.predictor()(inputs)
-        self.report_truncated(
-            *count_cut(self.task, self.bundle.model, self.bundle.require_tokenizer(), inputs, self.recipe)
-        )
+        items, predictor = self.items(), self.predictor()
+        examples = [item.example for item in items]
+        found = [each.to_dict() for each in predictor.predict(examples)]
+        self.tell_truncated(*predictor.truncated(examples))
         if self.args.json:
-            for item, result in zip(inputs, found, strict=True):
-                second = {"pair": item.pair} if self.args.pairs else {}
-                print(json.dumps({"text": item.text, **second, **result}, ensure_ascii=False))
+            for example, result in zip(examples, found, strict=True):
+                print(json.dumps({**self.task.echo(example), **result}, ensure_ascii=False))
         else:
-            SHOW["score" if self.args.score else self.task](list(zip(inputs, found, strict=True)))
+            for line in self.task.render(list(zip(examples, found, strict=True)), colours=colours()):
+                print(line)
 
-    def report_truncated(self, count: int, limit: int) -> None:
+    def tell_truncated(self, count: int, limit: int) -> None:
         if count:
-            self.say(f"{count:,} of the texts {'is' if count == 1 else 'are'} longer than {limit} tokens: cut there")
+            self.say(f"{count:,} of the texts {'is' if count == 1 else 'are'} longer than {limit} tokens: truncated")
 
     def stream(self) -> None:
-        """A line of JSON for each text, in the order they come, as soon as its window is answered."""
+        """One JSON line per input, in order, as soon as its window is done."""
         from headway.data.files.rows import BadRows
-        from headway.tasks.predictions import count_cut, predict_good
+        from headway.tasks.predictor import predict_good
 
-        bad, predict, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
-        model, reader = self.bundle.model, self.bundle.require_tokenizer()
-        context = self.context() if self.task == "answer" and self.args.context else None
-        for window, files in source_windows(self.args.source, self.columns(), bad):
-            window = [item if context is None else replace(item, pair=context) for item in window]
-            for good, found in predict_good(predict, window, bad):
-                print_results(good, found, files=files, pairs=self.task == "classify")
-                more, limit = count_cut(self.task, model, reader, good, self.recipe)
+        bad, predictor, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
+        for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
+            for good, found in predict_good(predictor, window, bad):
+                print_results(self.task, good, found, files=files)
+                more, limit = predictor.truncated([item.example for item in good])
                 done, cut = done + len(good), cut + more
-        self.report_truncated(cut, limit)
+        self.tell_truncated(cut, limit)
         print_count(done, bad, self.args.source, self.say)
 
-    def columns(self) -> Columns:
-        from headway.tasks.inputs import Columns
+    def reading(self) -> dict[str, Any]:
+        """How the columns of a file are found."""
+        if self.task.takes != "text":
+            return {}
+        named = self.args.settings.get("data")
+        return {"firm": isinstance(named, dict) and bool({"text", "pair"} & named.keys()), "context": self.context()}
 
-        named, data = self.args.settings.get("data"), self.recipe.data
-        answer = "question" if self.args.context else "answer"
-        wants = {"classify": "pairs", "answer": answer, "tag": "words"}.get(self.task, "")
-        names = (data.pair, "" if self.args.context else data.text) if self.task == "answer" else (data.text, data.pair)
-        firm = isinstance(named, dict) and bool({"text", "pair"} & named.keys())
-        return Columns(names[0], names[1] if self.task in ("classify", "answer") else "", firm, wants)
+    def search(self) -> None:
+        """The texts of a file that are nearest in meaning."""
+        from headway.data.files.rows import BadRows
+        from headway.tasks.embedding.vectors import nearest_of
 
-    def queries(self, bad: BadRows) -> list[TaskInput]:
-        """What is looked for: texts of the command line, or of a file."""
+        task, bad = _search_task(), BadRows(self.recipe.data.bad_rows)
+        how = {**self.reading(), "context": None}
+        items = list(task.inputs(self.args.near, self.recipe.data, bad, **how))
+        if not items:
+            raise bad.no_rows(self.args.near, "texts")
+        queries, texts = self.queries(task, bad, how), [item.example.text for item in items]
+        pool = getattr(self.recipe.settings, "pool", "") if self.task is task else ""
+        asked, known = (self.bundle.embed(some, pool) for some in ([q.example.text for q in queries], texts))
+        found = [
+            [
+                {"line": items[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
+                for near in nearest_of(vector, known, texts, self.args.settings.get("top", 5))
+            ]
+            for vector in asked
+        ]
+        self.show_nearest(task, queries, found)
+        report_bad_rows(bad, self.say)
+
+    def queries(self, task: Task, bad: BadRows, how: Mapping[str, Any]) -> list[Item]:
+        """The texts to look for: those of the command line, or of a file."""
+        from headway.tasks.inputs import Item
+
         if not self.args.source:
-            return replace(self, task="embed").inputs()
-        windows = source_windows(self.args.source, replace(self, task="embed").columns(), bad)
+            return [Item(task.parse({"input": text})) for text in self.args.texts]
+        windows = source_windows(task, self.args.source, self.recipe.data, bad, **how)
         found = [item for window, _ in windows for item in window]
         if not found:
             raise bad.no_rows(self.args.source, "texts")
         return found
 
-    def search(self) -> None:
-        """The texts of a file that mean most nearly the same."""
-        from headway.cli.run.render import show_nearest
-        from headway.data.files.rows import BadRows
-        from headway.tasks.embedding.vectors import nearest_of
-        from headway.tasks.inputs import read_inputs
+    def show_nearest(self, task: Task, queries: list[Item], found: list[list[dict[str, Any]]]) -> None:
+        from headway.tasks.text import shortened
 
-        bad = BadRows(self.recipe.data.bad_rows)
-        inputs = list(read_inputs(self.args.near, replace(self, task="embed").columns(), bad))
-        if not inputs:
-            raise bad.no_rows(self.args.near, "texts")
-        queries, texts = self.queries(bad), [item.text for item in inputs]
-        texts_sought = [query.text for query in queries]
-        pool = self.recipe.embed.pool
-        wanted, known = self.bundle.embed(texts_sought, pool), self.bundle.embed(texts, pool)
-        found = [
-            [
-                {"line": inputs[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
-                for near in nearest_of(vector, known, texts, self.top)
-            ]
-            for vector in wanted
-        ]
         if self.args.source:
-            print_results(queries, [{"nearest": rows} for rows in found], files=False)
-        elif self.args.json:
-            for query, rows in zip(texts_sought, found, strict=True):
-                print(json.dumps({"text": query, "nearest": rows}, ensure_ascii=False))
-        else:
-            show_nearest(texts_sought, found)
-        report_bad_rows(bad, self.say)
+            print_results(task, queries, [{"nearest": rows} for rows in found], files=False)
+            return
+        for query, rows in zip(queries, found, strict=True):
+            if self.args.json:
+                print(json.dumps({"text": query.example.text, "nearest": rows}, ensure_ascii=False))
+                continue
+            if len(queries) > 1:
+                print(shortened(query.example.text))
+            wide = max(len(str(row["line"])) for row in rows)
+            for row in rows:
+                print(f"{row['cosine']:7.4f}  line {row['line']:{wide}}  {shortened(row['text'])}")

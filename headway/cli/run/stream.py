@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
-    from headway.tasks.inputs import Columns, TaskInput
+    from headway.tasks.base import Task
+    from headway.tasks.inputs import Item
+    from headway.tasks.recipe import Recipe
 
 Say = Callable[..., None]
 BATCH_SIZE = 32
@@ -22,19 +24,18 @@ BATCH_SIZE = 32
 
 
 def source_windows(
-    source: str, columns: Columns, bad: BadRows, size: int = 0
-) -> Iterator[tuple[list[TaskInput], bool]]:
-    """Texts of a file, or of stdin, some at a time; and whether it takes a file's name to tell where they are."""
+    task: Task, source: str, data: DataConfig, bad: BadRows, size: int = 0, **how: Any
+) -> Iterator[tuple[list[Item], bool]]:
+    """Inputs of a file or of stdin (-), some at a time; and whether results need the file's name."""
     from headway.data.files.locate import find_files
     from headway.tasks import inputs
 
     if source == "-":
-        pipe = inputs.read_pipe(_stdin(), columns, bad)
-        for window in inputs.pipe_windows(pipe, size or inputs.WINDOW):
+        for window in inputs.live_windows(task.inputs(_stdin(), data, bad, **how), size or inputs.WINDOW):
             yield window, False
         return
     files = len(find_files(source)) > 1
-    for window in inputs.windows(inputs.read_inputs(source, columns, bad), size or inputs.WINDOW):
+    for window in inputs.windows(task.inputs(source, data, bad, **how), size or inputs.WINDOW):
         yield window, files
 
 
@@ -55,10 +56,10 @@ def stdin_is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def print_results(good: Sequence[TaskInput], found: Sequence[Any], *, files: bool, pairs: bool = False) -> None:
+def print_results(task: Task, good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:
     from headway.tasks.inputs import located
 
-    for row in located(good, found, files=files, pairs=pairs):
+    for row in located(task, good, found, files=files):
         print(json.dumps(row, ensure_ascii=False))
     sys.stdout.flush()
 
@@ -78,24 +79,17 @@ def report_bad_rows(bad: BadRows, say: Say) -> None:
         say(text)
 
 
-def generate_file(bundle: Any, source: str, data: DataConfig, values: Any, say: Say, *, score: bool) -> None:
-    """The same for a model that writes: what follows each text, or how likely each is."""
+def generate_file(
+    bundle: Any, task: Task, source: str, recipe: Recipe, sampling: Any, say: Say, *, firm: bool, score: bool
+) -> None:
+    """The continuation, or the log-probability, of each text of a file or a pipe."""
     from headway.data.files.rows import BadRows
-    from headway.tasks.inputs import Columns
-    from headway.tasks.predictions import predict_good
+    from headway.tasks.predictor import RunOptions, predict_good
 
-    def predict(inputs: Sequence[TaskInput]) -> list[dict[str, Any]]:
-        texts = [item.text for item in inputs]
-        if not score:
-            return [{"new": new} for new in bundle.generate(texts, values)]
-        return [
-            {"log_probability": s.log_probability, "tokens": s.tokens, "perplexity": s.perplexity}
-            for s in bundle.score(texts)
-        ]
-
-    bad, done = BadRows(data.bad_rows), 0
-    for window, files in source_windows(source, Columns(text=data.text), bad, BATCH_SIZE):
-        for good, found in predict_good(predict, window, bad):
-            print_results(good, found, files=files)
+    predictor = task.load_predictor()(bundle, recipe, RunOptions(score=score, sampling=sampling))
+    bad, done = BadRows(recipe.data.bad_rows), 0
+    for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
+        for good, found in predict_good(predictor, window, bad):
+            print_results(task, good, found, files=files)
             done += len(good)
     print_count(done, bad, source, say)

@@ -1,201 +1,39 @@
-"""Language modelling: the next token, for every token."""
+"""Language modeling: the task, without torch."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor
+from headway.config.model import ModelConfig
+from headway.data.files.readers import Row
+from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.masked_lm.task import score_line
+from headway.tasks.text import TextExample, TextTask
 
-from headway.config.model import ModelConfig, SpecialTokens
-from headway.config.recipe import DataConfig, Recipe
-from headway.config.shape import decoder_config
-from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
-from headway.data.batching.packing import PackedRows, PaddedRows
-from headway.data.batching.permutation import Index, splitmix64
-from headway.data.batching.token_store import TokenStore
-from headway.data.batching.windows import Ids, Tokens, Windows, evaluation_windows
-from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus, train_or_load_tokenizer
-from headway.data.files.rows import BadRows
-from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError
-from headway.generate.decode import Sampling, generate
-from headway.model.model import Model
-from headway.tasks.base import Task, TaskContext
-from headway.tasks.batch import Batch, ProcessGroup
-from headway.tasks.losses.tokens import IGNORE, token_loss
-
-EVAL_TOKENS = 1 << 14
-"""Tokens that are evaluated at a time."""
+if TYPE_CHECKING:
+    from headway.data.profile.survey import Survey
 
 
-SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 160
+class LanguageModeling(TextTask):
+    """The next token, for every token of a text."""
 
+    name, title, noun, pipeline_tag = "lm", "language modeling", "language model", "text-generation"
+    tries = Tries('"The import statement"')
+    made_up = "the text of Python's own reference"
+    options = frozenset({"score"})
+    generates = predicts_tokens = networks = True
+    evaluates = False
+    training = "headway.tasks.lm.training:LanguageModelTraining"
+    predictor = "headway.tasks.lm.predict:LanguageModelPredictor"
 
-@dataclass(frozen=True)
-class LanguageModeling(Task):
-    """Text of one kind or another, token by token."""
+    def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
+        named = (f"data.text={survey.column}",) if survey.column and not survey.sure else ()
+        return Suitability(0.1 * bool(survey.texts), named)
 
-    recipe: Recipe
-    tokenizer: Tokenizer
-    train: TokenStore
-    valid: TokenStore
-    about: dict[str, Any] = field(default_factory=dict)
-    """Where the text came from."""
+    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+        return config.kind == "decoder"
 
-    @classmethod
-    def prepare(cls, context: TaskContext) -> LanguageModeling:
-        """Read, cut off what is held out, and tokenize; each of these once, and kept."""
-        data, bad = context.recipe.data, BadRows(context.recipe.data.bad_rows)
-        train = read_corpus(data.train, data, bad)
-        train, valid = (train, read_corpus(data.valid, data)) if data.valid else hold_out(train)
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, train, causal=True)
-        )
-        first, second = context.rank_zero_first(lambda: [tokenize_corpus(texts, tokenizer) for texts in (train, valid)])
-        about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
-        return cls(context.recipe, tokenizer, first, second, about)
-
-    @property
-    def data(self) -> DataConfig:
-        return self.recipe.data
-
-    @property
-    def static_shapes(self) -> bool:
-        return self.recipe.data.rows != "pad"
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {
-            **self.about,
-            "documents": len(self.train.starts) - 1,
-            "tokens": len(self.train.ids),
-            "bytes": self.train.byte_count,
-            "vocab": self.tokenizer.vocab_size,
-            "samples": len(self.rows),
-            "valid_tokens": len(self.valid.ids),
-            "valid_bytes": self.valid.byte_count,
-        }
-
-    def config(self, base: ModelConfig | None) -> ModelConfig:
-        return writer_config(self.recipe, self.tokenizer, base)
-
-    @cached_property
-    def rows(self) -> Windows | PackedRows | PaddedRows:
-        """The samples of an epoch."""
-        data, store, seed = self.data, self.train, self.recipe.seed
-        if data.rows == "stream":
-            return Windows(store.ids, data.length, seed)
-        if data.rows == "pack":
-            return PackedRows(store.ids, store.starts, data.length, seed)
-        return PaddedRows(store.ids, store.starts, data.length, seed, shuffle=not self.recipe.train.batch_tokens)
-
-    def plan(self, batch: int) -> BatchSampler:
-        return plan_rows(self.recipe, self.rows, batch)
-
-    def batch(self, samples: Index) -> Batch:
-        inputs, targets, segment_ids = self.rows.read(samples)
-        if self.data.noise:
-            inputs = with_noise(inputs, samples, self.train.ids, self.data.noise, self.recipe.seed)
-        return row_batch(inputs, targets, segment_ids)
-
-    @staticmethod
-    def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None) -> Tensor:
-        total, _ = token_loss(model.lm, model(inputs, attention_mask=segment_ids).hidden, targets)
-        return total
-
-    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
-        return self.evaluate_examples(model, self.valid, world)
-
-    def read_test(self, spec: str) -> TokenStore:
-        return tokenize_corpus(read_corpus(spec, self.data, self.bad_tests), self.tokenizer)
-
-    def evaluate_examples(self, model: Model, part: TokenStore, world: ProcessGroup) -> dict[str, float]:
-        return evaluate(model, part, self.data, world)
-
-    def sample(self, model: Model) -> str:
-        """A continuation of the validation text's first words across the ends of documents, the same draw each time."""
-        prompt = [int(i) for i in self.valid.ids[:SAMPLE_PROMPT]]
-        return self.tokenizer.decode(list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=0, stop=()))))
-
-
-def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
-    """A model that writes text: a decoder of the recipe's shape, or the one it starts from."""
-    length, what = recipe.data.length, recipe.model.from_
-    if base is None:
-        special = SpecialTokens(**{role: tokenizer.special.get(role) for role in ("pad", "bos", "eos")})
-        return replace(decoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
-    if base.kind != "decoder" or base.lm is None:
-        raise ConfigError("C004", f"task {recipe.task} trains decoders, model.from = {what} is an {base.kind}")
-    if base.max_length is not None and length > base.max_length:
-        raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
-    return base
-
-
-def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: int) -> BatchSampler:
-    """A fixed number of rows a step, or as many of like length as have train.batch_tokens tokens."""
-    tokens = recipe.train.batch_tokens
-    if not tokens:
-        return FixedBatchSampler(len(rows), batch)
-    if not isinstance(rows, PaddedRows):
-        raise ConfigError("C004", f'train.batch_tokens needs data.rows = "pad", not "{recipe.data.rows}"')
-    return TokenBatchSampler(rows.lengths, tokens, recipe.seed)
-
-
-@torch.no_grad()
-def evaluate(model: Model, store: TokenStore, data: DataConfig, world: ProcessGroup) -> dict[str, float]:
-    """Mean loss a token over a whole text, its exponential, and bits per byte, which compare across tokenizers."""
-    was_training = model.training
-    model.eval()
-    total, count = 0.0, 0.0
-    for batch in _evaluation(store, data, world):
-        part = LanguageModeling.loss(model, *batch.to(world.device))  # type: ignore[arg-type]
-        total, count = total + float(part), count + batch.count
-    model.train(was_training)
-    total, count = world.sum(total, count)
-    mean = total / count
-    bits = total / math.log(2) / store.byte_count
-    return {"valid": mean, "perplexity": math.exp(min(mean, 700.0)), "bits_per_byte": bits}
-
-
-def _evaluation(store: TokenStore, data: DataConfig, world: ProcessGroup) -> Iterator[Batch]:
-    """Every prediction once, the rows of each batch shared out; all processes make as many batches."""
-    for inputs, targets, segment_ids in evaluation_rows(store, data, max(1, EVAL_TOKENS // data.length) * world.size):
-        mine = slice(world.rank, None, world.size)
-        if len(inputs) <= world.rank:  # too few rows: this process reads one that counts for nothing
-            mine, targets = slice(0, 1), np.full_like(targets, IGNORE)
-        yield row_batch(inputs[mine], targets[mine], None if segment_ids is None else segment_ids[mine])
-
-
-def evaluation_rows(store: TokenStore, data: DataConfig, size: int) -> Iterator[tuple[Ids, Ids, Ids | None]]:
-    """All of a text, some rows at a time."""
-    if data.rows == "stream":
-        inputs, targets = evaluation_windows(store.ids, data.length, IGNORE, data.overlap)
-        for at in range(0, len(inputs), size):
-            yield inputs[at : at + size], targets[at : at + size], None
-        return
-    rows = PackedRows(store.ids, store.starts, data.length, seed=0)  # none of a long document is left out
-    for at in range(0, len(rows), size):
-        yield rows.read(np.arange(at, min(at + size, len(rows))))
-
-
-def row_batch(inputs: Ids, targets: Ids, segment_ids: Ids | None) -> Batch:
-    """Arrays as tensors, and how many targets count."""
-    arrays = (inputs, targets, segment_ids)
-    tensors = tuple(None if a is None else torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
-    return Batch(tensors, int((targets != IGNORE).sum()))
-
-
-def with_noise(inputs: Ids, samples: Index, ids: Tokens, share: float, seed: int) -> Ids:
-    """Inputs with some tokens drawn anew from the text: a pure function of the sample, as its order is."""
-    place = np.arange(inputs.shape[1], dtype=np.uint64)
-    cell = (samples[:, None].astype(np.uint64) << np.uint64(24)) | place
-    dice = splitmix64(cell ^ splitmix64(np.uint64(seed)))
-    chance = (dice >> np.uint64(11)).astype(np.float64) / 2**53
-    other = ids[(splitmix64(dice) % np.uint64(len(ids))).astype(np.int64)]
-    return np.where(chance < share, other, inputs).astype(np.int64)
+    def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:
+        for example, result in found:
+            yield score_line(example.text, result) if "perplexity" in result else example.text + result["new"]

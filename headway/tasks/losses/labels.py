@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.tasks import ClassificationConfig
 from headway.data.datasets.labeled import Kind
 from headway.model.model import Model
 from headway.tasks.backbone import run_backbone
+from headway.tasks.classification.task import Settings
 from headway.tasks.losses.tokens import symmetric_kl, upcast
 
 
@@ -46,7 +46,7 @@ def loss_count(kind: Kind, targets: Tensor, weights: Tensor | None) -> float:
     return len(targets) if weights is None or kind != "single" else float(weights.double()[targets].sum())
 
 
-def label_loss(kind: Kind, settings: ClassificationConfig) -> Callable[..., Tensor]:
+def label_loss(kind: Kind, settings: Settings) -> Callable[..., Tensor]:
     """Of a model and a batch's tensors: the sum over its texts, see `loss_count`."""
     label_smoothing, r_drop = settings.label_smoothing, settings.r_drop
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.config.tasks import MaskedLMConfig
 from headway.data.batching.packing import IGNORE
 from headway.data.batching.permutation import Index, splitmix64
 from headway.data.batching.windows import Ids
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import byte_ids
 from headway.errors import DataError
+from headway.tasks.masked_lm.task import Settings
 
 Flags = NDArray[np.bool_]
 Dice = NDArray[np.uint64]
@@ -28,7 +28,7 @@ SALT = 0x6D61736B
 class Masking:
     """The rules, and what they need to know of a vocabulary."""
 
-    config: MaskedLMConfig
+    config: Settings
     mask: int
     special: Flags
     """By id: tokens that are never chosen, and never put in another's place."""
@@ -38,7 +38,7 @@ class Masking:
     """… if that piece is one of these."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, config: MaskedLMConfig) -> Masking:
+    def of(cls, tokenizer: Tokenizer, config: Settings) -> Masking:
         if missing := [role for role in ("cls", "sep", "mask") if role not in tokenizer.special]:
             what = ", ".join(f"[{role.upper()}]" for role in missing)
             raise DataError("D001", f"the tokenizer has no {what}, which masked words need", "data.tokenizer=wordpiece")

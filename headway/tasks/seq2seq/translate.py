@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from headway.config.model import ModelConfig
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig
-from headway.config.tasks import Seq2SeqConfig
+from headway.config.recipe import DataConfig, ShapeConfig
 from headway.data.batching.padding import Examples, truncate
 from headway.data.datasets.next_sentence import SENTENCE_END, sentences
 from headway.data.tokenizers.tokenizer import TARGET_FILE, Encoded, Tokenizer
@@ -26,6 +25,8 @@ from headway.generate.protocol import Source
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
 from headway.tasks.backbone import limit_of
+from headway.tasks.recipe import Recipe
+from headway.tasks.seq2seq.task import Settings
 
 READ_TOKENS = {"cpu": 1 << 13}
 """Tokens of sources, times the beams, that are turned at one time; elsewhere there is more room."""
@@ -57,7 +58,7 @@ class Alignment:
 
 def beam_for(recipe: Recipe) -> Beam:
     """How a recipe has its model search; tokens that its base has to begin or end with, or never writes, stay so."""
-    config, base = recipe.seq2seq, Path(recipe.model.from_)
+    config, base = recipe.settings, Path(recipe.model.from_)
     max_new_tokens = config.max_new_tokens or recipe.data.length
     rules = read_generation(base).rules if recipe.model.from_ and base.is_dir() else {}
     return Beam(
@@ -77,15 +78,15 @@ def recipe_of(model: Model, folder: Path | None, recipe: Recipe | None = None) -
     said = read_generation(folder)
     length = source_limit(model, None) or LONGEST
     max_new_tokens = min(said.longest or LONGEST, model.config.max_length or LONGEST)
-    config = Seq2SeqConfig(
+    config = Settings(
         beam=said.beam or 1,  # as `transformers` does where a folder says nothing
-        length_penalty=Seq2SeqConfig.length_penalty if said.length_penalty is None else said.length_penalty,
+        length_penalty=Settings.length_penalty if said.length_penalty is None else said.length_penalty,
         max_new_tokens=max_new_tokens,
         min_new_tokens=said.shortest or 0,
         no_repeat_ngram_size=said.no_repeat or 0,
     )
     shape = ShapeConfig(from_="" if folder is None else str(folder))
-    return Recipe(task="seq2seq", data=DataConfig(length=length), model=shape, seq2seq=config)
+    return Recipe(task="seq2seq", data=DataConfig(length=length), model=shape, settings=config)
 
 
 def translate(
@@ -93,7 +94,7 @@ def translate(
 ) -> list[list[Translation]]:
     """The best that each text becomes, `beam.n_best` of them; batches are by length, the same as one by one."""
     check_model(model, tokenizer)
-    beam, config = beam or beam_for(recipe), recipe.seq2seq
+    beam, config = beam or beam_for(recipe), recipe.settings
     limit = source_limit(model, recipe.data.length)
     split = [_pieces(text, tokenizer, limit, config) for text in texts]
     flat = [piece for pieces, _ in split for piece in pieces]
@@ -159,7 +160,7 @@ def _search(
     return found
 
 
-def _pieces(text: str, tokenizer: Tokenizer, limit: int | None, config: Seq2SeqConfig) -> tuple[list[str], list[str]]:
+def _pieces(text: str, tokenizer: Tokenizer, limit: int | None, config: Settings) -> tuple[list[str], list[str]]:
     """A text, or its sentences, and what stood after each of them."""
     if not text.strip():
         raise DataError("D001", "a text is empty")
@@ -175,7 +176,7 @@ def _pieces(text: str, tokenizer: Tokenizer, limit: int | None, config: Seq2SeqC
     return [piece for piece, _ in kept], [gap for _, gap in kept]
 
 
-def _too_long(text: str, tokenizer: Tokenizer, limit: int | None, config: Seq2SeqConfig) -> bool:
+def _too_long(text: str, tokenizer: Tokenizer, limit: int | None, config: Settings) -> bool:
     """For the model to read, or for one that never saw so many sentences at one time."""
     if config.sentences and sum(1 for _ in sentences(text)) > config.sentences:
         return True
@@ -202,7 +203,7 @@ def _joined(
 
 def align(model: Model, tokenizer: Tokenizer, written: Translation, recipe: Recipe) -> Alignment:
     """Words by the cross-attention of the layer before the last, its heads' mean (Garg et al. 2019)."""
-    limit, prefix = source_limit(model, recipe.data.length), recipe.seq2seq.prefix
+    limit, prefix = source_limit(model, recipe.data.length), recipe.settings.prefix
     source, target, links = list[str](), list[str](), list[tuple[int, int, float]]()
     for text, tokens in written.parts:
         words, made = text.split(), tokenizer.target.decode(list(tokens)).split()

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.config.recipe import Recipe
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index
 from headway.data.batching.strides import (
@@ -32,6 +31,7 @@ from headway.data.datasets.conll import Sentence
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.tasks.losses.tokens import IGNORE
+from headway.tasks.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -1,306 +1,99 @@
-"""Tagging: a label for every word, and the entities that the labels spell.
-
-Letters: B windows of a batch, T tokens, L labels, W words of a sentence.
-"""
+"""Tagging: the task, without torch."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from headway.config.model import ModelConfig, TagHeadConfig
-from headway.config.recipe import Recipe
-from headway.data.batching.batch_sampler import BatchSampler
-from headway.data.batching.padding import inference_batch_tokens
-from headway.data.batching.permutation import Index
-from headway.data.batching.strides import Context, Subwords, subwords
-from headway.data.datasets.conll import Sentence
-from headway.data.datasets.tags import OUTSIDE, Scheme, labels_for, scheme_of, spans, split_tag
-from headway.data.datasets.text import corpus_of_lines, train_or_load_tokenizer
-from headway.data.files.rows import BadRows, fingerprint
-from headway.data.synthetic.stories import make_sentences
-from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.config.model import ModelConfig
+from headway.config.ranges import at_least, shares
+from headway.config.recipe import DataConfig
+from headway.data.datasets.conll import TAGS, WORDS, is_conll
+from headway.data.files.locate import find_files
+from headway.data.files.readers import Row
+from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.model.model import Model
-from headway.tasks.backbone import encoder_backbone
-from headway.tasks.base import ScoredTask, TaskContext
-from headway.tasks.batch import Batch, ProcessGroup
-from headway.tasks.losses.tokens import IGNORE, upcast
-from headway.tasks.metrics.bootstrap import Evaluation
-from headway.tasks.tagging import entities
-from headway.tasks.tagging.entities import LogProbs
-from headway.tasks.tagging.evaluate import TaggingResults, hold_out, in_scheme, known_only, read_tagged
-from headway.tasks.tagging.rows import Part, Rows, lay_out, read_part
+from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.tagging.evaluate import read_tagged
+from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
-GENERATED = 3000
-"""Sentences that are made up where no file is given."""
-SAMPLES = 4
-WORD = re.compile(
-    r"""(?:[^\W\d_]\.){2,}                               # U.S., e.g.
-      | ['’](?:s|t|re|ve|ll|d|m)\b                       # what hangs on to a word
-      | \d+(?:[.,:]\d+)+                                 # numbers and times of day
-      | \w+(?:(?:[-&]|['’](?!(?:s|t|re|ve|ll|d|m)\b))\w+)*
-      | \S""",
-    re.VERBOSE | re.IGNORECASE,
-)
-"""A word of running text, much as in the corpora that taggers learn from. All that is not white space is in one."""
+if TYPE_CHECKING:
+    from headway.data.profile.survey import Survey
+
+PALETTE = (31, 166, 28, 160, 136, 97, 30, 125)
+"""Colors of the 256-color palette for labels; all are readable on black and on white."""
 
 
-class Entity(NamedTuple):
-    """A span that a tagger found."""
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Section `tag` of a recipe."""
 
-    text: str
-    label: str
-    start: int
-    """Characters [start, end) of the text as it was given; words given apart count as joined by single spaces."""
-    end: int
-    score: float
-    """Mean probability of the labels of its words."""
+    scheme: Literal["auto", "bio", "iobes", "plain"] = "auto"
+    """The labels to learn; files may have any scheme. plain labels stand for themselves, as parts of speech do; auto is
+    plain where no tag of the data has a prefix such as B-, and else bio."""
+    decode: Literal["legal", "argmax"] = "legal"
+    """legal: the most likely sequence of labels that the scheme allows (Viterbi); argmax: each word by itself."""
+    dropout: float = 0.1
+    """Before the classifier."""
+    label_smoothing: float = 0.0
+    """Share of each label that is spread over all labels (Szegedy et al. 2016)."""
+    context: int = 0
+    """Tokens of the sentences before and after, from the same document, that are read but not labeled (Schweter & Akbik
+    2020). A document ends with its file or at a -DOCSTART- line."""
 
-
-@dataclass(frozen=True)
-class Tagging(ScoredTask[Part]):
-    """Sentences and their tags."""
-
-    primary_metric = "f1"
-    higher_is_better = True
-
-    recipe: Recipe
-    tokenizer: Tokenizer
-    labels: tuple[str, ...]
-    train: list[Sentence]
-    valid: list[Sentence]
-    about: dict[str, Any] = field(default_factory=dict)
-    """Where the sentences came from."""
-
-    @classmethod
-    def prepare(cls, context: TaskContext) -> Tagging:
-        recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
-        if data.train:
-            read = read_tagged(data.train, data, recipe.tag.scheme, bad)
-        else:
-            read = in_scheme(make_sentences(GENERATED, recipe.seed), recipe.tag.scheme, bad)
-        labels = _labels(read.sentences, read.scheme)
-        train, valid = (read.sentences, []) if data.valid else hold_out(read.sentences)
-        if data.valid:
-            valid = known_only(read_tagged(data.valid, data, read.scheme, bad).sentences, labels, bad)
-        texts = [" ".join(row.words) for row in train]
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, corpus_of_lines(texts))
-        )
-        about = {
-            "train": data.train or "generated sentences",
-            "valid": data.valid,
-            "fingerprint": fingerprint(data.train) if data.train else f"sentences {GENERATED} {recipe.seed}",
-            "bad_rows": bad.count,
-            "tags": read.reading.scheme if read.scheme != "plain" else "plain",
-            "repaired": read.reading.repaired,
-        }
-        return cls(recipe, tokenizer, labels, train, valid, about)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        examples = self.rows.examples
-        return {
-            **self.about,
-            "documents": len(self.train),
-            "samples": len(examples),
-            "tokens": int(examples.lengths.sum()),
-            "words": sum(len(row.words) for row in self.train),
-            "valid_samples": len(self.valid),
-            "valid_tokens": sum(len(text.ids) for text in self.valid_part.pieces),
-            "vocab": self.tokenizer.vocab_size,
-            "labels": len(self.labels),
-        }
-
-    def config(self, base: ModelConfig | None) -> ModelConfig:
-        head = TagHeadConfig(labels=len(self.labels), dropout=self.recipe.tag.dropout)
-        return replace(encoder_backbone(self.recipe, self.tokenizer, base), tag=head, labels=self.labels)
-
-    @cached_property
-    def rows(self) -> Rows:
-        part = self._part(self.train)
-        return lay_out(part.pieces, self.tokenizer, self.recipe.data.length, self.recipe, part.context)
-
-    @cached_property
-    def _targets(self) -> list[list[int]]:
-        place = {label: i for i, label in enumerate(self.labels)}
-        return [[place[tag] for tag in row.tags] for row in self.train]
-
-    def plan(self, batch: int) -> BatchSampler:
-        return self.rows.examples.plan(batch, self.recipe.train.batch_tokens)
-
-    def batch(self, samples: Index) -> Batch:
-        rows = self.rows.examples.rows(samples)
-        ids, attention_mask, _ = self.rows.examples.read(rows)
-        targets = self.rows.targets(rows, ids.shape[1], self._targets)
-        return Batch((ids, attention_mask, targets), int((targets != IGNORE).sum()), int(attention_mask.sum()))
-
-    @property
-    def loss(self) -> Callable[..., Tensor]:
-        return tag_loss(self.recipe.tag.label_smoothing)
-
-    @cached_property
-    def valid_part(self) -> Part:
-        return self._part(self.valid)
-
-    def read_test(self, spec: str) -> Part:
-        bad = self.bad_tests
-        read = read_tagged(spec, self.recipe.data, scheme_of(self.labels), bad)
-        return self._part(known_only(read.sentences, self.labels, bad))
-
-    def _part(self, rows: Sequence[Sentence]) -> Part:
-        return read_part(rows, self.tokenizer, self.recipe.tag.context)
-
-    def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
-        """Every process reads all sentences: a window of one may not stay alone."""
-        result = results(model, self.tokenizer, part, self.recipe.tag.decode)
-        total, count = result.loss()
-        return total / max(1, count), result.metrics()
-
-    def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
-        return results(model, self.tokenizer, part, self.recipe.tag.decode).evaluation({})
-
-    def sample(self, model: Model) -> str:
-        """The first held-out sentences that have entities, and what the model found in them."""
-        every = range(len(self.valid))
-        some = [i for i in every if any(tag != OUTSIDE for tag in self.valid[i].tags)] or list(every)
-        result = results(model, self.tokenizer, self.valid_part.some(some[:SAMPLES]), self.recipe.tag.decode)
-        lines = []
-        for row, true, found in zip(result.sentences, result.true, result.found, strict=True):
-            said, wanted = (", ".join(f"{' '.join(row.words[b:e])} = {k}" for k, b, e in s) for s in (found, true))
-            lines.append(f"{' '.join(row.words)[:200]}\n  → {said or 'nothing'}")
-            if set(true) != set(found):
-                lines.append(f"  in truth {wanted or 'nothing'}")
-        return "\n".join(lines)
-
-    @classmethod
-    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
-        """On data of the user's; without a spec, on what the run has not learned from."""
-        labels, data, bad = labels_of(model.config), recipe.data, BadRows(recipe.data.bad_rows)
-        scheme, spec = scheme_of(labels), spec or data.test or data.valid
-        if spec or data.train:
-            read = read_tagged(spec or data.train, data, scheme, bad)
-        else:
-            read = in_scheme(make_sentences(GENERATED, recipe.seed), scheme, bad)
-        rows = known_only(read.sentences if spec else hold_out(read.sentences)[1], labels, bad)
-        facts = {"tags": read.reading.scheme, "repaired": read.reading.repaired, "bad_rows": bad.count}
-        part = read_part(rows, tokenizer, recipe.tag.context)
-        return results(model, tokenizer, part, recipe.tag.decode).evaluation(facts)
+    def __post_init__(self) -> None:
+        shares("tag", self, "dropout", "label_smoothing")
+        at_least("tag", self, context=0)
 
 
-def _labels(rows: Sequence[Sentence], scheme: Scheme) -> tuple[str, ...]:
-    tags = {tag for row in rows for tag in row.tags}
-    labels = labels_for(tags if scheme == "plain" else {split_tag(tag)[1] for tag in tags} - {""}, scheme)
-    if len(labels) < 2:
-        raise DataError("D002", f"all words have the tag {labels[0]}: there is nothing to learn")
-    return labels
+class Tagging(TextTask):
+    """A label for each word: entities, parts of speech."""
+
+    name, title, noun, pipeline_tag = "tag", "token classification", "tagger", "token-classification"
+    Settings = Settings
+    renamed: ClassVar[Mapping[str, str]] = {"smoothing": "label_smoothing"}
+    tries = Tries('"Mr Gorven said it rained in Halmar"', request={"input": "Anna met Boris in Oslo"})
+    made_up = "made-up sentences"
+    splits_words = windows = True
+    training = "headway.tasks.tagging.training:TaggingTraining"
+    predictor = "headway.tasks.tagging.predict:TaggingPredictor"
+
+    def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
+        if is_conll(find_files(survey.spec)[0]):
+            return Suitability(1.0)
+        lists = {name for row in rows for name, value in row.values.items() if isinstance(value, list)}
+        return Suitability(0.9 * bool(lists & set(WORDS) and lists & set(TAGS)))
+
+    def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
+        with suppress(DataError):
+            read_tagged(source, data, "auto", bad)
+
+    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+        return config.tag is not None and reads_text(config)
+
+    def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:
+        for example, result in found:
+            entities = result["entities"]
+            yield marked(example.text, entities, colours)
+            wide = max((len(entity["label"]) for entity in entities), default=0)
+            for entity in entities:
+                place, name = f"{entity['start']}–{entity['end']}", f"{entity['label']:{wide}}"
+                name = _colored(name, entity["label"]) if colours else name
+                yield f"  {place:>9}  {name}  {entity['score']:6.1%}  {shortened(entity['text'])}"
 
 
-def labels_of(config: ModelConfig) -> tuple[str, ...]:
-    """The labels of a finished tagger."""
-    if config.tag is None:
-        raise DataError("D001", "this model has no labels to give a word", "train one: headway train tag")
-    return config.labels
+def marked(text: str, entities: Sequence[Mapping[str, Any]], colours: bool) -> str:
+    """A text with its entities in colors, or in brackets with their labels."""
+    parts, at = [], 0
+    for entity in entities:
+        inside = text[entity["start"] : entity["end"]]
+        parts += [text[at : entity["start"]]]
+        parts += [_colored(inside, entity["label"]) if colours else f"[{entity['label']} {inside}]"]
+        at = entity["end"]
+    return "".join([*parts, text[at:]])
 
 
-def _token_logits(model: Model, ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """(B, T, L) in float32."""
-    logits: Tensor = model.tag(model(ids, attention_mask=attention_mask).hidden)
-    return upcast(logits)
-
-
-def tag_loss(label_smoothing: float = 0.0) -> Callable[..., Tensor]:
-    """Of a model and a batch's tensors: the sum over its words."""
-
-    def loss(model: Model, ids: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
-        logits = _token_logits(model, ids, attention_mask).flatten(0, 1)
-        return F.cross_entropy(
-            logits, targets.flatten(), ignore_index=IGNORE, reduction="sum", label_smoothing=label_smoothing
-        )
-
-    return loss
-
-
-@torch.no_grad()
-def word_log_probs(
-    model: Model, tokenizer: Tokenizer, texts: Sequence[Subwords], context: Sequence[Context] | None = None
-) -> list[LogProbs]:
-    """Log-probabilities (W, L) of sentences, read in batches of like length, with what stands around them.
-
-    A word that the tokenizer drops has the first label for certain, which is O where entities are tagged.
-    """
-    count = len(model.config.labels)
-    found = [np.full((len(text.word_starts) - 1, count), -np.inf) for text in texts]
-    for row in found:
-        row[:, 0] = 0.0
-    if not any(text.ids for text in texts):
-        return found
-    rows = lay_out(texts, tokenizer, model.config.max_length, context=context)
-    device, was_training = next(model.parameters()).device, model.training
-    model.eval()
-    for batch in rows.examples.batches(inference_batch_tokens(device)):
-        ids, attention_mask, _ = rows.examples.read(batch)
-        places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
-        at = torch.tensor(places, device=device).T
-        logits = _token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
-        values, first = F.log_softmax(logits.double(), -1).cpu().numpy(), 0
-        for number in batch:
-            words = [word for word, _ in rows.places[number]]
-            found[rows.windows[number].sentence][words] = values[first : first + len(words)]
-            first += len(words)
-    model.train(was_training)
-    return found
-
-
-def results(
-    model: Model, tokenizer: Tokenizer, part: Part, how: Literal["argmax", "legal"] = "legal"
-) -> TaggingResults:
-    """What a model says of sentences whose tags are known."""
-    labels = labels_of(model.config)
-    log_probs = word_log_probs(model, tokenizer, part.pieces, part.context)
-    return TaggingResults(part.sentences, entities.decode(log_probs, labels, how), log_probs, labels)
-
-
-def tag(
-    model: Model,
-    tokenizer: Tokenizer,
-    texts: Sequence[str | Sequence[str]],
-    *,
-    how: Literal["argmax", "legal"] = "legal",
-) -> list[list[Entity]]:
-    """The entities of each text, in order; a text is a string, or a list of words. Batches are by length."""
-    labels = labels_of(model.config)
-    scheme = scheme_of(labels)
-    whole = [text if isinstance(text, str) else " ".join(text) for text in texts]
-    places = [word_places(text) for text in texts]
-    words = [[text[a:b] for a, b in spots] for text, spots in zip(whole, places, strict=True)]
-    log_probs = word_log_probs(model, tokenizer, subwords(tokenizer, words))
-    result = []
-    for text, spots, row, tags in zip(whole, places, log_probs, entities.decode(log_probs, labels, how), strict=True):
-        chosen = [float(np.exp(row[i, labels.index(name)])) for i, name in enumerate(tags)]
-        found = []
-        for kind, begin, end in spans(tags, scheme):
-            start, stop = spots[begin][0], spots[end - 1][1]
-            found.append(Entity(text[start:stop], kind, start, stop, sum(chosen[begin:end]) / (end - begin)))
-        result.append(found)
-    return result
-
-
-def word_places(text: str | Sequence[str]) -> list[tuple[int, int]]:
-    """Where the words of a text are; for words given apart, where they are when joined by single spaces."""
-    if isinstance(text, str):
-        return [match.span() for match in WORD.finditer(text)]
-    places, at = [], 0
-    for word in text:
-        places.append((at, at + len(word)))
-        at += len(word) + 1
-    return places
+def _colored(text: str, label: str) -> str:
+    return f"\x1b[1;38;5;{PALETTE[sum(label.encode()) % len(PALETTE)]}m{text}\x1b[0m"

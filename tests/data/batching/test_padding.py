@@ -16,14 +16,14 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import processors
 
 from headway.api import load
-from headway.config.tasks import QuestionAnsweringConfig
 from headway.data.batching.padding import truncate
 from headway.data.batching.strides import special_layout
 from headway.data.datasets.squad import Question
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.tasks.classification.task import classify
-from headway.tasks.qa.task import lay_out
+from headway.tasks.classification.predict import classify
+from headway.tasks.qa.predict import lay_out
+from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
 
 WORDS = re.findall(r"\S+", "the cat sat on a mat , and twelve unbelievable dogs in Zürich said hello to other cats")
 MARKS = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")

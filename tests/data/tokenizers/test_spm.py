@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 from headway.api import load
-from headway.config.recipe import load_recipe
 from headway.data.tokenizers.charsmap import charsmap_normalizers
 from headway.data.tokenizers.spm_file import MAX_BYTES, SpmModel, read_spm
 from headway.data.tokenizers.tokenizer import TARGET_FILE, Tokenizer, load_tokenizer
@@ -29,6 +28,7 @@ from headway.errors import DamagedError, HeadwayError, NotFoundError
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.generation_config import read_generation
+from headway.tasks.recipe import load_recipe
 from headway.train.run import start, train
 
 SYLLABLES = (

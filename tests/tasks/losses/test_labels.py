@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from headway.config.model import ClassifyHeadConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import encoder_config
-from headway.config.tasks import ClassificationConfig, TaggingConfig
 from headway.errors import ConfigError
 from headway.model.heads import pool
 from headway.model.model import Model
+from headway.tasks.classification.task import Settings as ClassificationConfig
 from headway.tasks.losses.labels import label_logits, label_loss, loss_count, loss_from_logits
 from headway.tasks.losses.tokens import symmetric_kl
+from headway.tasks.tagging.task import Settings as TaggingConfig
 
 TARGETS = torch.tensor([0, 2, 1, 2])
 WEIGHTS = torch.tensor([2.0, 1.0, 0.5])

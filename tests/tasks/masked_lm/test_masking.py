@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.config.tasks import MaskedLMConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.masked_lm.masking import Masking, word_pieces
+from headway.tasks.masked_lm.task import Settings as MaskedLMConfig
 
 TEXT = "the unhappy dog barked loudly at another unbelievably unhappy dog, then it stopped barking. " * 3
 WORDPIECE = train_tokenizer("wordpiece", [TEXT], 60)

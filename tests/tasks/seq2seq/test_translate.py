@@ -13,8 +13,7 @@ import torch
 
 from headway.api import Bundle, load
 from headway.config.presets import gpt2
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig
-from headway.config.tasks import Seq2SeqConfig
+from headway.config.recipe import DataConfig, ShapeConfig
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
@@ -22,7 +21,9 @@ from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.tasks.seq2seq.task import pair_tokenizer, read_pairs
+from headway.tasks.recipe import Recipe
+from headway.tasks.seq2seq.task import Settings as Seq2SeqConfig
+from headway.tasks.seq2seq.training import pair_tokenizer, read_pairs
 from headway.tasks.seq2seq.translate import Translation, align, beam_for, recipe_of, translate, with_best, word_weights
 
 TEXTS = ["A dog sees the king.", "The red horses did not help some old teachers in the garden.", "x", "A cat likes it"]
@@ -31,7 +32,7 @@ SHAPE = ShapeConfig(depth=2, width=32, heads=2, norm_at="post", positions="sinus
 
 def recipe(**settings: Any) -> Recipe:
     return Recipe(task="seq2seq", data=DataConfig(tokenizer="bpe", vocab=300, length=16), model=SHAPE,
-                  seq2seq=Seq2SeqConfig(**settings))  # fmt: skip
+                  settings=Seq2SeqConfig(**settings))  # fmt: skip
 
 
 @pytest.fixture(scope="module")

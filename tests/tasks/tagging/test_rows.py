@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.config.recipe import load_recipe
 from headway.data.batching.strides import Subwords, document_context, fit_context
 from headway.data.datasets.conll import Sentence, sentences
 from headway.data.datasets.tags import labels_for
@@ -22,9 +21,11 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
 from headway.tasks.losses.tokens import IGNORE
+from headway.tasks.recipe import load_recipe
 from headway.tasks.tagging.evaluate import TaggingResults
+from headway.tasks.tagging.predict import results, word_log_probs
 from headway.tasks.tagging.rows import Part, lay_out, read_part
-from headway.tasks.tagging.task import Tagging, results, word_log_probs
+from headway.tasks.tagging.training import TaggingTraining
 from headway.train.distributed import World
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -33,12 +34,12 @@ READER = train_tokenizer("wordpiece", [" ".join(row.words) for row in ROWS], 150
 SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "data.vocab=150", "train.batch=8", "train.steps=4"]
 
 
-def task(*more: str) -> Tagging:
+def task(*more: str) -> TaggingTraining:
     recipe = load_recipe("tag", [*SMALL, *more])[1]
-    return Tagging(recipe, READER, labels_for(["DATE", "LOC", "ORG", "PER"]), ROWS[:16], ROWS[16:])
+    return TaggingTraining(recipe, READER, labels_for(["DATE", "LOC", "ORG", "PER"]), ROWS[:16], ROWS[16:])
 
 
-def model(of: Tagging) -> Model:
+def model(of: TaggingTraining) -> Model:
     torch.manual_seed(0)
     built = Model(of.config(None)).eval().requires_grad_(False)
     torch.nn.init.normal_(built.tag.output.weight, std=1.0)  # so that labels differ
@@ -147,7 +148,7 @@ def test_the_recipe_says_how_much_is_read_wherever_a_model_is_scored(tmp_path: P
     tested = beside.test(net, ALONE)
     assert tested is not None and {k: tested[k] for k in metrics} == pytest.approx(metrics)
     assert tested["test"] == pytest.approx(slow.loss()[0] / slow.loss()[1])
-    examined = Tagging.evaluate_file(net, READER, beside.recipe, str(path))
+    examined = TaggingTraining.evaluate_file(net, READER, beside.recipe, str(path))
     assert {name: value[0] for name, value in examined.metrics.items()} == pytest.approx(metrics)
     details = beside.details(net)
     assert details is not None and details["data"] == "test" and details["source"] == str(path)
@@ -169,7 +170,7 @@ def test_a_sample_stands_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None
         seen.append(part)
         return results(net, reader, part, how)
 
-    monkeypatch.setattr("headway.tasks.tagging.task.results", spy)
+    monkeypatch.setattr("headway.tasks.tagging.predict.results", spy)
     dull = replace(ROWS[17], tags=("O",) * len(ROWS[17].words))  # is not shown, and still stands beside the others
     assert replace(beside, valid=[ROWS[16], dull, *ROWS[18:]]).sample(model(beside)).count("→") == 4
     assert seen[0].context == [part.context[i] for i in (0, 2, 3, 4)]

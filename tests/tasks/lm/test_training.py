@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.batching.windows import evaluation_windows
@@ -19,8 +19,9 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model
-from headway.tasks.lm.task import LanguageModeling, evaluate, with_noise
+from headway.tasks.lm.training import LanguageModelTraining, evaluate, with_noise
 from headway.tasks.losses.tokens import IGNORE
+from headway.tasks.recipe import Recipe
 from headway.train.distributed import World
 
 TOKENIZER = train_tokenizer("bytes", [])
@@ -42,7 +43,7 @@ def model(length: int = 16) -> Model:
 def test_documents_are_blind_to_each_other(rows: str) -> None:
     """Packed or padded, the loss is that of each document read alone."""
     documents, lm = store([3, 9, 16, 7, 5, 2, 11]), model()
-    task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=16, rows=rows)), TOKENIZER, documents, documents)  # type: ignore[arg-type]
+    task = LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=16, rows=rows)), TOKENIZER, documents, documents)  # type: ignore[arg-type]
     batch = task.batch(np.arange(len(task.rows)))
     together = task.loss(lm, *batch.tensors)  # type: ignore[arg-type]
     apart = torch.zeros(())
@@ -55,7 +56,7 @@ def test_documents_are_blind_to_each_other(rows: str) -> None:
 
 def test_batches_by_tokens_read_every_document_once() -> None:
     documents = store([3, 9, 16, 7, 5, 2, 11, 12, 13])
-    task = LanguageModeling(
+    task = LanguageModelTraining(
         Recipe(seed=1, data=DataConfig(length=16, rows="pad"), train=TrainConfig(steps=1, batch_tokens=32)),
         TOKENIZER,
         documents,
@@ -70,7 +71,7 @@ def test_batches_by_tokens_read_every_document_once() -> None:
         seen += sorted(int(row.sum()) for row in segment_ids)
     assert sorted(seen) == sorted([3, 9, 16, 7, 5, 2, 11, 12, 13])
     with pytest.raises(ConfigError, match=r"train\.batch_tokens needs data\.rows"):
-        LanguageModeling(
+        LanguageModelTraining(
             Recipe(seed=1, data=DataConfig(length=8), train=TrainConfig(steps=1, batch_tokens=32)),
             TOKENIZER,
             documents,
@@ -104,7 +105,7 @@ def test_more_context_helps_no_less_text_is_read() -> None:
     for at in range(1, 200):
         ids = torch.from_numpy(text.ids[max(0, at - 16) : at])[None]
         target = torch.tensor([[IGNORE] * (ids.shape[1] - 1) + [int(text.ids[at])]])
-        losses.append(float(LanguageModeling.loss(slow, ids, target, None).detach()))
+        losses.append(float(LanguageModelTraining.loss(slow, ids, target, None).detach()))
     assert scores[2]["valid"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert scores[2]["perplexity"] == pytest.approx(np.exp(scores[2]["valid"]))
 
@@ -144,7 +145,7 @@ def test_noise_follows_from_the_sample(first: int, share: float) -> None:
 def test_noise_is_in_the_inputs_alone() -> None:
     text = store([400])
     plain, noisy = (
-        LanguageModeling(Recipe(seed=1, data=DataConfig(length=16, noise=share)), TOKENIZER, text, text)
+        LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=16, noise=share)), TOKENIZER, text, text)
         .batch(np.arange(8))
         .tensors
         for share in (0.0, 0.3)

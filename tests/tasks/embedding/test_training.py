@@ -14,8 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
-from headway.config.tasks import EmbeddingConfig
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.data.datasets.pairs import TextPairs, read_pairs
 from headway.data.files.rows import BadRows
 from headway.data.synthetic.paraphrases import make_paraphrases
@@ -23,9 +22,11 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
-from headway.tasks.embedding.task import Embedding, pair_batch
+from headway.tasks.embedding.task import Settings as EmbeddingConfig
+from headway.tasks.embedding.training import EmbeddingTraining, pair_batch
 from headway.tasks.embedding.vectors import embed, found_at, nearest
+from headway.tasks.recipe import Recipe, load_recipe
+from headway.tasks.training import TaskContext
 from headway.train.distributed import World
 from headway.train.run import start, train
 
@@ -35,13 +36,13 @@ TOKENIZER = train_tokenizer("wordpiece", [text for pair in PAIRS for text in pai
 SHAPE = ShapeConfig(depth=1, width=32, heads=2, norm_at="post", activation="gelu", dropout=0.1)
 
 
-def task(pairs: TextPairs | None = None, valid: TextPairs | None = None, **settings: Any) -> Embedding:
+def task(pairs: TextPairs | None = None, valid: TextPairs | None = None, **settings: Any) -> EmbeddingTraining:
     pairs = pairs or TextPairs([a for a, _ in PAIRS], [b for _, b in PAIRS])
-    recipe = Recipe(task="embed", seed=3, data=DataConfig(length=40), model=SHAPE, embed=EmbeddingConfig(**settings))
-    return Embedding(recipe, TOKENIZER, pairs, valid or pairs)
+    recipe = Recipe(task="embed", seed=3, data=DataConfig(length=40), model=SHAPE, settings=EmbeddingConfig(**settings))
+    return EmbeddingTraining(recipe, TOKENIZER, pairs, valid or pairs)
 
 
-def model_of(task: Embedding) -> Model:
+def model_of(task: EmbeddingTraining) -> Model:
     torch.manual_seed(0)
     model = Model(task.config(None)).eval()
     for parameter in model.parameters():
@@ -140,7 +141,7 @@ def test_an_evaluation_has_intervals(tmp_path: Path) -> None:
     made = task()
     model, path = model_of(made), tmp_path / "pairs.csv"
     path.write_text("anchor,positive\n" + "".join(f'"{a}","{b}"\n' for a, b in PAIRS))
-    found = Embedding.evaluate_file(model, TOKENIZER, made.recipe, str(path))
+    found = EmbeddingTraining.evaluate_file(model, TOKENIZER, made.recipe, str(path))
     metrics = made.evaluate(model, ALONE)
     assert list(found.metrics) == ["mrr", "recall_1", "recall_5", "recall_10"] and found.examples == 60
     for name, (value, low, high) in found.metrics.items():
@@ -162,10 +163,10 @@ def test_without_a_file_it_is_what_was_held_out(tmp_path: Path) -> None:
         ({"train": str(path), "valid": str(path), "test": str(few)}, None),
     ):
         recipe = replace(made.recipe, data=replace(made.recipe.data, **data))
-        found = Embedding.evaluate_file(model, TOKENIZER, recipe, "")
+        found = EmbeddingTraining.evaluate_file(model, TOKENIZER, recipe, "")
         assert found.examples == (9 if wanted is None else 6)
         assert found.metrics["mrr"][0] == pytest.approx(
-            wanted or Embedding.evaluate_file(model, TOKENIZER, made.recipe, str(few)).metrics["mrr"][0]
+            wanted or EmbeddingTraining.evaluate_file(model, TOKENIZER, made.recipe, str(few)).metrics["mrr"][0]
         )
 
 
@@ -295,11 +296,11 @@ def test_what_does_not_go_together_is_said(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("text,pair\na b,c d\n")
     (tmp_path / "scored.csv").write_text("text,pair,score\na b,c d,1\ne f,g h,2\n")
 
-    def prepare(first: str, valid: str = "", **more: Any) -> Embedding:
+    def prepare(first: str, valid: str = "", **more: Any) -> EmbeddingTraining:
         data = DataConfig(
             train=str(tmp_path / first), valid=valid and str(tmp_path / valid), tokenizer="wordpiece", vocab=60
         )
-        return Embedding.prepare(TaskContext(Recipe(task="embed", data=data, **more), tmp_path / "tokenizer"))
+        return EmbeddingTraining.prepare(TaskContext(Recipe(task="embed", data=data, **more), tmp_path / "tokenizer"))
 
     with pytest.raises(DataError, match="0 pairs to train on, 1 to validate on"):
         prepare("one.csv")

@@ -14,8 +14,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.config.recipe import Recipe, load_recipe
-from headway.config.tasks import QuestionAnsweringConfig
 from headway.data.datasets.squad import Question
 from headway.data.synthetic.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -23,18 +21,11 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
-from headway.tasks.qa.task import (
-    QuestionAnswering,
-    _top_spans,
-    answer,
-    answer_all,
-    best_spans,
-    hold_out,
-    lay_out,
-    none_allowed,
-)
-from headway.tasks.registry import make_task
+from headway.tasks.qa.predict import _top_spans, answer, answer_all, best_spans, lay_out
+from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
+from headway.tasks.qa.training import QuestionAnsweringTraining, hold_out, none_allowed
+from headway.tasks.recipe import Recipe, load_recipe
+from headway.tasks.training import TaskContext, make_training
 from headway.train.distributed import World
 from headway.train.run import start, train
 
@@ -49,11 +40,11 @@ def recipe(*more: str) -> Recipe:
     return load_recipe("answer", [*SMALL, *more])[1]
 
 
-def task(*more: str) -> QuestionAnswering:
-    return QuestionAnswering(recipe(*more), READER, *hold_out(ASKED))
+def task(*more: str) -> QuestionAnsweringTraining:
+    return QuestionAnsweringTraining(recipe(*more), READER, *hold_out(ASKED))
 
 
-def model(of: QuestionAnswering) -> Model:
+def model(of: QuestionAnsweringTraining) -> Model:
     torch.manual_seed(0)
     built = Model(of.config(None)).eval()
     torch.nn.init.normal_(built.span.output.weight, std=1.0)
@@ -179,7 +170,7 @@ def test_the_best_spans_are_the_best_of_all(seed: int, longest: int, best: int) 
 
 @pytest.mark.parametrize("reader", [READER, byte_level()], ids=["wordpiece", "bytes"])
 def test_batches_say_what_one_by_one_says(reader: Tokenizer) -> None:
-    net = model(QuestionAnswering(recipe(), reader, *hold_out(ASKED)))
+    net = model(QuestionAnsweringTraining(recipe(), reader, *hold_out(ASKED)))
     pairs = [(q.question, q.context) for q in ASKED[:10]] + [("who ?", "anna")]
     together = answer_all(net, reader, pairs, SETTINGS)
     for pair, found in zip(pairs, together, strict=True):
@@ -224,7 +215,7 @@ def test_empty_texts_are_refused(pair: tuple[str, str]) -> None:
 
 def test_a_tokenizer_without_marks_is_refused(tmp_path: Path) -> None:
     data = write(tmp_path / "a.jsonl", ASKED)
-    some = make_task(TaskContext(recipe("data.tokenizer=bytes", "data.vocab=0", f"data.train={data}"), tmp_path))
+    some = make_training(TaskContext(recipe("data.tokenizer=bytes", "data.vocab=0", f"data.train={data}"), tmp_path))
     with pytest.raises(ConfigError, match="a token before a pair of texts"):
         some.plan(4)
 
@@ -283,13 +274,13 @@ def test_a_run_learns_and_says_what(finished: Path) -> None:
 def test_examine_takes_a_model_apart(tmp_path: Path) -> None:
     some = task()
     net = model(some)
-    result = QuestionAnswering.evaluate_file(net, READER, some.recipe, write(tmp_path / "a.jsonl", ASKED))
+    result = QuestionAnsweringTraining.evaluate_file(net, READER, some.recipe, write(tmp_path / "a.jsonl", ASKED))
     assert result.examples == len(ASKED) == len(result.each)
     assert all(low <= value <= high for value, low, high in result.metrics.values())
     assert result.details["none_allowed"] and result.details["windows"] >= len(ASKED)
     assert {row["kind"] for row in result.details["by_question"]} <= {"who", "what", "when", "where"}
     json.dumps(result.as_dict())
-    said = answer_all(net, READER, [(q.question, q.context) for q in ASKED], some.recipe.answer)
+    said = answer_all(net, READER, [(q.question, q.context) for q in ASKED], some.recipe.settings)
     assert [row["found"] for row in result.each] == [found[0].text for found in said]
 
 

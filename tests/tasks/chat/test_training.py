@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headway.config.model import ModelConfig
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.data.chat_template.template import (
     TEXT_TEMPLATE,
     TOKEN_TEMPLATE,
@@ -31,10 +31,10 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.generate.decode import Sampling, generate
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
-from headway.tasks.chat.task import Chat, answer_losses, chat_tokenizer
+from headway.tasks.chat.training import ChatTraining, answer_losses, chat_tokenizer
 from headway.tasks.losses.tokens import IGNORE
-from headway.tasks.registry import make_task
+from headway.tasks.recipe import Recipe, load_recipe
+from headway.tasks.training import TaskContext, make_training
 from headway.train.distributed import World
 from headway.train.run import start, train
 
@@ -58,8 +58,8 @@ def recipe(rows: str = "pack", **train: Any) -> Recipe:
     return Recipe(task="chat", seed=1, data=data, model=shape, train=TrainConfig(steps=1, **train))
 
 
-def task(tokenizer: Tokenizer, chats: EncodedChats, rows: str = "pack", **train: Any) -> Chat:
-    return Chat(recipe(rows, **train), tokenizer, chats, chats)
+def task(tokenizer: Tokenizer, chats: EncodedChats, rows: str = "pack", **train: Any) -> ChatTraining:
+    return ChatTraining(recipe(rows, **train), tokenizer, chats, chats)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_evaluation_is_the_same_for_any_number_of_processes(
     tokenizer: Tokenizer, chats: EncodedChats, model: Model, size: int, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = task(tokenizer, chats).evaluate(model, ALONE)
-    monkeypatch.setattr("headway.tasks.chat.task.EVAL_TOKENS", tokens)
+    monkeypatch.setattr("headway.tasks.chat.training.EVAL_TOKENS", tokens)
     sums: list[tuple[float, ...]] = []
 
     class Part(World):
@@ -167,7 +167,7 @@ def test_evaluation_is_the_same_for_any_number_of_processes(
 
 def test_scores_are_computed_some_at_a_time(chats: EncodedChats, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = answer_losses(model, chats, ALONE)
-    monkeypatch.setattr("headway.tasks.chat.task.SCORED", 7)
+    monkeypatch.setattr("headway.tasks.chat.training.SCORED", 7)
     assert answer_losses(model, chats, ALONE).loss.tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
 
 
@@ -181,20 +181,22 @@ def test_the_sample_shows_questions_and_answers(tokenizer: Tokenizer, chats: Enc
 def test_examine_gives_intervals(tmp_path: Path, tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"messages": one.messages}) + "\n" for one in QUIZ))
-    got = Chat.evaluate_file(model, tokenizer, recipe(), str(path))
+    got = ChatTraining.evaluate_file(model, tokenizer, recipe(), str(path))
     loss, low, high = got.metrics["loss"]
     assert list(got.metrics) == ["loss", "perplexity", "answered"] and got.examples == len(QUIZ)
     assert low < loss < high and loss == pytest.approx(task(tokenizer, chats).evaluate(model, ALONE)["valid"])
     assert got.metrics["perplexity"] == pytest.approx(tuple(np.exp([loss, low, high])))
     assert got.details["answer_tokens"] == chats.assistant_mask.sum() == sum(one["tokens"] for one in got.each)
     assert got.details["answers"] == sum(one["answers"] for one in got.each) == sum(len(q.messages) // 2 for q in QUIZ)
-    short = Chat.evaluate_file(model, tokenizer, replace(recipe(), data=DataConfig(length=60, rows="pack")), str(path))
+    short = ChatTraining.evaluate_file(
+        model, tokenizer, replace(recipe(), data=DataConfig(length=60, rows="pack")), str(path)
+    )
     assert short.details["answer_tokens"] < chats.assistant_mask.sum()
 
 
 def test_streams_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'data\.rows = "stream".*\n.*"pack" or "pad"'):
-        make_task(TaskContext(recipe("stream"), tmp_path))
+        make_training(TaskContext(recipe("stream"), tmp_path))
 
 
 def test_nothing_usable_is_said(tmp_path: Path) -> None:
@@ -205,19 +207,19 @@ def test_nothing_usable_is_said(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"no conversation of 1 can be used: .*1 without room for an answer in 224 tokens"
     ):
-        make_task(TaskContext(made, tmp_path / "run"))
+        make_training(TaskContext(made, tmp_path / "run"))
 
 
 def base(special: tuple[str, ...], **config: str) -> Tokenizer:
     return Tokenizer(train_tokenizer("bytes", [], special=special).backend, config)
 
 
-def prepared(tmp_path: Path, own: Tokenizer) -> Chat:
+def prepared(tmp_path: Path, own: Tokenizer) -> ChatTraining:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"question": f"q{i}", "answer": f"a{i}"}) + "\n" for i in range(20)))
     made = recipe()
     made = replace(made, data=replace(made.data, train=str(path)), model=replace(made.model, from_="elsewhere"))
-    return Chat.prepare(TaskContext(made, tmp_path / "run", own))
+    return ChatTraining.prepare(TaskContext(made, tmp_path / "run", own))
 
 
 def test_a_base_without_template_gets_plain_words(tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_what_ends_an_answer_ends_a_text(tmp_path: Path) -> None:
     """A base may have a template whose turns end otherwise than its texts."""
     made = prepared(tmp_path, base((*TURN_TOKENS, "</s>"), eos_token="</s>", chat_template=TOKEN_TEMPLATE))
     old, end = made.tokenizer.special["eos"], made.tokenizer.backend.token_to_id("<|end|>")
-    config = Chat(recipe(), made.tokenizer, made.train, made.valid).config(None)
+    config = ChatTraining(recipe(), made.tokenizer, made.train, made.valid).config(None)
     assert config.special.eos == (old, end)
 
     def with_eos(eos: Any) -> ModelConfig:

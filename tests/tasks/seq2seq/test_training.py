@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.config.model import SpecialTokens
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe, with_settings
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import seq2seq_config
-from headway.config.tasks import Seq2SeqConfig
 from headway.data.batching.batch_sampler import TokenBatchSampler
 from headway.data.batching.packing import IGNORE
 from headway.data.datasets.parallel import Pair
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
-from headway.tasks.registry import task_of
-from headway.tasks.seq2seq.task import (
-    Seq2Seq,
+from headway.tasks.recipe import Recipe, load_recipe, with_settings
+from headway.tasks.registry import fitting
+from headway.tasks.seq2seq.task import Settings as Seq2SeqConfig
+from headway.tasks.seq2seq.training import (
+    Seq2SeqTraining,
     evaluate_in_full,
     make_part,
     metric_of,
@@ -36,6 +36,7 @@ from headway.tasks.seq2seq.task import (
     read_pairs,
 )
 from headway.tasks.seq2seq.translate import translate
+from headway.tasks.training import TaskContext
 from headway.train.distributed import World
 from headway.train.run import start, train
 
@@ -48,16 +49,16 @@ SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "train.steps=4", "t
 def recipe(**fields: Any) -> Recipe:
     data = fields.pop("data", DataConfig(tokenizer="bpe", vocab=300, length=64))
     plan = fields.pop("train", TrainConfig(steps=4, batch=4))
-    return Recipe(task="seq2seq", seed=3, data=data, model=SHAPE, train=plan, seq2seq=Seq2SeqConfig(**fields))
+    return Recipe(task="seq2seq", seed=3, data=data, model=SHAPE, train=plan, settings=Seq2SeqConfig(**fields))
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seq2Seq:
-    monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 60)
-    return Seq2Seq.prepare(TaskContext(recipe(eval_texts=4, max_new_tokens=6), tmp_path / "tokens"))
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seq2SeqTraining:
+    monkeypatch.setattr("headway.tasks.seq2seq.training.GENERATED", 60)
+    return Seq2SeqTraining.prepare(TaskContext(recipe(eval_texts=4, max_new_tokens=6), tmp_path / "tokens"))
 
 
-def model_of(task: Seq2Seq) -> Model:
+def model_of(task: Seq2SeqTraining) -> Model:
     torch.manual_seed(0)
     model = Model(task.config(None))
     for parameter in model.parameters():
@@ -65,7 +66,7 @@ def model_of(task: Seq2Seq) -> Model:
     return model
 
 
-def test_a_batch_says_what_is_read_and_what_is_predicted(task: Seq2Seq) -> None:
+def test_a_batch_says_what_is_read_and_what_is_predicted(task: Seq2SeqTraining) -> None:
     rows = np.array([0, 5, 2])
     source, attention_mask, inputs, targets = pair_batch(task.train, rows, task.start).tensors
     assert source is not None and attention_mask is not None and inputs is not None and targets is not None
@@ -85,7 +86,7 @@ def test_a_batch_says_what_is_read_and_what_is_predicted(task: Seq2Seq) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_that_of_each_pair_alone(task: Seq2Seq, smoothing: float) -> None:
+def test_the_loss_is_that_of_each_pair_alone(task: Seq2SeqTraining, smoothing: float) -> None:
     model, rows = model_of(task).eval(), np.arange(7)
     total = float(pair_loss(smoothing)(model, *pair_batch(task.train, rows, task.start).tensors))
     slow = 0.0
@@ -97,7 +98,7 @@ def test_the_loss_is_that_of_each_pair_alone(task: Seq2Seq, smoothing: float) ->
     assert total == pytest.approx(slow, rel=1e-5)
 
 
-def test_the_loss_compiles_and_takes_no_notice_of_padding(task: Seq2Seq) -> None:
+def test_the_loss_compiles_and_takes_no_notice_of_padding(task: Seq2SeqTraining) -> None:
     model = model_of(task).eval()
     source, attention_mask, inputs, targets = pair_batch(task.train, np.arange(3), task.start).tensors
     assert attention_mask is not None and source is not None and inputs is not None and targets is not None
@@ -109,7 +110,7 @@ def test_the_loss_compiles_and_takes_no_notice_of_padding(task: Seq2Seq) -> None
     assert torch.allclose(compiled(model, source, attention_mask, inputs, targets), plain)
 
 
-def test_two_passes_agree_without_dropout_and_are_held_together_with_it(task: Seq2Seq) -> None:
+def test_two_passes_agree_without_dropout_and_are_held_together_with_it(task: Seq2SeqTraining) -> None:
     model = model_of(replace(task, recipe=replace(task.recipe, model=replace(SHAPE, dropout=0.3))))
     tensors = pair_batch(task.train, np.arange(3), task.start).tensors
     plain, twice = pair_loss(0.1), replace(task, recipe=recipe(r_drop=2.0)).loss
@@ -141,12 +142,12 @@ def test_batches_by_tokens_hold_on_both_sides(lengths: list[tuple[int, int]], to
     assert sorted(seen) == list(range(len(lengths)))
 
 
-def test_the_plan_and_the_order(task: Seq2Seq, tmp_path: Path) -> None:
+def test_the_plan_and_the_order(task: Seq2SeqTraining, tmp_path: Path) -> None:
     fixed = task.plan(4).samples(0)
     first = task.batch(fixed).tensors[0]
     assert first is not None and len(first) == 4
     assert (task.batch(fixed).tensors[0] == first).all()  # a pure function of the numbers
-    other = Seq2Seq(with_settings(task.recipe, {"train": {"batch_tokens": 100}}), *(
+    other = Seq2SeqTraining(with_settings(task.recipe, {"train": {"batch_tokens": 100}}), *(
         getattr(task, name) for name in ("tokenizer", "train", "valid", "start")
     ))  # fmt: skip
     plan = other.plan(0)
@@ -158,7 +159,7 @@ def test_the_plan_and_the_order(task: Seq2Seq, tmp_path: Path) -> None:
     assert (plan.widths == -(-widths // 8) * 8).all()
 
 
-def test_long_texts_are_cut(task: Seq2Seq) -> None:
+def test_long_texts_are_cut(task: Seq2SeqTraining) -> None:
     pairs = [Pair("a dog " * 30, ("kova " * 30,), "", 1), Pair("a", ("b",), "", 2)]
     part = make_part(pairs, task.tokenizer, 10, task.recipe)
     end = task.tokenizer.special["eos"]
@@ -169,7 +170,7 @@ def test_long_texts_are_cut(task: Seq2Seq) -> None:
     assert task.tokenizer.decode(prefixed.source.ids[0]) == "go: a"
 
 
-def test_texts_are_written_on_their_own_cadence(task: Seq2Seq) -> None:
+def test_texts_are_written_on_their_own_cadence(task: Seq2SeqTraining) -> None:
     model = model_of(task)
     for every, due in ((1, [True] * 4), (3, [False, False, True, False])):
         settings = with_settings(task.recipe, {"seq2seq": {"generate_every": every}})
@@ -183,7 +184,7 @@ def test_texts_are_written_on_their_own_cadence(task: Seq2Seq) -> None:
     assert "signature" not in none.facts and "tok:13a" in task.facts["signature"]
 
 
-def test_evaluation_is_the_mean_over_all_tokens(task: Seq2Seq) -> None:
+def test_evaluation_is_the_mean_over_all_tokens(task: Seq2SeqTraining) -> None:
     model = model_of(task)
     found = task.evaluate(model, ALONE)
     model.eval()
@@ -198,12 +199,12 @@ def test_evaluation_is_the_mean_over_all_tokens(task: Seq2Seq) -> None:
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, [[p.targets[0] for p in first]]).score)
 
 
-def test_many_texts_are_scored_in_more_parts(task: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_are_scored_in_more_parts(task: Seq2SeqTraining, monkeypatch: pytest.MonkeyPatch) -> None:
     """By length, so that the last part is of long texts only; each text is in one of them."""
     model, pairs, counts = model_of(task), task.train.pairs[:40], {}
     for part, most in ((50, 8), (5, 8), (5, 6)):
-        monkeypatch.setattr("headway.tasks.seq2seq.task.PART", part)
-        monkeypatch.setattr("headway.tasks.seq2seq.task.MOST_PARTS", most)
+        monkeypatch.setattr("headway.tasks.seq2seq.training.PART", part)
+        monkeypatch.setattr("headway.tasks.seq2seq.training.MOST_PARTS", most)
         slices = evaluate_in_full(model, task.tokenizer, task.recipe, pairs, "bleu").details["slices"]
         assert sum(row["examples"] for row in slices) == 40
         counts[part, most] = len(slices)
@@ -229,7 +230,7 @@ def test_the_layout_of_a_shape(fields: dict[str, Any], layout: str, tmp_path: Pa
     assert config.encoder is not None and config.decoder is not None and config.source is not None
     assert (config.encoder.n_layers, config.decoder.n_layers, config.decoder.d_ff) == (2, 1, 48)
     assert config.source.scale == pytest.approx(32**0.5) and config.shared_embedding  # type: ignore[union-attr]
-    assert task_of(config) == "seq2seq"
+    assert fitting(config)[0].name == "seq2seq"
     model = Model(config).eval()
     assert model.source.table is model.target.table and model.lm.output.weight is model.source.table.weight
     folder = save_model(model, tmp_path / "model")
@@ -269,9 +270,9 @@ def test_a_run_of_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert details["data"] == "test" and details["examples"] == 40 and "bleu" in details["details"]["slices"][0]
     bundle = load(run.folder)
     assert bundle.recipe is not None and len(bundle.translate(["A dog sees the king."])) == 1
-    assert bundle.recipe.seq2seq.sentences == 1
+    assert bundle.recipe.settings.sentences == 1
     assert len(bundle.hypotheses(["A dog. A king."])[0][0].parts) == 2  # nothing like it was learned
-    found = Seq2Seq.evaluate_file(bundle.model, bundle.require_tokenizer(), bundle.recipe, "train.en,train.de")
+    found = Seq2SeqTraining.evaluate_file(bundle.model, bundle.require_tokenizer(), bundle.recipe, "train.en,train.de")
     assert found.metrics["bleu"][0] == pytest.approx(test["bleu"]) and len(found.each) == 40
     assert found.each[0].keys() == {"line", "source", "new", "targets", "score"}
     assert found.primary_metric is not None and json.dumps(found.as_dict())
@@ -282,7 +283,7 @@ def test_the_mean_of_the_last_checkpoints(retained: int, tmp_path: Path, monkeyp
     """Weights of the result are those of the last n checkpoints, added and divided."""
     from headway.hub.weights import open_file
 
-    monkeypatch.setattr("headway.tasks.seq2seq.task.GENERATED", 40)
+    monkeypatch.setattr("headway.tasks.seq2seq.training.GENERATED", 40)
     more = [f"out={tmp_path}", "data.vocab=300", "seq2seq.eval_texts=0", "train.save_every=1", f"train.keep={retained}"]
     run = start(*load_recipe("translate", [*SMALL, *more, "train.average=3"]))
     train(run, lambda kind, **facts: None)
@@ -313,7 +314,7 @@ def test_settings_that_do_not_go_together() -> None:
             Seq2SeqConfig(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_base_is_taken_as_it_is(task: Seq2Seq, tmp_path: Path) -> None:
+def test_a_base_is_taken_as_it_is(task: Seq2SeqTraining, tmp_path: Path) -> None:
     """With its own start token, its tokenizer and all of its weights."""
     from headway.hub.folder import load_model, save_model
 
@@ -322,7 +323,7 @@ def test_a_base_is_taken_as_it_is(task: Seq2Seq, tmp_path: Path) -> None:
     folder = save_model(model, tmp_path / "base", task.tokenizer)
     words = [*SMALL[3:], f"out={tmp_path / 'runs'}", f"model.from={folder}"]
     run = start(*load_recipe("translate", words))
-    assert isinstance(run.task, Seq2Seq) and run.task.start == 0
+    assert isinstance(run.task, Seq2SeqTraining) and run.task.start == 0
     assert run.task.batch(np.arange(2)).tensors[2][:, 0].tolist() == [0, 0]  # type: ignore[index]
     assert torch.equal(run.model.source.table.weight, load_model(folder).source.table.weight)
     long = start  # a base with a table of positions cannot read more
@@ -337,12 +338,12 @@ def test_too_few_pairs(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("source\ttarget\na b\tc d\n")
     with pytest.raises(DataError, match="held out"):
-        Seq2Seq.prepare(
+        Seq2SeqTraining.prepare(
             TaskContext(recipe(data=DataConfig(train=str(path), tokenizer="bpe", vocab=300)), tmp_path / "t")
         )
 
 
-def test_pieces_change_from_epoch_to_epoch(task: Seq2Seq) -> None:
+def test_pieces_change_from_epoch_to_epoch(task: Seq2SeqTraining) -> None:
     made = replace(task, recipe=with_settings(task.recipe, {"seq2seq": {"bpe_dropout": 0.3}}))
     size = len(task.train.pairs)
     plain = [task.batch(np.arange(3) + epoch * size) for epoch in range(2)]

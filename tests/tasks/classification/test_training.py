@@ -1,4 +1,4 @@
-"""Classification: losses, figures, evaluation and prediction, on small made-up data."""
+"""ClassificationTraining: losses, figures, evaluation and prediction, on small made-up data."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ import torch.nn.functional as F
 
 from headway.api import load
 from headway.config.model import ModelConfig
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config, encoder_config
-from headway.config.tasks import ClassificationConfig
 from headway.data.datasets.labeled import LabeledText
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
 from headway.tasks.classification.evaluate import ClassificationResults, evaluation, intervals
-from headway.tasks.classification.task import Classification, classify, kind_of
+from headway.tasks.classification.predict import classify, kind_of
+from headway.tasks.classification.task import Settings as ClassificationConfig
+from headway.tasks.classification.training import ClassificationTraining
 from headway.tasks.metrics.bootstrap import interval
-from headway.tasks.registry import task_of
+from headway.tasks.recipe import Recipe, load_recipe
+from headway.tasks.registry import fitting
+from headway.tasks.training import TaskContext
 from headway.train.distributed import World
 from headway.train.run import start, train
 
@@ -40,15 +42,15 @@ def put(folder: Path, name: str, rows: list[tuple[str, Any]]) -> str:
     return str(path)
 
 
-def make(folder: Path, rows: list[tuple[str, Any]], **parts: Any) -> Classification:
+def make(folder: Path, rows: list[tuple[str, Any]], **parts: Any) -> ClassificationTraining:
     spec = put(folder, "train.jsonl", rows)
     data = DataConfig(**({"train": spec, "length": 16, "tokenizer": "wordpiece", "vocab": 100} | parts.pop("data", {})))
     shape = ShapeConfig(depth=2, width=16, heads=2, norm_at="post", activation="gelu")
     recipe = Recipe(task="classify", data=data, model=shape, **parts)
-    return Classification.prepare(TaskContext(recipe, folder / "tokenizer"))
+    return ClassificationTraining.prepare(TaskContext(recipe, folder / "tokenizer"))
 
 
-def model_of(task: Classification, base: ModelConfig | None = None) -> Model:
+def model_of(task: ClassificationTraining, base: ModelConfig | None = None) -> Model:
     torch.manual_seed(0)
     return Model(task.config(base)).eval().requires_grad_(False)
 
@@ -79,7 +81,7 @@ def test_a_batch_and_its_loss(tmp_path: Path) -> None:
 def test_weights_of_classes(tmp_path: Path) -> None:
     rows = [(t, "rare" if i % 10 == 0 else "usual") for i, (t, _) in enumerate(SINGLE)]
     plain = make(tmp_path, rows, data={"valid": put(tmp_path, "v.jsonl", rows[:4])})
-    task = replace(plain, recipe=replace(plain.recipe, classify=ClassificationConfig(class_weights="balanced")))
+    task = replace(plain, recipe=replace(plain.recipe, settings=ClassificationConfig(class_weights="balanced")))
     assert task.weights is not None and task.weights.tolist() == pytest.approx([1 / (2 * 0.1), 1 / (2 * 0.9)])
     some = task.batch(np.arange(7))
     assert some.tensors[3] is not None  # the mean over a batch is a weighted one, as torch's is
@@ -90,12 +92,12 @@ def test_weights_of_classes(tmp_path: Path) -> None:
     expected = sum(x * (5 if row.label == "rare" else 1 / 1.8) for x, row in zip(losses, plain.train.rows, strict=True))
     assert float(task.loss(model, *batch.tensors)) == pytest.approx(expected, rel=1e-4)
     with pytest.raises(ConfigError, match="the labels are numbers"):
-        make(tmp_path, [("a", 0.5), ("b", 1.5)], classify=ClassificationConfig(class_weights="balanced"))
+        make(tmp_path, [("a", 0.5), ("b", 1.5)], settings=ClassificationConfig(class_weights="balanced"))
 
 
 def test_several_labels(tmp_path: Path) -> None:
     rows = [(t, [n for k, n in enumerate("abc") if i % (k + 2) == 0]) for i, (t, _) in enumerate(SINGLE)]
-    task = make(tmp_path, rows, classify=ClassificationConfig(class_weights="balanced"))
+    task = make(tmp_path, rows, settings=ClassificationConfig(class_weights="balanced"))
     assert task.kind == "multi" and task.labels == ("a", "b", "c") and task.primary_metric == "micro_f1"
     model, (ids, attention_mask, token_type_ids, targets, weights) = model_of(task), task.batch(np.arange(5)).tensors
     assert model.config.classify is not None and model.config.classify.several
@@ -136,7 +138,7 @@ def test_pairs_have_segments_and_lose_their_longer_half(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     data = DataConfig(train=str(path), length=12, tokenizer="wordpiece", vocab=60)
-    task = Classification.prepare(TaskContext(Recipe(task="classify", data=data), tmp_path / "t"))
+    task = ClassificationTraining.prepare(TaskContext(Recipe(task="classify", data=data), tmp_path / "t"))
     ids, _, token_type_ids, _, _ = task.batch(np.arange(1)).tensors
     assert ids is not None and token_type_ids is not None
     pieces = task.tokenizer.pieces(ids[0].tolist())
@@ -160,7 +162,7 @@ def test_one_by_one_is_the_same(tmp_path: Path) -> None:
 
 
 def test_evaluation_shared_by_processes_is_that_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headway.tasks.classification import task as module
+    from headway.tasks.classification import training as module
 
     task = make(tmp_path, SINGLE)
     model = model_of(task)
@@ -197,7 +199,7 @@ def test_unknown_labels_in_other_files(tmp_path: Path) -> None:
 def test_labels_that_nothing_has_in_common(tmp_path: Path) -> None:
     numbers = [(f"film {i}", i / 2) for i in range(9)]
     with pytest.raises(DataError, match=r"each of the 9 texts has a label of its own, such as '0'") as caught:
-        make(tmp_path, numbers, classify=ClassificationConfig(kind="single"))
+        make(tmp_path, numbers, settings=ClassificationConfig(kind="single"))
     assert "classify.kind=regression" in caught.value.hint
     assert make(tmp_path, numbers).kind == "regression"
     assert make(tmp_path, [("a film", "x"), ("a plot", "y"), ("good", "z")]).labels == (
@@ -208,14 +210,14 @@ def test_labels_that_nothing_has_in_common(tmp_path: Path) -> None:
 
 
 def test_the_head_goes_on_an_encoder_of_the_family(tmp_path: Path) -> None:
-    task = make(tmp_path, SINGLE, classify=ClassificationConfig(pool="first"))
+    task = make(tmp_path, SINGLE, settings=ClassificationConfig(pool="first"))
     config = task.config(None)
     assert config.classify is not None and config.classify.dense == "tanh" and config.classify.pool == "first"
     again = task.config(replace(config, labels=("x",)))
     assert again.labels == ("0", "1", "2") and again.encoder == config.encoder
     with pytest.raises(ConfigError, match=r"data\.length = 16, but .* reads 8 tokens"):
         task.config(encoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 8))
-    assert task_of(config) == "classify" and kind_of(config) == "single"
+    assert fitting(config)[0].name == "classify" and kind_of(config) == "single"
     assert task_of(replace(config, classify=replace(config.classify, labels=0))) == "embed"
     with pytest.raises(DataError, match="no labels"):
         kind_of(replace(config, classify=None))
@@ -225,7 +227,7 @@ def test_a_decoder_is_asked_at_its_last_token(tmp_path: Path) -> None:
     task = make(tmp_path, SINGLE)
     base = decoder_config(ShapeConfig(depth=2, width=16, heads=2), task.tokenizer.vocab_size, 32)
     model = model_of(task, base)
-    assert model.config.lm is None and task_of(model.config) == "classify" and task_of(base) == "lm"
+    assert model.config.lm is None and fitting(model.config)[0].name == "classify" and fitting(base)[0].name == "lm"
     (guess,) = classify(model, task.tokenizer, ["good film"])
     ids = torch.tensor([task.tokenizer.encode("good film").ids])
     scores = model.classify.output(model(ids).hidden[:, -1])  # type: ignore[misc]
@@ -314,7 +316,7 @@ def test_a_run_learns_and_is_examined(finished: Path) -> None:
     assert stored["data"] == "test" and stored["examples"] == 20 and stored["figures"]["accuracy"][0] == 1.0
     bundle = load(finished)
     recipe = load_recipe(str(finished / "run" / "recipe.toml"))[1]
-    found = Classification.evaluate_file(bundle.model, bundle.require_tokenizer(), recipe, "")
+    found = ClassificationTraining.evaluate_file(bundle.model, bundle.require_tokenizer(), recipe, "")
     assert found.as_dict()["figures"] == {k: tuple(v) for k, v in stored["figures"].items()}
     log = [json.loads(line) for line in (finished / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     (test,) = [event for event in log if event["event"] == "test"]
@@ -328,14 +330,14 @@ def test_what_another_run_held_out_may_have_labels_unknown_here(tmp_path: Path) 
     other = replace(model.config, labels=tuple(f"other {name}" for name in model.config.labels))
     model.config = other
     with pytest.raises(DataError, match=r"train\.jsonl line \d+: label .* is unknown: training had other "):
-        Classification.evaluate_file(model, task.tokenizer, task.recipe, "")
+        ClassificationTraining.evaluate_file(model, task.tokenizer, task.recipe, "")
 
 
 def test_several_labels_are_remembered_by_the_folder(tmp_path: Path) -> None:
     import transformers
 
     rows = [(t, ["a"] if i % 2 else ["a", "b"]) for i, (t, _) in enumerate(SINGLE)]
-    task = make(tmp_path, rows, classify=ClassificationConfig(pool="first"))
+    task = make(tmp_path, rows, settings=ClassificationConfig(pool="first"))
     from headway.hub.folder import load_model, save_model
 
     folder = save_model(model_of(task), tmp_path / "model", task.tokenizer)
@@ -378,7 +380,7 @@ def test_batches_by_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pool", ["first", "mean", "max"])
 def test_what_stands_for_a_text_is_saved(tmp_path: Path, pool: Any) -> None:
     """`transformers` has a word for the first token only: the other folders say that they are headway's own."""
-    task = make(tmp_path, SINGLE, classify=ClassificationConfig(pool=pool))
+    task = make(tmp_path, SINGLE, settings=ClassificationConfig(pool=pool))
     model = model_of(task)
     folder = save_model(model, tmp_path / "model", task.tokenizer)
     kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
@@ -394,14 +396,14 @@ def test_settings_for_one_label_a_text(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"classify\.label_smoothing = 0\.1 is for one label a text: the labels are num"
     ):
-        make(tmp_path, [("a", 0.5), ("b", 1.5)], classify=ClassificationConfig(label_smoothing=0.1))
+        make(tmp_path, [("a", 0.5), ("b", 1.5)], settings=ClassificationConfig(label_smoothing=0.1))
     with pytest.raises(ConfigError, match=r"classify\.r_drop = 1\.0 is for one label a text: there are several"):
-        make(tmp_path, [("a", ["x"]), ("b", ["y"])], classify=ClassificationConfig(r_drop=1.0))
+        make(tmp_path, [("a", ["x"]), ("b", ["y"])], settings=ClassificationConfig(r_drop=1.0))
 
 
 def test_the_recipe_smooths_the_loss_but_not_what_is_reported(tmp_path: Path) -> None:
     plain = make(tmp_path, SINGLE)
-    smooth = replace(plain, recipe=replace(plain.recipe, classify=ClassificationConfig(label_smoothing=0.3)))
+    smooth = replace(plain, recipe=replace(plain.recipe, settings=ClassificationConfig(label_smoothing=0.3)))
     model, tensors = model_of(plain), plain.batch(np.arange(8)).tensors
     assert float(smooth.loss(model, *tensors)) != pytest.approx(float(plain.loss(model, *tensors)), rel=1e-6)
     assert smooth.evaluate(model, ALONE) == plain.evaluate(model, ALONE)
@@ -416,11 +418,11 @@ def rows_in(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def of_file(folder: Path, rows: list[dict[str, Any]], **data: Any) -> Classification:
+def of_file(folder: Path, rows: list[dict[str, Any]], **data: Any) -> ClassificationTraining:
     config = DataConfig(train=rows_in(folder / "train.jsonl", rows), length=16, tokenizer="wordpiece", vocab=60, **data)
     shape = ShapeConfig(depth=1, width=16, heads=2, norm_at="post", activation="gelu")
-    recipe = Recipe(task="classify", data=config, model=shape, classify=ClassificationConfig(pool="first"))
-    return Classification.prepare(TaskContext(recipe, folder / "tokenizer"))
+    recipe = Recipe(task="classify", data=config, model=shape, settings=ClassificationConfig(pool="first"))
+    return ClassificationTraining.prepare(TaskContext(recipe, folder / "tokenizer"))
 
 
 @pytest.mark.parametrize(("rows", "pairs"), [(PAIRS, True), (LONE, False)])
@@ -440,8 +442,10 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
         classify(loaded, task.tokenizer, ["good film"], None if pairs else seconds)
     other = rows_in(tmp_path / "other.jsonl", LONE if pairs else PAIRS)
     with pytest.raises(DataError, match=message):
-        Classification.evaluate_file(loaded, task.tokenizer, task.recipe, other)
-    assert Classification.evaluate_file(loaded, task.tokenizer, task.recipe, task.recipe.data.train).examples == 12
+        ClassificationTraining.evaluate_file(loaded, task.tokenizer, task.recipe, other)
+    assert (
+        ClassificationTraining.evaluate_file(loaded, task.tokenizer, task.recipe, task.recipe.data.train).examples == 12
+    )
     unknown = replace(model.config, classify=replace(model.config.classify, pairs=None))  # type: ignore[type-var]
     model.config = unknown  # one from elsewhere
     for second in (None, seconds):

@@ -12,17 +12,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, load_recipe
-from headway.config.tasks import MaskedLMConfig
+from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.data.datasets.next_sentence import NextSentences
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
 from headway.tasks.batch import Batch
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.masked_lm.masking import Masking
-from headway.tasks.masked_lm.task import MaskedLM, evaluate
+from headway.tasks.masked_lm.task import Settings as MaskedLMConfig
+from headway.tasks.masked_lm.training import MaskedLMTraining, evaluate
+from headway.tasks.recipe import Recipe, load_recipe
+from headway.tasks.training import TaskContext
 from headway.train.distributed import World
 from headway.train.run import resume, start, train
 
@@ -44,30 +45,30 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def task(text: Path, folder: Path, shape: ShapeConfig = SHAPE, **mlm: Any) -> MaskedLM:
+def task(text: Path, folder: Path, shape: ShapeConfig = SHAPE, **mlm: Any) -> MaskedLMTraining:
     data = DataConfig(train=str(text), tokenizer="wordpiece", vocab=100, length=24)
-    return MaskedLM.prepare(
-        TaskContext(Recipe(task="mlm", seed=3, data=data, model=shape, mlm=MaskedLMConfig(**mlm)), folder)
+    return MaskedLMTraining.prepare(
+        TaskContext(Recipe(task="mlm", seed=3, data=data, model=shape, settings=MaskedLMConfig(**mlm)), folder)
     )
 
 
 @pytest.fixture(scope="module")
-def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedLM:
+def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedLMTraining:
     return task(text, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")
-def pairs(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedLM:
+def pairs(text: Path, tmp_path_factory: pytest.TempPathFactory) -> MaskedLMTraining:
     return task(text, tmp_path_factory.mktemp("pairs"), next_sentence=True, whole_word_mask=True)
 
 
 @pytest.fixture(params=["plain", "pairs"])
-def either(request: pytest.FixtureRequest) -> MaskedLM:
-    found: MaskedLM = request.getfixturevalue(request.param)
+def either(request: pytest.FixtureRequest) -> MaskedLMTraining:
+    found: MaskedLMTraining = request.getfixturevalue(request.param)
     return found
 
 
-def model_of(task: MaskedLM) -> Model:
+def model_of(task: MaskedLMTraining) -> Model:
     torch.manual_seed(0)
     model = Model(task.config(None)).eval()
     for parameter in model.parameters():  # biases and norms that matter
@@ -99,7 +100,7 @@ def slowly(model: Model, batch: Batch) -> tuple[float, float, float, float]:
 
 
 @torch.no_grad()
-def test_the_loss_is_the_plain_formula(either: MaskedLM) -> None:
+def test_the_loss_is_the_plain_formula(either: MaskedLMTraining) -> None:
     model, batch = model_of(either), either.batch(np.arange(9))
     words, _, told, _ = slowly(model, batch)
     assert float(either.loss(model, *batch.tensors)) == pytest.approx(words + told, rel=1e-5)  # type: ignore[arg-type]
@@ -109,7 +110,7 @@ def test_the_loss_is_the_plain_formula(either: MaskedLM) -> None:
 
 
 @torch.no_grad()
-def test_parts_of_a_batch_add_up_and_have_one_shape(either: MaskedLM) -> None:
+def test_parts_of_a_batch_add_up_and_have_one_shape(either: MaskedLMTraining) -> None:
     model, whole = model_of(either), either.batch(np.arange(40, 52))
     parts = [either.batch(np.arange(at, at + 4)) for at in (40, 44, 48)]
     total = sum(float(either.loss(model, *part.tensors)) for part in parts)  # type: ignore[arg-type]
@@ -119,26 +120,26 @@ def test_parts_of_a_batch_add_up_and_have_one_shape(either: MaskedLM) -> None:
 
 
 @pytest.mark.slow
-def test_the_loss_is_one_graph(pairs: MaskedLM) -> None:
+def test_the_loss_is_one_graph(pairs: MaskedLMTraining) -> None:
     model, tensors = model_of(pairs).requires_grad_(False), pairs.batch(np.arange(4)).tensors
     compiled = torch.compile(pairs.loss, backend="eager", fullgraph=True)
     assert float(compiled(model, *tensors)) == pytest.approx(float(pairs.loss(model, *tensors)), rel=1e-6)  # type: ignore[arg-type]
 
 
-def test_every_weight_learns(either: MaskedLM) -> None:
+def test_every_weight_learns(either: MaskedLMTraining) -> None:
     model = model_of(either)
     either.loss(model, *either.batch(np.arange(8)).tensors).backward()  # type: ignore[arg-type,no-untyped-call]
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
 @torch.no_grad()
-def test_figures_are_those_of_all_held_out_rows(either: MaskedLM) -> None:
+def test_figures_are_those_of_all_held_out_rows(either: MaskedLMTraining) -> None:
     model = model_of(either)
     metrics = either.evaluate(model.train(), ALONE)
     assert model.training and metrics == either.evaluate(model, ALONE)  # the same masks each time
     model.eval()
     sums, count, rows = np.zeros(4), 0, len(either.valid)
-    from headway.tasks.masked_lm.task import FIXED, masked_batch
+    from headway.tasks.masked_lm.training import FIXED, masked_batch
 
     for i in range(rows):
         batch = masked_batch(either.valid.read(np.array([i])), np.array([i]), either.masking, FIXED)
@@ -149,7 +150,7 @@ def test_figures_are_those_of_all_held_out_rows(either: MaskedLM) -> None:
     assert metrics.get("next_accuracy", 0.0) == pytest.approx(sums[3] / rows)
 
 
-def test_figures_are_the_same_for_any_number_of_processes(either: MaskedLM) -> None:
+def test_figures_are_the_same_for_any_number_of_processes(either: MaskedLMTraining) -> None:
     class Part(World):
         def sum(self, *values: float) -> list[float]:
             sums.append(values)
@@ -170,41 +171,41 @@ def test_figures_are_the_same_for_any_number_of_processes(either: MaskedLM) -> N
 
 
 @torch.no_grad()
-def test_an_evaluation_says_the_same_with_intervals(either: MaskedLM, text: Path) -> None:
+def test_an_evaluation_says_the_same_with_intervals(either: MaskedLMTraining, text: Path) -> None:
     model = model_of(either)
-    found = MaskedLM.evaluate_file(model, either.tokenizer, either.recipe, str(text))
+    found = MaskedLMTraining.evaluate_file(model, either.tokenizer, either.recipe, str(text))
     rows = either.test(model, ALONE)
     assert rows is None
     value, low, high = found.metrics["accuracy"]
-    assert low <= value <= high and ("next_accuracy" in found.metrics) == either.recipe.mlm.next_sentence
-    again = MaskedLM.evaluate_file(model, either.tokenizer, either.recipe, str(text))
+    assert low <= value <= high and ("next_accuracy" in found.metrics) == either.recipe.settings.next_sentence
+    again = MaskedLMTraining.evaluate_file(model, either.tokenizer, either.recipe, str(text))
     assert found.as_dict() == again.as_dict()
     assert found.primary_metric is not None and found.primary_metric.value == pytest.approx(value)
     assert found.metrics["perplexity"][0] == pytest.approx(np.exp(found.metrics["loss"][0]))
 
 
 @torch.no_grad()
-def test_without_a_text_it_is_what_was_held_out(either: MaskedLM, text: Path, tmp_path: Path) -> None:
+def test_without_a_text_it_is_what_was_held_out(either: MaskedLMTraining, text: Path, tmp_path: Path) -> None:
     model, recipe = model_of(either), either.recipe
     own = evaluate(model, either.valid, either.masking, ALONE)
-    found = MaskedLM.evaluate_file(model, either.tokenizer, recipe, "")
+    found = MaskedLMTraining.evaluate_file(model, either.tokenizer, recipe, "")
     assert found.metrics["accuracy"][0] == pytest.approx(own["accuracy"])
     assert found.metrics["loss"][0] == pytest.approx(own["valid"], rel=1e-5)
     other = tmp_path / "other.txt"
     other.write_text(text.read_text(encoding="utf-8")[:3000], encoding="utf-8")
-    wanted = MaskedLM.evaluate_file(model, either.tokenizer, recipe, str(other)).as_dict()
+    wanted = MaskedLMTraining.evaluate_file(model, either.tokenizer, recipe, str(other)).as_dict()
     for part in ("test", "valid"):
         named = replace(recipe, data=replace(recipe.data, **{part: str(other)}))
-        assert MaskedLM.evaluate_file(model, either.tokenizer, named, "").as_dict() == wanted
+        assert MaskedLMTraining.evaluate_file(model, either.tokenizer, named, "").as_dict() == wanted
 
 
 @torch.no_grad()
-def test_folders_open_in_transformers(either: MaskedLM, tmp_path: Path) -> None:
+def test_folders_open_in_transformers(either: MaskedLMTraining, tmp_path: Path) -> None:
     import transformers
 
     model = model_of(either)
     folder = save_model(model, tmp_path / "model", either.tokenizer)
-    name = "BertForPreTraining" if either.recipe.mlm.next_sentence else "BertForMaskedLM"
+    name = "BertForPreTraining" if either.recipe.settings.next_sentence else "BertForMaskedLM"
     theirs, report = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
     assert theirs.config.architectures == [name]
     assert not report["missing_keys"] and not report["unexpected_keys"]
@@ -213,9 +214,9 @@ def test_folders_open_in_transformers(either: MaskedLM, tmp_path: Path) -> None:
     attention_mask = torch.ones_like(ids).bool() if attention_mask is None else attention_mask
     output = theirs.eval()(ids, attention_mask=attention_mask.long(), token_type_ids=token_type_ids)
     mine = model.logits(model(ids, attention_mask=attention_mask, token_type_ids=token_type_ids))
-    scores = output.prediction_logits if either.recipe.mlm.next_sentence else output.logits
+    scores = output.prediction_logits if either.recipe.settings.next_sentence else output.logits
     assert (mine["lm"] - scores)[attention_mask].abs().max() < 1e-4
-    if either.recipe.mlm.next_sentence:
+    if either.recipe.settings.next_sentence:
         assert (mine["nsp"] - output.seq_relationship_logits).abs().max() < 1e-4
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer("The cat", "sees it").input_ids == either.tokenizer.encode("The cat", "sees it").ids
@@ -254,14 +255,14 @@ def test_runs_learn_and_go_on_where_they_stopped(text: Path, tmp_path: Path) -> 
         assert torch.equal(ours, theirs)
 
 
-def test_what_is_held_out_does_not_depend_on_the_seed(pairs: MaskedLM) -> None:
+def test_what_is_held_out_does_not_depend_on_the_seed(pairs: MaskedLMTraining) -> None:
     assert isinstance(pairs.valid, NextSentences) and isinstance(pairs.train, NextSentences)
     assert pairs.train.seed == pairs.recipe.seed != pairs.valid.seed
 
 
 def test_what_does_not_go_together_is_said(text: Path, tmp_path: Path) -> None:
-    def prepare(data: DataConfig, **more: Any) -> MaskedLM:
-        return MaskedLM.prepare(TaskContext(Recipe(task="mlm", data=data, **more), tmp_path))
+    def prepare(data: DataConfig, **more: Any) -> MaskedLMTraining:
+        return MaskedLMTraining.prepare(TaskContext(Recipe(task="mlm", data=data, **more), tmp_path))
 
     with pytest.raises(DataError, match=r"no \[CLS\], \[SEP\], \[MASK\]"):
         prepare(DataConfig(train=str(text), tokenizer="bytes"))
@@ -271,7 +272,7 @@ def test_what_does_not_go_together_is_said(text: Path, tmp_path: Path) -> None:
         prepare(DataConfig(train=str(text), tokenizer="wordpiece"), train=TrainConfig(steps=1, batch_tokens=64))
 
 
-def test_a_base_keeps_its_body_and_heads(plain: MaskedLM, pairs: MaskedLM) -> None:
+def test_a_base_keeps_its_body_and_heads(plain: MaskedLMTraining, pairs: MaskedLMTraining) -> None:
     whole = pairs.config(None)
     assert pairs.config(whole) == whole and plain.config(whole) == plain.config(None)
     assert plain.config(None).nsp is None and whole.nsp is not None and whole.nsp.labels == 2
@@ -285,7 +286,9 @@ def test_a_pretrained_encoder_gets_a_head(text: Path, tmp_path: Path) -> None:
 
     base = load_model(Path(spec.origin).parent / "model")
     tokenizer = load_tokenizer(Path(spec.origin).parent / "model")
-    made = MaskedLM.prepare(TaskContext(Recipe(task="mlm", data=DataConfig(train=str(text))), tmp_path, tokenizer))
+    made = MaskedLMTraining.prepare(
+        TaskContext(Recipe(task="mlm", data=DataConfig(train=str(text))), tmp_path, tokenizer)
+    )
     config = made.config(base.config)
     assert config.lm is not None and config.lm.transform == "gelu" and config.classify is None
     assert config.encoder == base.config.encoder and made.tokenizer is tokenizer
@@ -305,8 +308,8 @@ def test_pairs_for_a_model_without_segments(text: Path, tmp_path: Path) -> None:
     backend.post_processor = RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     tokenizer = Tokenizer(backend, {"pad_token": "<pad>", "mask_token": "<mask>"})
     data = DataConfig(train=str(text), length=40)
-    recipe = Recipe(task="mlm", data=data, model=SHAPE, mlm=MaskedLMConfig(next_sentence=True))
-    made = MaskedLM.prepare(TaskContext(recipe, tmp_path, tokenizer))
+    recipe = Recipe(task="mlm", data=data, model=SHAPE, settings=MaskedLMConfig(next_sentence=True))
+    made = MaskedLMTraining.prepare(TaskContext(recipe, tmp_path, tokenizer))
     config = made.config(None)
     assert config.source is not None and config.source.kind == "tokens"
     model = Model(replace(config, source=replace(config.source, segments=1))).eval()

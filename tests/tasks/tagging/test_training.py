@@ -1,4 +1,4 @@
-"""Tagging, from files to entities with places in the text: who gets which label, and that no word is lost."""
+"""TaggingTraining, from files to entities with places in the text: who gets which label, and that no word is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.config.recipe import Recipe, load_recipe
 from headway.data.batching.strides import subwords
 from headway.data.datasets.conll import Sentence
 from headway.data.datasets.tags import labels_for, spans, to_tags
@@ -24,12 +23,13 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model
-from headway.tasks.base import TaskContext
 from headway.tasks.losses.tokens import IGNORE
-from headway.tasks.registry import make_task
+from headway.tasks.recipe import Recipe, load_recipe
 from headway.tasks.tagging.evaluate import hold_out
+from headway.tasks.tagging.predict import results, tag, word_log_probs, word_places
 from headway.tasks.tagging.rows import lay_out, read_part
-from headway.tasks.tagging.task import Tagging, results, tag, word_log_probs, word_places
+from headway.tasks.tagging.training import TaggingTraining
+from headway.tasks.training import TaskContext, make_training
 from headway.train.distributed import World
 from headway.train.run import start, train
 
@@ -45,12 +45,12 @@ def recipe(*more: str) -> Recipe:
     return load_recipe("tag", [*(word for word in SMALL if not (based and word.startswith(made_new))), *more])[1]
 
 
-def task(*more: str, rows: list[Sentence] = ROWS) -> Tagging:
+def task(*more: str, rows: list[Sentence] = ROWS) -> TaggingTraining:
     first, second = hold_out(rows)
-    return Tagging(recipe(*more), READER, labels_for(["DATE", "LOC", "ORG", "PER"]), first, second)
+    return TaggingTraining(recipe(*more), READER, labels_for(["DATE", "LOC", "ORG", "PER"]), first, second)
 
 
-def model(of: Tagging, seed: int = 0) -> Model:
+def model(of: TaggingTraining, seed: int = 0) -> Model:
     torch.manual_seed(seed)
     built = Model(of.config(None)).eval()
     torch.nn.init.normal_(built.tag.output.weight, std=1.0)  # so that labels differ
@@ -63,9 +63,9 @@ def write(path: Path, rows: list[Sentence]) -> str:
     return str(path)
 
 
-def prepared(folder: Path, *more: str) -> Tagging:
-    made = make_task(TaskContext(recipe(*more), folder / "tokenizer"))
-    assert isinstance(made, Tagging)
+def prepared(folder: Path, *more: str) -> TaggingTraining:
+    made = make_training(TaskContext(recipe(*more), folder / "tokenizer"))
+    assert isinstance(made, TaggingTraining)
     return made
 
 
@@ -238,7 +238,7 @@ def test_examine_takes_a_model_apart(tmp_path: Path) -> None:
     some = task()
     net = model(some)
     path = write(tmp_path / "a.conll", ROWS)
-    result = Tagging.evaluate_file(net, READER, some.recipe, path)
+    result = TaggingTraining.evaluate_file(net, READER, some.recipe, path)
     metrics = results(net, READER, read_part(ROWS, READER)).metrics()
     assert {name: value for name, (value, *_) in result.metrics.items()} == pytest.approx(metrics)
     assert all(low <= value <= high for value, low, high in result.metrics.values())

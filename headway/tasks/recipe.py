@@ -1,0 +1,206 @@
+"""A recipe: everything about a training run, read from TOML and `key=value` words. No torch here.
+
+A recipe has the sections that all tasks share (headway/config/recipe.py) and the section of its task, which has the
+task's name in files and is `settings` in Python.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from headway.config.recipe import RUNS, DataConfig, ShapeConfig, TrainConfig
+from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict
+from headway.errors import ConfigError, NotFoundError, nearest
+from headway.tasks.registry import get_task, task_names, tasks
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+LISTS = (("model", "lora_targets"), ("train", "sinks"))
+"""Settings that are lists of names."""
+CHOSEN, TOKENS = ("from", "lora", "lora_targets", "freeze"), ("tokenizer", "vocab", "lower")
+"""Settings that apply to a pretrained model; settings of a new vocabulary."""
+SETTINGS = "settings"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything about a run."""
+
+    task: str = "lm"
+    seed: int = 1337
+    out: str = RUNS
+    gpus: int = 1
+    """Processes, one per GPU; torchrun starts them if there is more than one."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ShapeConfig = field(default_factory=ShapeConfig)
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
+    settings: Any = None
+    """The section of the task, its `Settings`; None stands for the defaults."""
+
+    def __post_init__(self) -> None:
+        task = get_task(self.task)
+        if self.settings is None:
+            object.__setattr__(self, SETTINGS, task.Settings())
+        elif type(self.settings) is not task.Settings:
+            raise ConfigError("C002", f"the settings of task {self.task} should be its own {task.Settings.__name__}")
+        kind, attention = self.model.kind, self.model.attention
+        if kind in ("transformer", "conv") and (attention != "none" or self.model.bidirectional):
+            what = f"model.attention = {attention}" if attention != "none" else "model.bidirectional = true"
+            raise ConfigError("C004", f"{what} is for recurrent networks, not for model.kind = {kind}")
+        if kind == "transformer":
+            return
+        if not task.networks:
+            able = " and ".join(task.name for task in tasks() if task.networks)
+            raise ConfigError("C004", f"model.kind = {kind} is for the tasks {able}, not {self.task}")
+        if task.generates and self.data.rows != "stream":
+            why = f'model.kind = {kind} needs data.rows = "stream", not "{self.data.rows}"'
+            raise ConfigError("C004", why)
+        if self.gpus > 1:
+            raise ConfigError("C004", f"model.kind = {kind} trains in one process, not gpus = {self.gpus}")
+
+
+def recipe_values(recipe: Recipe) -> dict[str, Any]:
+    """Nested plain values as files have them: the task's section under its own name."""
+    values = to_dict(recipe)
+    section = values.pop(SETTINGS)
+    return values | ({recipe.task: section} if section else {})
+
+
+def read_recipe(values: Mapping[str, Any], source: str = "") -> Recipe:
+    """The recipe that a run has recorded. Runs of older versions recorded every task's section, under older names."""
+    values = current_keys(values, note=False)
+    own = values.get("task", Recipe.task)
+    return _build({key: value for key, value in values.items() if key == own or key not in task_names()}, source)
+
+
+def _build(values: Mapping[str, Any], source: str = "") -> Recipe:
+    name = values.get("task", Recipe.task)
+    if not isinstance(name, str):
+        raise ConfigError("C002", f"task = {name!r} should be text")
+    task, values = get_task(name), dict(values)
+    section = values.pop(name, {})
+    for other in (key for key in values if key in task_names()):
+        raise ConfigError("C004", f"{other} is the section of the task {other}, and this recipe is for {name}")
+    if SETTINGS in values:
+        raise ConfigError("C014", f"unknown setting {SETTINGS}", f"the settings of a task are in its section: [{name}]")
+    if not isinstance(section, Mapping):
+        raise ConfigError("C002", f"{name} = {section!r} should be a table", f"as {name}.KEY=…")
+    settings: Any = build(task.Settings, section, name, source)
+    return build(Recipe, {**values, SETTINGS: settings}, source=source)
+
+
+def current_keys(values: Mapping[str, Any], note: bool = True) -> dict[str, Any]:
+    """Nested settings with old names replaced by the current ones (`Task.renamed`), and a warning that lists them."""
+    result, renamed = dict(values), []
+    for section in [key for key in values if key in task_names() and isinstance(values[key], Mapping)]:
+        inside = dict(values[section])
+        for old, new in get_task(section).renamed.items():
+            if old not in inside:
+                continue
+            if new in inside:
+                message = f"{section}.{old} is the old name of {section}.{new}: give one of them"
+                raise ConfigError("C004", message)
+            inside[new] = inside.pop(old)
+            renamed.append(f"{section}.{old} is now {section}.{new}")
+        result[section] = inside
+    if renamed and note:
+        warnings.warn(f"settings with a new name: {', '.join(renamed)}", FutureWarning, stacklevel=3)
+    return result
+
+
+def recipe_names() -> list[str]:
+    """Recipes that `headway train` knows by name: those of headway, and one for each task of another package."""
+    own = {path.stem for path in RECIPES.glob("*.toml")}
+    return sorted(own | {name for name in task_names() if name not in own and get_task(name).recipe})
+
+
+def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
+    """A recipe by name or path, with `key=value` words on top; also the name that its runs get."""
+    path = Path(what) if what.endswith(".toml") else RECIPES / f"{what}.toml"
+    if path.exists():
+        data, text = read_toml(path)
+    elif what in task_names() and (text := get_task(what).recipe):
+        data = tomllib.loads(text)
+    else:
+        names = recipe_names()
+        raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
+    data, over = current_keys(data), current_keys(_listed(parse_overrides(overrides)))
+    _check_base(over, merge(data, over))
+    return path.stem, _build(_with(data, over), text if not over or _wrong(data) else "")
+
+
+def _listed(over: dict[str, Any]) -> dict[str, Any]:
+    """Names separated by commas as lists: brackets and quotes would be the shell's."""
+    for section, name in LISTS:
+        inside = over.get(section)
+        if isinstance(inside, dict) and isinstance(inside.get(name), str):
+            inside[name] = inside[name].split(",")
+    return over
+
+
+def _check_base(over: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Refuse words that model.from decides. A file may have them, for the case without a pretrained model."""
+    model, data = (over[name] if isinstance(over.get(name), Mapping) else {} for name in ("model", "data"))
+    base = merged["model"].get("from") if isinstance(merged.get("model"), Mapping) else ""
+    if not base:
+        if type(model.get("freeze")) is int and model["freeze"] > 0:
+            raise ConfigError("C004", "model.freeze needs a pretrained model: set model.from")
+        return
+    decided = [f"model.{name}" for name in model if name not in CHOSEN] + [f"data.{n}" for n in TOKENS if n in data]
+    if decided:
+        whose = "vocabulary" if decided[0].startswith("data.") else "shape"
+        raise ConfigError("C004", f"{decided[0]} is for a new model: {base} has a {whose} of its own (model.from)")
+
+
+def _wrong(data: Mapping[str, Any]) -> bool:
+    """Whether the file is wrong without the words on top: only then has a mistake a line number."""
+    try:
+        _build(data)
+    except ConfigError:
+        return True
+    return False
+
+
+def with_overrides(recipe: Recipe, words: Sequence[str]) -> Recipe:
+    """A recipe with `key=value` words on top."""
+    return with_settings(recipe, _listed(parse_overrides(words)))
+
+
+def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:
+    """A recipe with nested values on top."""
+    return _build(_with(recipe_values(recipe), current_keys(over))) if over else recipe
+
+
+def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides last; a budget of one kind replaces a budget of another kind."""
+    merged = merge(data, over)
+    budget = {"steps", "minutes", "epochs"}
+    given = over.get("train", {})
+    if isinstance(given, Mapping) and budget & given.keys() and isinstance(merged.get("train"), dict):
+        for name in budget - given.keys():
+            merged["train"].pop(name, None)
+    return merged
+
+
+def same_recipe(kept: Recipe, given: Recipe) -> bool:
+    """Whether a run's recipe is the given one, apart from settings that the run found in its data."""
+    found = {
+        each.name: each.default
+        for each in fields(kept.settings)
+        if each.metadata.get("from_data") and each.default is not MISSING
+    }
+    if type(kept.settings) is type(given.settings):
+        unset = {name: value for name, value in found.items() if getattr(given.settings, name) == value}
+        kept = replace(kept, settings=replace(kept.settings, **unset))
+    return kept == given
+
+
+def batch_size(recipe: Recipe) -> int:
+    """As given, or by depth: 256 · depth² tokens per step, since better models profit from larger batches."""
+    given, parts = recipe.train.batch, recipe.train.accumulate
+    by_depth = max(1, round(256 * recipe.model.depth**2 / recipe.data.length / parts)) * parts
+    return given or by_depth

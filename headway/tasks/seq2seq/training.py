@@ -1,0 +1,407 @@
+"""One text out of another: translation, summaries. Letters: N pairs, S tokens read, T tokens written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from itertools import count as counted
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.config.model import ModelConfig, SpecialTokens
+from headway.config.recipe import DataConfig
+from headway.config.shape import seq2seq_config
+from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
+from headway.data.batching.padding import Examples, inference_batch_tokens
+from headway.data.batching.permutation import Index, shuffle_samples
+from headway.data.datasets.next_sentence import p99_sentence_count
+from headway.data.datasets.parallel import Pair, fingerprint_pairs, read_parallel
+from headway.data.datasets.text import DEFAULT_VOCAB_SIZE, HELD_OUT
+from headway.data.files.rows import BadRows
+from headway.data.synthetic.translation import make_translations
+from headway.data.tokenizers.bpe_dropout import BpeDropout
+from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
+from headway.data.tokenizers.train import train_tokenizer
+from headway.errors import ConfigError, DataError, HeadwayError
+from headway.hub.download import resolve
+from headway.hub.folder import open_folder
+from headway.model.model import Model
+from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
+from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.metrics.slices import QUARTERS, by_size
+from headway.tasks.metrics.translation import metrics, primary_metric, signature
+from headway.tasks.recipe import Recipe
+from headway.tasks.seq2seq.translate import check_model, check_vocabularies, read_sources, source_limit, translate
+from headway.tasks.training import TaskContext, Training
+
+GENERATED = 8000
+"""Pairs that are made up where no file is given."""
+MARKS = ("<pad>", "<s>", "</s>")
+"""Padding, the token a decoder starts from, and the end of a text."""
+SUMMARY = 3
+"""Sources that are so many times as long as their targets are summarised, not translated."""
+SAMPLES = 2
+PART, MOST_PARTS = 50, 8
+"""Texts that make a part when they are scored by length, and how many parts there are: a curve with an end to it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pairs as a model reads and writes them."""
+
+    pairs: list[Pair]
+    source: Examples
+    target: Examples
+    """What is to be predicted, the end included where nothing was cut off."""
+    cut: int
+
+    @cached_property
+    def lengths(self) -> Index:
+        """The longer of both sides: a batch is as wide as that."""
+        return np.maximum(self.source.lengths, self.target.lengths)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.source.lengths.sum() + self.target.lengths.sum())
+
+
+@dataclass(frozen=True)
+class Seq2SeqTraining(Training):
+    """Texts and what they become, predicted token by token from what the encoder has read."""
+
+    recipe: Recipe
+    tokenizer: Tokenizer
+    train: Part
+    valid: Part
+    start: int
+    """What the decoder reads first."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """Where the texts came from."""
+    _evaluations: Any = field(default_factory=counted)
+
+    @classmethod
+    def prepare(cls, context: TaskContext) -> Seq2SeqTraining:
+        recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
+        train = read_pairs(data.train, data, bad)
+        train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else _hold_out(train)
+        known = recipe.settings.sentences or p99_sentence_count(pair.source for pair in train)
+        recipe = replace(recipe, settings=replace(recipe.settings, sentences=known))
+        tokenizer = context.base or context.rank_zero_first(lambda: pair_tokenizer(context.folder, recipe, train))
+        about = {
+            "train": data.train or "a made-up language",
+            "valid": data.valid,
+            "fingerprint": fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}",
+            "bad_rows": bad.count,
+        }
+        if recipe.settings.bpe_dropout and context.base is not None:
+            raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
+        if recipe.settings.vocabulary == "separate" and tokenizer.target is tokenizer:
+            raise ConfigError("C004", f"seq2seq.vocabulary = separate, but {recipe.model.from_} has one for both sides")
+        parts = [make_part(pairs, tokenizer, data.length, recipe) for pairs in (train, valid)]
+        return cls(recipe, tokenizer, parts[0], parts[1], _start(recipe, tokenizer), about)
+
+    @cached_property
+    def metric(self) -> str:
+        return metric_of(self.recipe, self.valid.pairs)
+
+    @property
+    def writes(self) -> bool:
+        """Whether every evaluation scores texts, as well as the loss; several processes have a model in parts."""
+        config = self.recipe.settings
+        return config.generate_every == 1 and config.eval_texts > 0 and self.recipe.gpus == 1
+
+    @property
+    def primary_metric(self) -> str:  # type: ignore[override]
+        return {"bleu": "bleu", "rouge": "rouge_l"}[self.metric] if self.writes else "valid"
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        return self.writes
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        facts = {
+            **self.about,
+            "documents": len(self.train.pairs),
+            "samples": len(self.train.pairs),
+            "tokens": self.train.tokens,
+            "valid_samples": len(self.valid.pairs),
+            "valid_tokens": self.valid.tokens,
+            "vocab": self.tokenizer.target.vocab_size,
+            "cut": self.train.cut + self.valid.cut,
+        }
+        return {**facts, "signature": signature(self.metric)} if self.recipe.settings.eval_texts else facts
+
+    def config(self, base: ModelConfig | None) -> ModelConfig:
+        length, what = self.recipe.data.length, self.recipe.model.from_
+        if base is None:
+            return self._fresh(length)
+        if base.kind != "encoder-decoder" or base.lm is None or getattr(base.source, "kind", "") != "tokens":
+            raise ConfigError("C004", f"task seq2seq trains encoder–decoders for text, model.from = {what} is none")
+        if base.max_length is not None and length > base.max_length:
+            raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_vocabularies(base, self.tokenizer)
+        return base
+
+    def _fresh(self, length: int) -> ModelConfig:
+        """By the recipe's shape; with a table for each side where each has a vocabulary."""
+        writes = self.tokenizer.target
+        roles = {role: writes.special.get(role) for role in ("pad", "bos", "eos")}
+        made = seq2seq_config(self.recipe.model, self.tokenizer.vocab_size, length)
+        made = replace(made, special=SpecialTokens(**roles, start=self.start))
+        if writes is self.tokenizer or made.target is None:
+            return made
+        return replace(made, target=replace(made.target, vocab=writes.vocab_size), shared_embedding=False)
+
+    def plan(self, batch: int) -> BatchSampler:
+        tokens = self.recipe.train.batch_tokens
+        if tokens:
+            return TokenBatchSampler(self.train.lengths, tokens, self.recipe.seed)
+        return FixedBatchSampler(len(self.train.pairs), batch)
+
+    def batch(self, samples: Index) -> Batch:
+        size = len(self.train.pairs)
+        by_length = bool(self.recipe.train.batch_tokens)
+        rows = samples % size if by_length else shuffle_samples(samples, size, self.recipe.seed)
+        if not self.dropouts:
+            return pair_batch(self.train, rows, self.start)
+        return pair_batch(self._pieces(rows, samples), np.arange(len(rows)), self.start)
+
+    @cached_property
+    def dropouts(self) -> tuple[BpeDropout, ...]:
+        """Of what is read and of what is written; none where no merge is left out."""
+        share, sides = self.recipe.settings.bpe_dropout, (self.tokenizer, self.tokenizer.target)
+        return tuple(BpeDropout(side, share, self.recipe.seed) for side in sides) if share else ()
+
+    @cached_property
+    def _words(self) -> list[tuple[list[str], list[str]]]:
+        (reads, writes), prefix = self.dropouts, self.recipe.settings.prefix
+        return [(reads.words(prefix + pair.source), writes.words(pair.targets[0])) for pair in self.train.pairs]
+
+    def _pieces(self, rows: Index, samples: Index) -> Part:
+        """Pairs in the pieces of these samples; an end of their own, and room for it."""
+        ends = [side.special["eos"] for side in (self.tokenizer, self.tokenizer.target)]
+        limit = self.recipe.data.length
+        sides: tuple[list[list[int]], list[list[int]]] = ([], [])
+        for row, sample in zip(rows.tolist(), samples.tolist(), strict=True):
+            for side, words in enumerate(self._words[row]):
+                ids, end = self.dropouts[side].ids(words, sample, side), ends[side]
+                sides[side].append([*ids[: limit - 1], end] if side == 0 else [*ids, end][:limit])
+        source, target = (Examples(ids, [[0] * len(row) for row in ids]) for ids in sides)
+        return Part([], source, target, 0)
+
+    @property
+    def loss(self) -> Callable[..., Tensor]:
+        return pair_loss(self.recipe.settings.label_smoothing, self.recipe.settings.r_drop)
+
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        """The loss without smoothing, and now and then what the texts are worth that the model writes."""
+        config = self.recipe.settings
+        result = self._loss(model, self.valid, world)
+        due = next(self._evaluations) % config.generate_every == config.generate_every - 1
+        if not (due and config.eval_texts and world.size == 1):
+            return result
+        pairs = self.valid.pairs[: config.eval_texts]
+        found = primary_metric(self.metric, self._written(model, pairs), [pair.targets for pair in pairs])
+        return {**result, found.name: found.value}
+
+    def _written(self, model: Model, pairs: Sequence[Pair]) -> list[str]:
+        return [best[0].text for best in translate(model, self.tokenizer, [p.source for p in pairs], self.recipe)]
+
+    @torch.no_grad()
+    def _loss(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
+        was_training, loss = model.training, pair_loss(0.0)
+        model.eval()
+        batches = list(
+            Examples(part.source.ids, part.source.token_type_ids).batches(inference_batch_tokens(world.device) // 2)
+        )
+        total, count = 0.0, 0.0
+        for first in range(0, len(batches), world.size):
+            mine = first + world.rank
+            batch = pair_batch(part, np.array(batches[min(mine, len(batches) - 1)]), self.start)
+            found = float(loss(model, *batch.to(world.device)))
+            if mine < len(batches):  # too few for all: the last process reads again what counts once
+                total, count = total + found, count + batch.count
+        model.train(was_training)
+        total, count = world.sum(total, count)
+        return {"valid": total / count, "perplexity": math.exp(min(total / count, 700.0))}
+
+    def read_test(self, spec: str) -> Part:
+        data = self.recipe.data
+        return make_part(read_pairs(spec, data, self.bad_tests), self.tokenizer, data.length, self.recipe)
+
+    def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
+        """All of the texts, and all that there is to measure of them."""
+        result = self._loss(model, part, world)
+        if world.size > 1 or not self.recipe.settings.eval_texts:
+            return result
+        found = metrics(self.metric, self._written(model, part.pairs), [pair.targets for pair in part.pairs])
+        return {**result, **{each.name: each.value for each in found}}
+
+    def details(self, model: Model) -> dict[str, Any] | None:
+        if not self.recipe.settings.eval_texts:
+            return None
+        part, name = (self.valid, "valid") if self.test_part is None else (self.test_part, "test")
+        found = evaluate_in_full(model, self.tokenizer, self.recipe, part.pairs, self.metric)
+        return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
+
+    def sample(self, model: Model) -> str:
+        """The first held-out texts, what the model makes of them, and what it should."""
+        pairs = self.valid.pairs[:SAMPLES]
+        rows = zip(pairs, self._written(model, pairs), strict=True)
+        return "\n".join(f"{pair.source[:200]}\n  → {text}\n  = {pair.targets[0]}" for pair, text in rows)
+
+    @classmethod
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
+        """On data of the user's; without a spec, on what the run has not learned from."""
+        check_model(model, tokenizer)
+        if not _same_tokens(model.config, recipe.model.from_):  # a recipe of the model that this one is compared with
+            recipe = replace(recipe, model=replace(recipe.model, from_=""))
+        data, bad = recipe.data, BadRows(recipe.data.bad_rows)
+        spec = spec or data.test or data.valid
+        pairs = read_pairs(spec, data, bad) if spec else _hold_out(read_pairs(data.train, data, bad))[1]
+        return evaluate_in_full(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
+
+
+def _same_tokens(config: ModelConfig, folder: str) -> bool:
+    """Whether tokens are to a model what they are in a folder, whose rules of writing then apply to it."""
+    try:
+        other = open_folder(Path(folder)).config
+    except HeadwayError:
+        return False
+    ours, theirs = ((c.special, getattr(c.source, "vocab", 0), c.target and c.target.vocab) for c in (config, other))
+    return ours == theirs
+
+
+def _start(recipe: Recipe, tokenizer: Tokenizer) -> int:
+    """What a decoder reads first: as the base has it, or the token that is made for it."""
+    what = recipe.model.from_
+    start = open_folder(resolve(what)).config.special.start if what else tokenizer.target.special.get("bos")
+    if start is None:
+        raise ConfigError("C004", f"model.from = {what} does not say which token its decoder starts from")
+    return start
+
+
+def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> list[Pair]:
+    """All pairs of a spec; those of a made-up language where it is empty."""
+    if spec:
+        return read_parallel(spec, data.text, data.pair, bad)
+    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make_translations(GENERATED), start=1)]
+
+
+def _hold_out(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
+    if len(pairs) < 2:
+        raise DataError("D002", f"{len(pairs)} pairs: none can be held out", "data.valid names a file to validate on")
+    kept = min(len(pairs) - 1, round(len(pairs) * (1 - HELD_OUT)))
+    return pairs[:kept], pairs[kept:]
+
+
+def metric_of(recipe: Recipe, pairs: Sequence[Pair]) -> str:
+    """bleu or rouge, by the lengths of the texts where the recipe leaves it open."""
+    if recipe.settings.metric != "auto":
+        return str(recipe.settings.metric)
+    read, written = sum(len(p.source) for p in pairs), sum(len(p.targets[0]) for p in pairs)
+    return "rouge" if read > SUMMARY * written else "bleu"
+
+
+def pair_tokenizer(folder: Path, recipe: Recipe, pairs: Sequence[Pair]) -> Tokenizer:
+    """One vocabulary for both sides, or one for each; trained once per run and kept with it."""
+    if not (folder / "tokenizer.json").exists():
+        sides = [pair.source for pair in pairs], [pair.targets[0] for pair in pairs]
+        if recipe.settings.vocabulary == "shared":
+            made = _train_tokenizer(recipe.data, chain.from_iterable(zip(*sides, strict=True)))
+        else:
+            made, target = (_train_tokenizer(recipe.data, side) for side in sides)
+            made.target = target
+        made.save(folder)
+    return load_tokenizer(folder)
+
+
+def _train_tokenizer(data: DataConfig, texts: Iterable[str]) -> Tokenizer:
+    """The end of a text is put after it."""
+    from tokenizers.processors import TemplateProcessing
+
+    size = data.vocab or DEFAULT_VOCAB_SIZE.get(data.tokenizer, 0)
+    lines = (f"{text}\n" for text in texts)
+    made = train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=MARKS)
+    end = MARKS[2]
+    made.backend.post_processor = TemplateProcessing(
+        single=["$A", end], pair=["$A", end, "$B:1", f"{end}:1"], special_tokens=[(end, made.special["eos"])]
+    )
+    return made
+
+
+def make_part(pairs: Sequence[Pair], tokenizer: Tokenizer, limit: int | None, recipe: Recipe) -> Part:
+    """Both sides as ids, at most `limit` of each; a target that is cut has no end."""
+    source, shorter = read_sources(tokenizer, [recipe.settings.prefix + pair.source for pair in pairs], limit)
+    writes, targets = tokenizer.target, []
+    end = writes.special.get("eos")
+    for text in writes.encode_batch([pair.targets[0] for pair in pairs]):
+        ids = text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end]
+        shorter += limit is not None and len(ids) > limit
+        targets.append(ids[:limit])
+    return Part(list(pairs), source, Examples(targets, [[0] * len(ids) for ids in targets]), shorter)
+
+
+def pair_batch(part: Part, rows: Index, start: int) -> Batch:
+    """What the encoder reads (N, S), which of it is real, what the decoder reads (N, T) and what it is to predict."""
+    source, attention_mask, _ = part.source.read(rows)
+    labels, real, _ = part.target.read(rows)
+    inputs = torch.cat([torch.full((len(labels), 1), start), labels[:, :-1]], 1)
+    targets = labels.masked_fill(~real, IGNORE)
+    count = int(real.sum())
+    return Batch((source, attention_mask, inputs, targets), count, int(attention_mask.sum()) + count)
+
+
+def pair_loss(label_smoothing: float, r_drop: float = 0.0) -> Callable[..., Tensor]:
+    """Of a model and a batch's tensors: the sum over the target tokens; with `r_drop`, of two passes that agree.
+
+    Padding comes after a target and is causally out of sight: the decoder needs no mask for it.
+    """
+
+    def loss(model: Model, source: Tensor, attention_mask: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        total, _ = token_loss(
+            model.lm, model(source, inputs, attention_mask=attention_mask).hidden, targets, label_smoothing
+        )
+        return total
+
+    def with_r_drop(model: Model, source: Tensor, attention_mask: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        source, attention_mask, inputs = (torch.cat([t, t]) for t in (source, attention_mask, inputs))
+        total, _ = r_drop_loss(
+            model.lm, model(source, inputs, attention_mask=attention_mask).hidden, targets, label_smoothing, r_drop
+        )
+        return total
+
+    return with_r_drop if r_drop else loss
+
+
+def evaluate_in_full(
+    model: Model, tokenizer: Tokenizer, recipe: Recipe, pairs: Sequence[Pair], metric: str, bad: int = 0
+) -> Evaluation:
+    """What a model writes, against what it should have, with intervals; the statistics go with each text."""
+    texts = [pair.source for pair in pairs]
+    written = [best[0] for best in translate(model, tokenizer, texts, recipe)]
+    found = metrics(metric, [each.text for each in written], [pair.targets for pair in pairs])
+    limit, prefix = source_limit(model, recipe.data.length), recipe.settings.prefix
+    sizes = [len(text.ids) for text in tokenizer.encode_batch([prefix + text for text in texts])]
+    parts, first = min(MOST_PARTS, max(QUARTERS, len(pairs) // PART)), found[0]
+    scores = [first.some(np.array([i])) for i in range(len(pairs))]
+    each = [
+        {"line": pair.line, "source": pair.source, "new": one.text, "targets": list(pair.targets), "score": score}
+        for pair, one, score in zip(pairs, written, scores, strict=True)
+    ]
+    details = {
+        "cut": sum(limit is not None and size > limit for size in sizes) if recipe.settings.split == "never" else 0,
+        "bad_rows": bad,
+        "signatures": {m.name: m.signature for m in found},
+        "slices": by_size(sizes, lambda rows: {m.name: m.some(rows) for m in found[:2]}, parts),
+    }
+    return Evaluation(len(pairs), {m.name: m.interval() for m in found}, details, each, first)

@@ -1,0 +1,164 @@
+"""Training: the heavy half of a task for the trainer. Data to batches, batches to a loss, a model to metrics."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from headway.config.model import ModelConfig
+from headway.data.batching.batch_sampler import BatchSampler
+from headway.data.batching.permutation import Index
+from headway.data.files.rows import BadRows
+from headway.data.tokenizers.tokenizer import Tokenizer
+from headway.errors import DataError
+from headway.model.model import Model
+from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.recipe import Recipe
+from headway.tasks.registry import get_task
+
+T = TypeVar("T")
+Part = TypeVar("Part")
+
+
+def run_now(make: Callable[[], T]) -> T:
+    """The single-process form of `TaskContext.rank_zero_first`."""
+    return make()
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What a training is made from."""
+
+    recipe: Recipe
+    folder: Path
+    """Where a run keeps what it made from the data, above all a tokenizer."""
+    base: Tokenizer | None = None
+    """The tokenizer of model.from."""
+    rank_zero_first: Callable[[Callable[[], Any]], Any] = run_now
+    """Calls a function in the first process before the others, which then find its results in a cache."""
+
+
+class Training(ABC):
+    """Samples are numbered over all epochs; their order is a pure function of the recipe's seed."""
+
+    recipe: Recipe
+    tokenizer: Tokenizer | None
+    """Saved with the model; None where inputs are no text."""
+    primary_metric: ClassVar[str] = "valid"
+    """The metric of `evaluate` that tells the best checkpoint."""
+    higher_is_better: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, context: TaskContext) -> Training:
+        """Read the data of a recipe."""
+
+    @property
+    def static_shapes(self) -> bool:
+        """Whether all batches have the same shape."""
+        return False
+
+    @property
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Facts about the data for the log; `samples`, `tokens` and `valid_tokens` are always among them."""
+
+    @abstractmethod
+    def config(self, base: ModelConfig | None) -> ModelConfig:
+        """The model to train: the recipe's shape, or `base` (model.from), with the heads of this task."""
+
+    @abstractmethod
+    def plan(self, batch: int) -> BatchSampler:
+        """Which samples a step takes."""
+
+    @abstractmethod
+    def batch(self, samples: Index) -> Batch:
+        """The samples with these numbers. Called from any thread."""
+
+    @property
+    @abstractmethod
+    def loss(self) -> Callable[..., Tensor]:
+        """A function of the model and a batch's tensors: the summed loss. It is compiled, so it has no state."""
+
+    @abstractmethod
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        """Metrics on the validation data, with the loss as `valid`; the same in every process."""
+
+    @cached_property
+    def test_part(self) -> Any:
+        """The examples of data.test, or None. A run reads them before its first step, so mistakes cost nothing."""
+        return self.read_test(source) if (source := self.recipe.data.test) else None
+
+    @cached_property
+    def bad_tests(self) -> BadRows:
+        """Rows of data.test that cannot be used."""
+        return BadRows(self.recipe.data.bad_rows)
+
+    @abstractmethod
+    def read_test(self, source: str) -> Any:
+        """Examples of a file to test on, as `evaluate_examples` takes them; `bad_tests` counts bad rows."""
+
+    @abstractmethod
+    def evaluate_examples(self, model: Model, part: Any, world: ProcessGroup) -> dict[str, float]:
+        """Metrics on such examples, with the loss as `valid`."""
+
+    def test(self, model: Model, world: ProcessGroup) -> dict[str, float] | None:
+        """Metrics on data.test, with the loss as `test`; None without test data."""
+        if self.test_part is None:
+            return None
+        result = self.evaluate_examples(model, self.test_part, world)
+        return {"test": result.pop("valid"), **result}
+
+    def details(self, model: Model) -> dict[str, Any] | None:
+        """The full evaluation of a finished run on its test data, or else its validation data."""
+        return None
+
+    @abstractmethod
+    def sample(self, model: Model) -> str:
+        """A held-out example and what the model predicts, for a person to read during training."""
+
+    @classmethod
+    def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, source: str) -> Evaluation:
+        """The full evaluation of a trained model on a file, or without one on what its run held out."""
+        raise DataError("D001", f"a model for {recipe.task} is not evaluated on a file of its own")
+
+
+def make_training(context: TaskContext) -> Training:
+    """The training of a recipe, with its data read."""
+    return get_task(context.recipe.task).load_training().prepare(context)
+
+
+class ScoredTraining(Training, Generic[Part]):
+    """A training whose validation and test data are evaluated alike: briefly during training, in full at the end."""
+
+    @property
+    @abstractmethod
+    def valid_part(self) -> Part:
+        """The validation examples."""
+
+    @abstractmethod
+    def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
+        """The mean loss and the metrics of examples; the same in every process."""
+
+    @abstractmethod
+    def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
+        """The full evaluation of examples."""
+
+    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
+        return self.evaluate_examples(model, self.valid_part, world)
+
+    def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
+        loss, metrics = self.loss_and_metrics(model, part, world)
+        return {"valid": loss, **metrics}
+
+    def details(self, model: Model) -> dict[str, Any] | None:
+        tested = self.test_part
+        name, part = ("valid", self.valid_part) if tested is None else ("test", tested)
+        return {"data": name, "source": getattr(self.recipe.data, name), **self.evaluate_in_full(model, part).as_dict()}

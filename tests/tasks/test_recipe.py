@@ -1,0 +1,71 @@
+"""Recipes: the section of a task, sections of other tasks, and old names of settings."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from headway.config.toml import to_toml
+from headway.errors import ConfigError, HeadwayError
+from headway.tasks.recipe import Recipe, load_recipe, read_recipe, recipe_values, with_settings
+from headway.tasks.registry import BUILT_IN, get_task
+
+RENAMED = [(name, old, new) for name in BUILT_IN for old, new in get_task(name).renamed.items()]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_recipe_is_what_it_was_saved_as(name: str) -> None:
+    recipe = Recipe(task=name, seed=5)
+    assert read_recipe(recipe_values(recipe)) == recipe
+    assert type(recipe.settings) is get_task(name).Settings
+
+
+@pytest.mark.parametrize(("name", "old", "new"), RENAMED)
+def test_an_old_name_loads_with_a_warning(name: str, old: str, new: str, tmp_path: Path) -> None:
+    settings = get_task(name).Settings
+    assert new in {each.name for each in fields(settings)} and old not in {each.name for each in fields(settings)}
+    path = tmp_path / "old.toml"
+    path.write_text(to_toml({"task": name, name: {old: getattr(settings(), new)}}))
+    with pytest.warns(FutureWarning, match=f"{name}.{old} is now {name}.{new}"):
+        assert load_recipe(str(path))[1] == Recipe(task=name)
+
+
+def test_old_names_on_the_command_line() -> None:
+    with pytest.warns(FutureWarning):
+        assert load_recipe("sst2", ["classify.rdrop=0.25", "classify.smoothing=0.5"])[1].settings.r_drop == 0.25
+    with pytest.warns(FutureWarning):
+        assert with_settings(Recipe(task="seq2seq"), {"seq2seq": {"longest": 7}}).settings.max_new_tokens == 7
+
+
+def test_a_recorded_recipe_loads_in_silence_with_the_sections_of_all_tasks() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recorded = {"task": "tag", "tag": {"smoothing": 0.5}, "mlm": {"share": 0.2}, "seq2seq": {"beam": 4}}
+        assert read_recipe(recorded).settings.label_smoothing == 0.5
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"task": "tag", "tag": {"smoothing": 0.5, "label_smoothing": 0.5}}, "C004"),
+        ({"task": "tag", "tag": 3}, "C002"),
+        ({"task": 3}, "C002"),
+        ({"task": "tagg"}, "C003"),
+        ({"task": "tag", "tag": {"beam": 3}}, "C014"),
+        ({"settings": {}}, "C014"),
+        ({"task": "tag", "model": {"kind": "lstm"}}, "C004"),
+    ],
+)
+def test_wrong_values_are_named(values: dict[str, object], code: str) -> None:
+    with pytest.raises(HeadwayError) as caught:
+        read_recipe(values)
+    assert caught.value.code == code
+
+
+def test_a_section_of_another_task_is_an_error_where_a_person_wrote_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("classify", ["tag.dropout=0.3"])
+    assert caught.value.code == "C004" and "tag" in caught.value.message
