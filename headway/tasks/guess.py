@@ -9,18 +9,16 @@ from typing import Any
 from headway.config.recipe import DataConfig
 from headway.data.datasets import parallel
 from headway.data.datasets.chat import read_conversations
-from headway.data.datasets.conll import TAGS, WORDS, is_conll
-from headway.data.datasets.labeled import LABEL_NAMES, columns_of, label_kind, parse_labels, read_labeled
-from headway.data.datasets.pairs import PAIR_NAMES, read_pairs
-from headway.data.datasets.squad import ANSWERS, questions
+from headway.data.datasets.conll import is_conll
+from headway.data.datasets.labeled import label_columns, label_kind, parse_labels, read_labeled
+from headway.data.datasets.pairs import read_pairs
+from headway.data.datasets.squad import questions
+from headway.data.files import columns
 from headway.data.files.locate import file_format
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows, find_files, peek
 from headway.errors import DataError
 from headway.tasks.tagging.evaluate import read_tagged
-
-TALK = ({"messages"}, {"conversations"}, {"instruction", "output"})
-"""Columns of conversations, in some of their forms."""
 
 
 def likely_task(spec: str) -> str:
@@ -32,21 +30,22 @@ def likely_task(spec: str) -> str:
 
 
 def _task_of(rows: Sequence[Row]) -> str:
-    names = {name for row in rows for name in row.values}
-    lists = {name for name in names if any(isinstance(row.values.get(name), list) for row in rows)}
+    values = [row.values for row in rows]
+    names = columns.column_names(values)
 
-    def pairs(known: Sequence[tuple[str, str]]) -> bool:
-        return any(set(both) <= names for both in known)
+    def has(*roles: columns.Role) -> bool:
+        return all(columns.named(values, role) for role in roles)
 
-    if {"question", "context"} <= names and names & set(ANSWERS):
+    if has(columns.QUESTION, columns.CONTEXT, columns.ANSWERS):
         return "answer"
-    if lists & set(WORDS) and lists & set(TAGS):
+    if has(columns.WORDS, columns.TAGS):
         return "tag"
-    if any(known <= names for known in TALK):
+    if has(columns.MESSAGES) or {"instruction", "output"} <= set(names):
         return "chat"
-    if parallel.NESTED in names or pairs(parallel.PAIR_NAMES):
+    if parallel.NESTED in names or columns.named_together(names, (columns.SOURCE, columns.TARGET)):
         return "translate"
-    return "embed" if pairs(PAIR_NAMES) and not names & set(LABEL_NAMES) else ""
+    pairs = columns.named_together(names, (columns.ANCHOR, columns.POSITIVE))
+    return "embed" if pairs and not has(columns.LABEL) else ""
 
 
 def bad_rows_of(task: str, spec: str, settings: Sequence[str], keep: int) -> BadRows:
@@ -78,11 +77,11 @@ def label_settings(spec: str, text: str, labels: Mapping[str, tuple[int, bool]])
     """What a classifier has to be told to read texts and their labels, often nothing; `labels` are the columns that
     may be these, with their ranks: the lowest is taken where none has a usual name."""
     path = find_files(spec)[0]
-    usual = [name for name in labels if name.lower() in LABEL_NAMES]
+    usual = [name for name in labels if name.lower() in columns.LABEL.names]
     label = next(iter(usual), min(labels, key=lambda name: labels[name]))
     try:
-        guess = columns_of(path, peek(path)[1], DataConfig())
-        if guess.label == label and text in (guess.text, guess.pair):
+        *texts, guess = label_columns(path, peek(path)[1], DataConfig())
+        if guess == label and text in texts:
             return []
     except DataError:
         pass

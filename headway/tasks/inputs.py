@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any, BinaryIO
 
-from headway.data.datasets.conll import WORDS, is_conll, sentences_of
-from headway.data.datasets.labeled import PAIR_NAMES, TEXT_NAMES, guess_text, is_text
+from headway.data.datasets.conll import is_conll, sentences_of
+from headway.data.files.columns import CONTEXT, PAIR, QUESTION, TEXT, TOGETHER, WORDS, column_names, find_columns
 from headway.data.files.lines import BadLine, Lines, open_text
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row, table
 from headway.data.files.rows import BadRows, peek, text_flaw
-from headway.errors import DataError, HeadwayError, nearest
+from headway.errors import DataError, HeadwayError
 from headway.jsonfile import JSON_VALUES, parse_object, show
 
 WINDOW = 256
@@ -29,8 +29,9 @@ WINDOW = 256
 WAIT = 0.05
 """Seconds without a new line in which what a pipe has brought is worth computing."""
 STDIN = "stdin"
-QUESTION, CONTEXT = "question", "context"
-FIRST_NAMES = tuple(first for first, _ in PAIR_NAMES)
+TEXT_NAMES = {*QUESTION.names, *TEXT.names, *(first for first, _ in TOGETHER[TEXT, PAIR])}
+ASKED = replace(TEXT, setting=QUESTION.setting, names=(*QUESTION.names, *TEXT.names))
+"""A question that comes without a context."""
 NAME = re.compile(r"\w[\w.-]{0,40}")
 """The name of a column, where nothing but the line itself says that it is one."""
 
@@ -109,7 +110,7 @@ def _rows_of(rows: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iter
 
 def _delimiter(line: str, columns: Columns) -> str:
     """What parts the names of a table, if a line is that: short words, and one of them is what texts are called."""
-    usual = {columns.text} if columns.text and columns.firm else {columns.text, QUESTION, *TEXT_NAMES, *FIRST_NAMES}
+    usual = {columns.text} if columns.text and columns.firm else {columns.text, *TEXT_NAMES}
     for delimiter in ("\t", ",", ";"):
         cells = [cell.strip('"') for cell in line.split(delimiter)]
         named = usual & {*cells, *(cell.lower() for cell in cells)}
@@ -168,7 +169,7 @@ def _texts(rows: Iterator[Row | Flaw], text: str, pair: str, bad: BadRows) -> It
         if flaw is not None:
             reject(flaw, bad)
         elif isinstance(row, Row):
-            name = str(row.values["id"]) if text == QUESTION and "id" in row.values else ""
+            name = str(row.values["id"]) if text.lower() in QUESTION.names and "id" in row.values else ""
             yield TaskInput(row.values[text], row.values[pair] if pair else None, row.file, row.line, id=name)
 
 
@@ -190,39 +191,25 @@ def reject(flaw: Flaw, bad: BadRows) -> None:
 
 def _columns(file: str, rows: Sequence[Row], columns: Columns) -> tuple[str, str]:
     """The columns of the text and of the second one, which is empty where there is none."""
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
-    if not names:
+    values = [row.values for row in rows]
+    if not any(values):
         return columns.text or "text", columns.pair
-    usual = {"answer": (QUESTION, CONTEXT), "question": (QUESTION, "")}.get(columns.wants, ("", ""))
-    settings = ("pair", "text") if columns.wants in ("answer", "question") else ("text", "pair")  # as in training
-    text, pair = (
-        _named(file, names, given, setting, columns.firm) or (other if other in names else "")
-        for given, setting, other in zip((columns.text, columns.pair), settings, usual, strict=True)
-    )
-    if columns.wants == "answer":
-        if text and pair:
-            return text, pair
-        listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-        message = f'{show(file)}: no columns "{QUESTION}" and "{CONTEXT}": there are {listed}'
-        raise DataError(
-            "D004", message[:280], "data.pair=NAME and data.text=NAME name them, --context gives the second"
-        )
-    if text:
-        return text, pair
-    if columns.wants == "words":
-        apart = [name for name in WORDS if any(_words(row.values.get(name)) for row in rows)]
+    if columns.wants in ("answer", "question"):
+        given = {QUESTION.setting: columns.text, CONTEXT.setting: columns.pair}  # as in training
+        if columns.wants == "question":
+            return find_columns(file, values, [ASKED], given, strict=columns.firm)[0], ""
+        try:
+            question, context = find_columns(file, values, (QUESTION, CONTEXT), given, strict=columns.firm)
+        except DataError as error:
+            raise DataError(error.code, error.message, f"{error.hint}; --context gives a context for all") from None
+        return question, context
+    given = {TEXT.setting: columns.text, PAIR.setting: columns.pair}
+    if columns.wants == "words" and not (columns.text and (columns.firm or columns.text in column_names(values))):
+        apart = [name for name in WORDS.names if any(_words(row.get(name)) for row in values)]
         if apart:
             return apart[0], ""
-    found, other = guess_text(Path(file), [name for name in names if is_text(rows, name)], pair)
-    return found, pair or (other if columns.wants == "pairs" else "")
-
-
-def _named(file: str, names: Sequence[str], given: str, setting: str, firm: bool) -> str:
-    if given and given not in names and firm:
-        listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-        message = f"{show(file)}: no column {given!r}{nearest(given, names)} (data.{setting})"
-        raise DataError("D004", message, f"there are {listed}")
-    return given if given in names else ""
+    text, pair = find_columns(file, values, (TEXT, PAIR), given, strict=columns.firm)
+    return text, pair if columns.wants == "pairs" or columns.pair else ""
 
 
 def windows(inputs: Iterator[TaskInput], size: int = WINDOW) -> Iterator[list[TaskInput]]:

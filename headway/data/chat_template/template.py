@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.chat_template.client import MEMORY, send_request
+from headway.data.files.columns import MESSAGES, PROMPT, RESPONSE, TOGETHER, named, named_together, quoted
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
 from headway.jsonfile import read_json, show, unreadable
@@ -255,26 +256,20 @@ ROLES = {
     "system": "system",
 }
 """Names of speakers → the roles that templates know."""
-PAIRS = (("prompt", "response"), ("prompt", "completion"), ("question", "answer"), ("instruction", "output"))
-"""Fields with a question and its answer; alpaca's `instruction` may go on in `input`."""
 
 
 def read_messages(row: Mapping[str, Any]) -> list[Message]:
     """The conversation in a row: `messages`, sharegpt's `conversations`, alpaca's, or a question and an answer."""
-    for field in ("messages", "conversations"):
-        if field in row:
-            return _parse_messages(row[field], field)
-    for question, answer in PAIRS:
-        if question in row and answer in row:
-            asked = _text(row, question)
-            if question == "instruction" and row.get("input"):
-                asked += "\n\n" + _text(row, "input")
-            system = [{"role": "system", "content": _text(row, "system")}] if row.get("system") else []
-            pair = [{"role": "user", "content": asked}, {"role": "assistant", "content": _text(row, answer)}]
-            return [*system, *pair]
-    fields = ", ".join(show(str(name)[:40]) for name in list(row)[:20]) or "no fields"
-    known = ", ".join(" + ".join(pair) for pair in PAIRS)
-    raise DataError("D004", f"no conversation in a row with {fields}", f"known: messages, conversations, {known}")
+    if field := named([row], MESSAGES):
+        return _parse_messages(row[field], field)
+    if pair := named_together(row, (PROMPT, RESPONSE)):
+        asked, answer = (_text(row, field) for field in pair)
+        if pair[0] == "instruction" and row.get("input"):  # alpaca's
+            asked += "\n\n" + _text(row, "input")
+        system = [{"role": "system", "content": _text(row, "system")}] if row.get("system") else []
+        return [*system, {"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+    known = ", ".join([*MESSAGES.names, *map(" + ".join, TOGETHER[PROMPT, RESPONSE])])
+    raise DataError("D004", f"no conversation in a row with {quoted(list(row)) or 'no fields'}", f"known: {known}")
 
 
 def _parse_messages(value: Any, field: str) -> list[Message]:
