@@ -13,11 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headway.data.files.columns import TAGS, WORDS, find_columns
+from headway.data.files.columns import TAGS, WORDS
 from headway.data.files.lines import BadLine, Lines, open_text
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import BadRows, brief, peek
+from headway.data.files.rows import BadRows, brief, parse_file
 from headway.errors import ConfigError, counted
 
 DOCUMENT = "-DOCSTART-"
@@ -50,8 +50,9 @@ def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = 
 
 
 def sentences_of(path: Path, words: str = "", tags: str = "") -> Iterator[Sentence | Flaw]:
-    columns = file_format(path)[0] in ("text", "tsv")
-    return _read_conll(path, _number(words, 0), _number(tags, -1)) if columns else _read_rows(path, words, tags)
+    if file_format(path)[0] in ("text", "tsv"):
+        return _read_conll(path, _number(words, 0), _number(tags, -1))
+    return parse_file(path, (WORDS, TAGS), _parse_row, {WORDS.setting: words, TAGS.setting: tags})
 
 
 def is_conll(path: Path) -> bool:
@@ -120,19 +121,11 @@ def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
     return ""
 
 
-def _read_rows(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
-    items, first = peek(path)
-    given = {WORDS.setting: words, TAGS.setting: tags}
-    columns = find_columns(path, [row.values for row in first], (WORDS, TAGS), given)
-    for item in items:
-        yield item if isinstance(item, Flaw) else _parse_row(item, columns)
-
-
-def _parse_row(row: Row, columns: Sequence[str]) -> Sentence | Flaw:
-    for column in columns:
+def _parse_row(row: Row, words: str, tags: str) -> Sentence | Flaw:
+    for column in (words, tags):
         if reason := _list_flaw(row.values.get(column)):
             return Flaw(row.file, row.line, reason, column)
-    first, second = (row.values[column] for column in columns)
+    first, second = row.values[words], row.values[tags]
     if len(first) != len(second):
         return Flaw(row.file, row.line, f"{counted(len(first), 'words')} but {counted(len(second), 'tags')}")
     return Sentence(tuple(first), tuple(second), row.file, row.line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +14,8 @@ import numpy as np
 from headway.config.recipe import DataConfig
 from headway.data.batching.permutation import permute
 from headway.data.files.columns import LABEL, PAIR, TEXT, find_columns
-from headway.data.files.locate import file_format
 from headway.data.files.readers import NUMBER, Flaw, Row
-from headway.data.files.rows import BadRows, brief, find_files, peek, text_flaw
+from headway.data.files.rows import BadRows, brief, read_examples, text_flaw
 from headway.errors import DataError, counted
 from headway.jsonfile import show
 
@@ -41,33 +40,16 @@ class LabeledText:
 
 def read_labeled(spec: str, data: DataConfig, bad: BadRows) -> list[LabeledText]:
     """All rows of a spec that have a text and a label."""
-    found: list[LabeledText] = []
-    for path in find_files(spec):
-        items, first = peek(path)
-        if not first:
-            for item in items:
-                if isinstance(item, Flaw):
-                    bad.add(item)
-            continue
-        found += _rows(items, label_columns(path, first, data), bad)
-    if not found:
-        raise bad.no_rows(spec, "labelled texts")
-    return found
+    return list(read_examples(spec, (TEXT, PAIR, LABEL), _parse_row, "labelled texts", data, bad))
 
 
-def _rows(items: Iterator[Row | Flaw], columns: Sequence[str], bad: BadRows) -> Iterator[LabeledText]:
-    text, pair, label = columns
-    for item in items:
-        flaw = text_flaw(item, text) or (text_flaw(item, pair) if pair else None)
-        if flaw is None and isinstance(item, Row) and item.values.get(label) is None:
-            reason = "missing" if label in item.values else "there is no such field"
-            flaw = Flaw(item.file, item.line, reason, label)
-        if flaw is not None:
-            bad.add(flaw)
-        elif isinstance(item, Row):
-            values = item.values
-            second = values[pair] if pair else None
-            yield LabeledText(values[text], second, _parse_list(values[label]), item.file, item.line)
+def _parse_row(row: Row, text: str, pair: str, label: str) -> LabeledText | Flaw:
+    if flaw := text_flaw(row, text) or (text_flaw(row, pair) if pair else None):
+        return flaw
+    values = row.values
+    if values.get(label) is None:
+        return Flaw(row.file, row.line, "missing" if label in values else "there is no such field", label)
+    return LabeledText(values[text], values[pair] if pair else None, _parse_list(values[label]), row.file, row.line)
 
 
 def _parse_list(value: Any) -> Any:
@@ -84,8 +66,6 @@ def _parse_list(value: Any) -> Any:
 
 def label_columns(path: Path, rows: Sequence[Row], data: DataConfig) -> list[str]:
     """The columns of the text, of the second text ("" for none) and of the label."""
-    if file_format(path)[0] == "text":
-        raise DataError("D004", f"{show(path)} is plain text: labels need a column of their own", "csv, tsv, jsonl …")
     return find_columns(path, [row.values for row in rows], (TEXT, PAIR, LABEL), data)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.config.recipe import DataConfig
-from headway.data.files.columns import ANCHOR, POSITIVE, SCORE, find_columns, value_type
+from headway.data.files.columns import ANCHOR, POSITIVE, SCORE, value_type
 from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import BadRows, brief, find_files, peek, text_flaw
+from headway.data.files.rows import BadRows, brief, read_examples, text_flaw
 from headway.data.synthetic.paraphrases import make_paraphrases
 from headway.errors import DataError
 from headway.jsonfile import show
@@ -37,31 +36,17 @@ def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> TextPairs:
     if not spec:
         made = make_paraphrases(SYNTHETIC_PAIRS)
         return TextPairs([first for first, _ in made], [second for _, second in made])
-    rows: list[tuple[str, str, float | None]] = []
-    for path in find_files(spec):
-        items, first = peek(path)
-        columns = find_columns(path, [row.values for row in first], (ANCHOR, POSITIVE, SCORE), data)
-        for item in items:
-            if flaw := _flaw(item, columns):
-                bad.add(flaw)
-            elif isinstance(item, Row):
-                text, pair, score = (item.values.get(name) for name in columns)
-                rows.append((text, pair, float(score) if columns[2] else None))  # type: ignore[arg-type]
-    if not rows:
-        raise bad.no_rows(spec, "pairs of texts")
+    rows = read_examples(spec, (ANCHOR, POSITIVE, SCORE), _parse_row, "pairs of texts", data, bad)
     texts, pairs, scores = (list(part) for part in zip(*rows, strict=True))
     if None in scores and any(score is not None for score in scores):
         raise DataError("D004", f"{show(spec)}: some files have a column of scores and some have none")
     return TextPairs(texts, pairs, None if None in scores else scores)
 
 
-def _flaw(item: Row | Flaw, columns: Sequence[str]) -> Flaw | None:
-    """Why a row is no pair, if it is none."""
-    if flaw := text_flaw(item, columns[0]) or text_flaw(item, columns[1]):
+def _parse_row(row: Row, first: str, second: str, score: str) -> tuple[str, str, float | None] | Flaw:
+    if flaw := text_flaw(row, first) or text_flaw(row, second):
         return flaw
-    if not columns[2] or isinstance(item, Flaw):
-        return None
-    value = item.values.get(columns[2])
-    if value_type(value) in ("int", "float") and math.isfinite(float(value)):  # type: ignore[arg-type]
-        return None
-    return Flaw(item.file, item.line, f"expected a number, found {brief(value)}", columns[2])
+    value = row.values.get(score)
+    if score and not (value_type(value) in ("int", "float") and math.isfinite(float(value))):  # type: ignore[arg-type]
+        return Flaw(row.file, row.line, f"expected a number, found {brief(value)}", score)
+    return row.values[first], row.values[second], float(value) if score else None  # type: ignore[arg-type]

@@ -7,17 +7,16 @@ context. No answer at all is an answer too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from headway.config.recipe import DataConfig
-from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, find_columns, named
+from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, named
 from headway.data.files.locate import find_files
 from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import BadRows, brief, peek
+from headway.data.files.rows import BadRows, brief, parse_file
 from headway.jsonfile import show
 
 
@@ -35,26 +34,16 @@ def questions(spec: str, data: DataConfig | None = None, bad: BadRows | None = N
 
     data.text, data.pair and data.label name the columns of contexts, questions and answers.
     """
-    bad = bad or BadRows()
-    files = (_read_rows(path, data) for path in find_files(spec))
-    yield from bad.filter(chain.from_iterable(files), spec, "questions")
-
-
-def _read_rows(path: Path, data: DataConfig | None) -> Iterator[Question | Flaw]:
-    items, first = peek(path)
     roles = (QUESTION, CONTEXT, ANSWERS)  # not strict: other files of a run may have the usual names
-    columns = find_columns(path, [row.values for row in first], roles, data, strict=False)
-    for item in items:
-        yield item if isinstance(item, Flaw) else _parse_row(item, columns)
+    files = (parse_file(path, roles, _parse_row, data, strict=False) for path in find_files(spec))
+    yield from (bad or BadRows()).filter(chain.from_iterable(files), spec, "questions")
 
 
-def _parse_row(row: Row, columns: Sequence[str]) -> Question | Flaw:
+def _parse_row(row: Row, question: str, context: str, answers: str) -> Question | Flaw:
     values = row.values
-    question, context, answers = (values.get(column) for column in columns)
     where = str(values.get("id", row.line))
-    if not columns[2]:  # rows without answers may come first
-        answers = values.get(named([values], ANSWERS))
-    item = _parse(where, question, context, answers)
+    answers = answers or named([values], ANSWERS)  # rows without answers may come first
+    item = _parse(where, values.get(question), values.get(context), values.get(answers))
     if isinstance(item, Question):
         return item
     return Flaw(row.file, row.line, item if where == str(row.line) else f"question {show(where)[:60]}: {item}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import reprlib
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from headway.data.files.columns import DOCUMENT, find_columns
+from headway.config.recipe import DataConfig
+from headway.data.files.columns import DOCUMENT, Role, find_columns
 from headway.data.files.lines import recode_hint
 from headway.data.files.locate import file_format, find_files, fingerprint
 from headway.data.files.readers import EMPTY, Flaw, Row, read_file
@@ -93,21 +94,43 @@ def rows(spec: str, bad: BadRows | None = None) -> Iterator[Row]:
                 bad.add(item)
 
 
+def read_examples(
+    spec: str,
+    roles: Sequence[Role],
+    parse: Callable[..., Item | Flaw],
+    what: str,
+    given: Mapping[str, str] | DataConfig | None = None,
+    bad: BadRows | None = None,
+) -> Iterator[Item]:
+    """Every row of the files of a spec as an example; rows that are none go to `bad`, and no example is an error."""
+    files = (parse_file(path, roles, parse, given) for path in find_files(spec))
+    return (bad or BadRows()).filter(chain.from_iterable(files), spec, what)
+
+
+def parse_file(
+    path: Path,
+    roles: Sequence[Role],
+    parse: Callable[..., Item | Flaw],
+    given: Mapping[str, str] | DataConfig | None = None,
+    *,
+    strict: bool = True,
+) -> Iterator[Item | Flaw]:
+    """Each row of a file by `parse(row, *columns)`, with the column of each role; see `find_columns`."""
+    items, first = peek(path)
+    if file_format(path)[0] == "text":
+        given = None  # its only column is `text`
+    columns = find_columns(path, [row.values for row in first], roles, given, strict=strict)
+    for item in items:
+        yield item if isinstance(item, Flaw) else parse(item, *columns)
+
+
 def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterator[Document]:
     """Texts, one for each text file and one for each row of other files, from the column named or guessed."""
-    bad = bad or BadRows()
-    some = False
-    for path in find_files(spec):
-        items, first = peek(path)
-        name = text_column(path, first, column)
-        for item in items:
-            if flaw := text_flaw(item, name):
-                bad.add(flaw)
-            elif isinstance(item, Row):
-                some = True
-                yield Document(item.values[name], item.file, item.line)
-    if not some:
-        raise bad.no_rows(spec, "documents")
+
+    def parse(row: Row, text: str) -> Document | Flaw:
+        return text_flaw(row, text) or Document(row.values[text], row.file, row.line)
+
+    return read_examples(spec, [DOCUMENT], parse, "documents", {DOCUMENT.setting: column}, bad)
 
 
 def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
@@ -120,13 +143,6 @@ def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
         if isinstance(item, Row):
             found.append(item)
     return chain(first, items), found
-
-
-def text_column(path: Path, rows: Sequence[Row], column: str = "") -> str:
-    """The column to take documents from: the one named, or the only one it can be."""
-    if file_format(path)[0] == "text":
-        return "text"
-    return find_columns(path, [row.values for row in rows], [DOCUMENT], {DOCUMENT.setting: column})[0]
 
 
 def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.datasets.conll import is_conll, sentences_of
-from headway.data.files.columns import CONTEXT, DOCUMENT, QUESTION, candidates, column_type, named, value_type
+from headway.data.files.columns import (
+    CONTEXT,
+    DOCUMENT,
+    QUESTION,
+    candidates,
+    column_type,
+    find_columns,
+    named,
+    value_type,
+)
 from headway.data.files.locate import file_format
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import (
@@ -21,7 +30,6 @@ from headway.data.files.rows import (
     brief,
     find_files,
     peek,
-    text_column,
     text_flaw,
 )
 from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex
@@ -293,7 +301,7 @@ class _Reader:
         values = [row.values for row in rows]
         found = candidates(values, DOCUMENT)
         if self.asked:
-            self.column = text_column(path, rows, self.asked)
+            self.column = find_columns(path, values, [DOCUMENT], {DOCUMENT.setting: self.asked})[0]
             self.sure = self.sure and found == [self.column]
             return self.column
         self.sure = self.sure and len(found) == 1
