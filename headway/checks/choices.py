@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+from headway.data.files.columns import CHOICE_ANSWER, CHOICE_PROMPT, CHOICES, find_columns, named
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, Row, brief, rows
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -18,10 +19,6 @@ from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
 
-PROMPTS = ("question", "prompt", "query", "context", "ctx", "sentence", "text", "input", "goal")
-CHOICES = ("choices", "options", "endings", "candidates", "answers")
-ANSWERS = ("answer", "label", "gold", "correct", "target", "answerKey", "answer_idx")
-"""What the three columns are usually called, the likeliest first."""
 SERIES = re.compile(r"(?:(?:choice|option|ending|answer)s?[_ ]?)?([a-h]|[0-9])", re.IGNORECASE)
 """Columns of one choice each: a, B, choice_0, ending1, option_c …"""
 BY: dict[str, By] = {"bytes": "per_byte", "tokens": "per_token", "none": "log_probability"}
@@ -169,23 +166,15 @@ class _Columns:
 
     @classmethod
     def of(cls, row: Row, config: ChoicesConfig) -> _Columns:
-        names = list(row.values)
-        given = tuple(config.choices.split(",")) if config.choices else ()
-        series = tuple(name for name in names if SERIES.fullmatch(name))
-        choices = given or _guess(names, CHOICES) or (series if len(series) > 1 else ())
-        prompt = config.prompt or "".join(_guess(names, PROMPTS))
-        answer = config.answer or "".join(_guess(names, ANSWERS))
-        for role, wanted in (("prompt", (prompt,)), ("choices", choices or ("",)), ("answer", (answer,))):
-            for name in wanted:
-                if name not in names:
-                    what = f"no column {name!r}{nearest(name, names)}" if name else f"which column is the {role}?"
-                    listed = ", ".join(map(str, names[:12]))
-                    raise DataError("D004", f"{row.file}: {what}", f"{role}=NAME names it; there are {listed}")
-        return cls(prompt, choices, answer)
-
-
-def _guess(names: Sequence[str], usual: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in usual if name in names)[:1]
+        values = [row.values]
+        series = [name for name in row.values if SERIES.fullmatch(name)]
+        given = config.choices.split(",") if config.choices else []
+        if not given and not named(values, CHOICES) and len(series) > 1:
+            given = series
+        choices = [find_columns(row.file, values, [CHOICES], {"choices": name})[0] for name in given or [""]]
+        settings = {"prompt": config.prompt, "answer": config.answer}
+        prompt, answer = find_columns(row.file, values, (CHOICE_PROMPT, CHOICE_ANSWER), settings)
+        return cls(prompt, tuple(choices), answer)
 
 
 def _question(row: Row, columns: _Columns, template: str) -> Question:

@@ -10,17 +10,15 @@ from typing import Any, BinaryIO, ClassVar
 
 from headway.config.model import ModelConfig, TokensConfig
 from headway.config.recipe import DataConfig
-from headway.data.datasets.conll import WORDS, is_conll, sentences_of
-from headway.data.datasets.labeled import PAIR_NAMES, TEXT_NAMES, guess_text, is_text
+from headway.data.datasets.conll import is_conll, sentences_of
+from headway.data.files.columns import PAIR, QUESTION, TEXT, TOGETHER, WORDS, Role, column_names, find_columns
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, peek, text_flaw
-from headway.errors import DataError, nearest
+from headway.errors import DataError
 from headway.jsonfile import show
 from headway.tasks.base import Json, Task
 from headway.tasks.inputs import INPUT, STDIN, Item, pipe_rows, reject, text_lines
-
-FIRST_NAMES = tuple(first for first, _ in PAIR_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +33,11 @@ class TextExample:
     id: str = ""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of the texts in a file; an empty name is guessed."""
-
-    text: str = ""
-    pair: str = ""
-    firm: bool = True
-    """Whether a named column that is missing is an error; else the column is guessed."""
-
-
 class TextTask(Task):
     """A task that reads a text, or two."""
 
-    names: ClassVar[tuple[str, str]] = ("", "")
-    """The columns of the two texts, where the task has fixed names for them: question and context."""
+    roles: ClassVar[tuple[Role, Role]] = (TEXT, PAIR)
+    """The roles of the two columns that a file may have."""
     needs_second: ClassVar[bool] = False
     splits_words: ClassVar[bool] = False
     """Whether a row may have the words of its text apart."""
@@ -75,10 +63,6 @@ class TextTask(Task):
     def wants_second(self, config: ModelConfig) -> bool | None:
         return self.needs_second or super().wants_second(config)
 
-    def columns(self, data: DataConfig, *, firm: bool = False, context: str | None = None) -> Columns:
-        """The columns by a recipe's data section. `context`: one second text for all inputs, so no column for it."""
-        return Columns(data.text, data.pair if self.second and context is None else "", firm)
-
     def inputs(
         self,
         source: str | BinaryIO,
@@ -90,83 +74,88 @@ class TextTask(Task):
         **how: Any,
     ) -> Iterator[Item]:
         """`firm`: the user named columns, so a missing one is an error. `context`: one second text for all inputs."""
-        columns, alone = self.columns(data, firm=firm, context=context), context is not None
-        if isinstance(source, str):
-            items = self._from_files(source, columns, bad, alone)
-        else:
-            items = self._from_pipe(source, columns, bad, alone)
+        reading = _Reading(self, data, firm=firm, alone=context is not None)
+        items = reading.files(source, bad) if isinstance(source, str) else reading.pipe(source, bad)
         for item in items:
-            yield replace(item, example=replace(item.example, pair=context)) if alone else item
+            yield item if context is None else replace(item, example=replace(item.example, pair=context))
 
-    def _from_files(self, source: str, columns: Columns, bad: BadRows, alone: bool) -> Iterator[Item]:
+
+@dataclass(frozen=True)
+class _Reading:
+    """How the inputs of a task are read from a file or a pipe."""
+
+    task: TextTask
+    data: DataConfig
+    firm: bool
+    alone: bool
+    """Whether rows have the first text only, and the second comes from elsewhere."""
+
+    def files(self, source: str, bad: BadRows) -> Iterator[Item]:
         for path in find_files(source):
-            if self.splits_words and is_conll(path):
+            if self.task.splits_words and is_conll(path):
                 yield from _sentences(path, bad)
             elif file_format(path)[0] == "text":
-                self._check_lines(str(path), alone)
+                self._check_lines(str(path))
                 yield from self._texts(text_lines(path), INPUT, "", bad)
             else:
                 rows, first = peek(path)
-                yield from self._texts(rows, *self._columns(str(path), first, columns, alone), bad)
+                yield from self._texts(rows, *self._columns(str(path), first), bad)
 
-    def _from_pipe(self, file: BinaryIO, columns: Columns, bad: BadRows, alone: bool) -> Iterator[Item]:
-        named = bool(columns.text and columns.firm)
-        known = (columns.text,) if named else (columns.text, self.names[0], *TEXT_NAMES, *FIRST_NAMES)
-        rows = pipe_rows(file, [name for name in known if name])
+    def pipe(self, file: BinaryIO, bad: BadRows) -> Iterator[Item]:
+        first_role = self.task.roles[0]
+        given = self.data.pair if first_role.setting == "data.pair" else self.data.text
+        usual = (*first_role.names, *TEXT.names, *(name for name, _ in TOGETHER[TEXT, PAIR]))
+        rows = pipe_rows(file, [given] if given and self.firm else [*filter(None, [given]), *usual])
         first = next(rows, None)
         if first is None:
             return
         if isinstance(first, Row) and first.values.keys() != {INPUT}:
-            names = self._columns(STDIN, [first], columns, alone)
-        elif named:
-            raise DataError("D004", f"{STDIN} has no column {columns.text!r} (data.text): its first line has no header")
+            names = self._columns(STDIN, [first])
+        elif given and self.firm:
+            message = f"{STDIN} has no column {given!r} ({first_role.setting}): its first line has no header"
+            raise DataError("D004", message)
         else:
-            self._check_lines(STDIN, alone)
+            self._check_lines(STDIN)
             names = INPUT, ""
         yield from self._texts(chain([first], rows), *names, bad)
 
-    def _check_lines(self, file: str, alone: bool) -> None:
-        """A bare line is one text, so a second one has to come from elsewhere."""
-        if self.needs_second and not alone:
-            message = f"{show(file)} has one text per line, and {self.name} needs a {self.second} for each"
-            raise DataError("D004", message, f"--{self.second} FILE gives one for all")
+    def _check_lines(self, file: str) -> None:
+        """A line is one text, so the second text has to come from elsewhere."""
+        if self.task.needs_second and not self.alone:
+            second = self.task.second
+            message = f"{show(file)} has one text per line and no {second}s"
+            raise DataError("D004", message, f"--{second} FILE gives one for all")
+
+    def _columns(self, file: str, rows: Sequence[Row]) -> tuple[str, str]:
+        """The columns of the first and the second text; the second is empty where there is none."""
+        task, values = self.task, [row.values for row in rows]
+        first, second = task.roles
+        apart = [name for name in WORDS.names if any(_words(row.get(name)) for row in values)]
+        named = self.data.text and (self.firm or self.data.text in column_names(values))
+        if task.splits_words and apart and not named:
+            return apart[0], ""
+        if self.alone:
+            role = replace(TEXT, setting=first.setting, names=(*first.names, *TEXT.names))
+            return find_columns(file, values, [role], self.data, strict=self.firm)[0], ""
+        try:
+            text, pair = find_columns(file, values, (first, second), self.data, strict=self.firm)
+        except DataError as error:
+            more = f"; --{task.second} FILE gives one for all" if task.needs_second else ""
+            raise DataError(error.code, error.message, f"{error.hint}{more}") from None
+        return text or "text", pair if task.second else ""
 
     def _texts(self, rows: Iterable[Row | Flaw], text: str, pair: str, bad: BadRows) -> Iterator[Item]:
         for row in rows:
-            words = _words(row.values.get(text)) if self.splits_words and isinstance(row, Row) else ()
+            words = _words(row.values.get(text)) if self.task.splits_words and isinstance(row, Row) else ()
             flaw = None if words else text_flaw(row, text) or (text_flaw(row, pair) if pair else None)
             if flaw is not None:
                 reject(flaw, bad)
             elif isinstance(row, Row):
                 value = " ".join(words) or row.values[text]
-                name = str(row.values["id"]) if text == self.names[0] and "id" in row.values else ""
+                named = text.lower() in QUESTION.names and "id" in row.values
                 second = row.values[pair] if pair else None
-                yield Item(TextExample(value, second, words, name), row.file, row.line)
-
-    def _columns(self, file: str, rows: Sequence[Row], columns: Columns, alone: bool) -> tuple[str, str]:
-        """The columns of the first and the second text; the second is empty where there is none."""
-        names = list(dict.fromkeys(name for row in rows for name in row.values))
-        if not names:
-            return columns.text or "text", columns.pair
-        fixed = (self.names[0], "" if alone else self.names[1])
-        settings = ("pair", "text") if self.names[0] else ("text", "pair")  # as in training
-        text, pair = (
-            _named(file, names, given, setting, columns.firm) or (usual if usual in names else "")
-            for given, setting, usual in zip((columns.text, columns.pair), settings, fixed, strict=True)
-        )
-        if self.needs_second and not alone:
-            if text and pair:
-                return text, pair
-            listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-            message = f'{show(file)}: no columns "{fixed[0]}" and "{fixed[1]}": there are {listed}'
-            hint = f"data.pair=NAME and data.text=NAME name them, --{self.second} FILE gives the second"
-            raise DataError("D004", message[:280], hint)
-        if text:
-            return text, pair
-        if self.splits_words and (apart := [n for n in WORDS if any(_words(row.values.get(n)) for row in rows)]):
-            return apart[0], ""
-        found, other = guess_text(Path(file), [name for name in names if is_text(rows, name)], pair)
-        return found, pair or (other if self.second == "pair" else "")
+                example = TextExample(value, second, words, str(row.values["id"]) if named else "")
+                yield Item(example, row.file, row.line)
 
 
 def second_texts(examples: Sequence[TextExample]) -> list[str] | None:
@@ -199,11 +188,3 @@ def _words(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(word, str) and word.strip() for word in value):
         return ()
     return tuple(value)
-
-
-def _named(file: str, names: Sequence[str], given: str, setting: str, firm: bool) -> str:
-    if given and given not in names and firm:
-        listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-        message = f"{show(file)}: no column {given!r}{nearest(given, names)} (data.{setting})"
-        raise DataError("D004", message, f"there are {listed}")
-    return given if given in names else ""

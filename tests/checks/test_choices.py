@@ -159,9 +159,9 @@ def test_columns_that_are_not_there_are_named() -> None:
     ):
         with pytest.raises(DataError, match=what) as error:
             asked(row, **given)
-        assert error.value.code == "D004" and "there are question, choices, answer" in error.value.hint
-    for missing in row:
-        with pytest.raises(DataError, match="which column"):
+        assert error.value.code == "D004" and all(name in error.value.hint for name in row)
+    for missing, role in zip(row, ("prompt", "choices", "answer"), strict=True):
+        with pytest.raises(DataError, match=f"{role}=NAME"):
             asked({name: value for name, value in row.items() if name != missing} | {"a": "only one"})
 
 

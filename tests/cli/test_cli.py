@@ -85,7 +85,7 @@ def test_the_examples_of_the_help_parse(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("headway.api.load", _raise(LookupError("past the parser")))
     monkeypatch.setattr("headway.hub.download.resolve", _raise(LookupError("past the parser")))
-    monkeypatch.setattr("headway.config.recipe.load_recipe", _raise(LookupError("past the parser")))
+    monkeypatch.setattr("headway.tasks.recipe.load_recipe", _raise(LookupError("past the parser")))
     for verb in ("check", "get", "export"):
         for line in run(verb, "-h").out.partition("Examples:")[2].split("\n"):
             if line.strip():

@@ -55,8 +55,8 @@ def test_files_and_pipes(folder: Path, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["a", "--chat"], "--chat is for models that write"), (["a", "n_best=0"], "n_best=0"), ([], "which text?"),
-    (["a", "--score"], "--score does not go with seq2seq"), (["a", "pair=b"], "pair"),
+    (["a", "--chat"], "--chat is for language models"), (["a", "n_best=0"], "n_best=0"), ([], "no input"),
+    (["a", "--score"], "--score does not go with sequence to sequence"), (["a", "pair=b"], "pair"),
 ])  # fmt: skip
 def test_what_does_not_go_together(folder: Path, run: Run, words: list[str], said: str) -> None:
     done = run("run", folder, *words)

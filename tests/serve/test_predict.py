@@ -22,10 +22,9 @@ from headway.generate.beam.search import Beam
 from headway.model.model import Model
 from headway.serve.errors import ApiError
 from headway.serve.limits import Limits
-from headway.serve.predict import TASKS, Tasks, rewrite
+from headway.serve.predict import Tasks
 from headway.serve.schemas import RunRequest
 from headway.serve.service import ServedModel
-from headway.tasks.inputs import TaskInput
 from tests.serve.conftest import Running, running
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -100,14 +99,14 @@ def test_labels(labels: Running, encoder: Bundle) -> None:
 def test_a_model_of_pairs_wants_them_and_another_does_not(encoder: Bundle) -> None:
     config = encoder.model.config
     assert config.classify is not None and config.classify.pairs is None
-    wrong = {True: ({}, "classify needs a pair"), False: ({"pair": "rain"}, "pair is nothing that it reads")}
+    wrong = {True: ({}, "classify needs a pair"), False: ({"pair": "rain"}, "does not read a pair")}
     for pairs, (more, message) in wrong.items():
         model = Model(replace(config, classify=replace(config.classify, pairs=pairs))).eval()
         tasks = Tasks(replace(encoder, model=model), Limits(), 32)
         sample = RunRequest.model_validate({"model": "encoder", **tasks.sample("classify")})
         (item,), _ = tasks.check(sample, "classify")
         assert (item.pair is not None) is pairs
-        assert TASKS["classify"].run(tasks.bundle, [item])
+        assert tasks.predictor("classify").predict([item])
         with pytest.raises(ApiError, match=message) as caught:
             tasks.check(RunRequest.model_validate({"model": "encoder", "input": "good film", **more}), "classify")
         assert (caught.value.status, caught.value.param) == (400, "pair")
@@ -155,7 +154,7 @@ def test_what_a_model_cannot_do_is_said(labels: Running, reciter: Running) -> No
         (labels, "/v1/completions", {"model": "encoder", "prompt": "a"}, "writes no text"),
         (labels, "/v1/chat/completions", {"model": "encoder", "messages": HELLO}, "writes no text"),
         (reciter, "/v1/embeddings", {"model": "reciter", "input": "a"}, "no text encoder"),
-        (reciter, "/v1/run", {"model": "reciter", "input": "a"}, "does nothing else with it"),
+        (reciter, "/v1/run", {"model": "reciter", "input": "a"}, "has no other task"),
         (labels, "/v1/run", {"model": "encoder", "input": "a", "task": "fill"}, "it can classify, embed"),
         (labels, "/v1/embeddings", {"model": "encoder", "input": "rain " * 40}, "42 tokens; the model reads 32"),
         (labels, "/v1/embeddings", {"model": "encoder", "input": []}, "0 inputs"),
@@ -274,9 +273,9 @@ def translator() -> Bundle:
 
 def test_a_text_is_rewritten(translator: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as token by token without a cache, each text alone."""
-    monkeypatch.setattr("headway.serve.predict.beam_for", lambda recipe: Beam(width=1, max_tokens=11))
+    monkeypatch.setattr("headway.tasks.seq2seq.predict.beam_for", lambda recipe: Beam(width=1, max_tokens=11))
     texts = ["Guten Tag", "x", "noch ein Satz"]
-    found = [entry["text"] for entry in rewrite(translator, [TaskInput(text) for text in texts])]
+    found = [best[0].text for best in translator.hypotheses(texts, Beam(width=1, max_tokens=11))]
     tokenizer, model = translator.require_tokenizer(), translator.model
     for text, written in zip(texts, found, strict=True):
         source, target = torch.tensor([tokenizer.encode(text).ids]), [0]
@@ -290,7 +289,7 @@ def test_a_text_is_rewritten(translator: Bundle, monkeypatch: pytest.MonkeyPatch
     assert len(set(found)) > 1
     with running(translator) as server:
         done = server.post("/v1/run", {"model": "translator", "input": texts}).json()
-        assert (done["task"], [entry["text"] for entry in done["data"]]) == ("rewrite", found)
+        assert (done["task"], [entry["new"] for entry in done["data"]]) == ("rewrite", found)
 
 
 def test_what_a_task_fits(bundle: Bundle, encoder: Bundle, guesser: Bundle, finder: Bundle, translator: Bundle) -> None:
@@ -301,7 +300,7 @@ def test_what_a_task_fits(bundle: Bundle, encoder: Bundle, guesser: Bundle, find
         (finder, ["tag", "answer", "embed"]),
         (translator, ["rewrite", "embed"]),
     ):
-        assert [name for name, task in TASKS.items() if task.fits(each.model.config, each.require_tokenizer())] == able
+        assert Tasks(each, Limits(), 32).names == able
 
 
 def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundle: Bundle) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from headway.data.batching.permutation import Index, by_epoch
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import DataError, NotFoundError
+from headway.errors import DataError
 
 Ids = NDArray[np.int64]
 Tokens = NDArray[np.integer[Any]]
@@ -29,15 +28,6 @@ def embedded_text() -> str:
     from pydoc_data.topics import topics
 
     return "\n\n".join(topics[name] for name in sorted(topics))
-
-
-def read_text(path: str) -> str:
-    try:
-        return Path(path).read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise NotFoundError("F001", f"no such file: {path}") from None
-    except UnicodeDecodeError as error:
-        raise DataError("D003", f"{path} is not UTF-8 text, at byte {error.start}", "convert it first") from None
 
 
 def split_text(text: str, share: float = 0.1) -> tuple[str, str]:

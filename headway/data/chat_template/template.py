@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from headway.data.chat_template.client import MEMORY, send_request
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
-from headway.jsonfile import read_json, show, unreadable
+from headway.jsonfile import show
 
 SOURCE_LIMIT = 65_536
 """Bytes of a template."""
@@ -73,12 +72,10 @@ class ChatTemplate:
         messages: Sequence[Message],
         *,
         tokens: Mapping[str, str] | None = None,
-        tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
-        variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The conversation as text. `tokens` are strings such as bos_token; `variables` others it may ask for."""
-        asked = _variables(messages, tokens, tools, variables) | {"add_generation_prompt": add_generation_prompt}
+        """The conversation as text. `tokens` are variables of the template such as bos_token."""
+        asked = _variables(messages, tokens) | {"add_generation_prompt": add_generation_prompt}
         return self.render_all([asked])[0].text
 
     def render_all(self, asked: Sequence[Mapping[str, Any]]) -> list[Rendered]:
@@ -95,15 +92,6 @@ def special_token_strings(tokenizer: Tokenizer) -> dict[str, str]:
     return {f"{role}_token": name for role, name in zip(tokenizer.special, names, strict=True)}
 
 
-def read_chat_template(folder: Path) -> ChatTemplate | None:
-    """The template of a model folder, from chat_template.jinja or tokenizer_config.json; None where it has none."""
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        return ChatTemplate(_read_source(path))
-    config = folder / "tokenizer_config.json"
-    return parse_template(read_json(config).get("chat_template")) if config.is_file() else None
-
-
 def parse_template(value: Any) -> ChatTemplate | None:
     """From a `chat_template` entry: one template, or a list of named ones of which "default" is taken."""
     if value is None or isinstance(value, str):
@@ -118,19 +106,6 @@ def parse_template(value: Any) -> ChatTemplate | None:
     return ChatTemplate(named["default"])
 
 
-def _read_source(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(SOURCE_LIMIT + 1)
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        if len(raw) > SOURCE_LIMIT:
-            raise DataError("D008", f"{show(path)} has more than {SOURCE_LIMIT:,} bytes") from None
-        raise DataError("D003", f"{show(path)} is not UTF-8, at byte {error.start:,}") from None
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
 def ensure_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
     """A tokenizer that has a chat template: its own, or PLAIN, which is then saved with it."""
     if (own := parse_template(tokenizer.config.get("chat_template"))) is not None:
@@ -143,25 +118,15 @@ def ensure_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
     )
 
 
-def encode_chat(
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
-    messages: Sequence[Message],
-    *,
-    tools: Sequence[Any] | None = None,
-) -> EncodedChat:
-    """The ids of a conversation, and which of them the model is to write: answers with the token that ends a turn.
-
-    Where the template has {% generation %} blocks, they say what is an answer. Otherwise an answer is what it adds
-    to the conversation before it, which must then be the beginning of the whole.
-    """
-    return _encode(tokenizer, template, [messages], tools)[0]
-
-
 def encode_chats(
     tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
 ) -> list[EncodedChat | DataError]:
-    """The same for many, with few exchanges; an error in the place of each that cannot be used."""
+    """The ids of conversations, and which of them the model is to write: answers with the token that ends a turn.
+
+    Where the template has {% generation %} blocks, they mark the answers. Otherwise an answer is what it adds to the
+    text of the conversation before it, which must then be the beginning of the whole text. A conversation that cannot
+    be encoded has an error in its place. BATCH conversations are rendered by one request.
+    """
     groups = (conversations[at : at + BATCH] for at in range(0, len(conversations), BATCH))
     return [found for group in groups for found in _encode_or_halve(tokenizer, template, group)]
 
@@ -171,7 +136,7 @@ def _encode_or_halve(
 ) -> list[EncodedChat | DataError]:
     """All at once; where that fails, either half, down to the one that is at fault."""
     try:
-        return [*_encode(tokenizer, template, conversations, None)]
+        return [*_encode(tokenizer, template, conversations)]
     except DataError as error:
         if len(conversations) == 1:
             return [error]
@@ -181,10 +146,7 @@ def _encode_or_halve(
 
 
 def _encode(
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
-    conversations: Sequence[Sequence[Message]],
-    tools: Sequence[Any] | None,
+    tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
 ) -> list[EncodedChat]:
     strings, marked = special_token_strings(tokenizer), GENERATION.search(template.source) is not None
     asked: list[dict[str, Any]] = []
@@ -192,7 +154,7 @@ def _encode(
     for messages in conversations:
         if not messages:
             raise DataError("D007", "a conversation without messages")
-        whole = _variables(messages, strings, tools, None)
+        whole = _variables(messages, strings)
         answers.append([] if marked else [i for i, entry in enumerate(messages) if entry.get("role") == "assistant"])
         asked.append(whole)
         for i in answers[-1]:
@@ -225,17 +187,12 @@ def _answer_span(number: int, before: str, after: str, whole: str, ends: set[int
     )
 
 
-def _variables(
-    messages: Sequence[Message],
-    tokens: Mapping[str, str] | None,
-    tools: Sequence[Any] | None,
-    variables: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+def _variables(messages: Sequence[Message], tokens: Mapping[str, str] | None) -> dict[str, Any]:
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise DataError("D007", f"message {i + 1} is {show(str(message)[:40])}, not an object with a role")
-    named = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": False}
-    return {**(tokens or {}), **(variables or {}), **named}
+    named = {"messages": list(messages), "tools": None, "documents": None, "add_generation_prompt": False}
+    return {**(tokens or {}), **named}
 
 
 def _render_error(error: str, message: str, line: int) -> DataError:
@@ -246,60 +203,3 @@ def _render_error(error: str, message: str, line: int) -> DataError:
     if error == "MemoryError":
         what = f"more than {MEMORY >> 20} MB of memory"
     return DataError("D008", f"{where}: {what}", "the template is at fault, or the messages lack what it asks for")
-
-
-ROLES = {
-    **dict.fromkeys(("user", "human"), "user"),
-    **dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "bot"), "assistant"),
-    **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
-    "system": "system",
-}
-"""Names of speakers → the roles that templates know."""
-PAIRS = (("prompt", "response"), ("prompt", "completion"), ("question", "answer"), ("instruction", "output"))
-"""Fields with a question and its answer; alpaca's `instruction` may go on in `input`."""
-
-
-def read_messages(row: Mapping[str, Any]) -> list[Message]:
-    """The conversation in a row: `messages`, sharegpt's `conversations`, alpaca's, or a question and an answer."""
-    for field in ("messages", "conversations"):
-        if field in row:
-            return _parse_messages(row[field], field)
-    for question, answer in PAIRS:
-        if question in row and answer in row:
-            asked = _text(row, question)
-            if question == "instruction" and row.get("input"):
-                asked += "\n\n" + _text(row, "input")
-            system = [{"role": "system", "content": _text(row, "system")}] if row.get("system") else []
-            pair = [{"role": "user", "content": asked}, {"role": "assistant", "content": _text(row, answer)}]
-            return [*system, *pair]
-    fields = ", ".join(show(str(name)[:40]) for name in list(row)[:20]) or "no fields"
-    known = ", ".join(" + ".join(pair) for pair in PAIRS)
-    raise DataError("D004", f"no conversation in a row with {fields}", f"known: messages, conversations, {known}")
-
-
-def _parse_messages(value: Any, field: str) -> list[Message]:
-    if not isinstance(value, list | tuple) or not value:
-        raise DataError("D007", f"{field} is {show(str(value)[:40])}, not a list of messages")
-    return [_parse_message(entry, f"{field}, message {i + 1}") for i, entry in enumerate(value)]
-
-
-def _parse_message(entry: Any, where: str) -> Message:
-    """A message with its role as templates know it; whatever else it has (tool calls, …) stays."""
-    if not isinstance(entry, Mapping):
-        raise DataError("D007", f"{where} is {show(str(entry)[:40])}, not an object with a role and content")
-    short = "from" in entry and "role" not in entry
-    names = ("from", "value") if short else ("role", "content")
-    speaker, content = (entry.get(name) for name in names)
-    if not isinstance(speaker, str) or (short and speaker not in ROLES):
-        hint = f"known: {', '.join(ROLES)}" if short else ""
-        raise DataError("D007", f"{where}: {names[0]} is {show(str(speaker)[:40])}", hint)
-    if not isinstance(content, str | list | tuple) and not (content is None and len(entry) > 1):
-        raise DataError("D007", f"{where}: {names[1]} is {show(str(content)[:40])}, not text")
-    others = {key: value for key, value in entry.items() if key not in names}
-    return {"role": ROLES[speaker] if short else speaker, "content": content, **others}
-
-
-def _text(row: Mapping[str, Any], field: str) -> str:
-    if not isinstance(row[field], str):
-        raise DataError("D007", f"{field} is {show(str(row[field])[:40])}, not text")
-    return str(row[field])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from headway.data.batching.permutation import Index
 from headway.data.batching.windows import Tokens
-from headway.data.chat_template.template import ChatTemplate, EncodedChat, Message, encode_chats, read_messages
-from headway.data.files.readers import Flaw
-from headway.data.files.rows import BadRows, rows
+from headway.data.chat_template.template import ChatTemplate, EncodedChat, Message, encode_chats
+from headway.data.files.columns import MESSAGES, PROMPT, RESPONSE, TOGETHER, named, named_together, quoted
+from headway.data.files.readers import Flaw, Row
+from headway.data.files.rows import BadRows, read_examples
 from headway.data.synthetic.chat import make_conversations
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
@@ -66,15 +67,14 @@ class EncodedChats:
 
 def read_conversations(spec: str, bad: BadRows) -> list[Conversation]:
     """All conversations of a file, glob, folder or hub dataset; a row that holds none is a bad row."""
-    found = []
-    for row in rows(spec, bad):
-        try:
-            found.append(Conversation(_up_to_last_answer(read_messages(row.values)), row.file, row.line))
-        except DataError as error:
-            bad.add(_flaw(row.file, row.line, error))
-    if not found:
-        raise bad.no_rows(spec, "conversations")
-    return found
+    return list(read_examples(spec, (), _parse_row, "conversations", bad=bad))
+
+
+def _parse_row(row: Row) -> Conversation | Flaw:
+    try:
+        return Conversation(_up_to_last_answer(read_messages(row.values)), row.file, row.line)
+    except DataError as error:
+        return _flaw(row.file, row.line, error)
 
 
 def train_valid_conversations(
@@ -193,3 +193,54 @@ def _concatenate(encoded: list[EncodedChat], messages: list[list[Message]], **co
 def message_texts(conversations: Iterable[Conversation]) -> Iterator[str]:
     """All that is said, for a tokenizer to learn from."""
     return (m["content"] for one in conversations for m in one.messages if isinstance(m["content"], str))
+
+
+ROLES = {
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "bot"), "assistant"),
+    **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
+    "system": "system",
+}
+"""Names of speakers → the roles that templates know."""
+
+
+def read_messages(row: Mapping[str, Any]) -> list[Message]:
+    """The conversation in a row: `messages`, sharegpt's `conversations`, alpaca's, or a question and an answer."""
+    if field := named([row], MESSAGES):
+        return _parse_messages(row[field], field)
+    if pair := named_together(row, (PROMPT, RESPONSE)):
+        asked, answer = (_text(row, field) for field in pair)
+        if pair[0] == "instruction" and row.get("input"):  # alpaca's
+            asked += "\n\n" + _text(row, "input")
+        system = [{"role": "system", "content": _text(row, "system")}] if row.get("system") else []
+        return [*system, {"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+    known = ", ".join([*MESSAGES.names, *map(" + ".join, TOGETHER[PROMPT, RESPONSE])])
+    raise DataError("D004", f"no conversation in a row with {quoted(list(row)) or 'no fields'}", f"known: {known}")
+
+
+def _parse_messages(value: Any, field: str) -> list[Message]:
+    if not isinstance(value, list | tuple) or not value:
+        raise DataError("D007", f"{field} is {show(str(value)[:40])}, not a list of messages")
+    return [_parse_message(entry, f"{field}, message {i + 1}") for i, entry in enumerate(value)]
+
+
+def _parse_message(entry: Any, where: str) -> Message:
+    """A message with its role as templates know it; whatever else it has (tool calls, …) stays."""
+    if not isinstance(entry, Mapping):
+        raise DataError("D007", f"{where} is {show(str(entry)[:40])}, not an object with a role and content")
+    short = "from" in entry and "role" not in entry
+    names = ("from", "value") if short else ("role", "content")
+    speaker, content = (entry.get(name) for name in names)
+    if not isinstance(speaker, str) or (short and speaker not in ROLES):
+        hint = f"known: {', '.join(ROLES)}" if short else ""
+        raise DataError("D007", f"{where}: {names[0]} is {show(str(speaker)[:40])}", hint)
+    if not isinstance(content, str | list | tuple) and not (content is None and len(entry) > 1):
+        raise DataError("D007", f"{where}: {names[1]} is {show(str(content)[:40])}, not text")
+    others = {key: value for key, value in entry.items() if key not in names}
+    return {"role": ROLES[speaker] if short else speaker, "content": content, **others}
+
+
+def _text(row: Mapping[str, Any], field: str) -> str:
+    if not isinstance(row[field], str):
+        raise DataError("D007", f"{field} is {show(str(row[field])[:40])}, not text")
+    return str(row[field])

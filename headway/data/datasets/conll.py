@@ -13,17 +13,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from headway.data.files.columns import TAGS, WORDS
 from headway.data.files.lines import BadLine, Lines, open_text
 from headway.data.files.locate import file_format, find_files
-from headway.data.files.readers import Flaw, Row, read_file
-from headway.data.files.rows import BadRows, brief
+from headway.data.files.readers import Flaw, Row
+from headway.data.files.rows import BadRows, brief, parse_file
 from headway.errors import ConfigError, counted
-from headway.jsonfile import show
 
 DOCUMENT = "-DOCSTART-"
-WORDS = ("tokens", "words", "text")
-TAGS = ("ner_tags", "tags", "labels", "ner", "label")
-"""What the two lists are usually called, the likeliest first."""
 MAX_WORD_PARTS = 4
 """Parts of a word, at most: more of them are a text."""
 PEEK, MIN_LINES, MIN_ALIKE = 1 << 14, 6, 0.8
@@ -53,8 +50,9 @@ def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = 
 
 
 def sentences_of(path: Path, words: str = "", tags: str = "") -> Iterator[Sentence | Flaw]:
-    columns = file_format(path)[0] in ("text", "tsv")
-    return _read_conll(path, _number(words, 0), _number(tags, -1)) if columns else _read_rows(path, words, tags)
+    if file_format(path)[0] in ("text", "tsv"):
+        return _read_conll(path, _number(words, 0), _number(tags, -1))
+    return parse_file(path, (WORDS, TAGS), _parse_row, {WORDS.setting: words, TAGS.setting: tags})
 
 
 def is_conll(path: Path) -> bool:
@@ -123,31 +121,19 @@ def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
     return ""
 
 
-def _read_rows(path: Path, words: str, tags: str) -> Iterator[Sentence | Flaw]:
-    for item in read_file(path):
-        yield item if isinstance(item, Flaw) else _parse_row(item, words, tags)
-
-
 def _parse_row(row: Row, words: str, tags: str) -> Sentence | Flaw:
-    values = row.values
-    names = [
-        name or next((usual for usual in known if isinstance(values.get(usual), list)), "")
-        for name, known in ((words, WORDS), (tags, TAGS))
-    ]
-    for name, setting, known in zip(names, ("data.text", "data.label"), (WORDS, TAGS), strict=True):
-        listed = ", ".join(f'"{show(column)[:40]}"' for column in list(values)[:12])
-        missing = f"no list called {name or ' or '.join(known)}, {setting} names it; there are {listed}"
-        if reason := _list_flaw(values.get(name), missing):
-            return Flaw(row.file, row.line, reason, name)
-    first, second = (values[name] for name in names)
+    for column in (words, tags):
+        if reason := _list_flaw(row.values.get(column)):
+            return Flaw(row.file, row.line, reason, column)
+    first, second = row.values[words], row.values[tags]
     if len(first) != len(second):
         return Flaw(row.file, row.line, f"{counted(len(first), 'words')} but {counted(len(second), 'tags')}")
     return Sentence(tuple(first), tuple(second), row.file, row.line)
 
 
-def _list_flaw(value: Any, missing: str) -> str:
+def _list_flaw(value: Any) -> str:
     if not isinstance(value, list):
-        return missing
+        return "missing" if value is None else f"expected a list, found {brief(value)}"
     if not value:
         return "empty"
     for entry in value:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,26 +13,14 @@ import numpy as np
 
 from headway.config.recipe import DataConfig
 from headway.data.batching.permutation import permute
-from headway.data.files.locate import file_format
+from headway.data.files.columns import LABEL, PAIR, TEXT, find_columns
 from headway.data.files.readers import NUMBER, Flaw, Row
-from headway.data.files.rows import BadRows, brief, find_files, peek, text_flaw
-from headway.errors import DataError, counted, nearest
+from headway.data.files.rows import BadRows, brief, read_examples, text_flaw
+from headway.errors import DataError, counted
 from headway.jsonfile import show
 
 Kind = Literal["single", "multi", "regression"]
 
-PAIR_NAMES = (
-    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text1", "text2"),
-    ("sentence_a", "sentence_b"), ("text_a", "text_b"), ("question", "sentence"), ("query", "passage"),
-)  # fmt: skip
-"""What two columns of texts that belong together are usually called."""
-TEXT_NAMES = ("text", "sentence", "content", "review", "comment", "document", "body", "question", "message", "title")
-LABEL_NAMES = (
-    *("label", "labels", "class", "category", "target", "stars", "rating", "sentiment", "score", "similarity", "tag"),
-    *("gold_label", "label_text", "coarse_label", "intent", "topic", "emotion"),
-)
-"""What the columns are usually called, the likeliest first."""
-UNNAMED = re.compile(r"column\d+")
 LABEL_SEPARATOR = "|"
 """Between several labels in one cell of a table."""
 HELD_OUT, SPLIT_KEY = 0.1, 0
@@ -52,41 +38,18 @@ class LabeledText:
     line: int = 0
 
 
-@dataclass(frozen=True)
-class Columns:
-    text: str
-    pair: str
-    label: str
-
-
 def read_labeled(spec: str, data: DataConfig, bad: BadRows) -> list[LabeledText]:
     """All rows of a spec that have a text and a label."""
-    found: list[LabeledText] = []
-    for path in find_files(spec):
-        items, first = peek(path)
-        if not first:
-            for item in items:
-                if isinstance(item, Flaw):
-                    bad.add(item)
-            continue
-        found += _rows(items, columns_of(path, first, data), bad)
-    if not found:
-        raise bad.no_rows(spec, "labelled texts")
-    return found
+    return list(read_examples(spec, (TEXT, PAIR, LABEL), _parse_row, "labelled texts", data, bad))
 
 
-def _rows(items: Iterator[Row | Flaw], columns: Columns, bad: BadRows) -> Iterator[LabeledText]:
-    for item in items:
-        flaw = text_flaw(item, columns.text) or (text_flaw(item, columns.pair) if columns.pair else None)
-        if flaw is None and isinstance(item, Row) and item.values.get(columns.label) is None:
-            reason = "missing" if columns.label in item.values else "there is no such field"
-            flaw = Flaw(item.file, item.line, reason, columns.label)
-        if flaw is not None:
-            bad.add(flaw)
-        elif isinstance(item, Row):
-            values = item.values
-            pair = values[columns.pair] if columns.pair else None
-            yield LabeledText(values[columns.text], pair, _parse_list(values[columns.label]), item.file, item.line)
+def _parse_row(row: Row, text: str, pair: str, label: str) -> LabeledText | Flaw:
+    if flaw := text_flaw(row, text) or (text_flaw(row, pair) if pair else None):
+        return flaw
+    values = row.values
+    if values.get(label) is None:
+        return Flaw(row.file, row.line, "missing" if label in values else "there is no such field", label)
+    return LabeledText(values[text], values[pair] if pair else None, _parse_list(values[label]), row.file, row.line)
 
 
 def _parse_list(value: Any) -> Any:
@@ -101,59 +64,9 @@ def _parse_list(value: Any) -> Any:
     return value
 
 
-def columns_of(path: Path, rows: Sequence[Row], data: DataConfig) -> Columns:
-    """Those named in the recipe, those with usual names, or the only ones it can be."""
-    if file_format(path)[0] == "text":
-        raise DataError("D004", f"{show(path)} is plain text: labels need a column of their own", "csv, tsv, jsonl …")
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
-    for setting, name in (("text", data.text), ("pair", data.pair), ("label", data.label)):
-        if name and name not in names:
-            listed = ", ".join(f'"{show(n)[:40]}"' for n in names[:12])
-            message = f"{show(path)}: no column {name!r}{nearest(name, names)} (data.{setting})"
-            raise DataError("D004", message, f"there are {listed}")
-    text, pair = data.text, data.pair
-    if not text:
-        texts = [name for name in names if name != data.label and is_text(rows, name)]
-        text, usual = guess_text(path, texts, data.pair)
-        pair = pair or usual
-    return Columns(text, pair, data.label or _guess_label(path, rows, [n for n in names if n not in (text, pair)]))
-
-
-def is_text(rows: Sequence[Row], name: str) -> bool:
-    return any(isinstance(v := row.values.get(name), str) and not NUMBER.fullmatch(v) for row in rows)
-
-
-def guess_text(path: Path, texts: Sequence[str], pair: str) -> tuple[str, str]:
-    """The column of texts, and that of the texts which go with them, if the two have usual names."""
-    lower = {name.lower(): name for name in reversed(texts)}
-    for first, second in PAIR_NAMES:
-        if first in lower and second in lower:
-            return lower[first], lower[second]
-    if found := next((lower[name] for name in TEXT_NAMES if name in lower and lower[name] != pair), ""):
-        return found, ""
-    rest = [name for name in texts if name.lower() not in LABEL_NAMES and name != pair]
-    return _only(path, rest, "text"), ""
-
-
-def _guess_label(path: Path, rows: Sequence[Row], names: Sequence[str]) -> str:
-    lower = {name.lower(): name for name in reversed(names)}
-    if found := next((lower[name] for name in LABEL_NAMES if name in lower), ""):
-        return found
-    return _only(path, names, "label")
-
-
-def _only(path: Path, names: Sequence[str], what: str) -> str:
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        holds = "words" if what == "text" else "anything beside the text"
-        remedy = f"headway data {shlex.quote(show(path))} shows what they hold"
-        raise DataError("D004", f"{show(path)}: no column may be the {what}: none holds {holds}", remedy)
-    listed = ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
-    problem = f"any of {len(names)} columns may be the {what}: {listed}"
-    unnamed = all(UNNAMED.fullmatch(name) for name in names)
-    hint = f"name it: data.{what}={f'{names[0]}, or another; columns without names are counted' if unnamed else 'NAME'}"
-    raise DataError("D004", f"{show(path)}: {problem}"[:280], hint)
+def label_columns(path: Path, rows: Sequence[Row], data: DataConfig) -> list[str]:
+    """The columns of the text, of the second text ("" for none) and of the label."""
+    return find_columns(path, [row.values for row in rows], (TEXT, PAIR, LABEL), data)
 
 
 def has_pairs(rows: Sequence[LabeledText]) -> bool:

@@ -8,18 +8,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headway.data.files.columns import SOURCE, TARGET, find_columns
 from headway.data.files.lines import BadLine, Lines, open_text
 from headway.data.files.locate import file_format, find_files, fingerprint
 from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import BadRows, brief, peek, value_type
-from headway.errors import DataError, nearest
+from headway.data.files.rows import BadRows, brief, peek
+from headway.errors import DataError
 from headway.jsonfile import show
 
-PAIR_NAMES = (
-    ("source", "target"), ("src", "tgt"), ("article", "summary"), ("article", "highlights"), ("document", "summary"),
-    ("dialogue", "summary"), ("text", "summary"), ("input", "output"), ("en", "de"), ("en", "fr"),
-)  # fmt: skip
-"""What the two columns are usually called, the likeliest first."""
 NESTED = "translation"
 """A column of objects that have a text for each language."""
 
@@ -94,7 +90,8 @@ def _read_table(path: Path, text: str, pair: str) -> Iterator[Pair | Flaw]:
         message = f"{show(path)} has one text a line: what is each to become?"
         raise DataError("D004", message, "give two files, SOURCE,TARGET, or a table with two columns")
     rows, first = peek(path)
-    names = pair_columns(path, [_unnest(row.values) for row in first], text, pair)
+    given = {SOURCE.setting: text, TARGET.setting: pair}
+    names = find_columns(path, [_unnest(row.values) for row in first], (SOURCE, TARGET), given)
     for row in rows:
         yield row if isinstance(row, Flaw) else _parse_row(row, *names)
 
@@ -118,25 +115,3 @@ def _texts(value: Any) -> list[str]:
     parts = [value] if isinstance(value, str) else value
     several = isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts)
     return [part.strip() for part in parts if part.strip()] if several else []
-
-
-def pair_columns(path: Path, rows: Sequence[Mapping[str, Any]], text: str, pair: str) -> tuple[str, str]:
-    """The column of texts and that of what they become: as named, by their usual names, or the only two."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    for name, setting in ((text, "text"), (pair, "pair")):
-        if rows and name and name not in names:
-            message = f"{show(path)}: no column {name!r}{nearest(name, names)} (data.{setting})"
-            raise DataError("D004", message, f"there are {_list(names)}")
-    usual = next((both for both in PAIR_NAMES if set(both) <= set(names)), ("", ""))
-    found = [text or (usual[0] if usual[1] != text else ""), pair or (usual[1] if usual[0] != pair else "")]
-    prose = [n for n in names if n not in found and any(value_type(row.get(n)) == "text" for row in rows)]
-    if found.count("") == len(prose):
-        found = [name or prose.pop(0) for name in found]
-    if rows and ("" in found or found[0] == found[1]):
-        message = f"{show(path)}: which column becomes which? there are {_list(names)}"
-        raise DataError("D004", message[:280], "name them: data.text=SOURCE data.pair=TARGET")
-    return found[0], found[1]
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(f'"{show(name)[:40]}"' for name in names[:12])

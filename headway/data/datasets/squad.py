@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
+from headway.config.recipe import DataConfig
+from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, named
 from headway.data.files.locate import find_files
-from headway.data.files.readers import Flaw, Row, read_file
-from headway.data.files.rows import BadRows, brief
+from headway.data.files.readers import Flaw, Row
+from headway.data.files.rows import BadRows, brief, parse_file
 from headway.jsonfile import show
-
-ANSWERS = ("answers", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,40 +29,21 @@ class Question:
     """Text and where it begins in the context; the first is learned, any counts as right. None: no answer is right."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """What the columns of a row are called, where the usual names do not fit."""
+def questions(spec: str, data: DataConfig | None = None, bad: BadRows | None = None) -> Iterator[Question]:
+    """All questions of the files a spec stands for, in order; one that cannot be used goes to `bad`.
 
-    context: str = ""
-    question: str = ""
-    answers: str = ""
-
-
-def questions(spec: str, columns: Columns | None = None, bad: BadRows | None = None) -> Iterator[Question]:
-    """All questions of the files a spec stands for, in order; one that cannot be used goes to `bad`."""
-    bad = bad or BadRows()
-    files = (_read_rows(path, columns or Columns()) for path in find_files(spec))
-    yield from bad.filter(chain.from_iterable(files), spec, "questions")
+    data.text, data.pair and data.label name the columns of contexts, questions and answers.
+    """
+    roles = (QUESTION, CONTEXT, ANSWERS)  # not strict: other files of a run may have the usual names
+    files = (parse_file(path, roles, _parse_row, data, strict=False) for path in find_files(spec))
+    yield from (bad or BadRows()).filter(chain.from_iterable(files), spec, "questions")
 
 
-def _read_rows(path: Path, columns: Columns) -> Iterator[Question | Flaw]:
-    for item in read_file(path):
-        yield item if isinstance(item, Flaw) else _parse_row(item, columns)
-
-
-def _parse_row(row: Row, columns: Columns) -> Question | Flaw:
+def _parse_row(row: Row, question: str, context: str, answers: str) -> Question | Flaw:
     values = row.values
-    name = columns.answers or next((name for name in ANSWERS if name in values), "")
     where = str(values.get("id", row.line))
-    texts = []
-    for given, usual, setting in ((columns.question, "question", "pair"), (columns.context, "context", "text")):
-        found = given if given in values else usual  # other files of a run may have the usual names
-        if found not in values:
-            listed = ", ".join(f'"{show(column)[:40]}"' for column in list(values)[:12])
-            reason = f'no column "{show(given or usual)[:40]}", data.{setting} names it; there are {listed}'
-            return Flaw(row.file, row.line, reason)
-        texts.append(values[found])
-    item = _parse(where, texts[0], texts[1], values.get(name))
+    answers = answers or named([values], ANSWERS)  # rows without answers may come first
+    item = _parse(where, values.get(question), values.get(context), values.get(answers))
     if isinstance(item, Question):
         return item
     return Flaw(row.file, row.line, item if where == str(row.line) else f"question {show(where)[:60]}: {item}")

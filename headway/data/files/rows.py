@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import reprlib
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
-from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from headway.config.recipe import DataConfig
+from headway.data.files.columns import DOCUMENT, Role, find_columns
 from headway.data.files.lines import recode_hint
 from headway.data.files.locate import file_format, find_files, fingerprint
-from headway.data.files.readers import DATE, EMPTY, NUMBER, Flaw, Row, read_file
-from headway.errors import DataError, counted, nearest
+from headway.data.files.readers import EMPTY, Flaw, Row, read_file
+from headway.errors import DataError, counted
 from headway.jsonfile import show
 
 __all__ = ["BadRows", "Document", "Row", "documents", "find_files", "fingerprint", "rows"]
 
-TEXT_NAMES = ("text", "content", "document", "sentence", "body")
-"""What a column of documents is usually called, the likeliest first."""
 PEEK = 100
 """Rows that are looked at to tell which column holds the text."""
 Item = TypeVar("Item")
@@ -96,21 +94,43 @@ def rows(spec: str, bad: BadRows | None = None) -> Iterator[Row]:
                 bad.add(item)
 
 
+def read_examples(
+    spec: str,
+    roles: Sequence[Role],
+    parse: Callable[..., Item | Flaw],
+    what: str,
+    given: Mapping[str, str] | DataConfig | None = None,
+    bad: BadRows | None = None,
+) -> Iterator[Item]:
+    """Every row of the files of a spec as an example; rows that are none go to `bad`, and no example is an error."""
+    files = (parse_file(path, roles, parse, given) for path in find_files(spec))
+    return (bad or BadRows()).filter(chain.from_iterable(files), spec, what)
+
+
+def parse_file(
+    path: Path,
+    roles: Sequence[Role],
+    parse: Callable[..., Item | Flaw],
+    given: Mapping[str, str] | DataConfig | None = None,
+    *,
+    strict: bool = True,
+) -> Iterator[Item | Flaw]:
+    """Each row of a file by `parse(row, *columns)`, with the column of each role; see `find_columns`."""
+    items, first = peek(path)
+    if file_format(path)[0] == "text":
+        given = None  # its only column is `text`
+    columns = find_columns(path, [row.values for row in first], roles, given, strict=strict)
+    for item in items:
+        yield item if isinstance(item, Flaw) else parse(item, *columns)
+
+
 def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterator[Document]:
     """Texts, one for each text file and one for each row of other files, from the column named or guessed."""
-    bad = bad or BadRows()
-    some = False
-    for path in find_files(spec):
-        items, first = peek(path)
-        name = the_text_column(path, first, column)
-        for item in items:
-            if flaw := text_flaw(item, name):
-                bad.add(flaw)
-            elif isinstance(item, Row):
-                some = True
-                yield Document(item.values[name], item.file, item.line)
-    if not some:
-        raise bad.no_rows(spec, "documents")
+
+    def parse(row: Row, text: str) -> Document | Flaw:
+        return text_flaw(row, text) or Document(row.values[text], row.file, row.line)
+
+    return read_examples(spec, [DOCUMENT], parse, "documents", {DOCUMENT.setting: column}, bad)
 
 
 def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
@@ -123,33 +143,6 @@ def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
         if isinstance(item, Row):
             found.append(item)
     return chain(first, items), found
-
-
-def the_text_column(path: Path, rows: Sequence[Row], column: str = "") -> str:
-    """The column to take documents from: the one named, or the only one it can be."""
-    if file_format(path)[0] == "text":
-        return "text"
-    found = text_columns(rows, column)
-    if len(found) == 1 or not rows:
-        return found[0] if found else column
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
-    listed = ", ".join(f'"{show(name)[:40]}"' for name in (found or names)[:12])
-    if column:
-        raise DataError("D004", f"{show(path)}: no column {column!r}{nearest(column, names)}", f"there are {listed}")
-    problem = f"any of {len(found)} columns may be the text" if found else "no column holds text"
-    remedy = "name the one to read: data.text=NAME" if found else "a document is a string: give a file that has some"
-    raise DataError("D004", f"{show(path)}: {problem}: {listed}"[:280], remedy)
-
-
-def text_columns(rows: Sequence[Row], column: str = "") -> list[str]:
-    """The columns that may hold the documents; only one if it is named, or has a usual name."""
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
-    if column:
-        return [column] if column in names else []
-    for name in TEXT_NAMES:
-        if any(isinstance(row.values.get(name), str) for row in rows):
-            return [name]
-    return [name for name in names if any(value_type(row.values.get(name)) == "text" for row in rows)]
 
 
 def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:
@@ -173,30 +166,3 @@ def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:
 def brief(value: Any) -> str:
     """A value on one line, cut short."""
     return " ".join(_brief.repr(value).split())[:60]
-
-
-def value_type(value: Any) -> str:
-    """What a value is; a cell of a table is what it reads as."""
-    if value is None or value == "":
-        return "missing"
-    if isinstance(value, str):
-        if NUMBER.fullmatch(value):
-            return "int" if value.strip().lstrip("+-").isdecimal() else "float"
-        return "date" if DATE.fullmatch(value) else "text"
-    if isinstance(value, bool | int):
-        return type(value).__name__
-    if isinstance(value, float | Decimal):
-        return "float"
-    if isinstance(value, date):
-        return "date"
-    return "object" if isinstance(value, dict) else type(value).__name__
-
-
-def column_type(kinds: Sequence[str] | set[str]) -> str:
-    """What a column is, from the kinds of its values."""
-    found = set(kinds) - {"missing"}
-    if len(found) < 2:
-        return found.pop() if found else "missing"
-    if found == {"int", "float"}:
-        return "float"
-    return "text" if "text" in found and found <= {"text", "int", "float", "date"} else "mixed"

@@ -12,19 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.datasets.conll import is_conll, sentences_of
+from headway.data.files.columns import (
+    CONTEXT,
+    DOCUMENT,
+    QUESTION,
+    candidates,
+    column_type,
+    find_columns,
+    named,
+    value_type,
+)
 from headway.data.files.locate import file_format
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import (
     BadRows,
     Document,
     brief,
-    column_type,
     find_files,
     peek,
-    text_columns,
     text_flaw,
-    the_text_column,
-    value_type,
 )
 from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex
 from headway.data.profile.lengths import LengthCounter, Lengths
@@ -38,7 +44,6 @@ LABELS = 50
 """Most values a column may have to look like a label."""
 COLUMNS = 1000
 """Most columns that are told apart."""
-QUESTION, CONTEXT = "question", "context"
 SHOWN_COLUMNS, SHOWN_LABELS, SHOWN_VALUES, SHOWN_REPEATS, SHOWN_BAD = 6, 2, 6, 2, 4
 """What fits on a screen; `as_dict` has the rest."""
 
@@ -134,8 +139,9 @@ class Survey:
         if not self.columns:
             return f"{self.texts:,} {self.unit}"
         chosen = f"the text is {one_line(self.column)}" if self.column else "no column holds text"
-        if self.column == QUESTION and CONTEXT in {column.name for column in self.columns}:
-            chosen += f", and {CONTEXT} has what answers it"
+        contexts = [column.name for column in self.columns if column.name.lower() in CONTEXT.names]
+        if self.column.lower() in QUESTION.names and contexts:
+            chosen += f", and {contexts[0]} has what answers it"
         elif self.column and not self.sure and not self.asked:
             chosen += ", the longest of those it might be; --column names another"
         names = [column.name for column in self.columns]
@@ -292,15 +298,16 @@ class _Reader:
 
     def _column(self, path: Path, rows: Sequence[Row]) -> str:
         """As `documents` takes it, but of several that may be the text the longest, and none where there is none."""
-        found = text_columns(rows)
+        values = [row.values for row in rows]
+        found = candidates(values, DOCUMENT)
         if self.asked:
-            self.column = the_text_column(path, rows, self.asked)
+            self.column = find_columns(path, values, [DOCUMENT], {DOCUMENT.setting: self.asked})[0]
             self.sure = self.sure and found == [self.column]
             return self.column
         self.sure = self.sure and len(found) == 1
-        asked = {QUESTION, CONTEXT} <= set(found)  # contexts come again with every question on them
-        found.sort(key=lambda name: -sum(len(str(row.values.get(name, ""))) for row in rows))
-        found = [QUESTION, *found] if asked else found
+        found.sort(key=lambda name: -sum(len(str(row.get(name, ""))) for row in values))
+        if {question := named(values, QUESTION), named(values, CONTEXT)} <= set(found):
+            found = [question, *found]  # contexts come again with every question on them
         self.column = found[0] if found else self.column
         return found[0] if found else ""
 

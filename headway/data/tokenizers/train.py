@@ -1,4 +1,4 @@
-"""Tokenizers trained on the user's own text, and byte pair encoding shown step by step.
+"""Tokenizers trained on the user's own text, and the merges of byte pair encoding, step by step.
 
     kind       tokens                                     a text it never saw
     bytes      256 byte values, nothing to learn          exact
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
@@ -250,37 +250,3 @@ def merge_steps(tokenizer: Tokenizer, word: str) -> list[list[str]]:
     if steps[-1] != tokenizer.pieces(tokenizer.encode(word, special=False).ids):
         raise DataError("D001", f"merges alone do not give the pieces of {word!r}: special or unknown tokens do")
     return steps
-
-
-def train_bpe_reference(words: Mapping[str, int], merges: int) -> list[tuple[str, str]]:
-    """The textbook algorithm: count all pairs of neighbours, merge the most frequent one everywhere, repeat.
-
-    Of equally frequent pairs the one with the older left piece wins, then the older right piece: characters in
-    the order of their code points, then pieces as they were made. The trainer of `tokenizers` does the same.
-    """
-    pieces = {word: list(word) for word in words}
-    age = {char: i for i, char in enumerate(sorted({char for word in words for char in word}))}
-    learned: list[tuple[str, str]] = []
-    while len(learned) < merges:
-        counts: Counter[tuple[str, str]] = Counter()
-        for word, times in words.items():
-            for pair in pairwise(pieces[word]):
-                counts[pair] += times
-        if not counts:
-            break
-        best = min(counts, key=lambda pair: (-counts[pair], age[pair[0]], age[pair[1]]))
-        learned.append(best)
-        age.setdefault("".join(best), len(age))
-        for word in words:
-            pieces[word] = _merged(pieces[word], best)
-    return learned
-
-
-def _merged(pieces: list[str], pair: tuple[str, str]) -> list[str]:
-    merged: list[str] = []
-    for piece in pieces:
-        if merged and (merged[-1], piece) == pair:
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headway.config.model import ModelConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.chat import read_conversations
+from headway.data.files.columns import MESSAGES, column_names, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
@@ -17,9 +18,6 @@ from headway.tasks.lm.task import LanguageModeling
 
 if TYPE_CHECKING:
     from headway.data.profile.survey import Survey
-
-LAYOUTS = ({"messages"}, {"conversations"}, {"instruction", "output"})
-"""Columns of the usual layouts of conversations."""
 
 
 class Chat(LanguageModeling):
@@ -32,8 +30,8 @@ class Chat(LanguageModeling):
     training = "headway.tasks.chat.training:ChatTraining"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
-        names = {name for row in rows for name in row.values}
-        return Suitability(0.85 * any(known <= names for known in LAYOUTS))
+        values = [row.values for row in rows]
+        return Suitability(0.85 * bool(named(values, MESSAGES) or {"instruction", "output"} <= {*column_names(values)}))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

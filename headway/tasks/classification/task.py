@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headway.config.model import ModelConfig
 from headway.config.ranges import at_least, shares
 from headway.config.recipe import DataConfig
-from headway.data.datasets.labeled import LABEL_NAMES, columns_of, label_kind, parse_labels, read_labeled
+from headway.data.datasets.labeled import label_columns, label_kind, parse_labels, read_labeled
+from headway.data.files.columns import LABEL
 from headway.data.files.locate import find_files
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
@@ -73,11 +74,11 @@ class Classification(TextTask):
         labels = {each.name: each.labels for each in survey.columns if each.labels}
         if not labels or not survey.column:
             return Suitability(0.0)
-        usual = [name for name in labels if name.lower() in LABEL_NAMES]
+        usual = [name for name in labels if name.lower() in LABEL.names]
         label = next(iter(usual), min(labels, key=lambda name: _rank(labels[name])))
         with suppress(DataError):
-            guess = columns_of(find_files(survey.spec)[0], rows, DataConfig())
-            if guess.label == label and survey.column in (guess.text, guess.pair):
+            *texts, guess = label_columns(find_files(survey.spec)[0], rows, DataConfig())
+            if guess == label and survey.column in texts:
                 return Suitability(0.6)
         return Suitability(0.6, (f"data.text={survey.column}", f"data.label={label}"))
 

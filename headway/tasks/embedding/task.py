@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from headway.config.model import ModelConfig, TokensConfig
 from headway.config.ranges import above_zero
 from headway.config.recipe import DataConfig
-from headway.data.datasets.labeled import LABEL_NAMES
-from headway.data.datasets.pairs import PAIR_NAMES, read_pairs
+from headway.data.datasets.pairs import read_pairs
+from headway.data.files.columns import ANCHOR, LABEL, POSITIVE, column_names, named, named_together
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
@@ -49,8 +49,9 @@ class Embedding(TextTask):
     predictor = "headway.tasks.embedding.predict:EmbeddingPredictor"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
-        names = {name for row in rows for name in row.values}
-        return Suitability(0.7 * (any(set(both) <= names for both in PAIR_NAMES) and not names & set(LABEL_NAMES)))
+        values = [row.values for row in rows]
+        pairs = named_together(column_names(values), (ANCHOR, POSITIVE))
+        return Suitability(0.7 * bool(pairs and not named(values, LABEL)))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headway.config.model import ModelConfig
 from headway.config.ranges import at_least
 from headway.config.recipe import DataConfig
-from headway.data.datasets.squad import ANSWERS, questions
+from headway.data.datasets.squad import questions
+from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
 from headway.tasks.base import Json, Suitability, Tries
-from headway.tasks.text import Columns, TextExample, TextTask, reads_text, shortened
+from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
 if TYPE_CHECKING:
     from headway.data.profile.survey import Survey
@@ -57,22 +58,18 @@ class QuestionAnswering(TextTask):
     )
     made_up = "made-up stories"
     options = frozenset({"top", "context"})
-    second, names = "context", ("question", "context")
+    second, roles = "context", (QUESTION, CONTEXT)
     needs_second = windows = True
     training = "headway.tasks.qa.training:QuestionAnsweringTraining"
     predictor = "headway.tasks.qa.predict:QuestionAnsweringPredictor"
 
-    def columns(self, data: DataConfig, *, firm: bool = False, context: str | None = None) -> Columns:
-        """data.text names the context and data.pair the question, as in training."""
-        return Columns(data.pair, data.text if context is None else "", firm)
-
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
-        names = {name for row in rows for name in row.values}
-        return Suitability(0.95 * bool({"question", "context"} <= names and names & set(ANSWERS)))
+        values = [row.values for row in rows]
+        return Suitability(0.95 * all(named(values, role) for role in (QUESTION, CONTEXT, ANSWERS)))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):
-            list(questions(source, bad=bad))
+            list(questions(source, data, bad))
 
     def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
         return config.span is not None and reads_text(config)

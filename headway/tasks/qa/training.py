@@ -16,7 +16,7 @@ from headway.config.model import ModelConfig, SpanHeadConfig
 from headway.config.recipe import DataConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
-from headway.data.datasets.squad import Columns, Question, questions
+from headway.data.datasets.squad import Question, questions
 from headway.data.datasets.text import corpus_of_lines, train_or_load_tokenizer
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_stories
@@ -166,7 +166,7 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
 
 def read_questions(spec: str, data: DataConfig, bad: BadRows) -> list[Question]:
     """data.text, data.pair and data.label name the columns of context, question and answers."""
-    return list(questions(spec, Columns(data.text, data.pair, data.label), bad))
+    return list(questions(spec, data, bad))
 
 
 def hold_out(asked: list[Question]) -> tuple[list[Question], list[Question]]:

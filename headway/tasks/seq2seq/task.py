@@ -11,6 +11,7 @@ from headway.config.model import ModelConfig
 from headway.config.ranges import at_least, shares
 from headway.config.recipe import DataConfig
 from headway.data.datasets import parallel
+from headway.data.files.columns import SOURCE, TARGET, column_names, named_together
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
@@ -88,9 +89,8 @@ class Seq2Seq(TextTask):
     predictor = "headway.tasks.seq2seq.predict:Seq2SeqPredictor"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
-        names = {name for row in rows for name in row.values}
-        known = parallel.NESTED in names or any(set(both) <= names for both in parallel.PAIR_NAMES)
-        return Suitability(0.8 * known)
+        names = column_names(row.values for row in rows)
+        return Suitability(0.8 * bool(parallel.NESTED in names or named_together(names, (SOURCE, TARGET))))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

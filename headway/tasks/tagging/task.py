@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from headway.config.model import ModelConfig
 from headway.config.ranges import at_least, shares
 from headway.config.recipe import DataConfig
-from headway.data.datasets.conll import TAGS, WORDS, is_conll
+from headway.data.datasets.conll import is_conll
+from headway.data.files.columns import TAGS, WORDS, named
 from headway.data.files.locate import find_files
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
@@ -63,8 +64,8 @@ class Tagging(TextTask):
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         if is_conll(find_files(survey.spec)[0]):
             return Suitability(1.0)
-        lists = {name for row in rows for name, value in row.values.items() if isinstance(value, list)}
-        return Suitability(0.9 * bool(lists & set(WORDS) and lists & set(TAGS)))
+        values = [row.values for row in rows]
+        return Suitability(0.9 * all(named(values, role) for role in (WORDS, TAGS)))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

@@ -19,7 +19,6 @@ import pytest
 import torch
 
 from headway.api import load
-from headway.cli.run.predict import OWN, TRY
 from headway.cli.train import _afterwards
 from headway.config import presets
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
@@ -27,7 +26,7 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
 from headway.progress import Display
-from headway.tasks.registry import TASKS
+from headway.tasks.registry import get_task, task_names
 from tests.cli.conftest import Done, Run
 
 WORDS = "anna lives in oslo and boris met a good film on a bad day where who rain"
@@ -296,11 +295,11 @@ def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
     Path("empty.txt").write_text("")
     Path("binary.txt").write_bytes(bytes(range(256)))
     for task, words, code, what in (
-        ("classify", [], 2, "which text? this model is for classify"),
-        ("classify", [""], 4, "text 1 is empty"),
-        ("classify", ["a", "--beam", "2"], 2, "--beam is for models that write"),
-        ("classify", ["a", "--score"], 2, "--score does not go with classify"),
-        ("classify", ["a", "--context", "story.txt"], 2, "--context does not go with classify"),
+        ("classify", [], 2, "no input: this model is for text classification"),
+        ("classify", [""], 4, "text 1: "),
+        ("classify", ["a", "--beam", "2"], 2, "--beam is for language models"),
+        ("classify", ["a", "--score"], 2, "--score does not go with text classification"),
+        ("classify", ["a", "--context", "story.txt"], 2, "--context does not go with text classification"),
         ("classify", ["a", "--file", "story.txt"], 2, "--file does not go with a text"),
         ("classify", ["a", "dta.text=x"], 3, 'did you mean "data"'),
         ("classify", ["a", "task=clasify"], 2, 'did you mean "classify"'),
@@ -309,22 +308,17 @@ def test_mistakes_are_named(models: dict[str, Path], run: Run) -> None:
         ("classify", ["--file", "binary.txt"], 4, "binary.txt line 1: a NUL byte"),
         ("classify", ["--file", "absent.txt"], 5, "F001"),
         ("classify", ["a", "task=tag"], 4, "no labels to give a word"),
-        ("tag", ["a", "pair=b"], 2, "pair=… does not go with tag"),
+        ("tag", ["a", "pair=b"], 2, "pair=… does not go with token classification"),
         ("tag", ["a", "top=0"], 2, "top=0"),
         ("answer", ["who"], 2, "--context"),
         ("answer", ["who", "--context", "absent.txt"], 5, "F001"),
         ("answer", ["--file", "story.txt"], 4, "no contexts"),
         ("mlm", ["no blank"], 4, "write [MASK]"),
-        ("embed", ["--nearest", "story.txt"], 2, "--nearest wants a text"),
-        ("classify", ["a", "--seed", "1"], 2, "--seed is for models that write on, and this one is for classify"),
-        ("tag", ["a", "--tokens", "9"], 2, "--tokens is for models that write on"),
-        ("classify", ["a", "answer.no_answer=no"], 2, "answer is a setting for answer, and this model is for classify"),
-        (
-            "classify",
-            ["a", "top=1"],
-            2,
-            "top is a setting for mlm and answer and embed, and this model is for classify",
-        ),
+        ("embed", ["--nearest", "story.txt"], 2, "--nearest needs a text"),
+        ("classify", ["a", "--seed", "1"], 2, "--seed is for language models"),
+        ("tag", ["a", "--tokens", "9"], 2, "--tokens is for language models"),
+        ("classify", ["a", "answer.no_answer=no"], 2, "answer is a setting for the task answer"),
+        ("classify", ["a", "top=1"], 2, "top does not go with text classification"),
         ("embed", ["a", "--nearest", "empty.txt"], 4, "empty.txt: no texts"),
         ("lm", ["a", "--nearest", "story.txt"], 4, "no text encoder"),
         ("lm", ["a", "--json"], 2, "--json is for models that read"),
@@ -414,7 +408,7 @@ def test_what_comes_before_a_bad_line_is_answered(models: dict[str, Path], run: 
 # --- after a training
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", task_names())
 def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.report.model_card.write_card", lambda folder: None)
     monkeypatch.setattr("headway.report.report.write_report", lambda folder: folder / "report.html")
@@ -427,11 +421,13 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=recipe, model=model), said.append)
         return said[-1]
 
+    tries = get_task(task).tries
     for pairs in (None, False, True):
         second = ' pair="…"' if pairs and task == "classify" else ""
-        assert said_after("", pairs).startswith(f"next: headway run last {TRY[task]}{second}   headway eval last")
-        own = TRY[task] if task == "chat" else OWN.get(task, '"…"')
-        assert said_after("mine.csv", pairs).startswith(f"next: headway run last {own}{second}   headway eval last")
+        assert said_after("", pairs).startswith(f"next: headway run last {tries.made_up}{second}   headway eval last")
+        assert said_after("mine.csv", pairs).startswith(
+            f"next: headway run last {tries.own}{second}   headway eval last"
+        )
     elsewhere = said_after("", None, "other")
     assert (
         "last" not in elsewhere and f"headway run {tmp_path} " in elsewhere and f"headway eval {tmp_path}" in elsewhere

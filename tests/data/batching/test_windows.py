@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.data.batching.windows import Windows, embedded_text, evaluation_windows, read_text, split_text, tokenize
+from headway.data.batching.windows import Windows, embedded_text, evaluation_windows, split_text, tokenize
 from headway.data.tokenizers.train import train_tokenizer
-from headway.errors import DataError, NotFoundError
+from headway.errors import DataError
 
 
 @given(st.integers(20, 400), st.integers(1, 9), st.integers(0, 5), st.integers(0, 3))
@@ -59,11 +59,6 @@ def test_too_little_text_is_an_error_with_numbers(tmp_path: Path) -> None:
     assert "sequences of 5 at most" in error.value.hint and len(Windows(np.arange(11), 5, 0)) > 0
     with pytest.raises(DataError, match="1 tokens"):
         evaluation_windows(np.arange(1), 8, -100)
-    with pytest.raises(NotFoundError, match="no such file"):
-        read_text(str(tmp_path / "none.txt"))
-    (tmp_path / "bad.txt").write_bytes(b"good\xff")
-    with pytest.raises(DataError, match="at byte 4"):
-        read_text(str(tmp_path / "bad.txt"))
 
 
 def test_the_embedded_text_is_there() -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,17 @@ from transformers import PreTrainedTokenizerFast
 from headway.data.chat_template import client as module
 from headway.data.chat_template.client import OUTPUT_LIMIT
 from headway.data.chat_template.template import (
-    PAIRS,
     SOURCE_LIMIT,
     ChatTemplate,
+    EncodedChat,
     Message,
-    encode_chat,
     encode_chats,
     parse_template,
-    read_chat_template,
-    read_messages,
     special_token_strings,
 )
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError
+from headway.errors import ConfigError, DamagedError, DataError, MemoryOrDiskError, NotFoundError
 
 CHATML = """\
 {%- if tools %}
@@ -186,6 +182,13 @@ def render(source: str, messages: list[Message] | None = None, **more: Any) -> s
     return ChatTemplate(source).render(messages or [], **more)
 
 
+def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: list[Message]) -> EncodedChat:
+    (found,) = encode_chats(tokenizer, template, [messages])
+    if isinstance(found, DataError):
+        raise found
+    return found
+
+
 def refused(source: str, *words: str, messages: list[Message] | None = None) -> str:
     with pytest.raises(DataError) as caught:
         render(source, messages)
@@ -220,7 +223,8 @@ def test_tools_and_what_they_answer(name: str) -> None:
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}]}
     result = {"role": "tool", "content": {"sky": "blue <é>"}}
     messages = [*CHAT[:3], *([call, result] if name == "llama3" else [])]
-    text = render(TEMPLATES[name], messages, tokens=special_token_strings(tokenizer()), tools=TOOLS)
+    variables = {**special_token_strings(tokenizer()), "messages": messages, "tools": TOOLS}
+    text = ChatTemplate(TEMPLATES[name]).render_all([variables])[0].text
     assert text == oracle(TEMPLATES[name]).apply_chat_template(messages, tools=TOOLS, tokenize=False)
     assert "The weather <of> a 'place' & é" in text
 
@@ -232,10 +236,10 @@ def test_conversations_that_a_template_refuses() -> None:
 
 def test_variables_for_a_template() -> None:
     source = "{{ name }}{{ bos_token }}{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}"
-    assert render(source, variables={"name": "x"}, tokens={"bos_token": "<s>"}) == "x<s>TrueTrueFalse"
-    same = render("{{ name }}", variables={"name": [1, 2.5, None, {"a": "é\ud83c"}]})
+    assert render(source, tokens={"name": "x", "bos_token": "<s>"}) == "x<s>TrueTrueFalse"
+    same = render("{{ name }}", tokens={"name": [1, 2.5, None, {"a": "é\ud83c"}]})
     assert same == str([1, 2.5, None, {"a": "é\ud83c"}])
-    assert render("{{ half }}", variables={"half": "\ud83c"}) == "\ud83c"  # the tokenizer refuses it, with its place
+    assert render("{{ half }}", tokens={"half": "\ud83c"}) == "\ud83c"  # the tokenizer refuses it, with its place
 
 
 def test_functions_that_templates_expect() -> None:
@@ -685,7 +689,7 @@ def test_many_threads_share_it() -> None:
 
     def work(number: int) -> None:
         for _ in range(5):
-            results[number] = render("{{ n }}", variables={"n": number})
+            results[number] = render("{{ n }}", tokens={"n": number})
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -710,12 +714,12 @@ import os
 from headway.data.chat_template import client as renderer
 from headway.data.chat_template.template import ChatTemplate
 template = ChatTemplate("{{ n }}")
-assert template.render([], variables={"n": 0}) == "0"
+assert template.render([], tokens={"n": 0}) == "0"
 child = os.fork()
 assert (renderer._child is None) == (child == 0)
 number = 1 if child else 2
 for _ in range(20):
-    assert template.render([], variables={"n": number}) == str(number)
+    assert template.render([], tokens={"n": number}) == str(number)
 if child:
     assert os.waitpid(child, 0)[1] == 0
     print("fine")
@@ -799,19 +803,15 @@ def test_importing_it_starts_and_imports_nothing() -> None:
 
 
 def test_a_template_is_read_from_either_place(tmp_path: Path) -> None:
-    assert read_chat_template(tmp_path) is None
-    (tmp_path / "tokenizer_config.json").write_text("{}")
-    assert read_chat_template(tmp_path) is None
+    tokenizer().save(tmp_path)
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
-    for value, source in (("S", "S"), (named, "D"), ("", "")):
+    for value, source in ((None, None), ("S", "S"), (named, "D"), ("", "")):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": value}))
-        found = read_chat_template(tmp_path)
-        assert found is not None
-        assert found.source == source
+        found = parse_template(load_tokenizer(tmp_path).config.get("chat_template"))
+        assert (None if found is None else found.source) == source
     (tmp_path / "chat_template.jinja").write_text("Jé")
-    found = read_chat_template(tmp_path)
-    assert found is not None
-    assert found.source == "Jé"
+    found = parse_template(load_tokenizer(tmp_path).config.get("chat_template"))
+    assert found is not None and found.source == "Jé"
 
 
 @pytest.mark.parametrize(
@@ -831,15 +831,15 @@ def test_named_templates_without_a_default() -> None:
 
 
 def test_files_that_are_no_template(tmp_path: Path) -> None:
+    tokenizer().save(tmp_path)
     path = tmp_path / "chat_template.jinja"
     path.write_bytes(b"caf\xe9")
-    with pytest.raises(DataError, match="at byte 3") as caught:
-        read_chat_template(tmp_path)
-    assert caught.value.code == "D003"
+    with pytest.raises(DamagedError, match="at byte 3"):
+        load_tokenizer(tmp_path)
     for content in (b"x" * (SOURCE_LIMIT + 1), "é".encode() * SOURCE_LIMIT):
         path.write_bytes(content)
         with pytest.raises(DataError) as caught:
-            read_chat_template(tmp_path)
+            parse_template(load_tokenizer(tmp_path).config["chat_template"])
         assert caught.value.code == "D008"
 
 
@@ -853,91 +853,10 @@ def test_a_saved_tokenizer_keeps_it(tmp_path: Path) -> None:
     assert template.source == LLAMA3
     theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path / "two")
     assert theirs.chat_template == LLAMA3
-    again = read_chat_template(tmp_path / "two")
-    assert again is not None
-    assert encode_chat(loaded, again, CHAT)[0] == theirs.apply_chat_template(CHAT)["input_ids"]
+    assert encode_chat(loaded, template, CHAT)[0] == theirs.apply_chat_template(CHAT)["input_ids"]
 
 
-# --- conversations from rows ---------------------------------------------------------------------
-
-PAIR = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-
-
-@pytest.mark.parametrize(
-    ("row", "messages"),
-    [
-        ({"messages": PAIR, "id": 3}, PAIR),
-        ({"conversations": PAIR}, PAIR),
-        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}, PAIR),
-        (
-            {"conversations": [{"from": "system", "value": "s"}, {"from": "user", "value": "q"}]},
-            [{"role": "system", "content": "s"}, PAIR[0]],
-        ),
-        ({"messages": [{"from": "tool", "value": "x", "id": 7}]}, [{"role": "tool", "content": "x", "id": 7}]),
-        ({"prompt": "q", "response": "a"}, PAIR),
-        ({"prompt": "q", "completion": "a"}, PAIR),
-        ({"prompt": "q", "response": "a", "input": "left out"}, PAIR),
-        ({"question": "q", "answer": "a", "source": "x"}, PAIR),
-        ({"instruction": "q", "output": "a"}, PAIR),
-        ({"instruction": "q", "input": "", "output": "a"}, PAIR),
-        ({"instruction": "q", "input": None, "output": "a"}, PAIR),
-        ({"instruction": "q", "input": "more", "output": "a"}, [{"role": "user", "content": "q\n\nmore"}, PAIR[1]]),
-        ({"prompt": "q", "response": "a", "system": "s"}, [{"role": "system", "content": "s"}, *PAIR]),
-        ({"prompt": "q", "response": "a", "system": ""}, PAIR),
-        (
-            {"messages": [{"role": "assistant", "content": None, "tool_calls": [1]}]},
-            [{"role": "assistant", "content": None, "tool_calls": [1]}],
-        ),
-        (
-            {"messages": [{"role": "judge", "content": [{"type": "text", "text": "x"}]}]},
-            [{"role": "judge", "content": [{"type": "text", "text": "x"}]}],
-        ),
-    ],
-)
-def test_rows_that_hold_a_conversation(row: dict[str, Any], messages: list[Message]) -> None:
-    before = json.dumps(row)
-    assert read_messages(row) == messages
-    assert json.dumps(row) == before
-
-
-@pytest.mark.parametrize(
-    ("row", "code", "words"),
-    [
-        ({}, "D004", "no fields"),
-        ({"text": "x", "label\x1b": 1}, "D004", "text, 'label\\\\x1b'"),
-        ({"prompt": "q"}, "D004", "prompt"),
-        ({"messages": "x"}, "D007", "messages is x"),
-        ({"messages": []}, "D007", "not a list"),
-        ({"messages": ["x"]}, "D007", "messages, message 1 is x"),
-        ({"messages": [PAIR[0], {"content": "x"}]}, "D007", "message 2: role is None"),
-        ({"messages": [{"role": "user"}]}, "D007", "content is None"),
-        ({"messages": [{"role": "user", "content": 3}]}, "D007", "content is 3"),
-        ({"conversations": [{"from": "alien", "value": "x"}]}, "D007", "from is alien"),
-        ({"conversations": [{"from": "human", "value": 1}]}, "D007", "value is 1"),
-        ({"prompt": 1, "response": "a"}, "D007", "prompt is 1"),
-        ({"instruction": "q", "input": 5, "output": "a"}, "D007", "input is 5"),
-        ({"question": "q", "answer": None}, "D007", "answer is None"),
-        ({"prompt": "q", "response": "a", "system": 5}, "D007", "system is 5"),
-    ],
-)
-def test_rows_that_do_not(row: dict[str, Any], code: str, words: str) -> None:
-    with pytest.raises(HeadwayError, match=words) as caught:
-        read_messages(row)
-    assert caught.value.code == code
-    assert "\x1b" not in str(caught.value)
-
-
-def test_a_row_with_no_conversation_names_what_is_known() -> None:
-    with pytest.raises(DataError) as caught:
-        read_messages({"text": "x"})
-    for name in ("messages", "conversations", "prompt + response", "question + answer", "instruction + output"):
-        assert name in caught.value.hint
-
-
-def test_every_pair_of_fields_makes_a_chat_that_renders() -> None:
-    made: Callable[[Any], list[Message]] = read_messages
-    for question, answer in PAIRS:
-        assert marked_text(CHATML, made({question: "q", answer: "Paris."})) == ["Paris.<|im_end|>"]
+# --- many conversations -------------------------------------------------------------------------
 
 
 def conversation(*turns: str) -> list[Message]:

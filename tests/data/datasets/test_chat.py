@@ -11,20 +11,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.data.chat_template.template import END_OF_TURN, TOKEN_TEMPLATE, TURN_TOKENS, ChatTemplate, encode_chat
+from headway.data.chat_template.template import (
+    END_OF_TURN,
+    TOKEN_TEMPLATE,
+    TURN_TOKENS,
+    ChatTemplate,
+    Message,
+    encode_chats,
+)
 from headway.data.datasets.chat import (
     Conversation,
     EncodedChats,
     encode_conversations,
     message_texts,
     read_conversations,
+    read_messages,
     train_valid_conversations,
 )
+from headway.data.files.columns import PROMPT, RESPONSE, TOGETHER
 from headway.data.files.rows import BadRows
 from headway.data.synthetic.chat import is_held_out
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.errors import DataError
+from headway.errors import DataError, HeadwayError
 
 TOKENIZER = Tokenizer(
     train_tokenizer("bytes", [], special=TURN_TOKENS).backend,
@@ -75,7 +84,7 @@ def test_rows_of_every_kind_are_read_up_to_their_last_answer(tmp_path: Path) -> 
         ({"messages": talk("a")}, "D007", "no answer"),
         ({"question": "a", "answer": " \n"}, "D007", "message 2: the answer is empty"),
         ({"messages": talk("a", "", "c", "d")}, "D007", "message 2: the answer is empty"),
-        ({"text": "a"}, "D004", "no conversation in a row with text .*known: messages"),
+        ({"text": "a"}, "D004", "text.*known: messages"),
     ],
 )
 def test_a_row_without_an_answer_is_named(tmp_path: Path, row: dict[str, Any], code: str, why: str) -> None:
@@ -111,9 +120,9 @@ def test_ids_and_answers_are_those_of_each_conversation_alone() -> None:
     chats = encode(*talks)
     for i, messages in enumerate(talks):
         here = slice(chats.starts[i], chats.starts[i + 1])
-        assert (chats.ids[here].tolist(), chats.assistant_mask[here].tolist()) == encode_chat(
-            TOKENIZER, TEMPLATE, messages
-        )
+        assert (chats.ids[here].tolist(), chats.assistant_mask[here].tolist()) == encode_chats(
+            TOKENIZER, TEMPLATE, [messages]
+        )[0]
     assert (chats.shortened, chats.cut, chats.left_out) == (0, 0, 0)
 
 
@@ -186,3 +195,84 @@ def test_without_files_the_grammar_speaks(monkeypatch: pytest.MonkeyPatch) -> No
     words = [one.messages[0]["content"].removeprefix("Say ").removesuffix(" twice.") for one in valid]
     told = [word for word in words if " " not in word]
     assert told and all(map(is_held_out, told))
+
+
+# --- conversations from rows ---------------------------------------------------------------------
+
+PAIR = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "messages"),
+    [
+        ({"messages": PAIR, "id": 3}, PAIR),
+        ({"conversations": PAIR}, PAIR),
+        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}, PAIR),
+        (
+            {"conversations": [{"from": "system", "value": "s"}, {"from": "user", "value": "q"}]},
+            [{"role": "system", "content": "s"}, PAIR[0]],
+        ),
+        ({"messages": [{"from": "tool", "value": "x", "id": 7}]}, [{"role": "tool", "content": "x", "id": 7}]),
+        ({"prompt": "q", "response": "a"}, PAIR),
+        ({"prompt": "q", "completion": "a"}, PAIR),
+        ({"prompt": "q", "response": "a", "input": "left out"}, PAIR),
+        ({"question": "q", "answer": "a", "source": "x"}, PAIR),
+        ({"instruction": "q", "output": "a"}, PAIR),
+        ({"instruction": "q", "input": "", "output": "a"}, PAIR),
+        ({"instruction": "q", "input": None, "output": "a"}, PAIR),
+        ({"instruction": "q", "input": "more", "output": "a"}, [{"role": "user", "content": "q\n\nmore"}, PAIR[1]]),
+        ({"prompt": "q", "response": "a", "system": "s"}, [{"role": "system", "content": "s"}, *PAIR]),
+        ({"prompt": "q", "response": "a", "system": ""}, PAIR),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [1]}]},
+            [{"role": "assistant", "content": None, "tool_calls": [1]}],
+        ),
+        (
+            {"messages": [{"role": "judge", "content": [{"type": "text", "text": "x"}]}]},
+            [{"role": "judge", "content": [{"type": "text", "text": "x"}]}],
+        ),
+    ],
+)
+def test_rows_that_hold_a_conversation(row: dict[str, Any], messages: list[Message]) -> None:
+    before = json.dumps(row)
+    assert read_messages(row) == messages
+    assert json.dumps(row) == before
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "words"),
+    [
+        ({}, "D004", "no fields"),
+        ({"text": "x", "label\x1b": 1}, "D004", '"text", .*label'),
+        ({"prompt": "q"}, "D004", "prompt"),
+        ({"messages": "x"}, "D007", "messages is x"),
+        ({"messages": []}, "D007", "not a list"),
+        ({"messages": ["x"]}, "D007", "messages, message 1 is x"),
+        ({"messages": [PAIR[0], {"content": "x"}]}, "D007", "message 2: role is None"),
+        ({"messages": [{"role": "user"}]}, "D007", "content is None"),
+        ({"messages": [{"role": "user", "content": 3}]}, "D007", "content is 3"),
+        ({"conversations": [{"from": "alien", "value": "x"}]}, "D007", "from is alien"),
+        ({"conversations": [{"from": "human", "value": 1}]}, "D007", "value is 1"),
+        ({"prompt": 1, "response": "a"}, "D007", "prompt is 1"),
+        ({"instruction": "q", "input": 5, "output": "a"}, "D007", "input is 5"),
+        ({"question": "q", "answer": None}, "D007", "answer is None"),
+        ({"prompt": "q", "response": "a", "system": 5}, "D007", "system is 5"),
+    ],
+)
+def test_rows_that_do_not(row: dict[str, Any], code: str, words: str) -> None:
+    with pytest.raises(HeadwayError, match=words) as caught:
+        read_messages(row)
+    assert caught.value.code == code
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_row_with_no_conversation_names_what_is_known() -> None:
+    with pytest.raises(DataError) as caught:
+        read_messages({"text": "x"})
+    for name in ("messages", "conversations", "prompt + response", "question + answer", "instruction + output"):
+        assert name in caught.value.hint
+
+
+def test_every_pair_of_fields_makes_a_conversation() -> None:
+    for question, answer in TOGETHER[PROMPT, RESPONSE]:
+        assert read_messages({question: "q", answer: "a"}) == PAIR

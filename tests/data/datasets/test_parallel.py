@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headway.data.datasets.parallel import fingerprint_pairs, pair_columns, read_parallel, split_pair_spec
+from headway.data.datasets.parallel import fingerprint_pairs, read_parallel, split_pair_spec
 from headway.data.files.rows import BadRows
 from headway.data.synthetic.translation import ADJECTIVES, NOUNS, VERBS, make_translations
 from headway.errors import DataError
@@ -88,16 +88,6 @@ def test_a_row_without_both_sides(tmp_path: Path, row: dict[str, Any]) -> None:
     spec, bad = table(tmp_path, {"src": "a b", "tgt": "x"}, row), BadRows("skip")
     assert read(spec, bad=bad) == [("a b", ("x",))]
     assert bad.count == 1 and "rows.jsonl:2" in bad.first[0]
-
-
-def test_columns_that_may_be_any() -> None:
-    row = {"one": "a text", "two": "b text", "three": "c text"}
-    with pytest.raises(DataError, match="which column"):
-        pair_columns(Path("t"), [row], "", "")
-    assert pair_columns(Path("t"), [row], "one", "three") == ("one", "three")
-    with pytest.raises(DataError, match=r"data\.pair"):
-        pair_columns(Path("t"), [row], "one", "thre")
-    assert pair_columns(Path("t"), [{"a": "some text", "b": "other text"}], "b", "") == ("b", "a")
 
 
 def test_one_text_file_is_no_pair(tmp_path: Path) -> None:

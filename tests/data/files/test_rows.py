@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from headway.data.files import lines as stream
 from headway.data.files import readers as formats
 from headway.data.files.lines import Lines
-from headway.data.files.rows import BadRows, Document, column_type, documents, rows, value_type
+from headway.data.files.rows import BadRows, Document, documents, rows
 from headway.errors import DataError, HeadwayError, NotFoundError
 
 Table = tuple[list[str], list[list[str]]]
@@ -711,34 +711,11 @@ def test_a_document_knows_its_place(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["text", "content", "document", "sentence", "body"])
-def test_the_text_column_by_its_name(tmp_path: Path, name: str) -> None:
-    assert texts(tmp_path, "x.csv", f"title,{name},more\nA,the words,B\n") == ["the words"]
-    assert texts(tmp_path, "x.csv", f"title,{name},more\nA,the words,B\n", "more") == ["B"]
-
-
-def test_usual_names_have_an_order(tmp_path: Path) -> None:
-    assert texts(tmp_path, "x.csv", "body,text\nno,yes\n") == ["yes"]
-    assert texts(tmp_path, "x.csv", "sentence,content\nno,yes\n") == ["yes"]
-
-
-def test_the_only_column_of_text(tmp_path: Path) -> None:
-    assert texts(tmp_path, "x.csv", "when,story,n\n2016-07-01 00:00:00,Once,1\n2016-07-02,5,2.5\n") == ["Once", "5"]
+def test_documents_are_in_the_column_of_texts(tmp_path: Path) -> None:
+    assert texts(tmp_path, "x.csv", "title,text,more\nA,the words,B\n") == ["the words"]
+    assert texts(tmp_path, "x.csv", "title,text,more\nA,the words,B\n", "more") == ["B"]
     assert texts(tmp_path, "x.tsv", "Once upon a time\t1\n") == ["Once upon a time"]
-    assert texts(tmp_path, "x.jsonl", '{"id": "12", "tags": ["a"], "story": "Once"}\n') == ["Once"]
-    assert texts(tmp_path, "x.jsonl", '{"text": ["a"], "story": "Once"}\n') == ["Once"]
-    assert texts(tmp_path, "x.csv", "text,story\n5,Once\n") == ["5"]
     assert texts(tmp_path, "x.md", "# Once\n", column="story") == ["# Once\n"]
-
-
-def test_a_text_column_that_is_not_plain(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r'D004.*x\.csv: any of 2 columns may be the text: "question", "answer"'):
-        texts(tmp_path, "x.csv", "question,answer,n\nWhy?,Because,1\n")
-    with pytest.raises(DataError, match=r'D004.*no column holds text: "a", "b"'):
-        texts(tmp_path, "x.csv", "a,b\n1,2016-07-01\n")
-    with pytest.raises(DataError, match=r"D004.*no column 'txt' — did you mean \"text\"\?") as caught:
-        texts(tmp_path, "x.csv", "text,n\nWhy?,1\n", "txt")
-    assert caught.value.hint == 'there are "text", "n"'
 
 
 @pytest.mark.parametrize(
@@ -798,36 +775,3 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         texts(tmp_path, "x.csv", "text,n\n")
     with pytest.raises(DataError, match=r"D002.*no documents \(1 bad row, the first: .*x.jsonl:1: not valid JSON"):
         texts(tmp_path, "x.jsonl", "nope\n", bad=BadRows("skip"))
-
-
-# --- kinds --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, "missing"), ("", "missing"), ("5", "int"), (" -5 ", "int"), ("9" * 5000, "int"), ("5.", "float"),
-        (".5e-3", "float"), ("nan", "float"), ("-inf", "float"), ("1,5", "text"), ("5a", "text"), ("2020-1-2", "date"),
-        ("2016-07-01T00:00:00.5+01:00", "date"), ("2016-07-01 x", "text"), (True, "bool"), (5, "int"), (5.0, "float"),
-        ([], "list"), ({}, "object"), (b"x", "bytes"), (pa.scalar(0, pa.timestamp("us")).as_py(), "date"),
-        (pa.scalar("1.5").cast(pa.decimal128(5, 2)).as_py(), "float"),
-    ],
-)  # fmt: skip
-def test_the_kind_of_a_value(value: Any, expected: str) -> None:
-    assert value_type(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("kinds", "expected"),
-    [
-        ([], "missing"),
-        (["missing", "int"], "int"),
-        (["int", "float"], "float"),
-        (["int", "text"], "text"),
-        (["date", "text", "float"], "text"),
-        (["text", "list"], "mixed"),
-        (["date", "int"], "mixed"),
-    ],
-)
-def test_the_kind_of_a_column(kinds: list[str], expected: str) -> None:
-    assert column_type(kinds) == expected

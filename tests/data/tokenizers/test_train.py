@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from headway.data.tokenizers import train as vocabulary
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
-from headway.data.tokenizers.train import KINDS, merge_steps, train_bpe_reference, train_tokenizer
+from headway.data.tokenizers.train import KINDS, merge_steps, train_tokenizer
 from headway.errors import ConfigError, DataError
 
 PIPER = "Peter Piper picked a peck of pickled peppers"
@@ -36,6 +36,40 @@ TRICKY = [
     *("\x00\x01\x1c\x1f\x7f\x85\ufffd\ufeff\u2028\xa0", "don't they'll 3.14", "[MASK] <unk> <0x41> Ġ ▁ ##ing"),
 ]
 ANY = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def train_bpe_reference(words: Mapping[str, int], merges: int) -> list[tuple[str, str]]:
+    """The textbook algorithm: count all pairs of neighbours, merge the most frequent one everywhere, repeat.
+
+    Of equally frequent pairs the one with the older left piece wins, then the older right piece: characters in
+    the order of their code points, then pieces as they were made. The trainer of `tokenizers` does the same.
+    """
+    pieces = {word: list(word) for word in words}
+    age = {char: i for i, char in enumerate(sorted({char for word in words for char in word}))}
+    learned: list[tuple[str, str]] = []
+    while len(learned) < merges:
+        counts: Counter[tuple[str, str]] = Counter()
+        for word, times in words.items():
+            for pair in pairwise(pieces[word]):
+                counts[pair] += times
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], age[pair[0]], age[pair[1]]))
+        learned.append(best)
+        age.setdefault("".join(best), len(age))
+        for word in words:
+            pieces[word] = _merged(pieces[word], best)
+    return learned
+
+
+def _merged(pieces: list[str], pair: tuple[str, str]) -> list[str]:
+    merged: list[str] = []
+    for piece in pieces:
+        if merged and (merged[-1], piece) == pair:
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return merged
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from headway.data.chat_template.template import (
     TOKEN_TEMPLATE,
     TURN_TOKENS,
     ChatTemplate,
-    encode_chat,
+    encode_chats,
     ensure_template,
     special_token_strings,
 )
@@ -117,7 +117,7 @@ def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: En
     for i, one in enumerate(QUIZ):
         for place in range(1, len(one.messages), 2):
             before = [*one.messages[:place], {"role": "assistant", "content": ""}]
-            prompt = encode_chat(tokenizer, ChatTemplate(TOKEN_TEMPLATE), before)[0][:-1]
+            prompt = encode_chats(tokenizer, ChatTemplate(TOKEN_TEMPLATE), [before])[0][0][:-1]  # type: ignore[index]
             written = list(generate(learner, prompt, 16, Sampling(temperature=0.0)))
             right[i] += tokenizer.decode(written) == one.messages[place]["content"]
     assert got.right.tolist() == right.tolist()
@@ -283,7 +283,7 @@ def test_a_run_can_converse_and_transformers_reads_it_alike(
     encoded: Any = theirs.apply_chat_template(
         QUIZ[0].messages, return_dict=True, return_assistant_tokens_mask=True, tokenize=True
     )
-    ids, mask = encode_chat(ours, template, QUIZ[0].messages)
+    ids, mask = encode_chats(ours, template, [QUIZ[0].messages])[0]  # type: ignore[misc]
     assert encoded["input_ids"] == ids and [bool(i) for i in encoded["assistant_masks"]] == mask
     monkeypatch.setattr("sys.stdin", io.StringIO("Who am I?\n/save talk.json\n"))
     monkeypatch.chdir(tmp_path)

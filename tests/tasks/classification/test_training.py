@@ -162,7 +162,7 @@ def test_one_by_one_is_the_same(tmp_path: Path) -> None:
 
 
 def test_evaluation_shared_by_processes_is_that_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headway.tasks.classification import training as module
+    from headway.tasks.classification import predict as module
 
     task = make(tmp_path, SINGLE)
     model = model_of(task)
@@ -218,7 +218,7 @@ def test_the_head_goes_on_an_encoder_of_the_family(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.length = 16, but .* reads 8 tokens"):
         task.config(encoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 8))
     assert fitting(config)[0].name == "classify" and kind_of(config) == "single"
-    assert task_of(replace(config, classify=replace(config.classify, labels=0))) == "embed"
+    assert fitting(replace(config, classify=replace(config.classify, labels=0)))[0].name == "embed"
     with pytest.raises(DataError, match="no labels"):
         kind_of(replace(config, classify=None))
 

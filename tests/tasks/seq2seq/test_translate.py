@@ -177,4 +177,4 @@ def test_a_run_knows_how_it_writes(made: tuple[Model, Tokenizer]) -> None:
     own = recipe(beam=7)
     assert recipe_of(made[0], None, own) is own
     other = recipe_of(made[0], None, Recipe())
-    assert (other.task, other.seq2seq.beam, other.seq2seq.max_new_tokens) == ("seq2seq", 1, 512)
+    assert (other.task, other.settings.beam, other.settings.max_new_tokens) == ("seq2seq", 1, 512)

@@ -170,7 +170,7 @@ def test_a_sample_stands_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None
         seen.append(part)
         return results(net, reader, part, how)
 
-    monkeypatch.setattr("headway.tasks.tagging.predict.results", spy)
+    monkeypatch.setattr("headway.tasks.tagging.training.results", spy)
     dull = replace(ROWS[17], tags=("O",) * len(ROWS[17].words))  # is not shown, and still stands beside the others
     assert replace(beside, valid=[ROWS[16], dull, *ROWS[18:]]).sample(model(beside)).count("→") == 4
     assert seen[0].context == [part.context[i] for i in (0, 2, 3, 4)]
