@@ -11,9 +11,8 @@ from dataclasses import replace
 import torch
 
 from headway.checks.equivalence.result import CheckResult
-from headway.config.toml import build, merge, parse_overrides, to_dict
 from headway.errors import DivergedError
-from headway.tasks.recipe import Recipe, batch_size
+from headway.tasks.recipe import Recipe, batch_size, with_overrides
 from headway.train.run import Run, start
 from headway.train.state import collect, restore
 
@@ -37,7 +36,7 @@ class _TrainingChecks:
         self.name, self.recipe = name, recipe
 
     def _run(self, *settings: str) -> Run:
-        run = start(self.name, build(Recipe, merge(to_dict(self.recipe), parse_overrides(settings))))
+        run = start(self.name, with_overrides(self.recipe, settings))
         run.model.train()
         return run
 

@@ -133,6 +133,7 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
         front = bundle.config.source or bundle.config.target
         if front is None or front.kind != "tokens":
             raise DataError("D001", f"{bundle.name} does not read text")
+    task = _search_task() if args.near else task
     settings = {key: value for key, value in args.settings.items() if key not in ("task", *COUNTS)}
     session = _Session(bundle, task, recipe_for(bundle, task.name, settings), args, say)
     _check(session)
@@ -146,8 +147,6 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
 
 def _check(session: _Session) -> None:
     """Refuse options that do not go together."""
-    from headway.tasks.registry import task_names
-
     args, task = session.args, session.task
     for name, value, fits in (
         ("--score", args.score, "score" in task.options),
@@ -155,14 +154,11 @@ def _check(session: _Session) -> None:
         ("pair=…", args.pairs, task.second == "pair" and not args.source),
         ("--file", args.file, not args.texts),
         ("--align", args.align, "align" in task.options),
-        *((name, args.settings.get(name), name in task.options or (name == "top" and args.near)) for name in COUNTS),
+        *((name, args.settings.get(name), name in task.options) for name in COUNTS),
     ):
         if value and not fits:
             other = "a text" if name == "--file" else "--file" if args.source and name == "pair=…" else task.title
             raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
-    for name in args.settings.keys() & set(task_names()):
-        if name != task.name and not (args.near and name == _search_task().name):
-            raise UsageError("U001", f"{name} is a setting for the task {name}, and this model is for {task.name}")
     if args.near and not (args.source or args.texts):
         raise UsageError("U001", '--nearest needs a text to look for: headway run M --nearest FILE "…"')
     if not args.texts and not args.source:
@@ -262,17 +258,21 @@ class _Session:
 
     def search(self) -> None:
         """The texts of a file that are nearest in meaning."""
+        import torch
+
         from headway.data.files.rows import BadRows
         from headway.tasks.embedding.vectors import nearest_of
 
-        task, bad = _search_task(), BadRows(self.recipe.data.bad_rows)
-        how = {**self.reading(), "context": None}
-        items = list(task.inputs(self.args.near, self.recipe.data, bad, **how))
+        task, bad = self.task, BadRows(self.recipe.data.bad_rows)
+        items = list(task.inputs(self.args.near, self.recipe.data, bad, **self.reading()))
         if not items:
             raise bad.no_rows(self.args.near, "texts")
-        queries, texts = self.queries(task, bad, how), [item.example.text for item in items]
-        pool = getattr(self.recipe.settings, "pool", "") if self.task is task else ""
-        asked, known = (self.bundle.embed(some, pool) for some in ([q.example.text for q in queries], texts))
+        queries, texts = self.queries(bad), [item.example.text for item in items]
+        predictor = self.predictor()
+        asked, known = (
+            torch.tensor([each.values for each in predictor.predict(some)])
+            for some in ([query.example for query in queries], [item.example for item in items])
+        )
         found = [
             [
                 {"line": items[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
@@ -280,26 +280,24 @@ class _Session:
             ]
             for vector in asked
         ]
-        self.show_nearest(task, queries, found)
+        self.show_nearest(queries, found)
         report_bad_rows(bad, self.say)
 
-    def queries(self, task: Task, bad: BadRows, how: Mapping[str, Any]) -> list[Item]:
+    def queries(self, bad: BadRows) -> list[Item]:
         """The texts to look for: those of the command line, or of a file."""
-        from headway.tasks.inputs import Item
-
         if not self.args.source:
-            return [Item(task.parse({"input": text})) for text in self.args.texts]
-        windows = source_windows(task, self.args.source, self.recipe.data, bad, **how)
+            return self.items()
+        windows = source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading())
         found = [item for window, _ in windows for item in window]
         if not found:
             raise bad.no_rows(self.args.source, "texts")
         return found
 
-    def show_nearest(self, task: Task, queries: list[Item], found: list[list[dict[str, Any]]]) -> None:
+    def show_nearest(self, queries: list[Item], found: list[list[dict[str, Any]]]) -> None:
         from headway.tasks.text import shortened
 
         if self.args.source:
-            print_results(task, queries, [{"nearest": rows} for rows in found], files=False)
+            print_results(self.task, queries, [{"nearest": rows} for rows in found], files=False)
             return
         for query, rows in zip(queries, found, strict=True):
             if self.args.json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.cli.evaluation import recipe_for
 from headway.cli.run import predict as reading
 from headway.cli.run.args import check_args, generation_overrides, generation_settings, split_text
 from headway.config.presets import gpt2
+from headway.config.recipe import DataConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import HeadwayError, NotFoundError
 from headway.hub.folder import save_model
 from headway.model.model import Model
+from headway.tasks.recipe import Recipe, with_settings
+from headway.tasks.registry import task_names
 from tests.cli.conftest import Run
 
 ABSENT = "the loader was called"
@@ -106,9 +107,9 @@ def reads(words: list[str], beam: int) -> None:
         if name in settings and (type(settings[name]) is not int or settings[name] < 1):
             raise NotFoundError("F001", name)
     for length in (16, 1000):
-        bundle = SimpleNamespace(recipe=None, config=SimpleNamespace(max_length=length))
+        task = next((name for name in own if name in task_names()), "classify")
         try:
-            recipe_for(bundle, "classify", own)
+            with_settings(Recipe(task=task, data=DataConfig(length=length)), own)
         except HeadwayError as error:
             wrong = error
         else:
