@@ -30,7 +30,7 @@ from headway.generate.decode import Sampling, decode
 from headway.generate.grammar.grammar import Mask, Patterns
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder
-from headway.generate.score import Scored, score
+from headway.generate.score import Scored
 from headway.generate.speculative import SpeculativeDecoder
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
@@ -42,6 +42,7 @@ from headway.runs.history import resolve_run
 from headway.tasks.classification.predict import Prediction, classify
 from headway.tasks.embedding.vectors import Near, embed
 from headway.tasks.embedding.vectors import nearest as nearest_texts
+from headway.tasks.lm.predict import score_texts
 from headway.tasks.masked_lm.fill import Filled, fill_all
 from headway.tasks.qa.evaluate import Answer
 from headway.tasks.qa.predict import answer
@@ -207,13 +208,7 @@ class Bundle:
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """How likely the model finds each text, its first token given where it has no beginning of its own."""
-        start = self.config.special.bos
-        first = [] if start is None or self._generation_tokenizer().prefix_ids else [start]
-        rows = [[*first, *ids] for ids in self._generation_tokenizer().ids(texts, special=True)]
-        if short := [text for text, row in zip(texts, rows, strict=True) if len(row) < 2]:
-            raise DataError("D001", f"{short[0]!r} has no token to predict")
-        found = score(self.model, rows, [1] * len(rows))
-        return [Scored(text, float(row.sum()), len(row)) for text, row in zip(texts, found, strict=True)]
+        return score_texts(self.model, self._generation_tokenizer(), texts)
 
     def choices(self, config: ChoicesConfig, bad: BadRows | None = None) -> Accuracy:
         """How many questions of a file the model answers, by which of the choices it finds the likeliest."""

@@ -17,6 +17,7 @@ import typer
 from headway.cli.app import EXIT_FILE, Quiet, ReportedExit, app, examples, progress_printer
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
+from headway.tasks.recipe import recipe_names
 
 
 @app.command(
@@ -30,7 +31,9 @@ from headway.errors import UsageError
     )
 )
 def train(
-    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")] = "",
+    recipe: Annotated[
+        str, typer.Argument(help=f"a .toml file, or a name: {', '.join(recipe_names())}", metavar="RECIPE")
+    ] = "",
     settings: Annotated[list[str] | None, typer.Argument(help="settings on top", metavar="KEY=VALUE…")] = None,
     resume: Annotated[str, typer.Option(help="go on with a run: its folder, its name, or last", metavar="RUN")] = "",
     accept_changed_data: Annotated[

@@ -11,6 +11,7 @@ import numpy as np
 from headway.report.format import brief, count, join_words, metric_title, number, percent, plural
 from headway.runs.events import Event, Series, as_count, as_float, smooth
 from headway.runs.history import History
+from headway.tasks.registry import known_task
 
 STEEP = 0.02
 """Share of the validation loss still gained over the last quarter of a run that is worth going on for."""
@@ -20,14 +21,6 @@ CLIPPED = 0.5
 """Share of steps with clipped gradients, after the warm-up, that is worth a word."""
 SLOWER = 0.7
 """Throughput at the end, as a share of the median, below which something slowed the machine."""
-
-TASKS = {
-    "lm": "language model", "chat": "chat model", "mlm": "masked language model", "classify": "text classifier",
-    "tag": "tagger", "answer": "question-answering model", "embed": "embedding model", "seq2seq": "translator",
-    "summarize": "summarizer", "word2vec": "set of word vectors", "vit": "image classifier",
-    "transcribe": "transcriber", "audio": "sound classifier", "forecast": "forecaster", "graph": "graph model",
-}  # fmt: skip
-"""Task → what it makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +89,14 @@ def describe_data(run: History) -> str:
         return name
     if not run.recipe:
         return "unknown data"
-    return "the text of Python's own reference" if run.task == "lm" else "the data that come with the recipe"
+    task = known_task(run.task)
+    return "made-up data" if task is None else task.made_up
 
 
 def describe_model(run: History) -> str:
     """A language model of 834k parameters."""
-    kind = TASKS.get(run.task, f"{run.task} model")
+    task = known_task(run.task)
+    kind = f"{run.task} model" if task is None else task.noun
     article = "An" if kind[0] in "aeiou" else "A"
     size = run.facts.parameters
     return f"{article} {kind} of {brief(size)} parameters" if size is not None else f"{article} {kind}"
@@ -110,7 +105,9 @@ def describe_model(run: History) -> str:
 def uniform_loss(run: History) -> float | None:
     """The loss of guessing every token of the vocabulary alike, where the task predicts tokens."""
     vocab = as_float(run.last_event("data").get("vocab"))
-    return math.log(vocab) if vocab and vocab > 1 and run.task in ("lm", "chat", "mlm", "seq2seq") else None
+    task = known_task(run.task)
+    predicts = task is not None and task.predicts_tokens
+    return math.log(vocab) if vocab and vocab > 1 and predicts else None
 
 
 def verdict(run: History) -> tuple[str, str]:

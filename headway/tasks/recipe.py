@@ -16,7 +16,7 @@ from typing import Any
 from headway.config.recipe import RUNS, DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict
 from headway.errors import ConfigError, NotFoundError, nearest
-from headway.tasks.registry import get_task, task_names, tasks
+from headway.tasks.registry import BUILT_IN, get_task, task_names, tasks
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 LISTS = (("model", "lora_targets"), ("train", "sinks"))
@@ -115,7 +115,7 @@ def current_keys(values: Mapping[str, Any], note: bool = True) -> dict[str, Any]
 def recipe_names() -> list[str]:
     """Recipes that `headway train` knows by name: those of headway, and one for each task of another package."""
     own = {path.stem for path in RECIPES.glob("*.toml")}
-    return sorted(own | {name for name in task_names() if name not in own and get_task(name).recipe})
+    return sorted(own | (set(task_names()) - BUILT_IN.keys()))
 
 
 def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:

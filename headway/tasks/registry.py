@@ -54,6 +54,11 @@ def get_task(name: str) -> Task:
     return task
 
 
+def known_task(name: str) -> Task | None:
+    """A task by a name that a file gives; None for a task of another version, or of a package that is not there."""
+    return get_task(name) if name in _found() else None
+
+
 def tasks() -> Iterator[Task]:
     """Every task."""
     return (get_task(name) for name in task_names())

@@ -174,6 +174,12 @@ def shortened(text: str, letters: int = 100) -> str:
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
+def score_line(text: str, result: Json) -> str:
+    """How likely a text is, on one line."""
+    numbers = f"{result['log_probability']:10.3f}  {result['tokens']:4} tokens"
+    return f"{numbers}  perplexity {result['perplexity']:10.2f}  {text}"
+
+
 def _sentences(path: Path, bad: BadRows) -> Iterator[Item]:
     """The sentences of a CoNLL file, without their tags."""
     for found in sentences_of(path):

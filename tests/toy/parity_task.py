@@ -29,11 +29,7 @@ class Parity(Task):
     def parse(self, raw):
         numbers = raw.get("numbers", raw.get("input"))
         numbers = numbers.split() if isinstance(numbers, str) else numbers
-        if (
-            not isinstance(numbers, list)
-            or not numbers
-            or not all(str(n).isdigit() and len(str(n)) == 1 for n in numbers)
-        ):
+        if not isinstance(numbers, list) or not {str(n) for n in numbers} <= set("0123456789") or not numbers:
             raise DataError("D001", "numbers should be a list of digits")
         return Digits(tuple(map(int, numbers)), raw.get("label"))
 

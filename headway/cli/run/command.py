@@ -27,7 +27,6 @@ from headway.cli.run.args import (
 from headway.cli.run.screen import colours, legend, paint, show, show_steps, show_tree
 from headway.cli.run.stream import generate_file
 from headway.errors import ConfigError, MemoryOrDiskError, UsageError
-from headway.tasks.masked_lm.task import score_line
 from headway.tasks.registry import get_task
 
 COMMANDS = "/clear begins anew, /save FILE keeps the conversation, /quit, an empty line or Ctrl-D ends it"
@@ -121,6 +120,8 @@ def run(
         generate_file(bundle, task, file, recipe, values, say, firm="text" in data.get("data", {}), score=score)
         return
     if score:
+        from headway.tasks.text import score_line
+
         for one in bundle.score([read_text(arg) for arg in args]):
             print(
                 score_line(

@@ -28,6 +28,7 @@ class Chat(LanguageModeling):
     made_up = "made-up conversations"
     networks, evaluates = False, True
     training = "headway.tasks.chat.training:ChatTraining"
+    predictor = "headway.tasks.chat.predict:ChatPredictor"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         values = [row.values for row in rows]

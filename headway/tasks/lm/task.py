@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from headway.config.model import ModelConfig
 from headway.data.files.readers import Row
 from headway.tasks.base import Json, Suitability, Tries
-from headway.tasks.masked_lm.task import score_line
-from headway.tasks.text import TextExample, TextTask
+from headway.tasks.text import TextExample, TextTask, score_line
 
 if TYPE_CHECKING:
     from headway.data.profile.survey import Survey

@@ -9,7 +9,7 @@ from typing import ClassVar
 from headway.config.model import ModelConfig
 from headway.errors import ConfigError
 from headway.tasks.base import Json, Tries
-from headway.tasks.text import TextExample, TextTask
+from headway.tasks.text import TextExample, TextTask, score_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +68,3 @@ class MaskedLM(TextTask):
             for number, blank in enumerate(result["blanks"], start=1):
                 words = "  ".join(f"{each['text']} {each['probability']:.1%}" for each in blank["choices"])
                 yield f"  {number}  {words}"
-
-
-def score_line(text: str, result: Json) -> str:
-    """How likely a text is, on one line."""
-    numbers = f"{result['log_probability']:10.3f}  {result['tokens']:4} tokens"
-    return f"{numbers}  perplexity {result['perplexity']:10.2f}  {text}"
