@@ -24,7 +24,7 @@ from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.lm.task import LanguageModeling
 from headway.train.distributed import World
 from headway.train.loop import Loop
@@ -66,7 +66,7 @@ def theirs(compiled: bool) -> Callable[[], None]:
 
 def ours(compiled: bool) -> Callable[[], object]:
     torch.manual_seed(0)
-    model = Model(decoder_config(ShapeConfig(depth=LAYERS, width=WIDTH, heads=HEADS), VOCAB, LENGTH)).train()
+    model = Transformer(decoder_config(ShapeConfig(depth=LAYERS, width=WIDTH, heads=HEADS), VOCAB, LENGTH)).train()
     ids = np.random.default_rng(0).integers(0, VOCAB, 1_000_000).astype(np.uint16)
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     config = TrainConfig(steps=1_000_000, lr=1e-3, compile=compiled)

@@ -1,4 +1,4 @@
-"""How a recurrent decoder compares its state with those of the source.
+"""Attention of a recurrent decoder: scores of its state against the states of the source.
 
 Letters: B batch, T queries, S source tokens, M width.
 """
@@ -21,12 +21,12 @@ class Additive(nn.Module):
         self.score = nn.Linear(width, 1, bias=False)
 
     def keys(self, memory: Tensor) -> Tensor:
-        """What queries are compared with (B, S, M): the same for all of them."""
+        """Keys (B, S, M), computed once for all queries."""
         keys: Tensor = self.key(memory)
         return keys
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Queries (B, T, M) to scores (B, T, S)."""
+        """Queries (B, T, M) to attention scores (B, T, S)."""
         scores: Tensor = self.score(torch.tanh(self.query(queries)[:, :, None] + keys[:, None]))
         return scores[..., 0]
 

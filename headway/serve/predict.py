@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from headway.config.model import ModelConfig, TokensConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import TokensConfig
 from headway.config.recipe import DataConfig, Recipe
 from headway.data.chat_template.template import special_token_strings
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    fits: Callable[[ModelConfig, Tokenizer], bool]
+    fits: Callable[[AnyConfig, Tokenizer], bool]
     """Whether a model like this can do it."""
     run: Callable[[Bundle, Sequence[TaskInput]], list[Json]]
     """A result for each text; a DataError where there can be none."""
@@ -93,33 +94,33 @@ def rewrite(bundle: Bundle, inputs: Sequence[TaskInput]) -> list[Json]:
     return [{"text": best[0].text} for best in found]
 
 
-def _reads_text(config: ModelConfig) -> bool:
+def _reads_text(config: AnyConfig) -> bool:
     return isinstance(config.source or config.target, TokensConfig)
 
 
-def _classifies(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _classifies(config: AnyConfig, tokenizer: Tokenizer) -> bool:
     labels = 0 if config.classify is None else config.classify.labels
     return labels > 0 and config.kind != "encoder-decoder" and _reads_text(config)
 
 
-def _tags(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _tags(config: AnyConfig, tokenizer: Tokenizer) -> bool:
     return config.tag is not None and _reads_text(config)
 
 
-def _answers(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _answers(config: AnyConfig, tokenizer: Tokenizer) -> bool:
     return config.span is not None and _reads_text(config)
 
 
-def _rewrites(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _rewrites(config: AnyConfig, tokenizer: Tokenizer) -> bool:
     starts = config.lm is not None and config.special.start is not None
     return starts and config.kind == "encoder-decoder" and _reads_text(config)
 
 
-def _fills(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _fills(config: AnyConfig, tokenizer: Tokenizer) -> bool:
     return config.kind == "encoder" and config.lm is not None and "mask" in tokenizer.special
 
 
-def _embeds(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _embeds(config: AnyConfig, tokenizer: Tokenizer) -> bool:
     return isinstance(config.source, TokensConfig)
 
 

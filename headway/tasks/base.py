@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.recipe import Recipe
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
@@ -66,7 +66,7 @@ class Task(ABC):
         """What is known of the data, for the log; `samples`, `tokens` and `valid_tokens` are there in any case."""
 
     @abstractmethod
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         """The model to train: by the recipe's shape, or the one that model.from has, with the heads of this task."""
 
     @abstractmethod

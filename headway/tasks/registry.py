@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.tasks.base import Task, TaskContext
 
 TASKS = {
@@ -32,7 +32,7 @@ def task_class(name: str) -> type[Task]:
     return found
 
 
-def task_of(config: ModelConfig) -> str:
+def task_of(config: AnyConfig) -> str:
     """What a model is for, by the heads it has; for one that no recipe tells about."""
     pooled = config.classify if config.classify and config.classify.labels else None  # without labels, a bare pooler
     heads = {"classify": pooled, "tag": config.tag, "answer": config.span, "mlm": config.lm}

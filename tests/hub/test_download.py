@@ -20,7 +20,7 @@ from headway.errors import DamagedError, HeadwayError, MemoryOrDiskError, Networ
 from headway.hub import download
 from headway.hub.download import FILES, fetch, resolve
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -153,12 +153,12 @@ def test_a_name_cannot_leave(asked: list[tuple[str, str | None]], what: str) -> 
 
 
 @pytest.fixture
-def model() -> Model:
-    return Model(presets.gpt2(1, 8, 2, vocab=20, length=8)).eval()
+def model() -> Transformer:
+    return Transformer(presets.gpt2(1, 8, 2, vocab=20, length=8)).eval()
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Transformer) -> Path:
     """A cache in the hub's layout that holds one model, and no way to reach the hub."""
     plain = save_model(model, tmp_path / "plain")
     storage = tmp_path / "cache" / "models--org--name"
@@ -178,7 +178,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> Path
 
 
 @pytest.mark.parametrize("what", ["org/name", "hf://org/name", "org/name@main", "org/name@v1.0", f"org/name@{COMMIT}"])
-def test_a_cached_model_loads_offline(cache: Path, model: Model, what: str) -> None:
+def test_a_cached_model_loads_offline(cache: Path, model: Transformer, what: str) -> None:
     folder = resolve(what)
     assert folder == cache / "snapshots" / COMMIT
     bundle = headway.load(what)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headway.api import load
-from headway.baselines import make_model
+from headway.baselines.build import make_model
 from headway.checks.attention_maps import attention_maps
 from headway.config.model import SpecialTokens
 from headway.config.recipe import DataConfig, Recipe, ShapeConfig, load_recipe, with_settings
@@ -24,7 +24,7 @@ from headway.errors import ConfigError, DataError, NotFoundError
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model, save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.base import TaskContext
 from headway.tasks.seq2seq.task import Seq2Seq
 from headway.tasks.seq2seq.translate import align, translate, with_best, word_weights
@@ -50,7 +50,7 @@ def prepared(folder: Path, settings: Recipe | None = None) -> Seq2Seq:
     return Seq2Seq.prepare(TaskContext(settings or recipe(), folder / "tokens"))
 
 
-def model_of(task: Seq2Seq) -> Model:
+def model_of(task: Seq2Seq) -> Transformer:
     torch.manual_seed(0)
     model = make_model(task.config(None)).eval()
     for parameter in model.parameters():

@@ -21,7 +21,7 @@ from headway.config.recipe import DataConfig, Recipe, ShapeConfig, TrainConfig, 
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.lm.task import LanguageModeling
 from headway.train.checkpoint import load
 from headway.train.distributed import World, close_distributed, init_distributed, torchrun_line
@@ -135,7 +135,7 @@ def test_the_stream_is_that_of_one_process(workers: int) -> None:
         seen[size] = [[] for _ in range(30)]
         for rank in range(size):
             task = LanguageModeling(Recipe(seed=1, data=DataConfig(length=16)), TOKENIZER, store, store)
-            model = Model(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16))
+            model = Transformer(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16))
             world = World(rank, size, torch.device("cpu"))
             loop = Loop(model, task, make_optimizer(model, config, 16), config, task.plan(10), world, workers)
             for step in range(30):

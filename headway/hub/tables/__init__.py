@@ -1,4 +1,4 @@
-"""The families, by model_type."""
+"""The tables of all families, by model_type."""
 
 from headway.hub.family import Family
 from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.config.baselines import AnyConfig
 from headway.config.model import ClassifyHeadConfig, ModelConfig, SpecialTokens
 from headway.config.recipe import DataConfig, Recipe
 from headway.config.shape import encoder_config
@@ -38,7 +39,7 @@ from headway.data.synthetic.reviews import make_reviews
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, counted
 from headway.hub.tables import FAMILIES
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.backbone import limit_of
 from headway.tasks.base import ScoredTask, TaskContext
 from headway.tasks.batch import Batch, ProcessGroup
@@ -141,14 +142,14 @@ class Classification(ScoredTask[Part]):
             "cut": self.train.cut + self.valid.cut,
         }
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         length, settings, count = self.recipe.data.length, self.recipe.classify, len(self.labels)
         if base is None:
             special = SpecialTokens(pad=self.tokenizer.special.get("pad"))
             base = encoder_config(self.recipe.model, self.tokenizer.vocab_size, length)
             base = replace(base, special=special)
         what = self.recipe.model.from_
-        if base.kind == "encoder-decoder" or base.output_front.kind != "tokens":
+        if not isinstance(base, ModelConfig) or base.kind == "encoder-decoder" or base.output_front.kind != "tokens":
             raise ConfigError("C004", f"task classify reads texts with one stack, model.from = {what} is another kind")
         if base.max_length is not None and length > base.max_length:
             raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
@@ -268,7 +269,7 @@ def _check_labels(rows: Sequence[LabeledText], labels: Sequence[str], kind: Kind
         raise DataError("D002", message, "data.label names another column; classify.kind=regression is for numbers")
 
 
-def check_pairs(config: ModelConfig, pairs: bool) -> None:
+def check_pairs(config: AnyConfig, pairs: bool) -> None:
     """Two texts for a model that was trained on pairs, one for the others; where nobody knows, either will do."""
     known = None if config.classify is None else config.classify.pairs
     if known is None or known == pairs:
@@ -280,7 +281,7 @@ def check_pairs(config: ModelConfig, pairs: bool) -> None:
     raise DataError("D001", message)
 
 
-def _pooler(base: ModelConfig) -> Any:
+def _pooler(base: AnyConfig) -> Any:
     """The activation of the dense layer that the base's family has before the labels of a text."""
     family = FAMILIES.get(base.family)
     heads = family.heads.values() if family else ()
@@ -288,7 +289,7 @@ def _pooler(base: ModelConfig) -> Any:
     return next((dense for dense in found if dense), "tanh")
 
 
-def kind_of(config: ModelConfig) -> Kind:
+def kind_of(config: AnyConfig) -> Kind:
     """What a finished model says of a text."""
     if config.classify is None or not config.classify.labels:
         raise DataError("D001", "this model has no labels to give a text", "train one: headway train classify")
@@ -347,22 +348,19 @@ def read_texts(
     return Examples([ids for ids, _ in rows], [kinds for _, kinds in rows], seed, by_length), shorter
 
 
-@torch.no_grad()
 def predict_logits(model: Model, examples: Examples, labels: int, world: ProcessGroup | None = None) -> Numbers:
     """(N, L), read in batches of like length; every process reads as many and knows the scores of all."""
     rank, size = (world.rank, world.size) if world else (0, 1)
     device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    found = np.zeros((len(examples), labels))
-    batches = list(examples.batches(inference_batch_tokens(device)))
-    for first in range(0, len(batches), size):
-        mine = first + rank
-        rows = batches[min(mine, len(batches) - 1)]
-        logits = label_logits(model, *(t.to(device) for t in examples.read(rows)))
-        if mine < len(batches):  # too few for all: the last process reads again what counts once
-            found[rows] = logits.double().cpu().numpy()
-    model.train(was_training)
+    with evaluating(model):
+        found = np.zeros((len(examples), labels))
+        batches = list(examples.batches(inference_batch_tokens(device)))
+        for first in range(0, len(batches), size):
+            mine = first + rank
+            rows = batches[min(mine, len(batches) - 1)]
+            logits = label_logits(model, *(t.to(device) for t in examples.read(rows)))
+            if mine < len(batches):  # too few for all: the last process reads again what counts once
+                found[rows] = logits.double().cpu().numpy()
     if world is not None and size > 1:
         found = np.array(world.sum(*found.ravel().tolist())).reshape(found.shape)
     return found

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.model import ModelConfig, TagHeadConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import TagHeadConfig
 from headway.config.recipe import Recipe
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.padding import inference_batch_tokens
@@ -29,7 +30,7 @@ from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.backbone import encoder_backbone
 from headway.tasks.base import ScoredTask, TaskContext
 from headway.tasks.batch import Batch, ProcessGroup
@@ -121,7 +122,7 @@ class Tagging(ScoredTask[Part]):
             "labels": len(self.labels),
         }
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         head = TagHeadConfig(labels=len(self.labels), dropout=self.recipe.tag.dropout)
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), tag=head, labels=self.labels)
 
@@ -205,7 +206,7 @@ def _labels(rows: Sequence[Sentence], scheme: Scheme) -> tuple[str, ...]:
     return labels
 
 
-def labels_of(config: ModelConfig) -> tuple[str, ...]:
+def labels_of(config: AnyConfig) -> tuple[str, ...]:
     """The labels of a finished tagger."""
     if config.tag is None:
         raise DataError("D001", "this model has no labels to give a word", "train one: headway train tag")
@@ -230,7 +231,6 @@ def tag_loss(label_smoothing: float = 0.0) -> Callable[..., Tensor]:
     return loss
 
 
-@torch.no_grad()
 def word_log_probs(
     model: Model, tokenizer: Tokenizer, texts: Sequence[Subwords], context: Sequence[Context] | None = None
 ) -> list[LogProbs]:
@@ -245,19 +245,18 @@ def word_log_probs(
     if not any(text.ids for text in texts):
         return found
     rows = lay_out(texts, tokenizer, model.config.max_length, context=context)
-    device, was_training = next(model.parameters()).device, model.training
-    model.eval()
-    for batch in rows.examples.batches(inference_batch_tokens(device)):
-        ids, attention_mask, _ = rows.examples.read(batch)
-        places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
-        at = torch.tensor(places, device=device).T
-        logits = _token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
-        values, first = F.log_softmax(logits.double(), -1).cpu().numpy(), 0
-        for number in batch:
-            words = [word for word, _ in rows.places[number]]
-            found[rows.windows[number].sentence][words] = values[first : first + len(words)]
-            first += len(words)
-    model.train(was_training)
+    device = next(model.parameters()).device
+    with evaluating(model):
+        for batch in rows.examples.batches(inference_batch_tokens(device)):
+            ids, attention_mask, _ = rows.examples.read(batch)
+            places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
+            at = torch.tensor(places, device=device).T
+            logits = _token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
+            values, first = F.log_softmax(logits.double(), -1).cpu().numpy(), 0
+            for number in batch:
+                words = [word for word, _ in rows.places[number]]
+                found[rows.windows[number].sentence][words] = values[first : first + len(words)]
+                first += len(words)
     return found
 
 

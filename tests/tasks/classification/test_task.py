@@ -20,7 +20,7 @@ from headway.config.tasks import ClassificationConfig
 from headway.data.datasets.labeled import LabeledText
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.base import TaskContext
 from headway.tasks.classification.evaluate import ClassificationResults, evaluation, intervals
 from headway.tasks.classification.task import Classification, classify, kind_of
@@ -48,9 +48,9 @@ def make(folder: Path, rows: list[tuple[str, Any]], **parts: Any) -> Classificat
     return Classification.prepare(TaskContext(recipe, folder / "tokenizer"))
 
 
-def model_of(task: Classification, base: ModelConfig | None = None) -> Model:
+def model_of(task: Classification, base: ModelConfig | None = None) -> Transformer:
     torch.manual_seed(0)
-    return Model(task.config(base)).eval().requires_grad_(False)
+    return Transformer(task.config(base)).eval().requires_grad_(False)
 
 
 def test_a_batch_and_its_loss(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from headway.config.tasks import MaskedLMConfig
 from headway.data.datasets.next_sentence import NextSentences
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.base import TaskContext
 from headway.tasks.batch import Batch
 from headway.tasks.losses.tokens import IGNORE
@@ -67,15 +67,15 @@ def either(request: pytest.FixtureRequest) -> MaskedLM:
     return found
 
 
-def model_of(task: MaskedLM) -> Model:
+def model_of(task: MaskedLM) -> Transformer:
     torch.manual_seed(0)
-    model = Model(task.config(None)).eval()
+    model = Transformer(task.config(None)).eval()
     for parameter in model.parameters():  # biases and norms that matter
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
 
 
-def slowly(model: Model, batch: Batch) -> tuple[float, float, float, float]:
+def slowly(model: Transformer, batch: Batch) -> tuple[float, float, float, float]:
     """Sums by the plain formula, row by row without padding: words, words found, weighted and bare next sentences."""
     ids, attention_mask, token_type_ids, places, targets, follows = batch.tensors
     assert ids is not None and places is not None and targets is not None
@@ -309,7 +309,7 @@ def test_pairs_for_a_model_without_segments(text: Path, tmp_path: Path) -> None:
     made = MaskedLM.prepare(TaskContext(recipe, tmp_path, tokenizer))
     config = made.config(None)
     assert config.source is not None and config.source.kind == "tokens"
-    model = Model(replace(config, source=replace(config.source, segments=1))).eval()
+    model = Transformer(replace(config, source=replace(config.source, segments=1))).eval()
     batch = made.batch(np.arange(4))
     assert torch.isfinite(made.loss(model, *batch.tensors))  # type: ignore[arg-type]
     assert set(evaluate(model, made.valid, made.masking, ALONE)) == {"valid", "perplexity", "accuracy", "next_accuracy"}

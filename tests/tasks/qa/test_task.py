@@ -22,7 +22,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.base import TaskContext
 from headway.tasks.qa.task import (
     QuestionAnswering,
@@ -53,9 +53,9 @@ def task(*more: str) -> QuestionAnswering:
     return QuestionAnswering(recipe(*more), READER, *hold_out(ASKED))
 
 
-def model(of: QuestionAnswering) -> Model:
+def model(of: QuestionAnswering) -> Transformer:
     torch.manual_seed(0)
-    built = Model(of.config(None)).eval()
+    built = Transformer(of.config(None)).eval()
     torch.nn.init.normal_(built.span.output.weight, std=1.0)
     return built
 
@@ -294,6 +294,6 @@ def test_examine_takes_a_model_apart(tmp_path: Path) -> None:
 
 
 def test_a_model_without_the_head_is_refused() -> None:
-    bare = Model(replace(task().config(None), span=None))
+    bare = Transformer(replace(task().config(None), span=None))
     with pytest.raises(DataError, match="does not answer questions"):
         answer(bare, READER, "who ?", "anna")

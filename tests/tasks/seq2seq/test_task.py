@@ -23,7 +23,7 @@ from headway.data.batching.packing import IGNORE
 from headway.data.datasets.parallel import Pair
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError, DataError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.base import TaskContext
 from headway.tasks.registry import task_of
 from headway.tasks.seq2seq.task import (
@@ -57,9 +57,9 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seq2Seq:
     return Seq2Seq.prepare(TaskContext(recipe(eval_texts=4, max_new_tokens=6), tmp_path / "tokens"))
 
 
-def model_of(task: Seq2Seq) -> Model:
+def model_of(task: Seq2Seq) -> Transformer:
     torch.manual_seed(0)
-    model = Model(task.config(None))
+    model = Transformer(task.config(None))
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
@@ -230,7 +230,7 @@ def test_the_layout_of_a_shape(fields: dict[str, Any], layout: str, tmp_path: Pa
     assert (config.encoder.n_layers, config.decoder.n_layers, config.decoder.d_ff) == (2, 1, 48)
     assert config.source.scale == pytest.approx(32**0.5) and config.shared_embedding  # type: ignore[union-attr]
     assert task_of(config) == "seq2seq"
-    model = Model(config).eval()
+    model = Transformer(config).eval()
     assert model.source.table is model.target.table and model.lm.output.weight is model.source.table.weight
     folder = save_model(model, tmp_path / "model")
     assert json.loads((folder / "config.json").read_text())["architectures"] == [layout]
@@ -326,7 +326,7 @@ def test_a_base_is_taken_as_it_is(task: Seq2Seq, tmp_path: Path) -> None:
     assert run.task.batch(np.arange(2)).tensors[2][:, 0].tolist() == [0, 0]  # type: ignore[index]
     assert torch.equal(run.model.source.table.weight, load_model(folder).source.table.weight)
     long = start  # a base with a table of positions cannot read more
-    bart = Model(replace(seq2seq_config(replace(SHAPE, positions="learned"), task.tokenizer.vocab_size, 16),
+    bart = Transformer(replace(seq2seq_config(replace(SHAPE, positions="learned"), task.tokenizer.vocab_size, 16),
                          special=model.config.special))  # fmt: skip
     other = save_model(bart, tmp_path / "bart", task.tokenizer)
     with pytest.raises(ConfigError, match="reads 16 tokens"):

@@ -20,7 +20,7 @@ from headway.data.datasets.tags import labels_for
 from headway.data.synthetic.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.tagging.evaluate import TaggingResults
 from headway.tasks.tagging.rows import Part, lay_out, read_part
@@ -38,9 +38,9 @@ def task(*more: str) -> Tagging:
     return Tagging(recipe, READER, labels_for(["DATE", "LOC", "ORG", "PER"]), ROWS[:16], ROWS[16:])
 
 
-def model(of: Tagging) -> Model:
+def model(of: Tagging) -> Transformer:
     torch.manual_seed(0)
-    built = Model(of.config(None)).eval().requires_grad_(False)
+    built = Transformer(of.config(None)).eval().requires_grad_(False)
     torch.nn.init.normal_(built.tag.output.weight, std=1.0)  # so that labels differ
     return built
 
@@ -165,7 +165,7 @@ def test_a_sample_stands_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None
     assert task().valid_part.some([2]).context is None
     seen: list[Part] = []
 
-    def spy(net: Model, reader: Tokenizer, part: Part, how: Any) -> TaggingResults:
+    def spy(net: Transformer, reader: Tokenizer, part: Part, how: Any) -> TaggingResults:
         seen.append(part)
         return results(net, reader, part, how)
 

@@ -1,4 +1,4 @@
-"""The block and the stack: what every family is made of.
+"""The block and the stack of blocks, which every family is made of.
 
 Letters: B batch, T tokens, M width of the model.
 """
@@ -53,7 +53,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """How a branch joins the stream: x + f(norm(x)), or norm(x + f(x)), or without the x to show what it is for."""
+    """A residual connection: x + f(norm(x)), or norm(x + f(x)); the x can be left out to show what it is for."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, cross-attention where there is an encoder, feed-forward."""
+    """Self-attention, cross-attention in an encoder–decoder, feed-forward network."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Block(nn.Module):
         cache: tuple[KVCacheLike, int] | None = None,
         hook: Hook | None = None,
     ) -> Tensor:
-        """`memory` is the encoder's output, or its keys and values from a cache, with the view of it."""
+        """`memory` is the encoder's output, or its cached keys and values, with the bias of the cross-attention."""
         x = self.residual1(x, lambda y: self.attention(y, attention_bias, angles, cache, scoped(hook, "attention")))
         if memory is not None:
             source, cross_bias = memory
@@ -102,7 +102,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks one after another; the view, rotary angles and relative bias are made once and serve them all."""
+    """Blocks one after another. Attention bias and rotary angles are computed once and used by all of them."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -144,6 +144,6 @@ class Stack(nn.Module):
 
 
 def _cached_layout(cache: KVCacheLike) -> Layout:
-    """The slots a step looks at."""
+    """The layout of the cache slots that a step sees."""
     attention_mask = cache.attention_mask[:, : cache.span] if cache.padded else None
     return Layout(cache.positions[:, : cache.span], attention_mask)
