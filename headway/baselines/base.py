@@ -7,7 +7,6 @@ Letters: B batch, T tokens, S source tokens, M width, V vocabulary.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import torch
@@ -86,21 +85,6 @@ class Baseline(Model, Generic[S]):
 
     def extend(self, state: S, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         return self.decode(state, ids, attention_mask)
-
-    def logits(self, output: Output) -> dict[str, Tensor]:
-        return {"lm": self.lm(output.hidden)}
-
-    def parameter_count(self) -> int:
-        rows = dict(self.vocabulary_rows())
-        return sum(rows.get(p, len(p)) * p[0].numel() for p in self.parameters())
-
-    def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
-        if self.config.source is not None:
-            yield self.source.table.weight, self.config.source.vocab
-        yield self.target.table.weight, self.config.target.vocab
-        yield self.lm.output.weight, self.lm.vocab
-        if self.lm.output.bias is not None:
-            yield self.lm.output.bias, self.lm.vocab
 
 
 def refuse_packing(attention_mask: Tensor | None) -> None:

@@ -58,16 +58,16 @@ class AttentionBias:
     """flex: the block mask made from `tensor`."""
 
 
-def attention_weights(q: Tensor, k: Tensor, attention_bias: AttentionBias, scale: float | None = None) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | None = None) -> Tensor:
     """softmax(q·kᵀ·scale + bias), (B, H, T, S): the attention map, which fused kernels never return."""
     k = _expand_groups(q, k)
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
-    if attention_bias.causal:
+    if bias.causal:
         scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
-    if attention_bias.tensor is not None and attention_bias.tensor.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_bias.tensor, -torch.inf)
-    elif attention_bias.tensor is not None:
-        scores = scores + attention_bias.tensor
+    if bias.tensor is not None and bias.tensor.dtype == torch.bool:
+        scores = scores.masked_fill(~bias.tensor, -torch.inf)
+    elif bias.tensor is not None:
+        scores = scores + bias.tensor
     return scores.softmax(-1).to(q.dtype)
 
 
@@ -77,33 +77,33 @@ def _expand_groups(q: Tensor, k: Tensor) -> Tensor:
 
 
 def _select_heads(
-    q: Tensor, k: Tensor, attention_bias: AttentionBias, heads: list[int] | None
+    q: Tensor, k: Tensor, bias: AttentionBias, heads: list[int] | None
 ) -> tuple[Tensor, Tensor, AttentionBias]:
     """Queries, keys and bias of the wanted heads: the others are never computed."""
     if heads is None:
-        return q, k, attention_bias
+        return q, k, bias
     k = _expand_groups(q, k)[:, heads]
-    bias = attention_bias.tensor
-    if bias is not None and bias.shape[1] > 1:
-        attention_bias = replace(attention_bias, tensor=bias[:, heads])
-    return q[:, heads], k, attention_bias
+    mask = bias.tensor
+    if mask is not None and mask.shape[1] > 1:
+        bias = replace(bias, tensor=mask[:, heads])
+    return q[:, heads], k, bias
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, scale: float | None = None, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, scale: float | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Attention output (B, H, T, D): means of the values, weighted by the attention map."""
-    if attention_bias.backend == "eager" or (attention_bias.backend == "fused" and _few_queries(q, k)):
-        weights = F.dropout(attention_weights(q, k, attention_bias, scale), dropout)
+    if bias.backend == "eager" or (bias.backend == "fused" and _few_queries(q, k)):
+        weights = F.dropout(attention_weights(q, k, bias, scale), dropout)
         return weights @ _expand_groups(q, v)
     grouped = q.shape[1] != k.shape[1]
-    if attention_bias.backend == "flex" and attention_bias.block_mask is not None and not dropout:
-        return _flex(q, k, v, attention_bias, scale, grouped)
-    bias = attention_bias.tensor
-    if bias is not None and bias.dtype != torch.bool:
-        bias = bias.to(q.dtype)
+    if bias.backend == "flex" and bias.block_mask is not None and not dropout:
+        return _flex(q, k, v, bias, scale, grouped)
+    mask = bias.tensor
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q.dtype)
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, is_causal=attention_bias.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
+        q, k, v, attn_mask=mask, is_causal=bias.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
     )
 
 
@@ -123,17 +123,17 @@ def step_kernels() -> AbstractContextManager[None]:
     return sdpa_kernel(order, set_priority=True)
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, scale: float | None, grouped: bool) -> Tensor:
+def _flex(q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, scale: float | None, grouped: bool) -> Tensor:
     from torch.nn.attention.flex_attention import flex_attention
 
-    bias, add = attention_bias.tensor, None
-    if bias is not None and bias.dtype != torch.bool:
-        rows, heads = bias.shape[0] > 1, bias.shape[1] > 1
+    mask, add = bias.tensor, None
+    if mask is not None and mask.dtype != torch.bool:
+        rows, heads = mask.shape[0] > 1, mask.shape[1] > 1
 
         def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return score + bias[b if rows else 0, h if heads else 0, i, j]
+            return score + mask[b if rows else 0, h if heads else 0, i, j]
 
-    out = flex_attention(q, k, v, score_mod=add, block_mask=attention_bias.block_mask, scale=scale, enable_gqa=grouped)
+    out = flex_attention(q, k, v, score_mod=add, block_mask=bias.block_mask, scale=scale, enable_gqa=grouped)
     assert isinstance(out, Tensor)
     return out
 
@@ -157,7 +157,7 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        attention_bias: AttentionBias,
+        bias: AttentionBias,
         angles: tuple[Tensor, Tensor] | None = None,
         cache: tuple[KVCacheLike, int] | None = None,
         hook: Hook | None = None,
@@ -170,10 +170,10 @@ class Attention(nn.Module):
             q, k = rotate(q, angles), rotate(k, angles)
         if cache is not None:
             k, v = cache[0].update(cache[1], k, v)
-        return self._finish(q, k, v, attention_bias, hook)
+        return self._finish(q, k, v, bias, hook)
 
     def cross_attend(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], attention_bias: AttentionBias, hook: Hook | None = None
+        self, x: Tensor, memory: tuple[Tensor, Tensor], bias: AttentionBias, hook: Hook | None = None
     ) -> Tensor:
         """Cross-attention of x (B, T, M) to the keys and values of the encoder's output.
 
@@ -182,7 +182,7 @@ class Attention(nn.Module):
         q = self.q(x).unflatten(-1, (-1, self.width))  # B T H D
         rows, each = len(memory[0]), len(x) // len(memory[0])
         q = q.view(rows, each * q.shape[1], *q.shape[2:]).transpose(1, 2)
-        return self._finish(q, *memory, attention_bias, hook).view_as(x)
+        return self._finish(q, *memory, bias, hook).view_as(x)
 
     def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (B, G, S, D) of the encoder's output: computed once for all decoding steps."""
@@ -199,11 +199,9 @@ class Attention(nn.Module):
         keys[skip * self.width : (skip + self.groups) * self.width] = 1
         return out - linear.bias * keys
 
-    def _finish(self, q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, hook: Hook | None) -> Tensor:
+    def _finish(self, q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, hook: Hook | None) -> Tensor:
         if hook is not None:
-            hook(
-                "weights", lambda heads=None: attention_weights(*_select_heads(q, k, attention_bias, heads), self.scale)
-            )
-        y = attend(q, k, v, attention_bias, self.scale, self.dropout if self.training else 0.0)
+            hook("weights", lambda heads=None: attention_weights(*_select_heads(q, k, bias, heads), self.scale))
+        y = attend(q, k, v, bias, self.scale, self.dropout if self.training else 0.0)
         out: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return out

@@ -72,10 +72,6 @@ class Model(nn.Module, ABC):
         """
 
     @abstractmethod
-    def logits(self, output: Output) -> dict[str, Tensor]:
-        """The logits of every head by its name; an empty dict for a model without heads."""
-
-    @abstractmethod
     def start(
         self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> Any:
@@ -89,14 +85,6 @@ class Model(nn.Module, ABC):
     def reorder(self, state: Any, /, rows: Tensor) -> Any:
         """The state whose row i is row rows[i] of the given state."""
 
-    @abstractmethod
-    def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
-        """Weights whose first axis is a vocabulary rounded up, each with the vocabulary's true size."""
-
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """Number of weights, each counted once, without the rows that only round a vocabulary up."""
-
     def step(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Logits (B, V) after the last of the new tokens `ids` (B, T), which the state then holds.
 
@@ -104,6 +92,35 @@ class Model(nn.Module, ABC):
         """
         logits: Tensor = self.lm(self.extend(state, ids, attention_mask)[:, -1])
         return logits
+
+    def logits(self, output: Output) -> dict[str, Tensor]:
+        """The logits of every head by its name; an empty dict for a model without heads."""
+        result: dict[str, Tensor] = {}
+        for name, kind in HEADS.items():
+            if getattr(self.config, name) is not None:
+                mask = (output.attention_mask,) if kind.pools else ()
+                result[name] = getattr(self, name)(output.hidden, *mask)
+        return result
+
+    def parameter_count(self) -> int:
+        """Number of weights, each counted once.
+
+        Rows that only round a vocabulary up do not count, nor do biases that are held at zero (Whisper's keys).
+        """
+        rows = dict(self.vocabulary_rows())
+        unused = sum(m.groups * m.width for m in self.modules() if isinstance(m, Attention) and not m.key_bias)
+        weights = [*self.parameters(), *(m.weight for m in self.modules() if isinstance(m, Int8Matrix))]
+        return sum(rows.get(p, len(p)) * p[0].numel() for p in weights) - unused
+
+    def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
+        """Weights whose first axis is a vocabulary rounded up, each with the vocabulary's true size."""
+        for front in (getattr(self, "source", None), getattr(self, "target", None)):
+            if isinstance(front, TokenEmbedding):
+                yield from ((part, front.config.vocab) for part in stored_tensors(front.table))
+        if self.config.lm:
+            yield from ((part, self.lm.vocab) for part in stored_tensors(self.lm.output))
+            if self.lm.output.bias is not None:
+                yield self.lm.output.bias, self.lm.vocab
 
 
 @contextmanager
@@ -177,9 +194,9 @@ class Transformer(Model):
         else:
             assert isinstance(self.source, FrameEmbedding | PatchEmbedding)
             front = self.source(inputs, attention_mask)  # images have no padding: the mask says which patches to hide
-        layout, again = front.layout, front.repeated_positions
-        hidden = self.encoder(front.x, layout, repeated_positions=again, backend=backend, hook=scoped(hook, "encoder"))
-        return Output(hidden, layout.attention_mask)
+        again = front.repeated_positions
+        hidden = self.encoder(front.x, front.layout, again, backend=backend, hook=scoped(hook, "encoder"))
+        return Output(hidden, front.layout.attention_mask)
 
     def _decode(
         self,
@@ -194,21 +211,13 @@ class Transformer(Model):
         hidden = self.decoder(
             front.x,
             front.layout,
-            repeated_positions=front.repeated_positions,
+            front.repeated_positions,
             memory=None if memory is None else memory.hidden,
             memory_attention_mask=None if memory is None else memory.attention_mask,
             backend=backend,
             hook=scoped(hook, "decoder"),
         )
         return Output(hidden, attention_mask, None if memory is None else memory.hidden)
-
-    def logits(self, output: Output) -> dict[str, Tensor]:
-        result: dict[str, Tensor] = {}
-        for name, kind in HEADS.items():
-            if getattr(self.config, name) is not None:
-                mask = (output.attention_mask,) if kind.pools else ()
-                result[name] = getattr(self, name)(output.hidden, *mask)
-        return result
 
     def start(
         self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
@@ -230,33 +239,12 @@ class Transformer(Model):
 
     def extend(self, cache: KVCacheLike, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         positions, mask = cache.reserve(ids.shape[1], attention_mask)
-        layout = Layout(positions, mask, cache.length)
+        layout, memory_mask = Layout(positions, mask, cache.length), cache.memory_attention_mask
         front: Embedded = self.target(ids, layout=layout)
-        hidden: Tensor = self.decoder(
-            front.x,
-            layout,
-            repeated_positions=front.repeated_positions,
-            memory_attention_mask=cache.memory_attention_mask,
-            cache=cache,
-        )
+        again = front.repeated_positions
+        hidden: Tensor = self.decoder(front.x, layout, again, memory_attention_mask=memory_mask, cache=cache)
         cache.advance()
         return hidden
 
     def reorder(self, cache: KVCache, /, rows: Tensor) -> KVCache:
         return cache.reorder(rows)
-
-    def parameter_count(self) -> int:
-        """Biases that are held at zero (Whisper's keys) do not count either."""
-        rows = dict(self.vocabulary_rows())
-        unused = sum(m.groups * m.width for m in self.modules() if isinstance(m, Attention) and not m.key_bias)
-        weights = [*self.parameters(), *(m.weight for m in self.modules() if isinstance(m, Int8Matrix))]
-        return sum(rows.get(p, len(p)) * p[0].numel() for p in weights) - unused
-
-    def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
-        for front in (getattr(self, "source", None), getattr(self, "target", None)):
-            if isinstance(front, TokenEmbedding):
-                yield from ((part, front.config.vocab) for part in stored_tensors(front.table))
-        if self.config.lm:
-            yield from ((part, self.lm.vocab) for part in stored_tensors(self.lm.output))
-            if self.lm.output.bias is not None:
-                yield self.lm.output.bias, self.lm.vocab

@@ -132,7 +132,7 @@ def test_an_adapter_is_not_merged_into_it(good: Path, tmp_path: Path) -> None:
     add_adapters(model, 2, ["qkv"])
     write_adapter(model, tmp_path, str(good), 2, ["qkv"])
     assert (tmp_path / CONFIG_FILE).exists() and (tmp_path / WEIGHTS_FILE).exists()
-    with pytest.raises(ConfigError, match="quantised") as caught:
+    with pytest.raises(ConfigError, match="quantized") as caught:
         load_model(tmp_path)
     assert caught.value.code == "C004"
 

@@ -341,7 +341,7 @@ def fact(key: str, value: Any) -> Callable[[Any], None]:
         ("general.alignment", 0, "X001", "power of two"),
     ],
 )
-def test_facts_that_headway_cannot_follow(key: str, value: Any, code: str, words: str, tmp_path: Path) -> None:
+def test_metadata_that_headway_does_not_support(key: str, value: Any, code: str, words: str, tmp_path: Path) -> None:
     assert words in refused(write(tmp_path / "tiny.gguf", tiny(), metadata=fact(key, value)), code)
 
 
@@ -385,14 +385,15 @@ def test_strange_and_missing_tensors(tmp_path: Path) -> None:
     assert "token_embd.weight is missing" in refused(tmp_path / "tiny.gguf", "X002")
 
 
-def test_a_way_to_quantise_that_cannot_be_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_that_cannot_be_dequantized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "tiny.gguf", tiny(), "Q8_0")
 
     def fail(data: Any, kind: Any) -> Any:
         raise NotImplementedError(kind.name)
 
     monkeypatch.setattr(gguf.quants, "dequantize", fail)
-    assert "token_embd.weight is quantised as Q8_0, which the gguf package cannot undo" in refused(path, "X001")
+    message = refused(path, "X001")
+    assert "token_embd.weight" in message and "Q8_0" in message
 
 
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
