@@ -2,7 +2,7 @@
 
 The state is all that the network knows of the past, so tokens are processed one after the other. torch's kernels do
 this on packed sequences, without padding. Modules are called `reader` and `writer` because saved files call them so.
-Letters: B batch, T tokens, S source tokens, L layers, M width.
+Letters: B batch, T tokens or queries, S source tokens, L layers, M width.
 """
 
 from __future__ import annotations
@@ -10,24 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from headway.baselines.attention import make_attention
 from headway.baselines.base import Baseline, initialise_embeddings, masked_softmax
 from headway.config.baselines import BaselineConfig
 from headway.model.attention import Hook
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-CELL_STEP: dict[str, Callable[..., Any]] = {
-    "RNN_TANH": torch.rnn_tanh_cell,
-    "GRU": torch.gru_cell,
-    "LSTM": torch.lstm_cell,
-}
+CELL_STEP: dict[str, Any] = {"RNN_TANH": torch.rnn_tanh_cell, "GRU": torch.gru_cell, "LSTM": torch.lstm_cell}
 """One step of one layer, by torch's name for the kind of cell."""
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -59,6 +54,45 @@ class State:
     memory: Memory | None = None
     context: Tensor | None = None
     """(B, 1, M): the encoder's last state, if it is an input at every token."""
+
+
+class Additive(nn.Module):
+    """v · tanh(W q + U k): a small network compares the two (Bahdanau et al. 2015)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width)
+        self.score = nn.Linear(width, 1, bias=False)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """Keys (B, S, M), computed once for all queries."""
+        keys: Tensor = self.key(memory)
+        return keys
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Queries (B, T, M) to attention scores (B, T, S)."""
+        scores: Tensor = self.score(torch.tanh(self.query(queries)[:, :, None] + keys[:, None]))
+        return scores[..., 0]
+
+
+class Multiplicative(nn.Module):
+    """q · k, or q · W k where `general` (Luong et al. 2015)."""
+
+    def __init__(self, width: int, general: bool) -> None:
+        super().__init__()
+        self.key: nn.Module = nn.Linear(width, width, bias=False) if general else nn.Identity()
+
+    def keys(self, memory: Tensor) -> Tensor:
+        keys: Tensor = self.key(memory)
+        return keys
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return queries @ keys.mT
+
+
+def make_attention(kind: Literal["additive", "dot", "general"], width: int) -> Additive | Multiplicative:
+    return Additive(width) if kind == "additive" else Multiplicative(width, general=kind == "general")
 
 
 class Recurrent(Baseline[State]):
@@ -106,25 +140,20 @@ class Recurrent(Baseline[State]):
             elif memory is None:
                 y, state.hidden = run_cells(self.writer, x, attention_mask, state.hidden)
             else:
-                y, weights = (
-                    self._bahdanau(state, memory, x, attention_mask)
-                    if self.additive
-                    else self._luong(state, memory, x, attention_mask)
-                )
+                attend = self._bahdanau if self.additive else self._luong
+                y, weights = attend(state, memory, x, attention_mask)
                 if hook is not None:
                     hook(f"decoder.blocks.{self.config.depth - 1}.cross.weights", lambda heads=None: weights[:, None])
             y = F.dropout(y, self.config.dropout, self.training)
         return y.to(embedded.dtype)
 
-    def _luong(self, state: State, memory: Memory, x: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _luong(self, state: State, memory: Memory, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Luong's decoder: attention does not change the states, so all states are computed first."""
-        y, state.hidden = run_cells(self.writer, x, attention_mask, state.hidden)
+        y, state.hidden = run_cells(self.writer, x, mask, state.hidden)
         weights = masked_softmax(self.attention(y, memory.keys), memory.attention_mask)  # B T S
         return self._joined(weights @ memory.states, y), weights
 
-    def _bahdanau(
-        self, state: State, memory: Memory, x: Tensor, attention_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _bahdanau(self, state: State, memory: Memory, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Bahdanau's decoder: the previous state attends to the source, and the result is an input with the token."""
         outputs, maps = [], []
         for t, token in enumerate(x.split(1, 1)):  # B 1 M
@@ -132,7 +161,7 @@ class Recurrent(Baseline[State]):
             weights = masked_softmax(self.attention(query, memory.keys), memory.attention_mask)  # B 1 S
             context = weights @ memory.states
             y, hidden = _run(self.writer, torch.cat([token, context], -1), state.hidden)
-            state.hidden = hidden if attention_mask is None else _where(attention_mask[:, t] != 0, hidden, state.hidden)
+            state.hidden = hidden if mask is None else _where(mask[:, t] != 0, hidden, state.hidden)
             outputs.append(self._joined(context, y))
             maps.append(weights)
         return torch.cat(outputs, 1), torch.cat(maps, 1)

@@ -283,18 +283,24 @@ def switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
     return bool(value)
 
 
+def read_tied(settings: Config, theirs: Mapping[str, Any], default: bool) -> None:
+    """Whether the lm head, if there is one, is tied to the token table."""
+    if "lm.tied" in settings:
+        settings["lm.tied"] = switch(theirs, "tie_word_embeddings", default)
+
+
+def span_head(prefix: str | None = None) -> Head:
+    """The usual head for spans."""
+    return Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix=prefix)
+
+
 def with_defaults(fields: tuple[Field, ...], **values: Any) -> tuple[Field, ...]:
     """The same fields with other defaults."""
     return tuple(replace(entry, default=values.get(entry.theirs, entry.default)) for entry in fields)
 
 
 def _special(family: Family, theirs: Mapping[str, Any]) -> Config:
-    pairs = {
-        "pad": "pad_token_id",
-        "bos": "bos_token_id",
-        "eos": "eos_token_id",
-        "start": "decoder_start_token_id",
-    }
+    pairs = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "start": "decoder_start_token_id"}
     return {f"special.{ours}": theirs.get(name, family.special.get(ours)) for ours, name in pairs.items()}
 
 

@@ -19,15 +19,8 @@ from headway.jsonfile import read_json
 FILE = "generation_config.json"
 SPECIAL_IDS = {"bos_token_id": "bos", "eos_token_id": "eos", "decoder_start_token_id": "start"}
 """Special ids, which replace those of the model's config: theirs → ours."""
-SAMPLING_FIELDS = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "epsilon_cutoff": "epsilon",
-    "eta_cutoff": "eta",
-}
+SAMPLING_FIELDS = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
+SAMPLING_FIELDS |= {"epsilon_cutoff": "epsilon", "eta_cutoff": "eta"}
 """Theirs → a field of Sampling."""
 OLD_DEFAULTS = {"do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0}
 """Defaults that older versions wrote into every config.json: they have no meaning there."""
@@ -188,10 +181,8 @@ def _read_settings(folder: Path | None) -> tuple[dict[str, Any], dict[str, Any]]
         return _read_settings(adapter_base(folder))
     if folder is not None and (folder / "config.json").is_file():
         known = {*SUPPORTED, *UNSUPPORTED}
-        settings = {key: value for key, value in read_json(folder / "config.json").items() if key in known}
-        settings = {
-            key: value for key, value in settings.items() if value is not None and OLD_DEFAULTS.get(key, ...) != value
-        }
+        given = {key: value for key, value in read_json(folder / "config.json").items() if key in known}
+        settings = {k: v for k, v in given.items() if v is not None and OLD_DEFAULTS.get(k, ...) != v}
     if folder is None or not (folder / FILE).is_file():
         return settings, {}
     own = {key: value for key, value in read_json(folder / FILE).items() if value is not None}

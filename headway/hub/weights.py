@@ -26,10 +26,9 @@ from headway.resources import VECTOR_BYTES
 if TYPE_CHECKING:
     import torch
 
-HEADER_LIMIT, JSON_LIMIT = 100_000_000, 64_000_000
-"""Bytes of a safetensors header (the limit of the format) and of any other JSON file."""
-HEADER_VALUES, JSON_VALUES, JSON_DEPTH, WIDE_LIMIT = 1_500_000, 4_000_000, 64, 32_000_000
-"""Bounds on parsed JSON: a few bytes of text can take a hundred bytes of memory."""
+HEADER_LIMIT, HEADER_VALUES, WIDE_LIMIT = 100_000_000, 1_500_000, 32_000_000
+"""Bytes of a header (the limit of the format), its values, and its bytes if some are not ASCII: parsed JSON can take a
+hundred times the memory of its text."""
 MAX_DIMS = 64
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headway.baselines.attention import make_attention
-from headway.baselines.recurrent import Recurrent, run_cells
+from headway.baselines.recurrent import Recurrent, make_attention, run_cells
 from tests.baselines.conftest import SOURCE_VOCAB, VOCAB, small
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -8,7 +8,7 @@ from typing import Any
 from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, span_head, switch, with_defaults
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -62,13 +62,7 @@ def _block(attention: str, names: tuple[str, str, str, str, str], layer: str) ->
 
 _BLOCK = _block(
     "attention.self.query|attention.self.key|attention.self.value",
-    (
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-        "intermediate.dense",
-        "output.dense",
-        "output.LayerNorm",
-    ),
+    ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
     "encoder.layer.{i}",
 )
 
@@ -81,7 +75,7 @@ _ONLY = {
 _SPARE = ("position_ids", "token_type_ids")
 
 _TAG = Head({"tag.labels": 2}, (Tensor("tag.output", "classifier"),), labels="tag.labels")
-_SPAN = Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),))
+_SPAN = span_head()
 
 
 def _mlm(dense: str, norm: str, bias: str) -> tuple[Tensor, ...]:

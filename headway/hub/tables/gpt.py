@@ -8,7 +8,7 @@ from typing import Any
 from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
+from headway.hub.family import Config, Family, Field, Head, Tensor, read_tied, size_in, span_head, with_defaults
 from headway.hub.tables.bert import ACTIVATIONS
 
 _BARE = Head(prefix="")
@@ -17,7 +17,7 @@ _SCORE = Head(
     (Tensor("classify.output", "score"),),
     labels="classify.labels",
 )
-_SPAN = Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix="transformer.")
+_SPAN = span_head("transformer.")
 
 
 def _lm(table: str) -> Head:
@@ -41,8 +41,7 @@ def _blocks(*pairs: tuple[str, str, str]) -> tuple[Tensor, ...]:
 def _read_gpt2(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if settings["decoder.d_ff"] is None and isinstance(settings["decoder.d_model"], int):
         settings["decoder.d_ff"] = 4 * settings["decoder.d_model"]
-    if "lm.tied" in settings:
-        settings["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
+    read_tied(settings, theirs, True)
     if "tag.labels" in settings:
         settings["tag.dropout"] = _tag_dropout(theirs)
 
@@ -118,11 +117,7 @@ _LLAMA_TENSORS = (
     Tensor("target.table", "embed_tokens"),
     *_blocks(
         ("residual1.norm", "layers.{i}.input_layernorm", ""),
-        (
-            "attention.qkv",
-            "layers.{i}.self_attn.q_proj|layers.{i}.self_attn.k_proj|layers.{i}.self_attn.v_proj",
-            "",
-        ),
+        ("attention.qkv", "|".join(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkv"), ""),
         ("attention.out", "layers.{i}.self_attn.o_proj", ""),
         ("residual2.norm", "layers.{i}.post_attention_layernorm", ""),
         ("ffn.up", "layers.{i}.mlp.gate_proj|layers.{i}.mlp.up_proj", ""),
@@ -215,8 +210,7 @@ def _rope_settings(name: str, rope: Any, settings: Config, theirs: Mapping[str, 
 
 def _read_llama(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     _rope(settings, theirs)
-    if "lm.tied" in settings:
-        settings["lm.tied"] = switch(theirs, "tie_word_embeddings", False)
+    read_tied(settings, theirs, False)
     if "tag.labels" in settings:
         settings["tag.dropout"] = _tag_dropout(theirs)
 
@@ -270,8 +264,7 @@ def _read_gemma(settings: Config, theirs: Mapping[str, Any], names: Collection[s
     _rope(settings, theirs)
     settings["target.scale"] = size_in(settings, "decoder.d_model") ** 0.5
     _gemma_activation(settings, theirs)
-    if "lm.tied" in settings:
-        settings["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
+    read_tied(settings, theirs, True)
     if "tag.labels" in settings:
         settings["tag.dropout"] = _tag_dropout(theirs)
 

@@ -6,7 +6,18 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from headway.config.model import ModelConfig
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
+from headway.hub.family import (
+    Config,
+    Family,
+    Field,
+    Head,
+    Tensor,
+    read_tied,
+    size_in,
+    span_head,
+    switch,
+    with_defaults,
+)
 from headway.hub.tables.bert import ACTIVATIONS
 
 
@@ -70,12 +81,7 @@ _BART_ALIASES = {
     "num_hidden_layers": "encoder_layers",
 }
 
-_BART_FIXED = {
-    "decoder.causal": True,
-    "decoder.cross": True,
-    "source.kind": "tokens",
-    "target.kind": "tokens",
-}
+_BART_FIXED = {"decoder.causal": True, "decoder.cross": True, "source.kind": "tokens", "target.kind": "tokens"}
 
 _POST_NORM = {
     f"{side}.{key}": value
@@ -87,8 +93,7 @@ _POST_NORM = {
 def _read_bart(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if switch(theirs, "scale_embedding", False):
         settings["source.scale"] = settings["target.scale"] = size_in(settings, "encoder.d_model") ** 0.5
-    if "lm.tied" in settings:
-        settings["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
+    read_tied(settings, theirs, True)
     if "classify.labels" in settings:
         settings["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
 
@@ -107,13 +112,7 @@ _BART_LM = Head(
     (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight")),
     tied_copies={"lm_head.weight": "{prefix}shared.weight|{prefix}decoder.embed_tokens.weight"},
 )
-_UNUSED = (
-    "tie_word_embeddings",
-    "scale_embedding",
-    "is_decoder",
-    "add_cross_attention",
-    "extra_pos_embeddings",
-)
+_UNUSED = ("tie_word_embeddings", "scale_embedding", "is_decoder", "add_cross_attention", "extra_pos_embeddings")
 _NOT_OURS = {
     "add_bias_logits": False,
     "add_final_layer_norm": False,
@@ -149,7 +148,7 @@ BART = Family(
         "BartForConditionalGeneration": _BART_LM,
         "BartModel": Head(prefix=""),
         "BartForSequenceClassification": by_last_token(3),
-        "BartForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),)),
+        "BartForQuestionAnswering": span_head(),
     },
     prefix="model.",
     aliases=_BART_ALIASES,
@@ -198,10 +197,7 @@ MARIAN = Family(
         *_bart_side("encoder"),
         *_bart_side("decoder"),
     ),
-    heads={
-        "MarianMTModel": _BART_LM,
-        "MarianModel": Head(prefix=""),
-    },
+    heads={"MarianMTModel": _BART_LM, "MarianModel": Head(prefix="")},
     prefix="model.",
     aliases=_BART_ALIASES,
     only={"static_position_embeddings": True, "normalize_embedding": False, **_NOT_OURS},
@@ -217,8 +213,7 @@ _WHISPER_TINY = {"layers": 4, "attention_heads": 6, "ffn_dim": 1536}
 
 
 def _read_whisper(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if "lm.tied" in settings:
-        settings["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
+    read_tied(settings, theirs, True)
 
 
 def _write_whisper(theirs: Config, config: ModelConfig) -> None:
@@ -270,20 +265,9 @@ WHISPER = Family(
     aliases={**_BART_ALIASES, "num_key_value_heads": "encoder_attention_heads"},
     only={"scale_embedding": False, "use_weighted_layer_sum": False},
     unused=(
-        "tie_word_embeddings",
-        "is_decoder",
-        "classifier_proj_size",
-        "apply_spec_augment",
-        "mask_time_prob",
-        "mask_time_length",
-        "mask_time_min_masks",
-        "mask_feature_prob",
-        "mask_feature_length",
-        "mask_feature_min_masks",
-        "median_filter_width",
-        "use_timestamp",
-        "num_frames",
-        "lang_detection_threshold",
+        *("tie_word_embeddings", "is_decoder", "classifier_proj_size", "median_filter_width", "use_timestamp"),
+        *("num_frames", "lang_detection_threshold", "apply_spec_augment"),
+        *(f"mask_{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks")),
     ),
     special={"pad": 50256, "bos": 50256, "eos": 50256, "start": 50257},
     on_read=_read_whisper,

@@ -8,7 +8,7 @@ from typing import Any
 from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, span_head, switch
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.hub.tables.seq2seq import SHARED, by_last_token, sides
 
@@ -133,7 +133,7 @@ T5 = Family(
             labels="tag.labels",
             prefix="transformer.",
         ),
-        "T5ForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix=""),
+        "T5ForQuestionAnswering": span_head(""),
     },
     prefix="",
     aliases={
@@ -144,11 +144,7 @@ T5 = Family(
     },
     only={"is_decoder": False},
     unused=(
-        "tie_word_embeddings",
-        "scale_decoder_outputs",
-        "feed_forward_proj",
-        "dense_act_fn",
-        "is_gated_act",
+        *("tie_word_embeddings", "scale_decoder_outputs", "feed_forward_proj", "dense_act_fn", "is_gated_act"),
         "n_positions",
     ),
     unneeded=("EncDecAttention.relative_attention_bias.weight",),

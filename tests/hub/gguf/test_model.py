@@ -686,7 +686,7 @@ def test_tokens_that_are_found_whole(tmp_path: Path) -> None:
         (fact("tokenizer.ggml.model", None), "F005", "type None"),
         (fact("tokenizer.ggml.tokens", None), "F005", "no tokenizer.ggml.tokens"),
         (fact("tokenizer.ggml.tokens", [1, 2]), "F005", "no tokenizer.ggml.tokens"),
-        (fact("tokenizer.ggml.tokens", ["a", "a"]), "X001", "the same"),
+        (fact("tokenizer.ggml.tokens", ["a", "a"]), "X001", "a token twice"),
         (fact("tokenizer.ggml.tokens", ["a", "b" * 3_000_000]), "X001", "3,000,000 characters"),
         (fact("tokenizer.ggml.token_type", [1, 1]), "X001", "one type for each"),
         (fact("tokenizer.ggml.merges", None), "X001", "pairs"),
