@@ -1,4 +1,4 @@
-"""Convolutional sequence to sequence learning (Gehring et al. 2017): gated convolutions, attention in every layer.
+"""Convolutional sequence-to-sequence model (Gehring et al. 2017): gated convolutions and attention.
 
 All positions are computed in parallel; a token sees further back with every layer.
 Letters: B batch, T tokens, S source tokens, M width, K kernel.

@@ -51,14 +51,13 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
     pieces = plan_tensors(model, family, architecture, prefix)
     if family is not None:
         _check_copies(tied_copies_of(family, architecture, prefix), pieces, source, by_name)
-        _check_sinusoidal_tables(
-            [name.replace("{prefix}", prefix) for name in family.sinusoidal_tables], model.config, source, by_name
-        )
+        tables = [name.replace("{prefix}", prefix) for name in family.sinusoidal_tables]
+        _check_sinusoidal_tables(tables, model.config, source, by_name)
     state: dict[str, Tensor] = {}
     for piece, parameter in pieces:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
         _check(piece, stored, ("int8",) if parameter.dtype == torch.int8 else FLOATS, source, by_name)
-    _refuse_unknown_tensors(family, model.config, prefix, pieces, by_name)
+    _refuse_unknown_tensors(family, prefix, pieces, by_name)
     for piece, parameter in pieces:
         parts = [_read_part(piece, i, parameter, source, by_name) for i in range(len(piece.theirs))]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -189,13 +188,10 @@ def _check_sinusoidal_tables(names: list[str], config: AnyConfig, source: Source
         if name not in by_name:
             continue
         table = source.read(by_name[name]).float()
-        layout = front.positions.layout  # type: ignore[union-attr]
-        if table.shape[1:] != (width,) or not torch.allclose(
-            table, sinusoidal(torch.arange(len(table)), width, layout), atol=1e-2
-        ):  # half-precision files are off by a thousandth
-            raise DamagedError(
-                "X009", f'tensor "{name}" differs from the sinusoidal positions that config.json asks for'
-            )
+        right = sinusoidal(torch.arange(table.numel() // width), width, front.positions.layout)  # type: ignore[union-attr]
+        if table.shape != right.shape or not torch.allclose(table, right, atol=1e-2):  # float16 is off by a thousandth
+            what = f'tensor "{name}" differs from the sinusoidal positions that config.json asks for'
+            raise DamagedError("X009", what)
 
 
 def _are_equal(source: Source, left: str, right: str) -> bool:
@@ -239,22 +235,17 @@ def _actual_prefix(family: Family, architecture: str, names: Mapping[str, str]) 
 
 
 def _refuse_unknown_tensors(
-    family: Family | None,
-    config: AnyConfig,
-    prefix: str,
-    pieces: list[tuple[StackedTensor, Tensor]],
-    by_name: Mapping[str, str],
+    family: Family | None, prefix: str, pieces: list[tuple[StackedTensor, Tensor]], by_name: Mapping[str, str]
 ) -> None:
     """Refuse a tensor that the family does not know: the file is then not what config.json says."""
-    wanted = {name for piece, _ in pieces for name in piece.theirs}
-    heads: set[str] = set()
-    for head in family.heads.values() if family else ():
-        heads |= {t.replace("{prefix}", prefix) for e in head.tensors for t in e.theirs.split("|")}
-        named = (*head.tied_copies, *family.tied_copies, *family.sinusoidal_tables) if family else ()
-        heads |= {name.replace("{prefix}", prefix) for name in named}
-    for name in by_name:
-        spare = family is not None and name.endswith(family.unneeded) if family and family.unneeded else False
-        if name not in wanted and not spare and name.rpartition(".")[0] not in heads and name not in heads:
+    wanted, known = {name for piece, _ in pieces for name in piece.theirs}, set[str]()
+    if family is not None:
+        heads = family.heads.values()
+        named = {*family.tied_copies, *family.sinusoidal_tables, *(name for head in heads for name in head.tied_copies)}
+        named |= {name for head in heads for entry in head.tensors for name in entry.theirs.split("|")}
+        known = {name.replace("{prefix}", prefix) for name in named}
+    for name in [name for name in by_name if name not in wanted]:
+        if not known & {name, name.rpartition(".")[0]} and not name.endswith(family.unneeded if family else ()):
             raise DamagedError(
                 "X004",
                 f"tensor {short(by_name[name])} belongs to no part of the model in config.json",

@@ -1,4 +1,4 @@
-"""Model names to folders: a path, `org/name[@revision]` of the Hugging Face hub, or a model in a package."""
+"""Model names to folders: a path, `org/name[@revision]` of the hub, or a model in a package."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def tensors_of(family: Family, config: ModelConfig, architecture: str, prefix: s
 
 
 def tied_copies_of(family: Family, architecture: str, prefix: str) -> dict[str, list[str]]:
-    """Name of a tied copy → the tensors of which it has to equal the first that the model has."""
+    """Name of a tied copy → tensors; the copy has to equal the first of them that the model has."""
     both = {**family.tied_copies, **family.heads[architecture].tied_copies}
     return {c.replace("{prefix}", prefix): o.replace("{prefix}", prefix).split("|") for c, o in both.items()}
 
