@@ -330,7 +330,7 @@ def test_a_signal_while_schemas_are_compiled(folder: Path) -> None:
 
 HANG = """
 import threading
-from headway.model.model import Transformer
+from headway.model.model import Model
 Model.step = lambda *_, **__: threading.Event().wait()
 """
 
