@@ -22,7 +22,7 @@ import headway
 from headway.config.model import ClassifyHeadConfig, ModelConfig, PositionConfig, StackConfig, TokensConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.classification.predict import classify
 
 SYLLABLES = ("ba", "ke", "lo", "mi", "nu", "ra", "se", "ti", "vo", "zu", "pla", "tre")
@@ -55,7 +55,7 @@ def small_encoder(folder: Path, texts: list[str]) -> Path:
     head = ClassifyHeadConfig(labels=3, pool="first", dense="tanh")
     config = ModelConfig(encoder=stack, source=front, classify=head, labels=("a", "b", "c"), family="bert")
     torch.manual_seed(0)
-    return save_model(Model(config), folder / "model", tokenizer)
+    return save_model(Transformer(config), folder / "model", tokenizer)
 
 
 def main() -> None:

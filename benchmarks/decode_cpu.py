@@ -30,8 +30,8 @@ import headway
 from headway.generate.decode import Sampling, generate
 from headway.hub.download import resolve
 from headway.hub.gguf.model import gguf_in
-from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.model import Transformer
+from headway.model.quantized import quantize_
 
 Write = Callable[[list[int], int], list[int]]
 """Prompt and number of tokens to the tokens."""
@@ -45,7 +45,7 @@ TEXTS = (
 )
 
 
-def ours(model: Model) -> Write:
+def ours(model: Transformer) -> Write:
     return lambda prompt, tokens: list(generate(model, prompt, tokens, Sampling(temperature=0.0, stop=())))
 
 
@@ -62,7 +62,7 @@ def theirs(model: Any, **options: Any) -> Write:
     return write
 
 
-def variants(model: Model, oracle: Any, static: bool) -> dict[str, Write]:
+def variants(model: Transformer, oracle: Any, static: bool) -> dict[str, Write]:
     found = {"transformers": theirs(oracle), "headway float32": ours(model)}
     found["headway int8"] = ours(quantize_(copy.deepcopy(model)))
     if static:

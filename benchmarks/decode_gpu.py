@@ -24,16 +24,16 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.generate.decode import decode
 from headway.generate.engine.engine import Engine, Request
 from headway.generate.sampling.sampler import Sampling
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 PROMPT = 128
 GREEDY = {"temperature": 0.0, "stop": ()}
 
 
-def llama_1b() -> Model:
+def llama_1b() -> Transformer:
     """The shape of Llama 3.2 1B."""
     with torch.device("cuda"):
-        return Model(llama(16, 2048, 32, 8, 8192, 128256, tied=True)).to(torch.bfloat16).eval()
+        return Transformer(llama(16, 2048, 32, 8, 8192, 128256, tied=True)).to(torch.bfloat16).eval()
 
 
 def theirs(config: Any) -> Any:
@@ -51,7 +51,7 @@ def their_llama() -> Any:
     )  # fmt: skip
 
 
-def ours(model: Model, rows: int, tokens: int) -> Callable[[], None]:
+def ours(model: Transformer, rows: int, tokens: int) -> Callable[[], None]:
     prompts = torch.randint(0, 1000, (rows, PROMPT)).tolist()
 
     def run() -> None:
@@ -96,7 +96,7 @@ def requests(texts: int) -> list[tuple[tuple[int, ...], int]]:
     return [(tuple(dice.randrange(1000) for _ in range(prompt)), tokens) for prompt, tokens in sizes]
 
 
-def engine(model: Model, texts: int) -> None:
+def engine(model: Transformer, texts: int) -> None:
     """All requests are there from the start, 64 are answered at a time; also the rate while there were 64 to answer."""
     tokenizer = train_tokenizer("bpe", [embedded_text()], 8192)
     engine = Engine(model, tokenizer, slots=64, capacity=768, queue=texts)
@@ -157,7 +157,7 @@ def main() -> None:
         their_engine(their_llama(), args.requests)
     if "gpt2" in only:
         with torch.device("cuda"):
-            small = Model(gpt2()).to(torch.bfloat16).eval()
+            small = Transformer(gpt2()).to(torch.bfloat16).eval()
         other = their_generate(
             theirs(transformers.GPT2Config(eos_token_id=None, bos_token_id=None, pad_token_id=0)), 1, args.tokens
         )

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from headway.config.presets import gpt2
 from headway.generate.accel.cpu.decoder import CpuDecoder
-from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.model import Transformer
+from headway.model.quantized import quantize_
 
 
 def least(rounds: int, work: Callable[[], Any]) -> float:
@@ -34,12 +34,12 @@ def least(rounds: int, work: Callable[[], Any]) -> float:
     return 1e3 * min(found)
 
 
-def decoder_of(model: Model, rows: int) -> CpuDecoder:
+def decoder_of(model: Transformer, rows: int) -> CpuDecoder:
     cache = model.start(batch=rows, capacity=64)
     return CpuDecoder(model, cache.keys, cache.values)
 
 
-def by_kernels(model: Model, ids: Tensor) -> Tensor:
+def by_kernels(model: Transformer, ids: Tensor) -> Tensor:
     decoder, found = decoder_of(model, len(ids)), []
     for column in ids.T:
         decoder.ids.copy_(column)
@@ -47,7 +47,7 @@ def by_kernels(model: Model, ids: Tensor) -> Tensor:
     return torch.stack(found, 1)
 
 
-def by_steps(model: Model, ids: Tensor) -> Tensor:
+def by_steps(model: Transformer, ids: Tensor) -> Tensor:
     cache = model.start(batch=len(ids), capacity=64)
     return torch.stack([model.step(cache, column[:, None]) for column in ids.T], 1)
 
@@ -61,7 +61,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     emit(**machine())
-    plain = Model(gpt2(6, 384, 6, 5000, 256)).eval()
+    plain = Transformer(gpt2(6, 384, 6, 5000, 256)).eval()
     model, ids = quantize_(copy.deepcopy(plain)), torch.randint(0, 5000, (8, 40))
     kernels, steps = by_kernels(model, ids), by_steps(model, ids)
     whole, exact = (m.lm(m(ids).hidden) for m in (model, plain))
@@ -71,7 +71,7 @@ def main() -> None:
         emit(difference=name, relative=float((one - other).norm() / other.norm()))
     emit(kernels_equal_bits=torch.equal(by_kernels(model, ids[:1]), kernels[:1]))
     emit(steps_equal_bits=torch.equal(by_steps(model, ids[:1]), steps[:1]))
-    large = quantize_(Model(gpt2(12, 768, 12, 50257, 1024)).eval())
+    large = quantize_(Transformer(gpt2(12, 768, 12, 50257, 1024)).eval())
     for rows in (1, 4, 16, 32, 64, 128):
         decoder, cache = decoder_of(large, rows), large.start(batch=rows, capacity=64)
         next_ids = torch.ones(rows, 1, dtype=torch.long)

@@ -24,7 +24,7 @@ from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.attention import step_kernels
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.lm.training import LanguageModelTraining
 from headway.tasks.recipe import Recipe
 from headway.train.distributed import World
@@ -40,7 +40,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def build(args: argparse.Namespace, steps: int, compiled: bool) -> Loop:
     torch.manual_seed(0)
     shape = ShapeConfig(depth=args.depth, width=args.width, heads=max(1, args.width // 64))
-    model = Model(decoder_config(shape, args.vocab, args.length)).to(DEVICE).train()
+    model = Transformer(decoder_config(shape, args.vocab, args.length)).to(DEVICE).train()
     ids = np.random.default_rng(0).integers(0, args.vocab, 4_000_000).astype(np.uint16)
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     every = max(1, steps)

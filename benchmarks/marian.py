@@ -13,7 +13,7 @@ from torch import Tensor
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 Rows = list[list[int]]
 Write = Callable[[], Rows]
@@ -34,13 +34,13 @@ def marian(vocab: int, layers: int = 6, dropout: float = 0.1) -> Any:
     return THEIRS.MarianMTModel(config).eval()
 
 
-def same_model(model: Any, folder: Path) -> Model:
+def same_model(model: Any, folder: Path) -> Transformer:
     """headway's, with the weights of a Marian of transformers."""
     model.save_pretrained(folder / "marian")
     return load_model(folder / "marian")
 
 
-def ours(model: Model, source: Tensor, length: int, width: int, attention_mask: Tensor | None = None) -> Write:
+def ours(model: Transformer, source: Tensor, length: int, width: int, attention_mask: Tensor | None = None) -> Write:
     """What headway writes for rows of ids: `length` tokens each, since nothing may end them."""
     start = model.config.special.start
     assert start is not None

@@ -28,7 +28,7 @@ from common import emit, machine
 
 import headway
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.runs.compare import confidence_interval, final_metrics
 from headway.runs.history import History, read_run
 
@@ -76,7 +76,7 @@ def random_twin(run: Path, seed: int, folder: Path) -> Path:
     """A model of the same shape that has learned nothing, with the same tokenizer."""
     bundle = headway.load(run)
     torch.manual_seed(seed)
-    return save_model(Model(bundle.config), folder / f"random-{seed}", bundle.tokenizer)
+    return save_model(Transformer(bundle.config), folder / f"random-{seed}", bundle.tokenizer)
 
 
 def fine_tune(start: str, seed: int, words: Sequence[str], folder: str) -> dict[str, float]:

@@ -28,7 +28,7 @@ from torch import Tensor
 from headway.config.presets import preset
 from headway.config.recipe import TrainConfig
 from headway.model.embed import TokenEmbedding
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.batch import Batch
 from headway.tasks.losses.tokens import token_loss
 from headway.tasks.masked_lm.training import MaskedLMTraining
@@ -40,7 +40,7 @@ PEAK = 989e12
 Step = Callable[[], Any]
 
 
-def without_dropout(model: Model) -> Model:
+def without_dropout(model: Transformer) -> Transformer:
     for module in model.modules():
         if isinstance(getattr(module, "dropout", None), float):
             module.dropout = 0.0
@@ -65,7 +65,7 @@ class Work:
     predictions: int
     """How many of them."""
 
-    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+    def ours(self, model: Transformer, *batch: Tensor) -> Tensor:
         """Sum of the losses."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class Gpt2(Work):
         self.ids = torch.randint(0, 50257, (self.rows, 1024), device="cuda")
         self.batch, self.predictions = (self.ids, self.ids.roll(-1, 1)), self.tokens
 
-    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+    def ours(self, model: Transformer, *batch: Tensor) -> Tensor:
         ids, following = batch
         return token_loss(model.lm, model(ids).hidden, following)[0]
 
@@ -113,7 +113,7 @@ class Bert(Work):
         self.labels = torch.full_like(self.ids, -100).scatter(1, places, answers)
         self.batch, self.predictions = (self.ids, places, answers), places.numel()
 
-    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+    def ours(self, model: Transformer, *batch: Tensor) -> Tensor:
         ids, places, answers = batch
         return MaskedLMTraining.loss(model, ids, None, None, places, answers, None)
 
@@ -133,7 +133,7 @@ class BertAll(Bert):
         super().__init__()
         self.batch = (self.ids, self.labels)
 
-    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+    def ours(self, model: Transformer, *batch: Tensor) -> Tensor:
         ids, labels = batch
         return token_loss(model.lm, model(ids).hidden, labels)[0]
 
@@ -148,7 +148,7 @@ class Vit(Work):
         self.labels = torch.randint(0, 1000, (128,), device="cuda")
         self.batch, self.predictions = (self.images, self.labels), 128
 
-    def ours(self, model: Model, *batch: Tensor) -> Tensor:
+    def ours(self, model: Transformer, *batch: Tensor) -> Tensor:
         images, labels = batch
         return F.cross_entropy(model.classify(model(images).hidden).float(), labels, reduction="sum")
 
@@ -174,7 +174,7 @@ def training_step(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Step:
     return step
 
 
-def our_step(model: Model, work: Work, mode: str) -> Step:
+def our_step(model: Transformer, work: Work, mode: str) -> Step:
     """A step as headway's own trainer takes it, with its look at the loss; "compiled" leaves the recording out."""
     config = TrainConfig(steps=1, lr=1e-4, compile=mode != "eager")
     world = World(0, 1, torch.device("cuda"))
@@ -196,7 +196,7 @@ def build(work: Work, variant: str) -> tuple[Step, int]:
     if side == "headway":
         config = preset(work.preset)
         config = replace(config, nsp=None) if work.preset == "bert-base" else config
-        model = without_dropout(Model(config).cuda().train())
+        model = without_dropout(Transformer(config).cuda().train())
         return our_step(model, work, mode), model.parameter_count()
     model, batch = work.theirs()
     model = model.cuda().train()

@@ -12,6 +12,8 @@ import os
 import statistics
 from collections.abc import Callable
 
+from headway.model.model import Transformer
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
@@ -24,7 +26,6 @@ from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
-from headway.model.model import Model
 from headway.tasks.lm.training import LanguageModelTraining
 from headway.tasks.recipe import Recipe
 from headway.train.distributed import World
@@ -67,7 +68,7 @@ def theirs(compiled: bool) -> Callable[[], None]:
 
 def ours(compiled: bool) -> Callable[[], object]:
     torch.manual_seed(0)
-    model = Model(decoder_config(ShapeConfig(depth=LAYERS, width=WIDTH, heads=HEADS), VOCAB, LENGTH)).train()
+    model = Transformer(decoder_config(ShapeConfig(depth=LAYERS, width=WIDTH, heads=HEADS), VOCAB, LENGTH)).train()
     ids = np.random.default_rng(0).integers(0, VOCAB, 1_000_000).astype(np.uint16)
     store = TokenStore(ids, np.array([0, len(ids)]), len(ids), None)
     config = TrainConfig(steps=1_000_000, lr=1e-3, compile=compiled)

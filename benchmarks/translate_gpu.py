@@ -32,7 +32,7 @@ from marian import THEIRS, Rows, Write, marian, ours, same_model, theirs
 from torch import Tensor
 
 from headway.config.recipe import TrainConfig
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.batch import Batch
 from headway.tasks.seq2seq.training import pair_loss
 from headway.train.compute import Compute
@@ -62,7 +62,7 @@ def make_pairs(args: argparse.Namespace) -> Pairs:
     return Pairs(source, torch.ones_like(source, dtype=torch.bool), inputs, targets)
 
 
-def our_step(model: Model, pairs: Pairs, compiled: bool) -> Step:
+def our_step(model: Transformer, pairs: Pairs, compiled: bool) -> Step:
     """A step as headway's own trainer takes it, with its look at the loss."""
     config = TrainConfig(steps=1, lr=LR, compile=compiled)
     world = World(0, 1, DEVICE)

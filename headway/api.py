@@ -16,7 +16,7 @@ from headway.checks.attention_maps import attention_maps
 from headway.checks.choices import Accuracy, ChoicesConfig, measure_choices
 from headway.checks.equivalence.result import CheckResult
 from headway.checks.equivalence.suite import check_model
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.presets import PRESETS, preset
 from headway.config.recipe import RUNS
 from headway.config.toml import build, read_toml
@@ -34,10 +34,16 @@ from headway.generate.score import Scored
 from headway.generate.speculative import SpeculativeDecoder
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
-from headway.hub.folder import check_memory, load_folder_tokenizer, load_model, read_tokenizer, save_model
+from headway.hub.folder import (
+    check_memory,
+    load_folder_tokenizer,
+    load_model,
+    read_tokenizer,
+    resize_images,
+    save_model,
+)
 from headway.hub.generation_config import GenerationSettings, read_generation
-from headway.hub.resize import resize_images
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.runs.history import resolve_run
 from headway.tasks.classification.predict import Prediction, classify
 from headway.tasks.embedding.vectors import Near, embed
@@ -62,7 +68,7 @@ class Bundle:
     folder: Path | None
 
     @property
-    def config(self) -> ModelConfig:
+    def config(self) -> AnyConfig:
         return self.model.config
 
     def check(self, *, compiled: bool = True) -> Iterator[CheckResult]:
@@ -290,9 +296,9 @@ def load(
         name = str(resolve_run(name, Path(RUNS)))
     if name in PRESETS and not os.path.isdir(name):
         with torch.device("meta"):
-            check_memory(4 * Model(preset(name)).parameter_count())  # weights start as float32
+            check_memory(4 * Transformer(preset(name)).parameter_count())  # weights start as float32
         torch.manual_seed(seed)
-        model = Model(preset(name)).to(device=device, dtype=dtype).eval()
+        model: Model = Transformer(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
     if "/" not in name and not os.path.isdir(name) and (close := nearest(name, PRESETS)):
         raise NotFoundError("F001", f"no such model: {name}{close}", "give a folder, org/name[@revision] or a preset")

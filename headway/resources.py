@@ -24,6 +24,8 @@ TOLD = (
 ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]+ ?\w+)")
 GPU = re.compile(r"total capacity of ([\d.]+ \w+) of which ([\d.]+ \w+) is free")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+VECTOR_BYTES = 64
+"""The widest vector that a CPU loads (AVX-512): tensors of one-byte items have to start at a multiple of it."""
 MEMINFO, CGROUPS, OWN_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 

@@ -18,7 +18,7 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 CHATML = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -31,7 +31,7 @@ def bundle() -> Bundle:
     torch.manual_seed(0)
     tokenizer = train_tokenizer("bytes", ["abc"])
     tokenizer.config["chat_template"] = CHATML
-    model = Model(gpt2(2, 16, 2, vocab=256, length=128)).eval()
+    model = Transformer(gpt2(2, 16, 2, vocab=256, length=128)).eval()
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     return Bundle("tiny", model, tokenizer, None)
@@ -40,13 +40,13 @@ def bundle() -> Bundle:
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling(seed=3, temperature=1.5)])
 def test_turns_are_as_if_read_anew(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, sampling: Sampling) -> None:
     passes: list[int] = []
-    whole = Model.extend
+    whole = Transformer.extend
 
-    def extend(self: Model, cache: Any, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def extend(self: Transformer, cache: Any, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         passes.append(ids.shape[1])
         return whole(self, cache, ids, attention_mask)
 
-    monkeypatch.setattr(Model, "extend", extend)
+    monkeypatch.setattr(Transformer, "extend", extend)
     messages: list[dict[str, str]] = []
     for line, first in (("hello", 23), ("again", None), ("and more", None)):
         messages.append({"role": "user", "content": line})
@@ -81,7 +81,9 @@ def test_a_model_does_what_it_has_a_head_for() -> None:
     tokenizer = train_tokenizer("wordpiece", ["anna lives in oslo " * 9], 60)
     base = bert(1, 16, 2, vocab=len(tokenizer), length=24)
     head = ClassifyHeadConfig(labels=2)
-    every = Model(replace(base, nsp=None, classify=head, tag=TagHeadConfig(labels=2), span=SpanHeadConfig())).eval()
+    every = Transformer(
+        replace(base, nsp=None, classify=head, tag=TagHeadConfig(labels=2), span=SpanHeadConfig())
+    ).eval()
     every.config = replace(every.config, labels=("O", "X"))
     made = Bundle("all", every, tokenizer, None)
     texts = ["anna lives", "oslo"]
@@ -94,7 +96,7 @@ def test_a_model_does_what_it_has_a_head_for() -> None:
     assert not torch.allclose(made.embed("oslo"), made.embed("oslo", pool="first"))
     assert [near.text for near in made.nearest("oslo", texts, k=1)] == ["oslo"]
     with pytest.raises(DataError, match="does not answer questions"):
-        Bundle("none", Model(base), tokenizer, None).answer("where", "anna")
+        Bundle("none", Transformer(base), tokenizer, None).answer("where", "anna")
 
 
 def test_texts_are_written_as_if_alone(bundle: Bundle) -> None:
@@ -107,7 +109,7 @@ def test_texts_are_written_as_if_alone(bundle: Bundle) -> None:
 def test_vectors_are_pooled_as_trained(tmp_path: Path) -> None:
     tokenizer = train_tokenizer("wordpiece", ["anna lives in oslo " * 9], 60)
     torch.manual_seed(0)
-    model = Model(replace(bert(1, 16, 2, vocab=len(tokenizer), length=24), nsp=None, lm=None)).eval()
+    model = Transformer(replace(bert(1, 16, 2, vocab=len(tokenizer), length=24), nsp=None, lm=None)).eval()
     folder = save_model(model, tmp_path / "m", tokenizer)
     plain = load(folder)
     assert plain.recipe is None and torch.equal(plain.embed("anna lives"), plain.embed("anna lives", "mean"))

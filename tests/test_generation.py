@@ -21,8 +21,8 @@ from headway.errors import ConfigError
 from headway.generate.decode import decode
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import load_model, save_model, write_model_files
-from headway.hub.generation_config import KEPT, read_generation, rules_in
-from headway.model.model import Model
+from headway.hub.generation_config import COPIED, copied_settings, read_generation
+from headway.model.model import Transformer
 from headway.serve.limits import Limits
 from headway.serve.schemas import ChatRequest, CompletionRequest
 from headway.serve.service import ServedModel
@@ -46,7 +46,7 @@ def write(folder: Path, **said: Any) -> Path:
     torch.manual_seed(0)
     tokenizer = train_tokenizer("bytes", [])
     tokenizer.config["chat_template"] = CHAT
-    model = Model(gpt2(1, 16, 2, vocab=256, length=128)).eval()
+    model = Transformer(gpt2(1, 16, 2, vocab=256, length=128)).eval()
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     object.__setattr__(model.config, "special", SpecialTokens(bos=0, eos=3))
@@ -99,14 +99,14 @@ def test_ends_are_read_once_and_written_again(tmp_path: Path) -> None:
 
 
 def test_what_is_followed_survives_being_saved_and_trained_on(tmp_path: Path) -> None:
-    assert {*ALL} == {*KEPT} - {"forced_bos_token_id"}
+    assert {*ALL} == {*COPIED} - {"forced_bos_token_id"}
     first = load(write(tmp_path / "m", **ALL, eos_token_id=ENDS, top_h=0.3))
     first.save(tmp_path / "saved")
     run_folder = tmp_path / "run"
     run_folder.mkdir()
     write_model_files(first.model, run_folder, first.tokenizer, tmp_path / "saved")  # as a run does from its base
     for folder in (tmp_path / "saved", run_folder):
-        assert rules_in(folder) == ALL
+        assert copied_settings(folder) == ALL
         assert replace(read_generation(folder), ignored={}) == replace(first.generation, ignored={})
         assert load(folder).sampling() == first.sampling()
     theirs = pytest.importorskip("transformers").GenerationConfig.from_pretrained(run_folder)

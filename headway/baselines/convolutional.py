@@ -1,6 +1,6 @@
-"""Convolutional sequence to sequence learning (Gehring et al. 2017): gated convolutions, attention in every layer.
+"""Convolutional sequence-to-sequence model (Gehring et al. 2017): gated convolutions and attention.
 
-Nothing waits for the token before, so a text is read at once; what a token can see grows with the layers.
+All positions are computed in parallel; a token sees further back with every layer.
 Letters: B batch, T tokens, S source tokens, M width, K kernel.
 """
 
@@ -13,26 +13,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.baselines.base import Baseline, masked_softmax, start_tables
+from headway.baselines.base import Baseline, initialise_embeddings, masked_softmax
 from headway.config.baselines import BaselineConfig
 from headway.model.attention import Hook
 from headway.model.masks import Layout
 
-HALF = math.sqrt(0.5)
-"""Keeps the variance of a sum of two what it was of each."""
+SQRT_HALF = math.sqrt(0.5)
+"""Factor on a sum of two, which keeps the variance."""
 
 
 @dataclass
 class Memory:
-    """A source that was read."""
+    """An encoded source."""
 
     keys: Tensor
-    """(B, S, M): what the encoder makes of it."""
+    """(B, S, M): the output of the encoder."""
     values: Tensor
-    """The same with the embeddings added: which word, not only in which context."""
+    """The same plus the embeddings, which tell the word and not only its context."""
     attention_mask: Tensor | None
     scale: Tensor | float
-    """√(tokens of the source): a mean over many has a small variance, and is made as large as its parts."""
+    """√(number of source tokens): restores the variance, which a mean over many tokens makes small."""
 
     def take(self, rows: Tensor) -> Memory:
         attention_mask = None if self.attention_mask is None else self.attention_mask[rows]
@@ -42,19 +42,19 @@ class Memory:
 
 @dataclass
 class State:
-    """What decoding holds of each row."""
+    """The decoding state."""
 
     past: list[Tensor]
-    """Of each layer, the last K - 1 vectors that it was given (B, K - 1, M); zeros before the first token."""
+    """The last K - 1 inputs of each layer (B, K - 1, M); zeros before the first token."""
     count: Tensor
-    """(B, 1): tokens so far, without padding."""
+    """(B, 1): number of tokens so far, without padding."""
     columns: int = 0
-    """Tokens so far, padding included."""
+    """Number of tokens so far, with padding."""
     memory: Memory | None = None
 
 
 class Layer(nn.Module):
-    """A convolution and its gate: half of what it gives says how much of the rest passes (Dauphin et al. 2017)."""
+    """A gated convolution: one half of its output is the gate of the other (Dauphin et al. 2017)."""
 
     def __init__(self, width: int, kernel: int, cross: bool) -> None:
         super().__init__()
@@ -66,11 +66,11 @@ class Layer(nn.Module):
         """(B, T + K - 1, M) to (B, T, M)."""
         return F.glu(self.conv(x.mT).mT, -1)
 
-    def look(self, y: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """y with what it finds in the source, and the weights (B, T, S) by which it was found."""
-        query = (self.query(y) + embedded) * HALF
+    def attend(self, y: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """y plus what attention finds in the source, and the attention weights (B, T, S)."""
+        query = (self.query(y) + embedded) * SQRT_HALF
         weights = masked_softmax(query @ memory.keys.mT, memory.attention_mask)
-        return (y + self.out((weights @ memory.values) * memory.scale)) * HALF, weights
+        return (y + self.out((weights @ memory.values) * memory.scale)) * SQRT_HALF, weights
 
 
 class Convolutional(Baseline[State]):
@@ -86,36 +86,36 @@ class Convolutional(Baseline[State]):
         self.writer = nn.ModuleList(layers)
         _initialise(self)
 
-    def fresh(self, rows: int, device: torch.device) -> State:
+    def initial_state(self, rows: int, device: torch.device) -> State:
         like, kernel = self.target.table.weight, self.config.kernel
         zeros = torch.zeros(rows, kernel - 1, self.config.width, device=device, dtype=like.dtype)
         return State([zeros] * self.config.depth, torch.zeros(rows, 1, dtype=torch.long, device=device))
 
-    def read(self, inputs: Tensor, attention_mask: Tensor | None) -> State:
+    def encode_source(self, inputs: Tensor, attention_mask: Tensor | None) -> State:
         embedded = x = self.source(inputs, attention_mask).x
         side = self.config.kernel // 2
         for layer in self.reader:
-            given = _silenced(F.dropout(x, self.config.dropout, self.training), attention_mask)
-            x = (layer(F.pad(given, (0, 0, side, side))) + x) * HALF
+            given = _zero_padding(F.dropout(x, self.config.dropout, self.training), attention_mask)
+            x = (layer(F.pad(given, (0, 0, side, side))) + x) * SQRT_HALF
         count = inputs.shape[1] if attention_mask is None else (attention_mask != 0).sum(1)[:, None, None].to(x.dtype)
         scale = math.sqrt(count) if isinstance(count, int) else count.sqrt()
-        state = self.fresh(len(inputs), inputs.device)
-        state.memory = Memory(x, (x + embedded) * HALF, attention_mask, scale)
+        state = self.initial_state(len(inputs), inputs.device)
+        state.memory = Memory(x, (x + embedded) * SQRT_HALF, attention_mask, scale)
         return state
 
-    def write(self, state: State, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
-        embedded = x = self.target(ids, layout=_place(state, ids, attention_mask)).x
+    def decode(self, state: State, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
+        embedded = x = self.target(ids, layout=_layout(state, ids, attention_mask)).x
         for i, layer in enumerate(self.writer):
             assert isinstance(layer, Layer)
-            given = _silenced(F.dropout(x, self.config.dropout, self.training), attention_mask)
-            whole = torch.cat([state.past[i].to(given.dtype), given], 1)
-            state.past[i] = whole[:, ids.shape[1] :]
-            y = layer(whole)
+            given = _zero_padding(F.dropout(x, self.config.dropout, self.training), attention_mask)
+            window = torch.cat([state.past[i].to(given.dtype), given], 1)
+            state.past[i] = window[:, ids.shape[1] :]
+            y = layer(window)
             if state.memory is not None:
-                y, weights = layer.look(y, embedded, state.memory)
+                y, weights = layer.attend(y, embedded, state.memory)
                 if hook is not None:
                     hook(f"decoder.blocks.{i}.cross.weights", lambda heads=None, w=weights: w[:, None])
-            x = (y + x) * HALF
+            x = (y + x) * SQRT_HALF
         return F.dropout(x, self.config.dropout, self.training)
 
     def reorder(self, state: State, /, rows: Tensor) -> State:
@@ -123,8 +123,8 @@ class Convolutional(Baseline[State]):
         return State([past[rows] for past in state.past], state.count[rows], state.columns, memory)
 
 
-def _place(state: State, ids: Tensor, attention_mask: Tensor | None) -> Layout:
-    """Where new tokens stand, counted without padding; the state counts them too."""
+def _layout(state: State, ids: Tensor, attention_mask: Tensor | None) -> Layout:
+    """Positions of new tokens, without padding; updates the state's counts."""
     steps = ids.shape[1]
     if attention_mask is None:
         positions = state.count + torch.arange(steps, device=ids.device)
@@ -138,16 +138,16 @@ def _place(state: State, ids: Tensor, attention_mask: Tensor | None) -> Layout:
     return layout
 
 
-def _silenced(x: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Zeros for padding, as there are beyond the ends of a text."""
+def _zero_padding(x: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Zeros in place of padding, as there are before and after a text."""
     return x if attention_mask is None else x * (attention_mask != 0)[..., None]
 
 
 @torch.no_grad()
 def _initialise(model: Convolutional) -> None:
-    """So that variances stay the same through gates and dropout, as the paper derives them."""
+    """Variances as the paper derives them, so that gates and dropout keep them."""
     config = model.config
-    start_tables(model, 0.1)
+    initialise_embeddings(model, 0.1)
     for module in model.modules():
         if isinstance(module, nn.Conv1d):
             module.weight.normal_(0, math.sqrt(4 * (1 - config.dropout) / (config.kernel * config.width)))

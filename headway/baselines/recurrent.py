@@ -1,8 +1,8 @@
-"""Recurrent networks: a language model, or an encoder–decoder with a state of fixed size or with attention.
+"""Recurrent networks: a language model, or an encoder–decoder with or without attention.
 
-All that is known of the past is a state, so a text is read one token after the other; torch's kernels do that, packed
-so that padding is never read.
-Letters: B batch, T tokens, S source tokens, L layers, M width.
+The state is all that the network knows of the past, so tokens are processed one after the other. torch's kernels do
+this on packed sequences, without padding. Modules are called `reader` and `writer` because saved files call them so.
+Letters: B batch, T tokens or queries, S source tokens, L layers, M width.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from headway.baselines.attention import make_attention
-from headway.baselines.base import Baseline, masked_softmax, start_tables
+from headway.baselines.base import Baseline, initialise_embeddings, masked_softmax
 from headway.config.baselines import BaselineConfig
 from headway.model.attention import Hook
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-TICK: dict[str, Callable[..., Any]] = {"RNN_TANH": torch.rnn_tanh_cell, "GRU": torch.gru_cell, "LSTM": torch.lstm_cell}
-"""One token of one layer, by torch's name for the kind of cell."""
+CELL_STEP: dict[str, Any] = {"RNN_TANH": torch.rnn_tanh_cell, "GRU": torch.gru_cell, "LSTM": torch.lstm_cell}
+"""One step of one layer, by torch's name for the kind of cell."""
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 Hidden = tuple[Tensor, ...]
@@ -33,12 +32,12 @@ Hidden = tuple[Tensor, ...]
 
 @dataclass
 class Memory:
-    """A source that was read, for attention to look at."""
+    """An encoded source for attention."""
 
     states: Tensor
     """(B, S, M)"""
     keys: Tensor
-    """(B, S, M): what queries are compared with."""
+    """(B, S, M), see `make_attention`."""
     attention_mask: Tensor | None
 
     def take(self, rows: Tensor) -> Memory:
@@ -49,22 +48,61 @@ class Memory:
 
 @dataclass
 class State:
-    """What decoding holds of each row: without attention, a few vectors however long the source was."""
+    """The decoding state: without attention, a few vectors for a source of any length."""
 
     hidden: Hidden
     memory: Memory | None = None
     context: Tensor | None = None
-    """(B, 1, M): the state that the source left, where it is read beside every token."""
+    """(B, 1, M): the encoder's last state, if it is an input at every token."""
+
+
+class Additive(nn.Module):
+    """v · tanh(W q + U k): a small network compares the two (Bahdanau et al. 2015)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width)
+        self.score = nn.Linear(width, 1, bias=False)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """Keys (B, S, M), computed once for all queries."""
+        keys: Tensor = self.key(memory)
+        return keys
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Queries (B, T, M) to attention scores (B, T, S)."""
+        scores: Tensor = self.score(torch.tanh(self.query(queries)[:, :, None] + keys[:, None]))
+        return scores[..., 0]
+
+
+class Multiplicative(nn.Module):
+    """q · k, or q · W k where `general` (Luong et al. 2015)."""
+
+    def __init__(self, width: int, general: bool) -> None:
+        super().__init__()
+        self.key: nn.Module = nn.Linear(width, width, bias=False) if general else nn.Identity()
+
+    def keys(self, memory: Tensor) -> Tensor:
+        keys: Tensor = self.key(memory)
+        return keys
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return queries @ keys.mT
+
+
+def make_attention(kind: Literal["additive", "dot", "general"], width: int) -> Additive | Multiplicative:
+    return Additive(width) if kind == "additive" else Multiplicative(width, general=kind == "general")
 
 
 class Recurrent(Baseline[State]):
-    """Elman network, GRU or LSTM; `config` says which, and whether it looks back at its source."""
+    """Elman network, GRU or LSTM, with or without attention, as `config` says."""
 
     def __init__(self, config: BaselineConfig) -> None:
         super().__init__(config)
         width, kind = config.width, config.attention
         self.additive = kind == "additive"
-        fed = 2 * width if self.additive or config.context else width  # what is known of the source comes in too
+        fed = 2 * width if self.additive or config.context else width  # the context of the source is an input too
         if config.source is not None:
             self.reader = _cells(config, width, width // (2 if config.bidirectional else 1), config.bidirectional)
         self.writer = _cells(config, fed, width)
@@ -74,62 +112,59 @@ class Recurrent(Baseline[State]):
             self.join = nn.Linear(2 * width, width)
         _initialise(self)
 
-    def fresh(self, rows: int, device: torch.device) -> State:
+    def initial_state(self, rows: int, device: torch.device) -> State:
         like = next(self.writer.parameters())
         zeros = torch.zeros(self.config.depth, rows, self.config.width, device=device, dtype=like.dtype)
         return State((zeros, zeros) if self.config.network == "lstm" else (zeros,))
 
-    def read(self, inputs: Tensor, attention_mask: Tensor | None) -> State:
+    def encode_source(self, inputs: Tensor, attention_mask: Tensor | None) -> State:
         x = self.source(inputs, attention_mask).x
-        with _in_full(x):
-            states, hidden = advance(self.reader, x.to(next(self.reader.parameters()).dtype), attention_mask)
-            if self.config.bidirectional:  # of each layer first one direction, then the other
+        with _without_autocast(x):
+            states, hidden = run_cells(self.reader, x.to(next(self.reader.parameters()).dtype), attention_mask)
+            if self.config.bidirectional:  # layer by layer, first one direction, then the other
                 hidden = tuple(torch.cat([h[0::2], h[1::2]], -1) for h in hidden)
             if self.config.attention == "none":
                 return State(hidden, context=hidden[0][-1][:, None] if self.config.context else None)
             states = F.dropout(states, self.config.dropout, self.training)
             return State(hidden, Memory(states, self.attention.keys(states), attention_mask))
 
-    def write(self, state: State, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
+    def decode(self, state: State, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
         embedded = self.target(ids, attention_mask).x
-        with _in_full(embedded):
+        with _without_autocast(embedded):
             x = embedded.to(next(self.writer.parameters()).dtype)
             memory = state.memory
             if state.context is not None:
                 context = state.context.expand_as(x)
-                y, state.hidden = advance(self.writer, torch.cat([x, context], -1), attention_mask, state.hidden)
+                y, state.hidden = run_cells(self.writer, torch.cat([x, context], -1), attention_mask, state.hidden)
                 y = self._joined(context, y)
             elif memory is None:
-                y, state.hidden = advance(self.writer, x, attention_mask, state.hidden)
+                y, state.hidden = run_cells(self.writer, x, attention_mask, state.hidden)
             else:
-                y, weights = (
-                    self._in_turn(state, memory, x, attention_mask)
-                    if self.additive
-                    else self._ahead(state, memory, x, attention_mask)
-                )
+                attend = self._bahdanau if self.additive else self._luong
+                y, weights = attend(state, memory, x, attention_mask)
                 if hook is not None:
                     hook(f"decoder.blocks.{self.config.depth - 1}.cross.weights", lambda heads=None: weights[:, None])
             y = F.dropout(y, self.config.dropout, self.training)
         return y.to(embedded.dtype)
 
-    def _ahead(self, state: State, memory: Memory, x: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Luong's decoder: what is looked at does not change the states, so all of them come first."""
-        y, state.hidden = advance(self.writer, x, attention_mask, state.hidden)
+    def _luong(self, state: State, memory: Memory, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Luong's decoder: attention does not change the states, so all states are computed first."""
+        y, state.hidden = run_cells(self.writer, x, mask, state.hidden)
         weights = masked_softmax(self.attention(y, memory.keys), memory.attention_mask)  # B T S
         return self._joined(weights @ memory.states, y), weights
 
-    def _in_turn(self, state: State, memory: Memory, x: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Bahdanau's decoder: the state before a token says what to look at, which is read beside the token."""
-        found, looks = [], []
+    def _bahdanau(self, state: State, memory: Memory, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Bahdanau's decoder: the previous state attends to the source, and the result is an input with the token."""
+        outputs, maps = [], []
         for t, token in enumerate(x.split(1, 1)):  # B 1 M
             query = state.hidden[0][-1][:, None]
             weights = masked_softmax(self.attention(query, memory.keys), memory.attention_mask)  # B 1 S
             context = weights @ memory.states
             y, hidden = _run(self.writer, torch.cat([token, context], -1), state.hidden)
-            state.hidden = hidden if attention_mask is None else _where(attention_mask[:, t] != 0, hidden, state.hidden)
-            found.append(self._joined(context, y))
-            looks.append(weights)
-        return torch.cat(found, 1), torch.cat(looks, 1)
+            state.hidden = hidden if mask is None else _where(mask[:, t] != 0, hidden, state.hidden)
+            outputs.append(self._joined(context, y))
+            maps.append(weights)
+        return torch.cat(outputs, 1), torch.cat(maps, 1)
 
     def _joined(self, context: Tensor, y: Tensor) -> Tensor:
         return torch.tanh(self.join(torch.cat([context, y], -1)))
@@ -140,19 +175,19 @@ class Recurrent(Baseline[State]):
         return State(tuple(h[:, rows] for h in state.hidden), memory, context)
 
 
-def advance(
+def run_cells(
     cells: nn.RNNBase, x: Tensor, attention_mask: Tensor | None, hidden: Hidden | None = None
 ) -> tuple[Tensor, Hidden]:
-    """Outputs (B, T, M) of the layers on top, and the states after each row's last real token.
+    """Outputs (B, T, M) of the top layer, and the states after each row's last real token.
 
-    Real tokens are moved to the front and packed, wherever padding was: it is not read. Outputs of padding are zero.
+    Real tokens are moved to the front and packed, so padding can be anywhere. Outputs at padding are zero.
     """
     if attention_mask is None:
         return _run(cells, x, hidden)
     real = attention_mask != 0
     counts, order = real.sum(1), (~real).to(torch.uint8).argsort(dim=1, stable=True)
     moved = x.gather(1, order[..., None].expand_as(x))
-    lengths = counts.clamp(min=1).cpu()  # a row of padding alone: what comes of it is dropped below
+    lengths = counts.clamp(min=1).cpu()  # a row of only padding: its result is dropped below
     packed = pack_padded_sequence(moved, lengths, batch_first=True, enforce_sorted=False)
     out, after = cells(packed, _for_torch(hidden))
     y, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
@@ -164,26 +199,26 @@ def advance(
 
 def _run(cells: nn.RNNBase, x: Tensor, hidden: Hidden | None) -> tuple[Tensor, Hidden]:
     if hidden is not None and x.shape[1] == 1:
-        return _tick(cells, x, hidden)
+        return _cell_step(cells, x, hidden)
     y, after = cells(x, _for_torch(hidden))
     return y, after if isinstance(after, tuple) else (after,)
 
 
-def _tick(cells: nn.RNNBase, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
-    """The same for one token, without what the kernels for whole texts prepare: more than twice as fast."""
+def _cell_step(cells: nn.RNNBase, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
+    """The same for one token, more than twice as fast: the kernels for whole texts have a set-up cost."""
     y, after = x[:, 0], []
     for layer in range(cells.num_layers):
         if layer:
             y = F.dropout(y, cells.dropout, cells.training)
         weights = (getattr(cells, f"{name}_l{layer}") for name in WEIGHTS)
-        found = TICK[cells.mode](y, _for_torch(tuple(h[layer] for h in hidden)), *weights)
+        found = CELL_STEP[cells.mode](y, _for_torch(tuple(h[layer] for h in hidden)), *weights)
         after.append(found if isinstance(found, tuple) else (found,))
         y = after[-1][0]
     return y[:, None], tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
 
 def _for_torch(hidden: Hidden | None) -> Tensor | Hidden | None:
-    """torch takes the state of an LSTM as a pair, and any other alone."""
+    """torch takes an LSTM's state as a pair, and any other state as one tensor."""
     return hidden[0] if hidden is not None and len(hidden) == 1 else hidden
 
 
@@ -197,17 +232,19 @@ def _cells(config: BaselineConfig, fed: int, width: int, both: bool = False) -> 
 
 
 @contextmanager
-def _in_full(x: Tensor) -> Iterator[None]:
-    """Without autocast, which takes float16 for these kernels; errors of rounding add up from token to token."""
+def _without_autocast(x: Tensor) -> Iterator[None]:
+    """Switch autocast off: it would use half precision here, and rounding errors add up from token to token."""
     with torch.autocast(x.device.type, enabled=False):
         yield
 
 
 @torch.no_grad()
 def _initialise(model: Recurrent) -> None:
-    """Matrices from state to state start orthogonal, so that gradients neither vanish nor explode at first (Saxe et al.
-    2014); LSTMs start out remembering: the bias of their forget gate is one (Jozefowicz et al. 2015)."""
-    start_tables(model, model.config.width**-0.5)
+    """Recurrent matrices start orthogonal, so that gradients neither vanish nor explode at first (Saxe et al. 2014).
+
+    The bias of an LSTM's forget gate starts at one, so that it remembers (Jozefowicz et al. 2015).
+    """
+    initialise_embeddings(model, model.config.width**-0.5)
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.lm.output:
             nn.init.xavier_uniform_(module.weight)

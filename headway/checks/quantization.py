@@ -10,8 +10,8 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.generate.score import perplexity, score
 from headway.hub.convert import dump_tensors
-from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.model import Model, Transformer
+from headway.model.quantized import quantize_
 
 TOKENS, LENGTH, ROWS = 4096, 512, 4
 """How much text is read, in stretches of which length at most, and how many of them at a time."""
@@ -48,6 +48,7 @@ def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Quantizat
     writes = model.config.kind == "decoder" and model.config.lm is not None
     rows = _rows(model, tokenizer) if tokenizer is not None and writes else []
     size, loss = _bytes(model), _perplexity(model, rows)
+    assert isinstance(model, Transformer)
     quantize_(model)
     after = _perplexity(model, rows)
     both = None if loss is None or after is None else (loss, after)

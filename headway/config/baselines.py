@@ -12,6 +12,7 @@ from headway.config.model import (
     MAX_LAYERS,
     MAX_WIDTH,
     LMHeadConfig,
+    ModelConfig,
     SpecialTokens,
     StackConfig,
     TokensConfig,
@@ -121,6 +122,10 @@ class BaselineConfig:
     classify: ClassVar[None] = None
     tag: ClassVar[None] = None
     span: ClassVar[None] = None
+
+
+AnyConfig = ModelConfig | BaselineConfig
+"""A config of any model. Code for all models uses what both have in common; mypy checks it."""
 
 
 def _conflict(name: str, value: object, other: str, rule: str) -> ConfigError:

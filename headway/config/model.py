@@ -1,6 +1,6 @@
 """A model, described: frozen dataclasses, every variant behind a field. No torch here.
 
-`settings.py` reads and writes them; `presets.py` names the well-known ones.
+`config/toml` reads and writes them; `config/presets` has the well-known ones.
 """
 
 from __future__ import annotations

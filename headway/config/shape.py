@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal
 
-from headway.config.baselines import BaselineConfig
+from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import (
     InitConfig,
     LMHeadConfig,
@@ -22,10 +22,10 @@ MARIAN = 512
 """Sinusoids have no end, but `transformers` makes a table of them."""
 
 
-def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
+def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
     """GPT-2's block unless told otherwise, or Llama's, and the layout of the one that it is."""
     if shape.kind != "transformer":
-        return cast(ModelConfig, baseline_config(shape, vocab, length))  # which has the surface of one
+        return baseline_config(shape, vocab, length)
     stack = _stack(shape, causal=True)
     llama = shape.positions == "rope" and shape.norm == "rmsnorm" and shape.activation == "silu" and not shape.bias
     if llama and shape.gated:
@@ -55,14 +55,14 @@ def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="bert")
 
 
-def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
+def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
     """The transformer of 2017: one table for both sides and the output, scaled by √width.
 
     Marian's layout with sinusoidal positions and norms after the branches, BART's with learned ones, and headway's own
     for what neither can say.
     """
     if shape.kind != "transformer":
-        return cast(ModelConfig, baseline_config(shape, vocab, length, reads=True))
+        return baseline_config(shape, vocab, length, reads=True)
     decoder = replace(_stack(shape, causal=True), cross=True, final_norm=shape.norm_at == "pre")
     encoder = replace(_stack(shape), n_layers=shape.depth if shape.encoder_depth is None else shape.encoder_depth)
     learned = shape.positions == "learned"

@@ -1,4 +1,4 @@
-"""Adapters on disk: a small folder that names the model it belongs to."""
+"""Adapter folders: small weights, and the name of the model that they belong to."""
 
 from __future__ import annotations
 
@@ -20,50 +20,52 @@ from headway.jsonfile import read_json
 from headway.model.lora import ADAPTER_SUFFIXES, LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Model
 
-FACTS = "adapter.json"
-TENSORS = "adapter.safetensors"
-FACTS_LIMIT = 100_000
+CONFIG_FILE = "adapter.json"
+WEIGHTS_FILE = "adapter.safetensors"
+CONFIG_LIMIT = 100_000
 """Bytes of adapter.json."""
-MAX_CHAIN = 16
-"""Adapters of adapters: more are not stacked, they go round in a circle."""
+MAX_ADAPTERS = 16
+"""Adapters on top of adapters: a longer chain can only be a circle."""
 
 
 def is_adapter(folder: Path) -> bool:
-    return (folder / FACTS).is_file()
+    return (folder / CONFIG_FILE).is_file()
 
 
 def write_adapter(model: nn.Module, folder: Path, base: str, rank: int, targets: Sequence[str]) -> None:
-    """The adapters of a model, and where its other weights are; the facts come last."""
+    """Write the adapters of a model and the name of its base model; adapter.json comes last."""
     tensors: dict[str, torch.Tensor] = {}
     for name, module in model.named_modules():
         if isinstance(module, LoRALinear):
             tensors |= {f"{name}.narrow": module.narrow.detach(), f"{name}.widen": module.widen.detach()}
-    partial = folder / f"{TENSORS}.partial-{os.getpid()}"
+    partial = folder / f"{WEIGHTS_FILE}.partial-{os.getpid()}"
     write_tensors(partial, tensors, FORMAT)
-    partial.replace(folder / TENSORS)
+    partial.replace(folder / WEIGHTS_FILE)
     base = str(Path(base).absolute()) if os.path.exists(base) else base
-    facts = {"base": base, "rank": rank, "targets": list(targets)}
-    (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    config = {"base": base, "rank": rank, "targets": list(targets)}
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def adapter_base(folder: Path) -> Path:
-    """Where the model is that an adapter belongs to. Its name comes from a file, so nothing is fetched for it."""
-    base = read_json(folder / FACTS, FACTS_LIMIT).get("base")
+    """The folder of an adapter's base model. A file names it, so it is never downloaded."""
+    base = read_json(folder / CONFIG_FILE, CONFIG_LIMIT).get("base")
     if not isinstance(base, str):
-        raise NotFoundError("F002", f"{folder / FACTS} does not say which model it belongs to")
+        raise NotFoundError("F002", f"{folder / CONFIG_FILE} does not name its base model")
     try:
         return resolve(base, local=True)
     except NotFoundError as error:
-        what = f"{folder / FACTS} belongs to a model that is not there: {error.message}"
+        what = f"{folder / CONFIG_FILE} names a base model that is not there: {error.message}"
         raise NotFoundError(error.code, what, error.hint) from None
 
 
-def adapters_over(folder: Path) -> tuple[Path, list[Path]]:
-    """The model at the bottom and the adapters above it, lowest first."""
+def adapter_chain(folder: Path) -> tuple[Path, list[Path]]:
+    """The base model of an adapter, and the adapters to merge into it, in order."""
     above: list[Path] = []
     while is_adapter(folder):
-        if len(above) == MAX_CHAIN:
-            raise DamagedError("X001", f"{above[0] / FACTS}: more than {MAX_CHAIN} adapters, each the base of the next")
+        if len(above) == MAX_ADAPTERS:
+            raise DamagedError(
+                "X001", f"{above[0] / CONFIG_FILE}: more than {MAX_ADAPTERS} adapters, each the base of the next"
+            )
         above.append(folder)
         folder = adapter_base(folder)
     return folder, above[::-1]
@@ -71,17 +73,19 @@ def adapters_over(folder: Path) -> tuple[Path, list[Path]]:
 
 @torch.no_grad()
 def merge_adapter(model: Model, folder: Path) -> None:
-    """Add what an adapter learned to the weights of its base model."""
+    """Merge an adapter into the weights of its base model."""
     if model.config.quantization != "none":
-        why = "an adapter is added to the matrices it was trained beside, and those of its base model are quantised"
-        raise ConfigError("C004", f"{folder}: {why}", "merge it first: headway export ADAPTER OUT quant=int8")
-    facts, saved = read_json(folder / FACTS, FACTS_LIMIT), open_file(folder / TENSORS)
-    rank, targets = facts.get("rank"), facts.get("targets")
+        why = "the base model is quantized, and an adapter needs the matrices that it was trained with"
+        raise ConfigError(
+            "C004", f"{folder}: {why}", "merge first, then quantize: headway export ADAPTER OUT quant=int8"
+        )
+    config, saved = read_json(folder / CONFIG_FILE, CONFIG_LIMIT), open_file(folder / WEIGHTS_FILE)
+    rank, targets = config.get("rank"), config.get("targets")
     if type(rank) is not int or not isinstance(targets, list):
-        raise DamagedError("X001", f"{folder / FACTS}: rank and targets are missing")
+        raise DamagedError("X001", f"{folder / CONFIG_FILE}: rank and targets are missing")
     if not 1 <= rank <= MAX_WIDTH:
-        raise DamagedError("X001", f"{folder / FACTS}: rank = {short(rank)} is outside 1 … {MAX_WIDTH}")
-    _check_tensors(model, saved, rank, targets, folder / TENSORS)
+        raise DamagedError("X001", f"{folder / CONFIG_FILE}: rank = {short(rank)} is outside 1 … {MAX_WIDTH}")
+    _check_tensors(model, saved, rank, targets, folder / WEIGHTS_FILE)
     add_adapters(model, rank, targets)
     for name, parameter in model.named_parameters():
         if name.endswith(ADAPTER_SUFFIXES):
@@ -91,7 +95,7 @@ def merge_adapter(model: Model, folder: Path) -> None:
 
 
 def _check_tensors(model: Model, saved: Weights, rank: int, targets: Sequence[object], path: Path) -> None:
-    """Compare what rank and targets claim with the header of the file, before anything is allocated for them."""
+    """Compare rank and targets with the header of the file before anything is allocated."""
     wanted: dict[str, tuple[int, ...]] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and name.rpartition(".")[2] in targets:

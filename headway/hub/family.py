@@ -1,6 +1,6 @@
-"""A model family as data: which config.json field is which of ours, and which tensor is which.
+"""A model family as data: config.json fields and tensor names, theirs and ours.
 
-The tables in `hub/tables` are read in both directions, so what is loaded can be saved, and nothing is written twice.
+Each table in `hub/tables` is used in both directions, for loading and for saving.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from headway.config.model import MAX_LENGTH, ModelConfig
 from headway.config.toml import build, short
 from headway.errors import ConfigError, nearest
 from headway.hub.ignored import NAMES as IGNORED
+from headway.model.heads import HEADS
 
 Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a config.json and where it lives in a ModelConfig."""
+    """One field of config.json and its place in a ModelConfig."""
 
     theirs: str
     ours: str
-    """Dotted paths, several separated by spaces: all get the value, the first is written back."""
+    """Dotted paths, separated by spaces: all get the value; saving takes the value of the first."""
     default: Any = None
-    """What `transformers` assumes when the field is absent."""
+    """The value that `transformers` assumes if the field is absent."""
     names: Mapping[Any, Any] | None = None
-    """Their value → ours, where they differ; the first match is written back."""
+    """Their value → ours, if they differ; saving takes the first that matches."""
 
     def read(self, theirs: Mapping[str, Any]) -> Any:
         value = theirs.get(self.theirs, self.default)
@@ -49,99 +50,98 @@ class Field:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One of our modules (or single parameters) and the names of theirs that make it up."""
+    """One of our modules or parameters, and the names of the tensors in the file that make it up."""
 
     ours: str
     theirs: str
-    """Several separated by `|` are stacked along the first axis: q|k|v."""
+    """Names separated by `|` are stacked along the first axis: q|k|v."""
     op: str = ""
-    """How theirs is stored: `transpose`d, with `lead1` or `lead2` axes of one in front, as `patches` of an image."""
+    """How the file stores it: `transpose`d, with 1 or 2 leading axes of size one (`lead1`, `lead2`), as `patches`."""
     when: str = ""
-    """Path of a setting that must be on (or off, after `!`) for this entry to apply."""
+    """Path of a setting: the entry applies if it is on, or after `!` if it is off."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """What an architecture adds to its bare model: settings by path, and tensors."""
+    """What an architecture adds to the base model: settings by path, and tensors."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     tensors: tuple[Tensor, ...] = ()
     labels: str = ""
-    """Path of the label count, where the head has labels."""
+    """Path of the number of labels, if the head has labels."""
     prefix: str | None = None
-    """Prefix of the bare model's tensors, where this head has its own way."""
-    copies: Mapping[str, str] = field(default_factory=dict)
-    """As in a family, of the head's own tensors."""
+    """Prefix of the base model's tensors, if it differs from the family's."""
+    tied_copies: Mapping[str, str] = field(default_factory=dict)
+    """As in `Family`, for the tensors of the head."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Everything headway knows of a `transformers` model_type."""
+    """All that headway knows of one model_type of `transformers`."""
 
     name: str
     fields: tuple[Field, ...]
     fixed: Mapping[str, Any]
-    """Settings that every model of the family shares."""
+    """Settings that all models of the family share."""
     tensors: tuple[Tensor, ...]
-    """Of the bare model; a name with {i} stands for each block."""
+    """Tensors of the base model; a name with {i} stands for one tensor per block."""
     heads: Mapping[str, Head]
-    """By name in `architectures`; the bare model's is there too."""
+    """By name in `architectures`; the base model is one of them."""
     prefix: str
-    """What a head puts before the names of the bare model."""
+    """Prefix of the base model's tensor names in a model with a head."""
     only: Mapping[str, Any] = field(default_factory=dict)
-    """Fields headway knows in one value alone."""
+    """Fields that headway supports with one value only."""
     unused: tuple[str, ...] = ()
-    """Fields that `adjust` reads, and those of this family alone that do not change what the model computes."""
+    """Fields that `on_read` handles, and fields of this family that do not change what the model computes."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Second names of fields: theirs → the name of the table."""
-    spare: tuple[str, ...] = ()
-    """Ends of names that may be in a file and are not needed: buffers that can be computed."""
-    copies: Mapping[str, str] = field(default_factory=dict)
-    """Second names of tied tensors: the copy → what it has to equal, several alternatives separated by `|`."""
-    sines: tuple[str, ...] = ()
-    """Tables of sinusoidal positions that a file may hold, and that the model computes."""
+    """Other names of fields: alias → the name in `fields`."""
+    unneeded: tuple[str, ...] = ()
+    """Suffixes of tensors that a file may hold and the model does not need: buffers that it computes."""
+    tied_copies: Mapping[str, str] = field(default_factory=dict)
+    """Second names of tied tensors: copy → the tensor that it has to equal, or alternatives separated by `|`."""
+    sinusoidal_tables: tuple[str, ...] = ()
+    """Tables of sinusoidal positions that a file may hold; the model computes them."""
     special: Mapping[str, int] = field(default_factory=dict)
-    """Special tokens that `transformers` assumes where config.json does not name them."""
-    adjust: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None
-    """Last word on reading: (settings by path, config.json, tensor names)."""
-    explain: Callable[[Config, ModelConfig], None] | None = None
-    """Last word on writing: (config.json, model)."""
+    """Special tokens that `transformers` assumes if config.json does not name them."""
+    on_read: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None
+    """Changes the settings after reading: (settings by path, config.json, tensor names)."""
+    on_write: Callable[[Config, ModelConfig], None] | None = None
+    """Changes config.json before it is written: (config.json, config)."""
 
 
-HEADS = ("lm", "nsp", "classify", "tag", "span")
 SEVERAL = "multi_label_classification"
-"""The `problem_type` of labels that do not exclude each other."""
+"""The `problem_type` of multi-label classification."""
 PAIRS = "text_pairs"
-"""Whether a classifier was trained on pairs of texts: our own field, which `transformers` keeps and leaves alone."""
+"""Whether a classifier was trained on pairs of texts: our own field, which `transformers` keeps and ignores."""
 
 CODE_FIELDS = ("auto_map", "custom_pipelines", "_attn_implementation", "attn_implementation", "kernels")
-"""Fields by which a data file names code. Never followed."""
+"""Fields that name code. headway never runs it."""
 
 OLD_ARCHITECTURES = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
-"""What files from before a class was renamed say of it."""
+"""Old names of classes → their names today."""
 
 
 def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str] = ()) -> ModelConfig:
-    """A config.json's content as a ModelConfig; refuses what headway cannot compute."""
+    """config.json as a ModelConfig; refuses what headway cannot compute."""
     refuse_code(theirs)
     theirs = _one_name_each(family, theirs)
     _refuse_unknown(family, theirs)
     head = family.heads[architecture_in(family, theirs)]
-    flat: Config = {**_special(family, theirs), **family.fixed}
+    settings: Config = {**_special(family, theirs), **family.fixed}
     for entry in family.fields:
         value = entry.read(theirs)
         for path in entry.ours.split():
-            flat[path] = value
-    flat.update(head.settings)
-    if family.adjust is not None:
-        family.adjust(flat, theirs, names)
+            settings[path] = value
+    settings.update(head.settings)
+    if family.on_read is not None:
+        family.on_read(settings, theirs, names)
     if head.labels:
-        flat["labels"] = _label_names(theirs, head.settings[head.labels])
-        flat[head.labels] = len(flat["labels"])
+        settings["labels"] = _label_names(theirs, head.settings[head.labels])
+        settings[head.labels] = len(settings["labels"])
         if head.labels == "classify.labels":
-            flat["classify.several"] = theirs.get("problem_type") == SEVERAL
-            flat["classify.pairs"] = theirs.get(PAIRS)
-    return build(ModelConfig, {**_nest(flat), "family": family.name})
+            settings["classify.several"] = theirs.get("problem_type") == SEVERAL
+            settings["classify.pairs"] = theirs.get(PAIRS)
+    return build(ModelConfig, {**_nest(settings), "family": family.name})
 
 
 def write_config(family: Family, config: ModelConfig) -> Config:
@@ -152,7 +152,9 @@ def write_config(family: Family, config: ModelConfig) -> Config:
         theirs[entry.theirs] = entry.write(_get(config, entry.ours.split()[0]))
     special = config.special
     theirs |= {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
-    if special.start is not None:  # without one, a family that assumes one cannot say so: the layout is then our own
+    if (
+        special.start is not None
+    ):  # a family that assumes a start token cannot say that there is none: such a model is saved in our own layout
         theirs["decoder_start_token_id"] = special.start
     theirs["is_encoder_decoder"] = config.kind == "encoder-decoder"
     if config.labels:
@@ -162,13 +164,13 @@ def write_config(family: Family, config: ModelConfig) -> Config:
         theirs["problem_type"] = SEVERAL
     if config.classify is not None and config.classify.pairs is not None:
         theirs[PAIRS] = config.classify.pairs
-    if family.explain is not None:
-        family.explain(theirs, config)
+    if family.on_write is not None:
+        family.on_write(theirs, config)
     return theirs
 
 
 def architecture_of(family: Family, config: ModelConfig) -> str:
-    """The entry of `architectures` whose head this model has."""
+    """The architecture with the heads of this model."""
     for name, head in family.heads.items():
         if _fits(head, config):
             return name
@@ -177,24 +179,24 @@ def architecture_of(family: Family, config: ModelConfig) -> str:
 
 def _fits(head: Head, config: ModelConfig) -> bool:
     if any(_get(config, path) is not None for path, value in head.settings.items() if value is None):
-        return False  # an architecture without a decoder, say
+        return False  # for example an architecture without a decoder
     wanted = {path.partition(".")[0] for path in head.settings} & set(HEADS)
     has = {name for name in HEADS if getattr(config, name) is not None}
     if config.classify is not None and config.classify.labels == 0:
-        has.remove("classify")  # a bare model's pooler, which it may also lack
+        has.remove("classify")  # the pooler of a base model, which is optional
     if head.settings.get("classify.labels") == 0:
         wanted.remove("classify")
     return wanted == has
 
 
 def prefix_of(family: Family, architecture: str) -> str:
-    """What this architecture puts before the names of the bare model's tensors."""
+    """Prefix of the base model's tensor names in this architecture."""
     prefix = family.heads[architecture].prefix
     return family.prefix if prefix is None else prefix
 
 
 def tensors_of(family: Family, config: ModelConfig, architecture: str, prefix: str) -> Iterator[tuple[str, str, str]]:
-    """(our name, their names, op) of every module, blocks counted out, heads included."""
+    """(our name, their names, op) of every module of every block and of the heads."""
     head = family.heads[architecture]
     for entry in family.tensors:
         if entry.when and bool(_get(config, entry.when.lstrip("!"))) == entry.when.startswith("!"):
@@ -205,25 +207,25 @@ def tensors_of(family: Family, config: ModelConfig, architecture: str, prefix: s
         yield entry.ours, entry.theirs.replace("{prefix}", prefix), entry.op
 
 
-def copies_of(family: Family, architecture: str, prefix: str) -> dict[str, list[str]]:
-    """Names that tied tensors may have a second time → what each has to equal, the first that the model asks for."""
-    both = {**family.copies, **family.heads[architecture].copies}
+def tied_copies_of(family: Family, architecture: str, prefix: str) -> dict[str, list[str]]:
+    """Name of a tied copy → tensors; the copy has to equal the first of them that the model has."""
+    both = {**family.tied_copies, **family.heads[architecture].tied_copies}
     return {c.replace("{prefix}", prefix): o.replace("{prefix}", prefix).split("|") for c, o in both.items()}
 
 
 def refuse_code(theirs: Mapping[str, Any]) -> None:
-    """Data never names code."""
+    """Refuse fields that name code: data never does."""
     for key, value in theirs.items():
         if key.startswith(CODE_FIELDS) and not isinstance(value, bool | None):
             raise ConfigError(
                 "C023",
                 f"config.json: field {short(key)} names code, which headway never runs",
-                "remove the field if the model is of a family headway knows",
+                "remove the field if headway knows the family of the model",
             )
 
 
 def _one_name_each(family: Family, theirs: Mapping[str, Any]) -> Config:
-    """The same fields without aliases; two names of one field have to agree."""
+    """The fields without aliases; if a field has two names, both values have to agree."""
     plain = {key: value for key, value in theirs.items() if key not in family.aliases}
     for alias, name in family.aliases.items():
         if alias in theirs and plain.setdefault(name, theirs[alias]) != theirs[alias]:
@@ -237,25 +239,25 @@ def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
     if theirs.get("quantization_config"):
         raise ConfigError(
             "C022",
-            f"config.json: quantization_config = {short(theirs['quantization_config'])}; headway reads whole weights",
-            "take the model these were made from; headway export MODEL OUT quant=int8 makes it small again",
+            f"config.json: quantization_config = {short(theirs['quantization_config'])}; headway does not support it",
+            "use the model that was quantized; headway export MODEL OUT quant=int8 makes it small again",
         )
     for key, value in theirs.items():
         if key in family.only and value != family.only[key] and (value is not None or family.only[key]):
             raise ConfigError(
                 "C022",
-                f"config.json: {key} = {short(value)}; headway computes {family.name} with {family.only[key]!r}",
+                f"config.json: {key} = {short(value)}; headway supports {family.name} with {family.only[key]!r} only",
             )
         if key not in known and value not in (None, False, 0, "", [], {}):
             raise ConfigError(
                 "C021",
                 f"config.json: unknown field {short(key)} = {short(value)} for {family.name}{nearest(key, known)}",
-                "it may change what the model computes; remove it from config.json if you know that it does not",
+                "it may change what the model computes; if you know that it does not, remove it from config.json",
             )
 
 
 def architecture_in(family: Family, theirs: Mapping[str, Any]) -> str:
-    """The first of `architectures`; a family's usual one where the file does not say."""
+    """The first of `architectures`; if config.json has none, the first of the family."""
     listed = theirs.get("architectures") or [next(iter(family.heads))]
     name = listed[0] if isinstance(listed, list) else listed
     name = OLD_ARCHITECTURES.get(name, name) if isinstance(name, str) else name
@@ -265,34 +267,40 @@ def architecture_in(family: Family, theirs: Mapping[str, Any]) -> str:
     return name
 
 
-def size_in(flat: Config, path: str) -> int:
-    """A size that other settings are computed from, checked before they are."""
-    size = flat[path]
+def size_in(settings: Config, path: str) -> int:
+    """A size from which other settings are computed, checked."""
+    size = settings[path]
     if type(size) is not int or not 0 < size <= MAX_LENGTH:
         raise ConfigError("C003", f"config.json: {path} = {short(size)} is outside 1 … {MAX_LENGTH}")
     return size
 
 
 def switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
-    """A field that is on or off; null is off."""
+    """A field that is true or false; null is false."""
     value = theirs.get(name, default)
     if not isinstance(value, bool | None):
         raise ConfigError("C002", f"config.json: {name} = {short(value)} should be true or false")
     return bool(value)
 
 
+def read_tied(settings: Config, theirs: Mapping[str, Any], default: bool) -> None:
+    """Whether the lm head, if there is one, is tied to the token table."""
+    if "lm.tied" in settings:
+        settings["lm.tied"] = switch(theirs, "tie_word_embeddings", default)
+
+
+def span_head(prefix: str | None = None) -> Head:
+    """The usual head for spans."""
+    return Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix=prefix)
+
+
 def with_defaults(fields: tuple[Field, ...], **values: Any) -> tuple[Field, ...]:
-    """The same fields, some with another value where they are absent."""
+    """The same fields with other defaults."""
     return tuple(replace(entry, default=values.get(entry.theirs, entry.default)) for entry in fields)
 
 
 def _special(family: Family, theirs: Mapping[str, Any]) -> Config:
-    pairs = {
-        "pad": "pad_token_id",
-        "bos": "bos_token_id",
-        "eos": "eos_token_id",
-        "start": "decoder_start_token_id",
-    }
+    pairs = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "start": "decoder_start_token_id"}
     return {f"special.{ours}": theirs.get(name, family.special.get(ours)) for ours, name in pairs.items()}
 
 
@@ -309,14 +317,14 @@ def _label_names(theirs: Mapping[str, Any], usual: int) -> list[str]:
     return [f"LABEL_{i}" for i in range(count)]
 
 
-def _nest(flat: Mapping[str, Any]) -> Config:
+def _nest(settings: Mapping[str, Any]) -> Config:
     nested: Config = {}
-    for path, value in flat.items():
+    for path, value in settings.items():
         *parents, last = path.split(".")
         node = nested
         for parent in parents:
             inner = node.setdefault(parent, {})
-            if inner is None:  # the head takes this part of the model away
+            if inner is None:  # the architecture has no such part
                 break
             node = inner
         else:

@@ -1,4 +1,4 @@
-"""Model folders in the Hugging Face layout: read, written, and refused with a reason."""
+"""Model folders in the Hugging Face layout: opened, loaded, saved."""
 
 from __future__ import annotations
 
@@ -11,88 +11,91 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
-from headway.baselines import make_model
-from headway.config.baselines import BaselineConfig
+from headway.baselines.build import make_model
+from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import ModelConfig
 from headway.config.toml import build, short, to_dict
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
-from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
-from headway.hub.adapter import adapters_over, is_adapter, merge_adapter
+from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
+from headway.hub.adapter import adapter_chain, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
-from headway.hub.generation_config import rules_in, special_in
+from headway.hub.generation_config import copied_settings, special_ids
 from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf.tokenizer import load_gguf_tokenizer
 from headway.hub.tables import FAMILIES
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
-from headway.model.model import Model
+from headway.model.embed import PatchEmbedding
+from headway.model.model import Model, Transformer
 
 CONFIG_LIMIT = 1_000_000
-"""Bytes of a config.json: thousands of label names fit, a hostile one stays small in memory."""
-OWN = "HeadwayModel"
-"""Architecture written for a model that no family of `transformers` can express."""
+"""Bytes of a config.json: enough for thousands of labels, and a hostile file stays small in memory."""
+OWN_ARCHITECTURE = "HeadwayModel"
+"""The architecture of a model that no family of `transformers` can express."""
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A folder whose config.json and weight headers have been read and agree; no tensor has."""
+class OpenedFolder:
+    """A folder after its config.json and the headers of its weights were read; no tensor was read."""
 
-    config: ModelConfig
+    config: AnyConfig
     family: Family | None
     architecture: str
     weights: Weights | GGUFWeights
 
 
-def open_folder(folder: Path) -> Opened:
-    """Read config.json and check the weights' headers; or the header of a GGUF file, which holds both."""
+def open_folder(folder: Path) -> OpenedFolder:
+    """Read config.json and check the headers of the weights; a GGUF file has both in its own header."""
     if (path := gguf_in(folder)) is not None:
-        return Opened(*open_gguf(path))
+        return OpenedFolder(*open_gguf(path))
     if not (folder / "config.json").exists():
         if (folder / "run" / "recipe.toml").exists():
-            hint = f"go on with it: headway train --resume {shlex.quote(str(folder))}"
-            raise NotFoundError("F002", f"{folder} is a run that has not come to its end: it has no model yet", hint)
+            hint = f"continue it: headway train --resume {shlex.quote(str(folder))}"
+            raise NotFoundError("F002", f"{folder} is an unfinished run and has no model yet", hint)
         raise NotFoundError("F002", f"{folder} has no config.json", "a model folder has config.json and weights")
     theirs = read_json(folder / "config.json", limit=CONFIG_LIMIT)
     refuse_code(theirs)
     kind = theirs.get("model_type")
     weights = open_weights(folder)
     if kind == "headway":
-        return Opened(_as_generated(_own(theirs), folder), None, OWN, weights)
+        return OpenedFolder(_with_generation_ids(_own_config(theirs), folder), None, OWN_ARCHITECTURE, weights)
     if not isinstance(kind, str) or kind not in FAMILIES:
         hint = nearest(str(kind), FAMILIES)
         raise ConfigError(
             "C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}"
         )
     family = FAMILIES[kind]
-    config = _as_generated(read_config(family, theirs, weights.names), folder)
-    return Opened(config, family, architecture_in(family, theirs), weights)
+    config = _with_generation_ids(read_config(family, theirs, weights.names), folder)
+    return OpenedFolder(config, family, architecture_in(family, theirs), weights)
 
 
-def _as_generated(config: ModelConfig, folder: Path) -> ModelConfig:
-    """The config of a model that writes, with the special ids of generation_config.json: chats end by several."""
-    if config.lm is None or config.decoder is None or not (ids := special_in(folder)):
+def _with_generation_ids(config: AnyConfig, folder: Path) -> AnyConfig:
+    """The config with the special ids of generation_config.json: chat models have several end tokens there."""
+    if config.lm is None or config.decoder is None or not (ids := special_ids(folder)):
         return config
     return replace(config, special=replace(config.special, **ids))
 
 
-def _own(theirs: Mapping[str, Any]) -> ModelConfig:
+def _own_config(theirs: Mapping[str, Any]) -> AnyConfig:
     inner = theirs.get("headway")
     if not isinstance(inner, Mapping):
         raise ConfigError("C004", 'config.json: model_type "headway" needs a "headway" table')
     if "network" in inner:
-        return cast(ModelConfig, build(BaselineConfig, inner))  # which has the surface of one
+        return build(BaselineConfig, inner)
     return build(ModelConfig, inner)
 
 
 def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
-    """The model of a folder, in evaluation mode; weights keep the type of the file unless `dtype` is given."""
+    """The model of a folder, in evaluation mode, with the dtype of the file or `dtype`."""
     if is_adapter(folder):
-        base, above = adapters_over(folder)
+        base, above = adapter_chain(folder)
         model = load_model(base, dtype, device)
         for adapter in above:
             merge_adapter(model, adapter)
@@ -103,12 +106,12 @@ def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | tor
         model = make_model(opened.config)
     load_tensors(model, opened.family, opened.architecture, opened.weights)
     stored = getattr(torch, opened.weights.dtype(opened.weights.names[0]))
-    one = stored.is_floating_point and opened.config.quantization == "none"  # quantised files hold several types
+    one = stored.is_floating_point and opened.config.quantization == "none"  # quantized files hold several dtypes
     return model.to(device=device, dtype=dtype or (stored if one else None)).eval()
 
 
 def check_memory(need: int) -> None:
-    """Refuse a model of so many bytes before it makes the machine swap."""
+    """Refuse a model that does not fit into memory, before the machine swaps."""
     if not hasattr(os, "sysconf"):
         return
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -118,8 +121,8 @@ def check_memory(need: int) -> None:
         )
 
 
-def load_folder_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None:
-    """The folder's tokenizer; None for a model that reads no text, and where the weights came alone."""
+def load_folder_tokenizer(folder: Path, config: AnyConfig) -> Tokenizer | None:
+    """The tokenizer of a folder; None for a model without text, and for a folder without one."""
     if "tokens" not in (getattr(config.source, "kind", ""), getattr(config.target, "kind", "")):
         return None
     try:
@@ -129,7 +132,7 @@ def load_folder_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None
 
 
 def own_layout(folder: Path) -> bool:
-    """Whether a folder is in headway's own layout, which no other library opens."""
+    """Whether a folder has headway's own layout, which no other library opens."""
     return bool(read_json(folder / "config.json").get("model_type") == "headway")
 
 
@@ -140,13 +143,13 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None, base: Path | None = None) -> Path:
-    """Write a folder that `transformers` opens where it knows the family, complete or not at all.
+    """Write a model folder, which `transformers` opens if it knows the family. On an error nothing is left behind.
 
-    How the model generates it has from its `base`.
+    Generation settings are copied from the folder `base`.
     """
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise NotFoundError("F004", f"{folder} already exists and is not an empty folder", "choose another folder")
-    with _partial(model, folder, tokenizer, rules_in(base)) as partial:
+    with _staged_files(model, folder, tokenizer, copied_settings(base)) as partial:
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
@@ -154,21 +157,21 @@ def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None, b
 
 
 def write_model_files(model: Model, folder: Path, tokenizer: Tokenizer | None = None, base: Path | None = None) -> Path:
-    """The same files into a folder that holds other things too, such as a run; config.json comes last.
+    """Write the same files into a folder that holds other files too, such as a run; config.json comes last.
 
-    How the model generates it has from its `base`.
+    Generation settings are copied from the folder `base`.
     """
-    with _partial(model, folder, tokenizer, rules_in(base)) as partial:
+    with _staged_files(model, folder, tokenizer, copied_settings(base)) as partial:
         for path in sorted(partial.iterdir(), key=lambda p: p.name == "config.json"):
             os.replace(path, folder / path.name)
     return folder
 
 
 @contextmanager
-def _partial(
+def _staged_files(
     model: Model, folder: Path, tokenizer: Tokenizer | None, rules: Mapping[str, Any] = MappingProxyType({})
 ) -> Iterator[Path]:
-    """The finished files under another name beside the folder, to be moved from there; gone if anything fails."""
+    """The complete files in a temporary folder beside `folder`, to be moved from there; deleted at the end."""
     family, theirs = describe(model)
     theirs["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
@@ -177,7 +180,7 @@ def _partial(
         write_weights(partial, dump_tensors(model, family, theirs["architectures"][0]))
         _write_json(partial / "config.json", theirs)
         if model.config.lm and model.config.decoder:
-            _write_json(partial / "generation_config.json", {**_generation(model.config), **rules})
+            _write_json(partial / "generation_config.json", {**_generation_ids(model.config), **rules})
         if tokenizer is not None:
             tokenizer.save(partial)
         yield partial
@@ -188,21 +191,21 @@ def _partial(
 
 
 def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
-    """The family's config.json if it can express this model to the letter, otherwise headway's own."""
+    """config.json in the layout of the family if it can express this model exactly, otherwise in headway's own."""
     config, family = model.config, FAMILIES.get(model.config.family)
-    if family is not None:
+    if family is not None and isinstance(config, ModelConfig):
         try:
             theirs = write_config(family, config)
             back = read_config(family, theirs, tensor_names(model, family, theirs["architectures"][0]))
-            if back == replace(config, init=back.init):  # how the weights once started is not in the file
+            if back == replace(config, init=back.init):  # config.json does not hold the initialisation
                 return family, theirs
         except HeadwayError:
-            pass  # a variant the family has no word for
+            pass  # the family cannot express this variant
     own = to_dict(config if isinstance(config, BaselineConfig) else replace(config, family="headway"))
-    return None, {"model_type": "headway", "architectures": [OWN], "headway": own}
+    return None, {"model_type": "headway", "architectures": [OWN_ARCHITECTURE], "headway": own}
 
 
-def _generation(config: ModelConfig) -> dict[str, Any]:
+def _generation_ids(config: AnyConfig) -> dict[str, Any]:
     special = config.special
     pairs = {
         "bos_token_id": special.bos,
@@ -218,3 +221,25 @@ def _write_json(path: Path, data: Mapping[str, Any]) -> None:
         file.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+@torch.no_grad()
+def resize_images(model: Model, image: int) -> Model:
+    """Change a vision model in place to square images of another size: its grid of positions is resampled once.
+
+    The interpolation is bicubic, as of DINOv2 and DeiT.
+    """
+    front = getattr(model, "source", None)
+    if not isinstance(front, PatchEmbedding):
+        raise DataError("D001", "only a model that reads images has an image size")
+    config = replace(front.config, image=image)
+    side, new_side = front.config.image // front.config.patch, config.image // config.patch
+    first, grid = front.positions[:1], front.positions[1:]
+    grid = grid.float().T.unflatten(1, (side, side))[None]  # 1 width side side
+    grid = F.interpolate(grid, size=(new_side, new_side), mode="bicubic", align_corners=False)
+    resampled = grid[0].flatten(1).T.to(first.dtype)
+    front.positions = nn.Parameter(torch.cat([first, resampled]))
+    front.config = config
+    assert isinstance(model, Transformer)
+    model.config = replace(model.config, source=config)
+    return model

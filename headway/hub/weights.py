@@ -1,7 +1,7 @@
-"""The weights of a model folder: checked, opened, read one tensor at a time, and written.
+"""Safetensors files of a model folder: checked, opened, read tensor by tensor, and written.
 
-Every header is checked here before the safetensors library sees the file, so that a damaged or hostile one
-is refused in one line with a code. Pickles are never opened.
+Headers are checked before the safetensors library sees a file, so that a damaged or hostile file gives an error of one
+line with a code. Pickles are never opened.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.errors import DamagedError, MemoryOrDiskError, NotFoundError
 from headway.jsonfile import AGAIN, parse_object, read_json, show, unreadable
-from headway.model.aligned import BYTES
+from headway.resources import VECTOR_BYTES
 
 if TYPE_CHECKING:
     import torch
 
-HEADER_LIMIT, JSON_LIMIT = 100_000_000, 64_000_000
-"""Bytes of a safetensors header (the limit of the format) and of any other JSON file."""
-HEADER_VALUES, JSON_VALUES, JSON_DEPTH, WIDE_LIMIT = 1_500_000, 4_000_000, 64, 32_000_000
-"""Bounds on what JSON may unfold to: a few bytes of text can cost a hundred of memory."""
+HEADER_LIMIT, HEADER_VALUES, WIDE_LIMIT = 100_000_000, 1_500_000, 32_000_000
+"""Bytes of a header (the limit of the format), its values, and its bytes if some are not ASCII: parsed JSON can take a
+hundred times the memory of its text."""
 MAX_DIMS = 64
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {
@@ -40,7 +39,7 @@ DTYPES = {
     "F8_E8M0": ("float8_e8m0fnu", 1), "F8_E4M3FNUZ": ("float8_e4m3fnuz", 1),
     "F8_E5M2FNUZ": ("float8_e5m2fnuz", 1),
 }  # fmt: skip
-"""Name in the file → name in torch, bytes of one item."""
+"""Name in the file → name in torch, bytes per item."""
 OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".gguf", ".onnx")
 FORMAT = {"format": "pt"}
 CONVERT = """if you trust its source, convert it with transformers: AutoModel….from_pretrained("OLD")\
@@ -58,7 +57,7 @@ class _Entry(NamedTuple):
 
 
 class Weights:
-    """The tensors of a model folder, opened but not read. Built by `open_weights`."""
+    """The tensors of a model folder: opened by `open_weights`, not yet read."""
 
     def __init__(self, folder: Path, entries: dict[str, _Entry], metadata: dict[str, str]) -> None:
         self.folder, self.metadata, self._entries = folder, metadata, entries
@@ -79,11 +78,11 @@ class Weights:
         return self._entry(name).shape
 
     def dtype(self, name: str) -> str:
-        """As torch spells it: "bfloat16"."""
+        """The name in torch: "bfloat16"."""
         return DTYPES[self._entry(name).dtype][0]
 
     def read(self, name: str) -> torch.Tensor:
-        """The tensor, backed by the mapped file: its pages are read when they are touched."""
+        """The tensor, mapped from the file: its pages are read on first use."""
         from safetensors import SafetensorError, safe_open
 
         file = self._entry(name).file
@@ -95,9 +94,9 @@ class Weights:
             raise _damaged(file, f"tensor {_brief.repr(name)}: {str(error).splitlines()[0]}") from error
         except OSError as error:
             raise unreadable(file, error) from error
-        # A header of odd length leaves items off their boundaries, which no kernel bears; that of whole numbers reads
-        # vectors only where they are aligned. Other tensors stay mapped: a copy of all would double a model's memory.
-        unit = BYTES if tensor.element_size() == 1 else tensor.element_size()
+        # After a header of odd length items are not aligned, which no kernel can read; the int8 kernel needs whole
+        # vectors aligned. All other tensors stay mapped: copies would double a model's memory.
+        unit = VECTOR_BYTES if tensor.element_size() == 1 else tensor.element_size()
         return tensor.clone() if tensor.data_ptr() % unit else tensor
 
     def _entry(self, name: str) -> _Entry:
@@ -107,7 +106,7 @@ class Weights:
 
 
 def open_weights(folder: Path) -> Weights:
-    """Find the weights of a model folder and check every header; no tensor is read."""
+    """Find the weights of a model folder and check all headers; no tensor is read."""
     if not os.path.isdir(folder):
         raise NotFoundError("F001", f"{show(folder)}: no such folder")
     if os.path.lexists(folder / INDEX) and not os.path.lexists(folder / SINGLE):
@@ -116,7 +115,7 @@ def open_weights(folder: Path) -> Weights:
 
 
 def open_file(path: Path) -> Weights:
-    """One safetensors file, whatever its name, its header checked; no tensor is read."""
+    """Open one safetensors file of any name and check its header; no tensor is read."""
     return Weights(path.parent, *_check_file(path))
 
 
@@ -136,12 +135,16 @@ def _single_file(folder: Path) -> str:
         raise NotFoundError("F002", f"{show(folder)}: {what}", AGAIN)
     if other := [name for name in names if name.lower().endswith(OTHER_FORMATS)]:
         raise _damaged(folder, f"no safetensors, only {show(other[0])}, not opened", "X005", CONVERT)
-    hint = "this is an adapter: name the model it belongs to" if "adapter_model.safetensors" in names else ""
+    hint = (
+        "this is an adapter of another library: give the model that it belongs to"
+        if "adapter_model.safetensors" in names
+        else ""
+    )
     raise NotFoundError("F002", f"{show(folder)}: no {SINGLE} and no {INDEX}", hint)
 
 
 def _check_index(folder: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
-    """The index decides what belongs to the model: tensors it does not list are left out."""
+    """Only tensors that the index lists belong to the model."""
     places = read_json(_inside(folder, INDEX)).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
         raise _damaged(folder / INDEX, "weight_map must give a file name for each tensor")
@@ -154,7 +157,7 @@ def _check_index(folder: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """`folder/name` if it is a file of that folder, or of the blobs that a hub cache snapshot links to."""
+    """`folder/name`, if it is a file in the folder or a link of a hub snapshot to its blobs."""
     if name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
         raise _damaged(folder, f"{_brief.repr(name)} is not a plain file name", "X006")
     root, target = (Path(os.path.realpath(path)) for path in (folder, folder / name))
@@ -184,7 +187,7 @@ def _check_file(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
 
 
 def _read_header(path: Path) -> tuple[bytes, int]:
-    """The JSON of a safetensors file and the number of bytes that follow it."""
+    """The JSON header of a safetensors file, and the number of bytes after it."""
     try:
         with path.open("rb") as file:
             size, start = os.fstat(file.fileno()).st_size, file.read(64)
@@ -194,7 +197,7 @@ def _read_header(path: Path) -> tuple[bytes, int]:
                 return file.read(length), room - length
     except OSError as error:
         raise unreadable(path, error) from error
-    # \x80 may also begin a header length, but then zeros follow it, or the brace of the header does.
+    # A header length may start with \x80 too, but then zeros or the brace of the header follow.
     if start[:2] == b"PK" or (start[:1] == b"\x80" and start[2:8].strip(b"\0") and start[8:9] != b"{"):
         raise _damaged(path, "a pickle or zip archive under this name, not opened", "X005", CONVERT)
     if start.startswith(b"version https://git-lfs"):
@@ -220,7 +223,7 @@ def _check_entry(path: Path, name: str, value: Any) -> _Entry:
         raise wrong(f"shape {_brief.repr(shape)} is not a list of at most {MAX_DIMS} sizes from 0")
     if not _are_naturals(offsets) or len(offsets) != 2:
         raise wrong(f"data_offsets {_brief.repr(offsets)} is not a begin and an end")
-    items = math.prod(max(size, 1) for size in shape)  # strides overflow even where one axis is empty
+    items = math.prod(max(size, 1) for size in shape)  # strides overflow even if one axis is empty
     if items >= 1 << 63:
         raise wrong(f"shape {_brief.repr(shape)} has more items than 64 bits count")
     needed, span = 0 if 0 in shape else items * DTYPES[dtype][1], offsets[1] - offsets[0]
@@ -235,7 +238,7 @@ def _are_naturals(values: Any) -> bool:
 
 
 def _check_cover(entries: dict[str, _Entry], room: int) -> None:
-    """The tensors, laid end to end, fill the `room` bytes after the header exactly."""
+    """Check that the tensors, end to end, fill the `room` bytes after the header exactly."""
     position = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != position:
@@ -259,7 +262,7 @@ def write_weights(
     shard_bytes: int = 5 * 10**9,
     metadata: Mapping[str, str] = FORMAT,
 ) -> None:
-    """Write model.safetensors, or shards and their index: all of it under its final names, or nothing."""
+    """Write model.safetensors, or shards and their index. On an error no file is left behind."""
     made: list[Path] = []
     numbers: dict[str, int] = {}  # tensor → number of its shard
     total = 0
@@ -273,7 +276,7 @@ def write_weights(
             made.append(folder / f".weights-{secrets.token_hex(8)}.tmp")
             total += write_tensors(made[-1], shard, metadata)
         names = [f"model-{i + 1:05d}-of-{len(made):05d}.safetensors" for i in range(len(made))]
-        if len(made) > 1:  # the index is named last: without it the shards are not yet a model
+        if len(made) > 1:  # the index gets its name last: shards without an index are no model
             places = {tensor: names[i] for tensor, i in numbers.items()}
             index = {"metadata": {"total_size": total}, "weight_map": places}
             text = json.dumps(index, indent=2, sort_keys=True).encode() + b"\n"
@@ -291,7 +294,7 @@ def write_weights(
 
 
 def _shards(pairs: Iterable[tuple[str, torch.Tensor]], limit: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Tensors in the order they come, a new shard where the next one would pass the limit."""
+    """Tensors in order, with a new shard whenever the next tensor would exceed the limit."""
     shard: dict[str, torch.Tensor] = {}
     seen, filled = {"__metadata__"}, 0
     for name, tensor in pairs:
@@ -307,7 +310,7 @@ def _shards(pairs: Iterable[tuple[str, torch.Tensor]], limit: int) -> Iterator[d
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: Mapping[str, str]) -> int:
-    """One safetensors file; returns how many of its bytes are the tensors'."""
+    """Write one safetensors file; returns the bytes of its tensors."""
     size, chunks = tensor_chunks(tensors, metadata)
     _write_file(path, size, chunks)
     return sum(tensor.nbytes for tensor in tensors.values())
@@ -316,19 +319,21 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: Mappin
 def tensor_chunks(
     tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] = FORMAT
 ) -> tuple[int, Iterator[bytes | memoryview]]:
-    """The size of a safetensors file and its bytes, piece by piece: each tensor has its own, even if it shares them."""
+    """The size of a safetensors file, and its bytes in pieces. Tensors that share memory are written separately."""
     keys = {torch_name: key for key, (torch_name, _) in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    # Those whose end is a multiple of BYTES come first, so each of them begins at one; then the larger items, which
-    # keeps every item on its own boundary.
-    order = sorted(tensors.items(), key=lambda item: (item[1].nbytes % BYTES > 0, -item[1].element_size(), item[0]))
+    # Tensors whose size is a multiple of VECTOR_BYTES come first, so that each starts at such a multiple. The others
+    # follow by item size, largest first, which keeps every item on its own boundary.
+    order = sorted(
+        tensors.items(), key=lambda item: (item[1].nbytes % VECTOR_BYTES > 0, -item[1].element_size(), item[0])
+    )
     for name, tensor in order:
         begin, end = end, end + tensor.nbytes
         dtype = keys[str(tensor.dtype).removeprefix("torch.")]
         header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % BYTES)
+    text += b" " * (-(8 + len(text)) % VECTOR_BYTES)
     start = len(text).to_bytes(8, "little") + text
     return len(start) + end, chain([start], (_raw_bytes(tensor) for _, tensor in order))
 
@@ -350,7 +355,7 @@ def _write_file(path: Path, size: int, chunks: Iterable[bytes | memoryview]) -> 
 
 @contextmanager
 def writing(folder: Path, needed: int) -> Iterator[None]:
-    """Turns the disk's refusal into ours, with the free space as it was before the attempt."""
+    """Turn an OSError into our error, with the free space as it was before."""
     free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if os.path.exists(place))).free
     try:
         yield
@@ -360,7 +365,7 @@ def writing(folder: Path, needed: int) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the new names last; only POSIX lets a folder be opened for it."""
+    """Make new file names durable; only POSIX can open a folder for it."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

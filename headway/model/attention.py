@@ -1,4 +1,4 @@
-"""Attention: the formula, what each query may see, and the module with its projections.
+"""Attention: the formula, its kernels, the attention bias, and the module with its projections.
 
 Letters: B batch, T queries, S keys, H heads, G key-value heads, D width of a head, M width of the model.
 """
@@ -21,14 +21,15 @@ from headway.model.cache import KVCacheLike
 from headway.model.positions import rotate
 
 Backend = Literal["fused", "flex", "eager"]
-"""fused: torch's kernel; flex: FlexAttention, which skips masked blocks; eager: the formula, step by step."""
+"""fused: torch's kernel; flex: FlexAttention, which skips masked blocks; eager: the formula step by step."""
 
-FEW = 4
+FEW_QUERIES = 4
+"""Up to so many queries, a CPU computes the formula faster than torch's kernel, which is made for many."""
 
 Hook = Callable[[str, Callable[..., Tensor]], None]
-"""Called with the name of an inner value and a function that computes it: only what is asked for costs anything.
+"""Called with the name of an activation and a function that computes it, so that only wanted activations cost time.
 
-Names end in `weights` (the function takes `heads`, a list, for some of them only) or `residual`.
+Names end in `weights` (the function takes `heads`, a list of head numbers, or computes all) or `residual`.
 """
 
 
@@ -40,103 +41,105 @@ def scoped(hook: Hook | None, name: str) -> Hook | None:
 
 
 def parameter_free_attention(x: Tensor) -> Tensor:
-    """Y = softmax(X Xᵀ) X: every row becomes a mean of all rows, weighted by how alike they are."""
+    """Y = softmax(X Xᵀ) X: every row becomes a mean of all rows, weighted by their similarity to it."""
     return torch.softmax(x @ x.transpose(-1, -2), -1) @ x
 
 
 @dataclass(frozen=True)
 class AttentionBias:
-    """What each query may see of the keys, with what bias on the score, and which kernel computes it."""
+    """Which keys each query may see and what is added to its attention scores; and the kernel that computes it."""
 
     tensor: Tensor | None = None
-    """(B, H, T, S), each of the first two possibly 1: true where visible, or a bias with -inf where not."""
+    """(B, H, T, S); B and H may be 1. Boolean: true where visible. Float: added to the scores, -inf where hidden."""
     causal: bool = False
-    """A plain causal square: kernels know it without a mask."""
+    """The plain causal mask of a square: kernels have a flag for it and need no tensor."""
     backend: Backend = "fused"
     block_mask: Any = None
     """flex: the block mask made from `tensor`."""
 
 
-def attention_weights(q: Tensor, k: Tensor, attention_bias: AttentionBias, scale: float | None = None) -> Tensor:
-    """softmax(q·kᵀ·scale + bias), (B, H, T, S): the map itself, which fused kernels never show."""
-    k = _for_all(q, k)
+def attention_weights(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | None = None) -> Tensor:
+    """softmax(q·kᵀ·scale + bias), (B, H, T, S): the attention map, which fused kernels never return."""
+    k = _expand_groups(q, k)
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
-    if attention_bias.causal:
+    if bias.causal:
         scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
-    if attention_bias.tensor is not None and attention_bias.tensor.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_bias.tensor, -torch.inf)
-    elif attention_bias.tensor is not None:
-        scores = scores + attention_bias.tensor
+    if bias.tensor is not None and bias.tensor.dtype == torch.bool:
+        scores = scores.masked_fill(~bias.tensor, -torch.inf)
+    elif bias.tensor is not None:
+        scores = scores + bias.tensor
     return scores.softmax(-1).to(q.dtype)
 
 
-def _for_all(q: Tensor, k: Tensor) -> Tensor:
-    """Keys or values for each head of the queries, (B, H, S, D); copied only where several share them."""
+def _expand_groups(q: Tensor, k: Tensor) -> Tensor:
+    """Keys or values for every query head, (B, H, S, D); copied only in grouped-query attention."""
     return k if q.shape[1] == k.shape[1] else k.repeat_interleave(q.shape[1] // k.shape[1], 1)
 
 
-def _some_heads(
-    q: Tensor, k: Tensor, attention_bias: AttentionBias, heads: list[int] | None
+def _select_heads(
+    q: Tensor, k: Tensor, bias: AttentionBias, heads: list[int] | None
 ) -> tuple[Tensor, Tensor, AttentionBias]:
-    """Queries, keys and view of the heads asked for: the others are never computed."""
+    """Queries, keys and bias of the wanted heads: the others are never computed."""
     if heads is None:
-        return q, k, attention_bias
-    k = _for_all(q, k)[:, heads]
-    bias = attention_bias.tensor
-    if bias is not None and bias.shape[1] > 1:
-        attention_bias = replace(attention_bias, tensor=bias[:, heads])
-    return q[:, heads], k, attention_bias
+        return q, k, bias
+    k = _expand_groups(q, k)[:, heads]
+    mask = bias.tensor
+    if mask is not None and mask.shape[1] > 1:
+        bias = replace(bias, tensor=mask[:, heads])
+    return q[:, heads], k, bias
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, scale: float | None = None, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, scale: float | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """Weighted means of the values, (B, H, T, D)."""
-    if attention_bias.backend == "eager" or (attention_bias.backend == "fused" and _few(q, k)):
-        weights = F.dropout(attention_weights(q, k, attention_bias, scale), dropout)
-        return weights @ _for_all(q, v)
+    """Attention output (B, H, T, D): means of the values, weighted by the attention map."""
+    if bias.backend == "eager" or (bias.backend == "fused" and _few_queries(q, k)):
+        weights = F.dropout(attention_weights(q, k, bias, scale), dropout)
+        return weights @ _expand_groups(q, v)
     grouped = q.shape[1] != k.shape[1]
-    if attention_bias.backend == "flex" and attention_bias.block_mask is not None and not dropout:
-        return _flex(q, k, v, attention_bias, scale, grouped)
-    bias = attention_bias.tensor
-    if bias is not None and bias.dtype != torch.bool:
-        bias = bias.to(q.dtype)
+    if bias.backend == "flex" and bias.block_mask is not None and not dropout:
+        return _flex(q, k, v, bias, scale, grouped)
+    mask = bias.tensor
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q.dtype)
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, is_causal=attention_bias.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
+        q, k, v, attn_mask=mask, is_causal=bias.causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
     )
 
 
-def _few(q: Tensor, k: Tensor) -> bool:
-    """Whether a CPU is done sooner by the formula: its kernel is made for many queries, and decoding has one or two."""
-    return q.device.type == "cpu" and q.shape[2] <= FEW and q.shape[1] == k.shape[1] and q.dtype == torch.float32
+def _few_queries(q: Tensor, k: Tensor) -> bool:
+    """Whether the formula is the faster way: on a CPU, with the one or two queries of a decoding step."""
+    return (
+        q.device.type == "cpu" and q.shape[2] <= FEW_QUERIES and q.shape[1] == k.shape[1] and q.dtype == torch.float32
+    )
 
 
 def step_kernels() -> AbstractContextManager[None]:
-    """Kernel choice for training steps of one shape: cuDNN's attention first, whose backward is the faster one.
+    """Kernels for training steps of one shape: cuDNN's attention first, because its backward pass is faster.
 
-    It plans anew for every new shape, so decoding and ragged batches are better off without.
+    cuDNN makes a new plan for every new shape, so decoding and batches of varying shapes do without it.
     """
     order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(order, set_priority=True)
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, scale: float | None, grouped: bool) -> Tensor:
+def _flex(q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, scale: float | None, grouped: bool) -> Tensor:
     from torch.nn.attention.flex_attention import flex_attention
 
-    bias, add = attention_bias.tensor, None
-    if bias is not None and bias.dtype != torch.bool:
-        rows, heads = bias.shape[0] > 1, bias.shape[1] > 1
+    mask, add = bias.tensor, None
+    if mask is not None and mask.dtype != torch.bool:
+        rows, heads = mask.shape[0] > 1, mask.shape[1] > 1
 
         def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return score + bias[b if rows else 0, h if heads else 0, i, j]
+            return score + mask[b if rows else 0, h if heads else 0, i, j]
 
-    out = flex_attention(q, k, v, score_mod=add, block_mask=attention_bias.block_mask, scale=scale, enable_gqa=grouped)
+    out = flex_attention(q, k, v, score_mod=add, block_mask=bias.block_mask, scale=scale, enable_gqa=grouped)
     assert isinstance(out, Tensor)
     return out
 
 
 class Attention(nn.Module):
-    """Multi-head attention; one matrix for queries, keys and values of self-attention, two across stacks."""
+    """Multi-head attention: one matrix for queries, keys and values; cross-attention has two, q and kv."""
 
     def __init__(self, config: StackConfig, cross: bool = False) -> None:
         super().__init__()
@@ -154,12 +157,12 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        attention_bias: AttentionBias,
+        bias: AttentionBias,
         angles: tuple[Tensor, Tensor] | None = None,
         cache: tuple[KVCacheLike, int] | None = None,
         hook: Hook | None = None,
     ) -> Tensor:
-        """Self-attention of x (B, T, M); with a cache, over what it holds as well."""
+        """Self-attention of x (B, T, M); with a cache, over the cached tokens too."""
         sizes = [self.heads, self.groups, self.groups]
         packed = self._project(x, self.qkv, skip=self.heads).unflatten(-1, (-1, self.width))  # B T H+2G D
         q, k, v = packed.transpose(1, 2).split(sizes, 1)
@@ -167,28 +170,28 @@ class Attention(nn.Module):
             q, k = rotate(q, angles), rotate(k, angles)
         if cache is not None:
             k, v = cache[0].update(cache[1], k, v)
-        return self._finish(q, k, v, attention_bias, hook)
+        return self._finish(q, k, v, bias, hook)
 
     def cross_attend(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], attention_bias: AttentionBias, hook: Hook | None = None
+        self, x: Tensor, memory: tuple[Tensor, Tensor], bias: AttentionBias, hook: Hook | None = None
     ) -> Tensor:
-        """Cross-attention of x (B, T, M) over the keys and values of another stack's output.
+        """Cross-attention of x (B, T, M) to the keys and values of the encoder's output.
 
-        Where neighbouring rows share a source, as beams do, it is there once: their queries look at it together.
+        Neighbouring rows that share a source, as beams do, share its keys and values: their queries are one row.
         """
         q = self.q(x).unflatten(-1, (-1, self.width))  # B T H D
         rows, each = len(memory[0]), len(x) // len(memory[0])
         q = q.view(rows, each * q.shape[1], *q.shape[2:]).transpose(1, 2)
-        return self._finish(q, *memory, attention_bias, hook).view_as(x)
+        return self._finish(q, *memory, bias, hook).view_as(x)
 
     def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, G, S, D) of another stack's output: computed once, whatever is decoded."""
+        """Keys and values (B, G, S, D) of the encoder's output: computed once for all decoding steps."""
         kv = self._project(memory, self.kv, skip=0).unflatten(-1, (-1, self.width)).transpose(1, 2)
         keys, values = kv.chunk(2, 1)
         return keys, values
 
     def _project(self, x: Tensor, linear: nn.Linear, skip: int) -> Tensor:
-        """The linear map; where keys have no bias, theirs (after `skip` heads) is held at zero."""
+        """The linear map. Without a key bias, the bias of the keys (which follow `skip` heads) is taken away again."""
         out: Tensor = linear(x)
         if self.key_bias:
             return out
@@ -196,9 +199,9 @@ class Attention(nn.Module):
         keys[skip * self.width : (skip + self.groups) * self.width] = 1
         return out - linear.bias * keys
 
-    def _finish(self, q: Tensor, k: Tensor, v: Tensor, attention_bias: AttentionBias, hook: Hook | None) -> Tensor:
+    def _finish(self, q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, hook: Hook | None) -> Tensor:
         if hook is not None:
-            hook("weights", lambda heads=None: attention_weights(*_some_heads(q, k, attention_bias, heads), self.scale))
-        y = attend(q, k, v, attention_bias, self.scale, self.dropout if self.training else 0.0)
+            hook("weights", lambda heads=None: attention_weights(*_select_heads(q, k, bias, heads), self.scale))
+        y = attend(q, k, v, bias, self.scale, self.dropout if self.training else 0.0)
         out: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return out

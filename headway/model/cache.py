@@ -1,4 +1,4 @@
-"""Keys and values of what a decoder has read: allocated once, an argument, advanced by the caller.
+"""The KV cache: keys and values of past tokens, passed as an argument and advanced by the caller.
 
 Letters: B batch, T new tokens, S slots, G key-value heads, D width of a head.
 """
@@ -15,20 +15,20 @@ from torch import Tensor
 
 from headway.errors import DataError
 
-STORED = 8
-"""Slots by which a cache grows that has not used its capacity."""
+GROWTH = 8
+"""A cache below its capacity grows by so many slots at a time."""
 
 
-def _stored(slots: int, capacity: int) -> int:
-    return min(capacity, -(-slots // STORED) * STORED)
+def _allocated(slots: int, capacity: int) -> int:
+    return min(capacity, -(-slots // GROWTH) * GROWTH)
 
 
 class KVCacheLike(Protocol):
-    """What a stack and its attention ask of a cache, whether its rows are all of one length or not."""
+    """What a stack needs of a KV cache. In `KVCache` all rows have one length; other caches have one per row."""
 
     @property
     def length(self) -> int | Tensor:
-        """Slot of the first new token; as a tensor (B, 1), one for each row, below zero where padding leads."""
+        """Slot of the first new token; as a tensor (B, 1), one per row, negative where left padding comes first."""
 
     @property
     def span(self) -> int: ...
@@ -50,30 +50,30 @@ class KVCacheLike(Protocol):
 
 @dataclass
 class KVCache:
-    """Slots for `capacity` tokens per row, filled from the left; padding takes slots too, and is never seen."""
+    """Slots for `capacity` tokens per row, filled from the left. Padding takes slots too and is never seen."""
 
     keys: list[Tensor]
-    """One (B, G, S, D) per layer; S may be less than the capacity until so many are used."""
+    """One (B, G, S, D) per layer; S grows up to the capacity."""
     values: list[Tensor]
     positions: Tensor
-    """(B, S) of the token in each slot."""
+    """(B, S): position of the token in each slot."""
     attention_mask: Tensor
-    """(B, S), false in slots of padding."""
+    """(B, S): false in slots of padding."""
     length: int = 0
     """Slots filled so far."""
     padded: bool = False
     memory: Sequence[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """Cross-attention: keys and values of the encoder's output, one pair per layer. Neighbouring rows share a row of
-    it, as many each: those that began from one source."""
+    """Keys and values of the encoder's output, one pair per layer. Neighbouring rows with one source share one row of
+    it; every row of it belongs to equally many."""
     memory_attention_mask: Tensor | None = None
     span: int = 0
-    """Slots that the running step looks at."""
+    """Slots that the current step sees."""
     sources: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-    """(B,) which row of the memory each has."""
+    """(B,): each row's index into the memory."""
 
     @classmethod
     def empty(cls, layers: int, batch: int, groups: int, capacity: int, width: int, like: Tensor) -> KVCache:
-        """Zeros of the device and type of `like`; without padding, a token's position is its slot."""
+        """Zeros with the device and dtype of `like`. Without padding, a token's position is its slot."""
         shape = (batch, groups, capacity, width)
         return cls(
             keys=[like.new_zeros(shape) for _ in range(layers)],
@@ -88,9 +88,9 @@ class KVCache:
         return self.attention_mask.shape[1]
 
     def reserve(self, steps: int, attention_mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Give the next `steps` tokens their slots; `advance` follows once they are written.
+        """Reserve slots for the next `steps` tokens; after all layers have written theirs, call `advance`.
 
-        Returns their positions (B, T), and which of them are real, None where all in the cache are.
+        Returns the tokens' positions (B, T) and their attention mask, None if no slot of the cache is padding.
         """
         if self.length + steps > self.capacity:
             raise DataError("D001", f"the cache has {self.capacity} slots, {self.length} of them in use")
@@ -107,42 +107,41 @@ class KVCache:
         return self.positions[:, new], self.attention_mask[:, new]
 
     def _grow(self) -> None:
-        more = _stored(self.span, self.capacity) - self.keys[0].shape[2]
+        more = _allocated(self.span, self.capacity) - self.keys[0].shape[2]
         self.keys = [F.pad(t, (0, 0, 0, more)) for t in self.keys]
         self.values = [F.pad(t, (0, 0, 0, more)) for t in self.values]
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write one layer's new keys and values; all of them up to now, (B, G, span, D)."""
+        """Write one layer's new keys and values; returns all of them so far, (B, G, span, D)."""
         self.keys[layer][:, :, self.length : self.span] = k
         self.values[layer][:, :, self.length : self.span] = v
         return self.keys[layer][:, :, : self.span], self.values[layer][:, :, : self.span]
 
     def advance(self) -> None:
-        """Count the step just written."""
+        """Count the slots of the step as used."""
         self.length = self.span
 
     def crop(self, length: int) -> None:
-        """Forget all but the first `length` slots; what comes next is written over the others."""
+        """Keep only the first `length` slots; later tokens overwrite the others."""
         if not 0 <= length <= self.length:
-            raise DataError("D001", f"{length} slots cannot be kept of {self.length} in use")
+            raise DataError("D001", f"cannot keep {length} of {self.length} used slots")
         self.length = self.span = length
 
     def reorder(self, rows: Tensor) -> KVCache:
-        """The cache whose row i is this one's row rows[i]: beams move, requests come and go.
+        """The cache whose row i is row rows[i] of this one: for beams that move and requests that come and go.
 
-        Slots that nothing was written to are not copied, nor is what an encoder has read while rows only change
-        places with others of their source.
+        Empty slots are not copied. Nor is the encoder's memory, as long as rows only move among those of one source.
         """
-        stored = min(_stored(self.length + 1, self.capacity), self.keys[0].shape[2] if self.keys else 0)
-        sources, chosen = _shared(self.sources[rows], len(self.memory[0][0]) if self.memory else 0)
+        allocated = min(_allocated(self.length + 1, self.capacity), self.keys[0].shape[2] if self.keys else 0)
+        sources, chosen = _regroup(self.sources[rows], len(self.memory[0][0]) if self.memory else 0)
         kept = (
             self.memory_attention_mask
             if chosen is None or self.memory_attention_mask is None
             else self.memory_attention_mask[chosen]
         )
         return KVCache(
-            keys=[t[:, :, :stored].index_select(0, rows) for t in self.keys],
-            values=[t[:, :, :stored].index_select(0, rows) for t in self.values],
+            keys=[t[:, :, :allocated].index_select(0, rows) for t in self.keys],
+            values=[t[:, :, :allocated].index_select(0, rows) for t in self.values],
             positions=self.positions[rows],
             attention_mask=self.attention_mask[rows],
             length=self.length,
@@ -154,9 +153,11 @@ class KVCache:
         )
 
 
-def _shared(sources: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
-    """Rows of the memory as they are to be, for rows that have `sources` of `count`: their places there, and which to
-    take. None: all, as they are."""
+def _regroup(sources: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
+    """Regroup the encoder's memory of `count` rows after a reorder.
+
+    Returns each row's index into the memory, and which rows of the memory to keep (None: all).
+    """
 
     def places(groups: int) -> Tensor:
         return torch.arange(groups, device=sources.device).repeat_interleave(len(sources) // groups)

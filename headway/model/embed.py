@@ -1,4 +1,4 @@
-"""Front ends: tokens, image patches and sound frames to vectors. Each returns `Embedded`.
+"""Front ends: token ids, image patches and mel frames to vectors.
 
 Letters: B batch, T tokens, M width of the model, C channels.
 """
@@ -15,32 +15,31 @@ from headway.config.model import FramesConfig, FrontConfig, PatchesConfig, Posit
 from headway.errors import DataError
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
-from headway.model.positions import sinusoidal
-from headway.model.table import make_embedding
+from headway.model.positions import make_embedding, sinusoidal
 
 VOCAB_MULTIPLE = 64
-"""Tables are rounded up to this many rows: matrix products on GPUs want it. Files and logits never show them."""
+"""Vocabularies are rounded up to a multiple of it, for fast matrix products on GPUs. Files and logits never show it."""
 
 
 def _stream(x: Tensor) -> Tensor:
-    """x as the residual stream carries it: under autocast in half precision, whose sums norms take in float32."""
+    """x in the dtype of the residual stream: half precision under autocast. Norms still sum in float32."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """What a stack starts from."""
+    """The input of a stack."""
 
     x: Tensor
     """(B, T, M)"""
     layout: Layout
     repeated_positions: Tensor | None = None
-    """Position vectors to add before every block, where the config asks for it."""
+    """Position vectors to add before every block, if the config says so."""
 
 
 class Positions(nn.Module):
-    """Position vectors: a learned table, or sines and cosines."""
+    """Position vectors: a learned table, or sinusoidal."""
 
     def __init__(self, config: PositionConfig, width: int) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class Positions(nn.Module):
         return vectors
 
     def check(self, layout: Layout) -> None:
-        """Too long an input is an error with numbers, not an index out of range deep inside."""
+        """Refuse an input that is too long, before the table's index is out of range."""
         if self.config.kind != "learned":
             return
         if layout.attention_mask is None:
@@ -73,12 +72,12 @@ class Positions(nn.Module):
 
 
 def _readable(x: Tensor) -> bool:
-    """Whether looking at a value is free: not while compiling, and not where the device would have to wait."""
+    """Whether reading a value costs nothing: not while compiling, and not if a GPU would have to synchronise."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling() and x.numel() > 0
 
 
 def add_positions(positions: Positions | None, x: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
-    """x with its position vectors, and those vectors again if the config wants them in every block."""
+    """x plus its position vectors; and these vectors once more, if the config adds them before every block."""
     if positions is None:
         return x, None
     positions.check(layout)
@@ -91,7 +90,7 @@ def _positions(config: PositionConfig, width: int) -> Positions | None:
 
 
 class TokenEmbedding(nn.Module):
-    """Rows of the table, plus positions and segments, then norm and dropout where the family has them."""
+    """Token, position and token-type vectors added up, then norm and dropout where the family has them."""
 
     def __init__(self, config: TokensConfig, width: int) -> None:
         super().__init__()
@@ -129,7 +128,7 @@ class TokenEmbedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Square patches through one linear map, a class token in front, learned positions."""
+    """Square patches through one linear map, a class token in front, learned positions (ViT)."""
 
     def __init__(self, config: PatchesConfig, width: int) -> None:
         super().__init__()
@@ -140,11 +139,11 @@ class PatchEmbedding(nn.Module):
         self.positions = nn.Parameter(torch.zeros(1 + config.count, width))
 
     def forward(self, images: Tensor, masked: Tensor | None = None) -> Embedded:
-        """images (B, C, height, width); `masked` (B, patches) puts the mask token in place of patches."""
+        """images (B, C, height, width); `masked` (B, patches) replaces patches by the mask token."""
         side, expected = self.config.patch, (self.config.channels, self.config.image, self.config.image)
         if tuple(images.shape[1:]) != expected:
             raise DataError("D001", f"images of shape {tuple(images.shape[1:])}, the model takes {expected}")
-        whole = self.config.image // side * side  # a rest that fills no patch is left out
+        whole = self.config.image // side * side  # pixels that fill no patch are left out
         grid = images[:, :, :whole, :whole].unflatten(3, (-1, side)).unflatten(2, (-1, side))
         x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
         if masked is not None and self.mask is not None:
@@ -165,7 +164,7 @@ class FrameEmbedding(nn.Module):
         self.positions = _positions(config.positions, width)
 
     def forward(self, frames: Tensor, attention_mask: Tensor | None = None) -> Embedded:
-        """frames (B, C, time). Padding is silenced before each convolution, so that it never leaks in."""
+        """frames (B, C, time). Padding is set to zero before each convolution, so that it never leaks in."""
         if frames.shape[1] != self.config.channels:
             raise DataError("D001", f"{frames.shape[1]} mel channels, the model takes {self.config.channels}")
         hold = None if attention_mask is None else (attention_mask != 0)[:, None]

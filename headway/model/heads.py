@@ -1,18 +1,32 @@
-"""Heads: hidden states to scores. Letters: B batch, T tokens, M width of the model, V vocabulary, L labels."""
+"""Heads: hidden states to logits, and the one table of heads.
+
+Letters: B batch, T tokens, M width of the model, V vocabulary, L labels.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.model import ClassifyHeadConfig, LMHeadConfig, SpanHeadConfig, StackConfig, TagHeadConfig
+from headway.config.model import (
+    ClassifyHeadConfig,
+    LMHeadConfig,
+    ModelConfig,
+    SpanHeadConfig,
+    StackConfig,
+    TagHeadConfig,
+)
+from headway.model.embed import Front, TokenEmbedding
 from headway.model.norms import LayerNorm
-from headway.model.transformer import FeedForward, activation
+from headway.model.stack import FeedForward, activation
 
 
 class LMHead(nn.Module):
-    """Scores over the vocabulary. Takes any selection of positions: only those that are needed should pass."""
+    """Logits over the vocabulary, for any selection of positions: pass only those that are needed."""
 
     def __init__(self, config: LMHeadConfig, stack: StackConfig, vocab: int, table: nn.Embedding) -> None:
         super().__init__()
@@ -35,13 +49,13 @@ class LMHead(nn.Module):
         return logits
 
     def _bias_is_zero(self) -> bool:
-        """Whether there is a bias of zeros only, as Marian's models have it: a CPU spends a fifth of the time on it."""
+        """Whether the bias may be skipped. Marian's is all zeros, and adding it takes a fifth of a CPU's time."""
         bias = self.output.bias
         fixed = self.config.bias == "fixed" and type(self.output) is nn.Linear and not self.training
         return fixed and bias.device.type == "cpu" and not bool(bias.any())
 
     def padded_logits(self, x: Tensor) -> Tensor:
-        """The same scores, and -inf for the rows that round the table up: for losses, which then copy nothing."""
+        """Logits with -inf for the rows that round the vocabulary up: losses use them, since they copy nothing."""
         logits: Tensor = self.output(self.features(x))
         if logits.shape[-1] == self.vocab:
             return logits
@@ -49,14 +63,14 @@ class LMHead(nn.Module):
         return logits.masked_fill(spare, -torch.inf)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the output matrix multiplies."""
+        """The vectors that the output matrix multiplies."""
         if self.config.transform is not None:
             x = self.norm(activation(self.config.transform, self.dense(x)))
         return x * self.config.scale if self.config.scale != 1.0 else x
 
 
 class ClassifyHead(nn.Module):
-    """One vector per sequence: pooled, through a dense layer where the family has one, to label scores."""
+    """Pools a sequence to one vector, then a dense layer where the family has one, then logits of labels."""
 
     def __init__(self, config: ClassifyHeadConfig, stack: StackConfig) -> None:
         super().__init__()
@@ -67,7 +81,7 @@ class ClassifyHead(nn.Module):
         self.output = nn.Linear(width, config.labels, bias=config.bias) if config.labels else None
 
     def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """(B, T, M) to (B, L), or to (B, M) when the head is a bare pooler."""
+        """(B, T, M) to (B, L), or to (B, M) if the head is only a pooler."""
         x = pool(x, attention_mask, self.config.pool)
         if self.dense is not None and self.config.dense is not None:
             x = activation(self.config.dense, self.dense(x))
@@ -76,8 +90,8 @@ class ClassifyHead(nn.Module):
 
 
 def pool(x: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
-    """(B, T, M) to (B, M) over real tokens; first_mean gives (B, 2M)."""
-    if how == "first_mean":  # images: no padding
+    """(B, T, M) to (B, M) over the real tokens; first_mean gives (B, 2M)."""
+    if how == "first_mean":  # of images, which have no padding
         return torch.cat([x[:, 0], x[:, 1:].mean(1)], -1)
     if attention_mask is None:
         return {"first": x[:, 0], "last": x[:, -1], "mean": x.mean(1), "max": x.amax(1)}[how]
@@ -95,7 +109,7 @@ def pool(x: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
 
 
 class TagHead(nn.Module):
-    """Label scores for every token: (B, T, M) to (B, T, L)."""
+    """Logits of labels for every token: (B, T, M) to (B, T, L)."""
 
     def __init__(self, config: TagHeadConfig, stack: StackConfig) -> None:
         super().__init__()
@@ -108,7 +122,7 @@ class TagHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """Start and end scores for every token: (B, T, M) to (B, T, 2)."""
+    """Logits of start and end for every token: (B, T, M) to (B, T, 2)."""
 
     def __init__(self, config: SpanHeadConfig, stack: StackConfig) -> None:
         super().__init__()
@@ -122,3 +136,34 @@ class SpanHead(nn.Module):
             x = self.norm(x + self.ffn(x))
         logits: Tensor = self.output(x)
         return logits
+
+
+@dataclass(frozen=True)
+class HeadKind:
+    """A kind of head, and what differs in how it is used."""
+
+    module: Callable[..., nn.Module]
+    """Made from its config and the config of the stack whose hidden states it reads."""
+    pools: bool = False
+    """Takes the attention mask as well: one output per sequence."""
+    vocabulary: bool = False
+    """Predicts tokens of the front end's vocabulary, so it belongs to the base model. Other heads belong to a task:
+    a fine-tuning adds them, and trains all of their weights even beside adapters."""
+
+
+HEADS: dict[str, HeadKind] = {
+    "lm": HeadKind(LMHead, vocabulary=True),
+    "nsp": HeadKind(ClassifyHead, pools=True),
+    "classify": HeadKind(ClassifyHead, pools=True),
+    "tag": HeadKind(TagHead),
+    "span": HeadKind(SpanHead),
+}
+"""Every head by the name of its field in ModelConfig, which is also the name of its submodule."""
+
+
+def make_head(name: str, config: ModelConfig, front: Front) -> nn.Module:
+    kind, own, stack = HEADS[name], getattr(config, name), config.output_stack
+    if not kind.vocabulary:
+        return kind.module(own, stack)
+    assert isinstance(front, TokenEmbedding)
+    return kind.module(own, stack, front.config.vocab, front.table)

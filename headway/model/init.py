@@ -1,4 +1,4 @@
-"""How weights start, per paper."""
+"""Initial weights, as the papers have them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import nn
 from headway.config.model import InitConfig, ModelConfig
 from headway.model.attention import Attention
 from headway.model.embed import PatchEmbedding, TokenEmbedding
-from headway.model.transformer import FeedForward, Stack
+from headway.model.stack import FeedForward, Stack
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, config: ModelConfig) -> None:
-    """Fill the weights in place. Norms, biases and layer scales keep what their constructors gave them."""
+    """Fill the weights in place. Norms and layer scales keep the values of their constructors."""
     if next(model.parameters(), torch.empty(0)).is_meta:
         return
     how = config.init
     tables = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv1d):
-            if module.weight not in tables:  # a tied output layer starts as the embedding it is
+            if module.weight not in tables:  # a tied output matrix is initialised as the embedding that it is
                 _matrix(module.weight, how)
             if module.bias is not None:
                 module.bias.zero_()
@@ -33,7 +33,7 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
             nn.init.trunc_normal_(module.positions, std=how.std)
             nn.init.trunc_normal_(module.first, std=how.std)
     for module in model.modules():
-        if isinstance(module, TokenEmbedding):  # rows no token reads
+        if isinstance(module, TokenEmbedding):  # rows that no token uses
             module.table.weight[module.config.vocab :] = 0
         elif isinstance(module, Stack) and how.kind == "residual":
             _scale_residuals(module)
@@ -51,7 +51,7 @@ def _matrix(weight: torch.Tensor, how: InitConfig) -> None:
 
 
 def _scale_residuals(stack: Stack) -> None:
-    """GPT-2: branch outputs start smaller the deeper the stack, so that their sum does not grow with it."""
+    """GPT-2: the deeper the stack, the smaller its branch outputs start, so that their sum does not grow."""
     factor = 1 / math.sqrt(2 * max(1, len(stack.blocks)))
     for module in stack.modules():
         if isinstance(module, Attention):
@@ -61,7 +61,7 @@ def _scale_residuals(stack: Stack) -> None:
 
 
 def _t5(module: Attention | FeedForward) -> None:
-    """T5 does not scale q·k by 1/√d, so its queries start smaller by that (Raffel et al. 2020)."""
+    """T5 does not scale q·k by 1/√d; its query weights start smaller by this factor (Raffel et al. 2020)."""
     if isinstance(module, Attention):
         queries = module.heads * module.width
         weight = module.q.weight if hasattr(module, "q") else module.qkv.weight

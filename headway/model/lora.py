@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022): a frozen matrix and a small trained product beside it."""
+"""LoRA (Hu et al. 2022): a trained product of two small matrices beside a frozen one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SCALE = 2.0
-"""Of the adapter's output: the usual ratio of alpha to rank."""
+"""Factor on the adapter's output: the usual ratio of alpha to rank."""
 ADAPTER_SUFFIXES = (".narrow", ".widen")
-"""How the names of an adapter's weights end."""
+"""The names of an adapter's weights end so; they are also the names in its file."""
 
 
 class LoRALinear(nn.Linear):
-    """W x + b + scale · widen (narrow x); it starts as W, since `widen` starts at zero."""
+    """W x + b + scale · widen (narrow x). At first it equals W x + b, because `widen` starts at zero."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         nn.Module.__init__(self)
@@ -36,7 +36,7 @@ class LoRALinear(nn.Linear):
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        """A plain linear map that computes the same."""
+        """A plain linear layer that computes the same."""
         plain = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
         change = SCALE * (self.widen @ self.narrow)
         plain.weight = nn.Parameter((self.weight.to(change.dtype) + change).to(self.weight.dtype))
@@ -45,7 +45,7 @@ class LoRALinear(nn.Linear):
 
 
 def add_adapters(model: nn.Module, rank: int, targets: Sequence[str]) -> int:
-    """Freeze the model and put adapters beside the target matrices; how many there are."""
+    """Freeze the model and add adapters to the target matrices; returns their number."""
     model.requires_grad_(False)
     found = 0
     for module in list(model.modules()):
@@ -57,7 +57,7 @@ def add_adapters(model: nn.Module, rank: int, targets: Sequence[str]) -> int:
 
 
 def merge_adapters(model: nn.Module) -> None:
-    """Back to plain matrices, each with its adapter added in."""
+    """Replace every adapted matrix by a plain one that includes its adapter."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, LoRALinear):

@@ -1,4 +1,4 @@
-"""What each token may see, computed once per pass from one `attention_mask` mask.
+"""The attention bias of a pass, computed once from one attention mask and used by every layer.
 
 Letters: B batch, T queries, S keys, H heads.
 """
@@ -17,14 +17,14 @@ from headway.model.positions import RelativeBias, alibi_bias, bigbird_bias, toke
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tokens of a pass stand: derived from the mask, never from a padded length."""
+    """Positions and slots of the tokens of a pass: derived from the mask, never from a padded length."""
 
     positions: Tensor
     """(B, T), or (1, T) when no row has padding."""
     attention_mask: Tensor | None = None
-    """(B, T): real tokens; as whole numbers, which packed sequence each belongs to. None: all are real."""
+    """(B, T): true for real tokens; as integers, the segment ids of packed sequences. None: all tokens are real."""
     first: int | Tensor = 0
-    """Slot of the first token: with a cache, keys stand in slots 0 … and queries from here on; (B, 1) by rows."""
+    """Slot of the first token. With a cache, keys are in slots 0, 1, … and queries start here; (B, 1): one per row."""
 
     @classmethod
     def of(cls, length: int, attention_mask: Tensor | None, device: torch.device) -> Layout:
@@ -34,14 +34,14 @@ class Layout:
 
     @property
     def slots(self) -> Tensor:
-        """(1, T) or (B, T); padding before the first slot counts as in it."""
+        """(1, T) or (B, T); padding before slot 0 counts as slot 0."""
         return (self.first + torch.arange(self.positions.shape[1], device=self.positions.device)[None]).clamp(min=0)
 
 
 def self_attention_bias(
     config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend
 ) -> AttentionBias:
-    """The view of a self-attention. Without padding, packing or bias, kernels need no mask at all."""
+    """The bias of a self-attention. Without padding, packing or position bias, kernels need no mask at all."""
     queries, keys = q.positions.shape[1], k.positions.shape[1]
     special = relative is not None or config.alibi or config.sparse is not None
     if q.attention_mask is None and k.attention_mask is None and config.window is None and not special:
@@ -58,14 +58,14 @@ def self_attention_bias(
 
 
 def _same_sequence(q: Tensor | None, k: Tensor | None) -> Tensor | None:
-    """(B, T, S): both are real tokens of one sequence; None when every pair is."""
+    """(B, T, S): true for two real tokens of one sequence; None if all pairs are."""
     if q is None or k is None:
         return None if k is None else (k != 0)[:, None, :]
     return (q[:, :, None] == k[:, None, :]) & (k != 0)[:, None, :]
 
 
 def _visible(config: StackConfig, q: Layout, k: Layout, same: Tensor | None) -> Tensor | None:
-    """(B, 1, T, S) or None for everything. Each token sees itself, or padding would divide by zero."""
+    """(B, 1, T, S), or None if everything is visible. Each token sees itself, or padding would give NaN."""
     masks = [] if same is None else [same]
     own = q.slots[:, :, None] - k.slots[:, None, :]  # B T S
     if config.causal:
@@ -99,14 +99,16 @@ def _score_bias(
 
 
 def cross_attention_bias(target: Tensor | None, memory: Tensor | None, backend: Backend) -> AttentionBias:
-    """The view of a cross-attention: all real source tokens, or those of the same packed sequence."""
+    """The bias of a cross-attention: all real source tokens are visible, or those of the same packed sequence."""
     if memory is None:
         return AttentionBias(backend=backend)
     if memory.dtype == torch.bool or target is None:
         visible = (memory != 0)[:, None, :]
     else:
         visible = (target[:, :, None] == memory[:, None, :]) & (memory != 0)[:, None, :]
-    nothing = ~visible.any(-1, keepdim=True)  # padding, or an empty source: any view will do, NaN will not
+    nothing = ~visible.any(
+        -1, keepdim=True
+    )  # of padding or an empty source: sees everything, since a softmax over nothing is NaN
     return AttentionBias(tensor=(visible | nothing)[:, None], backend=backend)
 
 

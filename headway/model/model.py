@@ -1,48 +1,146 @@
-"""The model: one or two stacks, their front ends, and heads; and decoding through start, step, reorder.
+"""Model, the interface that tasks, trainer and decoding use; and Transformer, which implements it.
 
 Letters: B batch, T tokens, S source tokens, M width of the model, V vocabulary.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig
 from headway.errors import DataError
 from headway.model.attention import Attention, Backend, Hook, scoped
 from headway.model.cache import KVCache, KVCacheLike
-from headway.model.embed import Embedded, FrameEmbedding, PatchEmbedding, TokenEmbedding, make_front
-from headway.model.heads import ClassifyHead, LMHead, SpanHead, TagHead
+from headway.model.embed import Embedded, FrameEmbedding, Front, PatchEmbedding, TokenEmbedding, make_front
+from headway.model.heads import HEADS, ClassifyHead, LMHead, SpanHead, TagHead, make_head
 from headway.model.init import initialise
 from headway.model.masks import Layout
-from headway.model.quantize import quantize_
-from headway.model.quantized import Int8Matrix, stored_tensors
-from headway.model.transformer import Stack
-
-HEADS = ("lm", "nsp", "classify", "tag", "span")
+from headway.model.quantized import Int8Matrix, quantize_, stored_tensors
+from headway.model.stack import Stack
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a forward pass gives: the hidden states that heads read, and which of them are real."""
+    """The result of a forward pass: the hidden states that heads read, and their attention mask."""
 
     hidden: Tensor
     """(B, T, M) of the output stack."""
     attention_mask: Tensor | None
     memory: Tensor | None = None
-    """(B, S, M) of the encoder, in an encoder–decoder."""
+    """(B, S, M): the encoder's output, in an encoder–decoder."""
 
 
-class Model(nn.Module):
-    """A transformer of any kind; `config` says which. Heads are submodules named after their config field."""
+class Model(nn.Module, ABC):
+    """A network of any kind. An abstract class, not a Protocol: users need the methods of `nn.Module` as well."""
+
+    config: AnyConfig
+    source: Front
+    """Front end of the encoder."""
+    target: TokenEmbedding
+    """Front end of the decoder."""
+    lm: LMHead
+    nsp: ClassifyHead
+    classify: ClassifyHead
+    tag: TagHead
+    span: SpanHead
+    """Front ends and heads are named as their fields in the config. What the config leaves out does not exist."""
+
+    @abstractmethod
+    def forward(
+        self,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        target_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        backend: Backend = "fused",
+        hook: Hook | None = None,
+    ) -> Output:
+        """Hidden states. `inputs` are token ids (B, T), images or mel frames; `targets` are the decoder's inputs.
+
+        `attention_mask` is true for real tokens, whichever side the padding is on. As integers 1, 2, … it holds the
+        segment ids of packed sequences, and 0 is padding.
+        """
+
+    @abstractmethod
+    def start(
+        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
+    ) -> Any:
+        """A new decoding state with room for `capacity` tokens per row; an encoder encodes `inputs` into it."""
+
+    @abstractmethod
+    def extend(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Hidden states (B, T, M) of the new tokens `ids`; the state then holds these tokens too."""
+
+    @abstractmethod
+    def reorder(self, state: Any, /, rows: Tensor) -> Any:
+        """The state whose row i is row rows[i] of the given state."""
+
+    def step(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Logits (B, V) after the last of the new tokens `ids` (B, T), which the state then holds.
+
+        Prompts of unequal length are padded on the left, so that the last column is each row's last token.
+        """
+        logits: Tensor = self.lm(self.extend(state, ids, attention_mask)[:, -1])
+        return logits
+
+    def logits(self, output: Output) -> dict[str, Tensor]:
+        """The logits of every head by its name; an empty dict for a model without heads."""
+        result: dict[str, Tensor] = {}
+        for name, kind in HEADS.items():
+            if getattr(self.config, name) is not None:
+                mask = (output.attention_mask,) if kind.pools else ()
+                result[name] = getattr(self, name)(output.hidden, *mask)
+        return result
+
+    def parameter_count(self) -> int:
+        """Number of weights, each counted once.
+
+        Rows that only round a vocabulary up do not count, nor do biases that are held at zero (Whisper's keys).
+        """
+        rows = dict(self.vocabulary_rows())
+        unused = sum(m.groups * m.width for m in self.modules() if isinstance(m, Attention) and not m.key_bias)
+        weights = [*self.parameters(), *(m.weight for m in self.modules() if isinstance(m, Int8Matrix))]
+        return sum(rows.get(p, len(p)) * p[0].numel() for p in weights) - unused
+
+    def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
+        """Weights whose first axis is a vocabulary rounded up, each with the vocabulary's true size."""
+        for front in (getattr(self, "source", None), getattr(self, "target", None)):
+            if isinstance(front, TokenEmbedding):
+                yield from ((part, front.config.vocab) for part in stored_tensors(front.table))
+        if self.config.lm:
+            yield from ((part, self.lm.vocab) for part in stored_tensors(self.lm.output))
+            if self.lm.output.bias is not None:
+                yield self.lm.output.bias, self.lm.vocab
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards the model is in the mode it was in before."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
+class Transformer(Model):
+    """A transformer of any kind: `config` says which stacks, front ends and heads it has."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config: ModelConfig = config
         width = config.output_stack.d_model
         if config.encoder and config.source:
             self.source, self.encoder = make_front(config.source, width), Stack(config.encoder)
@@ -51,18 +149,9 @@ class Model(nn.Module):
             if config.shared_embedding:
                 assert isinstance(self.source, TokenEmbedding)
                 self.target.table = self.source.table
-        if config.lm:
-            front = self.target if config.decoder else self.source
-            assert isinstance(front, TokenEmbedding)
-            self.lm = LMHead(config.lm, config.output_stack, front.config.vocab, front.table)
-        if config.nsp:
-            self.nsp = ClassifyHead(config.nsp, config.output_stack)
-        if config.classify:
-            self.classify = ClassifyHead(config.classify, config.output_stack)
-        if config.tag:
-            self.tag = TagHead(config.tag, config.output_stack)
-        if config.span:
-            self.span = SpanHead(config.span, config.output_stack)
+        for name in HEADS:
+            if getattr(config, name) is not None:
+                setattr(self, name, make_head(name, config, self.target if config.decoder else self.source))
         initialise(self, config)
         if config.quantization == "int8":
             quantize_(self)
@@ -78,10 +167,6 @@ class Model(nn.Module):
         backend: Backend = "fused",
         hook: Hook | None = None,
     ) -> Output:
-        """Hidden states. `inputs` are token ids (B, T), images or mel frames; `targets` feed a second stack.
-
-        `attention_mask` is true for real tokens; as integers 1, 2, … it gives the segment ids of packed sequences.
-        """
         if self.config.encoder is None:
             return self._decode(inputs, attention_mask, backend=backend, hook=hook)
         memory = self.encode(
@@ -106,18 +191,12 @@ class Model(nn.Module):
         front: Embedded
         if isinstance(self.source, TokenEmbedding):
             front = self.source(inputs, attention_mask, token_type_ids)
-        elif isinstance(self.source, FrameEmbedding):
-            front = self.source(inputs, attention_mask)
         else:
-            assert isinstance(self.source, PatchEmbedding)
-            front = self.source(
-                inputs, attention_mask
-            )  # an image has no padding: its mask says which patches are hidden
-        layout = front.layout
-        hidden = self.encoder(
-            front.x, layout, repeated_positions=front.repeated_positions, backend=backend, hook=scoped(hook, "encoder")
-        )
-        return Output(hidden, layout.attention_mask)
+            assert isinstance(self.source, FrameEmbedding | PatchEmbedding)
+            front = self.source(inputs, attention_mask)  # images have no padding: the mask says which patches to hide
+        again = front.repeated_positions
+        hidden = self.encoder(front.x, front.layout, again, backend=backend, hook=scoped(hook, "encoder"))
+        return Output(hidden, front.layout.attention_mask)
 
     def _decode(
         self,
@@ -132,7 +211,7 @@ class Model(nn.Module):
         hidden = self.decoder(
             front.x,
             front.layout,
-            repeated_positions=front.repeated_positions,
+            front.repeated_positions,
             memory=None if memory is None else memory.hidden,
             memory_attention_mask=None if memory is None else memory.attention_mask,
             backend=backend,
@@ -140,20 +219,10 @@ class Model(nn.Module):
         )
         return Output(hidden, attention_mask, None if memory is None else memory.hidden)
 
-    def logits(self, output: Output) -> dict[str, Tensor]:
-        """Every head's scores by name; an empty dict for a bare model."""
-        result: dict[str, Tensor] = {}
-        for name in HEADS:
-            if getattr(self.config, name) is not None:
-                head, hidden = getattr(self, name), output.hidden
-                pooled = isinstance(head, ClassifyHead)
-                result[name] = head(hidden, output.attention_mask) if pooled else head(hidden)
-        return result
-
     def start(
         self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> KVCache:
-        """Ready to decode: an empty cache, and for an encoder–decoder the source read once."""
+        """An empty KV cache; an encoder–decoder also encodes `inputs` once and keeps their keys and values."""
         stack = self.config.decoder
         if stack is None or not self.config.lm:
             raise DataError("D001", "only a model with a decoder and an lm head generates")
@@ -168,47 +237,14 @@ class Model(nn.Module):
             cache.memory_attention_mask = memory.attention_mask
         return cache
 
-    def step(self, cache: KVCacheLike, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Scores (B, V) after the last of the new tokens `ids` (B, T), which the cache then holds.
-
-        Prompts of unequal length are padded on the left: the last column is the one to go on from.
-        """
-        logits: Tensor = self.lm(self.extend(cache, ids, attention_mask)[:, -1])
-        return logits
-
-    def extend(self, cache: KVCacheLike, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Hidden states (B, T, M) of the new tokens, read with and added to what the cache holds."""
-        positions, attention_mask = cache.reserve(ids.shape[1], attention_mask)
-        layout = Layout(positions, attention_mask, cache.length)
+    def extend(self, cache: KVCacheLike, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        positions, mask = cache.reserve(ids.shape[1], attention_mask)
+        layout, memory_mask = Layout(positions, mask, cache.length), cache.memory_attention_mask
         front: Embedded = self.target(ids, layout=layout)
-        hidden: Tensor = self.decoder(
-            front.x,
-            layout,
-            repeated_positions=front.repeated_positions,
-            memory_attention_mask=cache.memory_attention_mask,
-            cache=cache,
-        )
+        again = front.repeated_positions
+        hidden: Tensor = self.decoder(front.x, layout, again, memory_attention_mask=memory_mask, cache=cache)
         cache.advance()
         return hidden
 
-    @staticmethod
-    def reorder(cache: KVCache, rows: Tensor) -> KVCache:
-        """The cache with its rows chosen anew."""
+    def reorder(self, cache: KVCache, /, rows: Tensor) -> KVCache:
         return cache.reorder(rows)
-
-    def parameter_count(self) -> int:
-        """Weights, each counted once, without the rows that only round a vocabulary up and biases held at zero."""
-        rows = dict(self.vocabulary_rows())
-        silent = sum(m.groups * m.width for m in self.modules() if isinstance(m, Attention) and not m.key_bias)
-        whole = [*self.parameters(), *(m.weight for m in self.modules() if isinstance(m, Int8Matrix))]
-        return sum(rows.get(p, len(p)) * p[0].numel() for p in whole) - silent
-
-    def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
-        """Parameters, or what stands for them, whose first axis is a vocabulary rounded up, with its true size."""
-        for front in (getattr(self, "source", None), getattr(self, "target", None)):
-            if isinstance(front, TokenEmbedding):
-                yield from ((part, front.config.vocab) for part in stored_tensors(front.table))
-        if self.config.lm:
-            yield from ((part, self.lm.vocab) for part in stored_tensors(self.lm.output))
-            if self.lm.output.bias is not None:
-                yield self.lm.output.bias, self.lm.vocab

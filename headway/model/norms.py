@@ -1,6 +1,7 @@
-"""Norms. Each returns the type it was given: under autocast torch would turn the residual stream to float32.
+"""Norms that keep the dtype of their input.
 
-That stream is most of a step's memory traffic. The sums inside a norm are taken in float32 all the same.
+Under autocast, torch's own norms return float32 and double the memory traffic of the residual stream, which is most of
+a step's. The sums inside these norms are still in float32.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class RMSNorm(nn.Module):
 
 
 class DynamicTanh(nn.Module):
-    """tanh(alpha · x) · weight + bias: normalises nothing, and serves as well (Zhu et al. 2025)."""
+    """tanh(alpha · x) · weight + bias: no statistics at all, and it trains as well (Zhu et al. 2025)."""
 
     def __init__(self, width: int, alpha: float = 0.5) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where a token stands: positions from the mask, and every way a model is told of them.
+"""Positions from the attention mask, and every way to tell a model of them.
 
 Letters: B batch, T queries, S keys, H heads, D width of a head, M width of the model.
 """
@@ -11,28 +11,33 @@ import torch
 from torch import Tensor, nn
 
 from headway.config.model import RelativeConfig, RopeConfig, SparseConfig
-from headway.model.table import make_embedding
 
 
 def token_positions(attention_mask: Tensor) -> Tensor:
-    """Place of each token in its own sequence, whatever the padding or packing.
+    """Position of each token in its own sequence, whatever the padding or packing.
 
-    `attention_mask` (B, T) is true for real tokens; as whole numbers it also says which of several packed sequences
-    (1, 2, … from left to right) a token belongs to. Padding gets position 0, and nobody looks at it.
+    `attention_mask` (B, T) is true for real tokens; as integers it holds the segment ids of packed sequences (1, 2, …
+    from left to right). Padding gets position 0, which is never used.
     """
     real = attention_mask != 0
-    place = real.cumsum(-1) - 1  # counts over the whole row
+    place = real.cumsum(-1) - 1  # counted over the whole row
     if attention_mask.dtype != torch.bool:
         sequence = attention_mask.cummax(-1).values
         first = torch.ones_like(real)
         first[:, 1:] = sequence[:, 1:] > sequence[:, :-1]
-        place = place - (place * first).cummax(-1).values  # …and from the start of each sequence
+        place = place - (place * first).cummax(-1).values  # … and then from the start of each sequence
     return place.clamp(min=0)
+
+
+def make_embedding(rows: int, width: int) -> nn.Embedding:
+    """An embedding that torch initialises, except on the meta device: there torch would import its compiler first."""
+    empty = torch.empty(0)
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width) if empty.is_meta else None)
 
 
 def sinusoidal(positions: Tensor, width: int, layout: str = "interleaved", base: float = 10_000.0) -> Tensor:
     """r_{n,i} = sin(n / base^{i/M}) for even i, cos(n / base^{(i-1)/M}) for odd i (Vaswani et al. 2017)."""
-    # float32 angles are off by 3e-5 at position 512 already
+    # in float32, angles are already off by 3e-5 at position 512
     exact = torch.float32 if positions.device.type == "mps" else torch.float64
     even = torch.arange(0, width, 2, device=positions.device, dtype=exact)
     angles = positions[..., None].to(exact) * base ** (-even / width)
@@ -41,7 +46,7 @@ def sinusoidal(positions: Tensor, width: int, layout: str = "interleaved", base:
 
 
 def rotary_angles(config: RopeConfig, width: int, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (B, 1, T, D/2) that `rotate` turns queries and keys by."""
+    """Cosines and sines (B, 1, T, D/2) of the angles by which `rotate` turns queries and keys."""
     steps = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
     frequency = 1.0 / config.theta ** (steps / width)
     if config.scaling == "linear":
@@ -53,22 +58,22 @@ def rotary_angles(config: RopeConfig, width: int, positions: Tensor) -> tuple[Te
 
 
 def _llama3_frequency(config: RopeConfig, frequency: Tensor) -> Tensor:
-    """Long waves are stretched by `factor`, short ones left alone, those between blended."""
-    turns = config.original_length * frequency / (2 * math.pi)  # in the original context
+    """Low frequencies are divided by `factor`, high ones stay, and those between are interpolated."""
+    turns = config.original_length * frequency / (2 * math.pi)  # periods in the original context
     blend = (turns - config.low_factor) / (config.high_factor - config.low_factor)
     blend = blend.clamp(0.0, 1.0)
     return frequency * (blend + (1 - blend) / config.factor)
 
 
 def rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (x_i, x_{i+D/2}) by its angle; q·k then depends on the distance alone."""
+    """Rotate each pair (x_i, x_{i+D/2}) by its angle; q·k then depends only on the distance."""
     cos, sin = (a.to(x.dtype) for a in angles)
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """Geometric slopes; for a head count that is no power of two, every other slope of the next one."""
+    """Geometric slopes. If the number of heads is no power of two, every other slope of the next power fills up."""
     whole = 2 ** math.floor(math.log2(n_heads))
     slopes = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
     between = [2 ** (-4 * (i + 1) / whole) for i in range(0, 2 * whole, 2)]
@@ -83,7 +88,7 @@ def alibi_bias(n_heads: int, q_pos: Tensor, k_pos: Tensor) -> Tensor:
 
 
 class RelativeBias(nn.Module):
-    """T5: one table per stack, read once per pass, added to the scores of every layer."""
+    """T5: one table per stack, looked up once per pass, added to the attention scores of every layer."""
 
     def __init__(self, config: RelativeConfig, n_heads: int, causal: bool) -> None:
         super().__init__()
@@ -91,12 +96,12 @@ class RelativeBias(nn.Module):
         self.table = make_embedding(config.buckets, n_heads)
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        """(B, H, T, S) from positions, never from lengths: a cache would break the latter."""
+        """(B, H, T, S) from positions, not from lengths, which would be wrong with a KV cache."""
         bias: Tensor = self.table(self.bucket(k_pos[:, None, :] - q_pos[:, :, None]))
         return bias.permute(0, 3, 1, 2)
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """Small distances have a bucket each, larger ones share in logarithmic steps."""
+        """Small distances have a bucket each; larger distances share buckets, in logarithmic steps."""
         count, side = self.config.buckets, torch.zeros_like(distance)
         if self.causal:
             distance = (-distance).clamp(min=0)
@@ -110,10 +115,10 @@ class RelativeBias(nn.Module):
 
 
 def bigbird_bias(config: SparseConfig, q_pos: Tensor, k_pos: Tensor, length: Tensor) -> Tensor:
-    """BigBird's pattern as an additive bias (B, 1, T, S): the definition that sparse kernels are tested against.
+    """BigBird's pattern as an additive bias (B, 1, T, S).
 
-    `length` (B, T) is that of the sequence a query belongs to. Short sequences are seen whole, as in the paper's
-    code: the pattern needs room for its global, window and random blocks.
+    `length` (B, T) is the length of each query's sequence. Short sequences have full attention, as in the paper's code:
+    the pattern needs room for its global, window and random blocks.
     """
     last = (length[:, :, None] - 1) // config.block
     q_block, k_block = q_pos[:, :, None] // config.block, k_pos[:, None, :] // config.block  # B T 1, B 1 S
@@ -127,7 +132,7 @@ def bigbird_bias(config: SparseConfig, q_pos: Tensor, k_pos: Tensor, length: Ten
 
 
 def _random_blocks(config: SparseConfig, q_block: Tensor, k_block: Tensor, last: Tensor) -> Tensor:
-    """For each query block, the `random` key blocks of smallest hash among those the fixed pattern leaves out."""
+    """For each query block, the `random` key blocks with the smallest hash outside the fixed pattern."""
     assert config.seed is not None
     blocks = int(max(q_block.max(), k_block.max())) + 1
     k = torch.arange(blocks, device=q_block.device)

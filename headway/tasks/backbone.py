@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig, SpecialTokens
 from headway.config.shape import encoder_config
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -15,13 +16,18 @@ from headway.model.model import Model, Output
 from headway.tasks.recipe import Recipe
 
 
-def encoder_backbone(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
+def encoder_backbone(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | None) -> ModelConfig:
     """A text encoder without heads that reads data.length tokens."""
     length, what = recipe.data.length, recipe.model.from_
     if base is None:
         special = SpecialTokens(pad=tokenizer.special.get("pad"))
         return replace(encoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
-    if base.kind != "encoder" or base.source is None or base.source.kind != "tokens":
+    if (
+        not isinstance(base, ModelConfig)
+        or base.kind != "encoder"
+        or base.source is None
+        or base.source.kind != "tokens"
+    ):
         raise ConfigError("C004", f"task {recipe.task} trains text encoders, model.from = {what} is none")
     if base.max_length is not None and length > base.max_length:
         raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
@@ -129,11 +129,11 @@ class Task(ABC):
 
     # --- models
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         """Whether a model with these heads can do this task. `special`: the tokenizer's special tokens, if known."""
         return False
 
-    def wants_second(self, config: ModelConfig) -> bool | None:
+    def wants_second(self, config: AnyConfig) -> bool | None:
         """Whether each input needs a second text; None: it may have one."""
         return None if self.second else False
 

@@ -9,12 +9,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-import torch
-
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.files.rows import BadRows
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.base import Json
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -91,16 +89,14 @@ class ExampleTraining(ScoredTraining[Sequence[E]], Generic[E]):
         order = shuffle_samples(samples, len(self.examples), self.recipe.seed)
         return self.collate([self.examples[i] for i in order])
 
-    @torch.no_grad()
     def loss_and_metrics(self, model: Model, part: Sequence[E], world: ProcessGroup) -> tuple[float, dict[str, float]]:
         """Every process evaluates all examples, so that all have the same metrics."""
-        was_training, total, count = model.training, 0.0, 0.0
-        model.eval()
-        for at in range(0, len(part), BATCH):
-            batch = self.collate(part[at : at + BATCH])
-            total, count = total + float(self.loss(model, *batch.to(world.device))), count + batch.count
-        metrics = self.evaluate_in_full(model, part).metrics
-        model.train(was_training)
+        total, count = 0.0, 0.0
+        with evaluating(model):
+            for at in range(0, len(part), BATCH):
+                batch = self.collate(part[at : at + BATCH])
+                total, count = total + float(self.loss(model, *batch.to(world.device))), count + batch.count
+            metrics = self.evaluate_in_full(model, part).metrics
         return total / count, {name: value for name, (value, _, _) in metrics.items()}
 
     def evaluate_in_full(self, model: Model, part: Sequence[E]) -> Evaluation:

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.rows import peek
 from headway.errors import ConfigError, nearest
@@ -64,7 +64,7 @@ def tasks() -> Iterator[Task]:
     return (get_task(name) for name in task_names())
 
 
-def fitting(config: ModelConfig, special: Iterable[str] | None = None) -> list[Task]:
+def fitting(config: AnyConfig, special: Iterable[str] | None = None) -> list[Task]:
     """The tasks that a model can do, by its heads; the first is what it is for."""
     special = None if special is None else tuple(special)
     return [task for task in tasks() if task.fits(config, special)]

@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-from headway.config.model import ModelConfig, TokensConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import TokensConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.conll import is_conll, sentences_of
 from headway.data.files.columns import PAIR, QUESTION, TEXT, TOGETHER, WORDS, Role, column_names, find_columns
@@ -60,7 +61,7 @@ class TextTask(Task):
         second = {"pair": example.pair} if self.second == "pair" and example.pair is not None else {}
         return {**({"id": example.id} if example.id else {}), "text": example.text, **second}
 
-    def wants_second(self, config: ModelConfig) -> bool | None:
+    def wants_second(self, config: AnyConfig) -> bool | None:
         return self.needs_second or super().wants_second(config)
 
     def inputs(
@@ -163,7 +164,7 @@ def second_texts(examples: Sequence[TextExample]) -> list[str] | None:
     return [e.pair or "" for e in examples] if any(e.pair is not None for e in examples) else None
 
 
-def reads_text(config: ModelConfig) -> bool:
+def reads_text(config: AnyConfig) -> bool:
     """Whether a model's input is tokens."""
     return isinstance(config.source or config.target, TokensConfig)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.files.rows import BadRows
@@ -71,7 +71,7 @@ class Training(ABC):
         """Facts about the data for the log; `samples`, `tokens` and `valid_tokens` are always among them."""
 
     @abstractmethod
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         """The model to train: the recipe's shape, or `base` (model.from), with the heads of this task."""
 
     @abstractmethod

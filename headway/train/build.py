@@ -7,9 +7,8 @@ import functools
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from headway.baselines import make_model
-from headway.config.baselines import BaselineConfig
-from headway.config.model import ModelConfig
+from headway.baselines.build import make_model
+from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.recipe import ShapeConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
@@ -17,7 +16,7 @@ from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, open_folder, read_tokenizer
 from headway.model.lora import add_adapters
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task
 from headway.tasks.training import Training
@@ -59,7 +58,7 @@ def meta_model(recipe: Recipe, task: Training) -> Model | None:
     return model
 
 
-def empty_model(config: ModelConfig, shape: ShapeConfig) -> Model:
+def empty_model(config: AnyConfig, shape: ShapeConfig) -> Model:
     """The same modules without weights: a place to put them."""
     with torch.device("meta"):
         model = make_model(config)
@@ -97,6 +96,7 @@ def _mark_trainable(model: Model, shape: ShapeConfig) -> None:
                 module.requires_grad_(True)
     check_freeze(model.config, shape.freeze)
     if shape.freeze:
+        assert isinstance(model, Transformer)
         first = model.config.encoder is not None
         front, stack = (model.source, model.encoder) if first else (model.target, model.decoder)
         front.requires_grad_(False)
@@ -104,7 +104,7 @@ def _mark_trainable(model: Model, shape: ShapeConfig) -> None:
             block.requires_grad_(False)
 
 
-def check_freeze(config: ModelConfig, freeze: int) -> None:
+def check_freeze(config: AnyConfig, freeze: int) -> None:
     """Whether there are as many blocks."""
     if not freeze:
         return

@@ -25,7 +25,7 @@ from headway.hub.download import resolve
 from headway.hub.folder import write_model_files
 from headway.hub.weights import writing
 from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.resources import memory_errors
 from headway.tasks.recipe import Recipe, batch_size, read_recipe, recipe_values, with_overrides
 from headway.tasks.training import TaskContext, Training, make_training
@@ -395,8 +395,6 @@ def full_model(run: Run) -> Model:
 
 def sample_text(run: Run) -> str:
     """What the model makes of a held-out example."""
-    was_training = run.model.training
-    model = full_model(run).eval()
-    text = run.task.sample(model) if run.loop.world.first else ""
-    run.model.train(was_training)
-    return text
+    with evaluating(run.model):
+        model = full_model(run).eval()
+        return run.task.sample(model) if run.loop.world.first else ""

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from headway.baselines import make_model
+from headway.baselines.build import make_model
 from headway.config.baselines import BaselineConfig
 from headway.config.model import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 VOCAB, SOURCE_VOCAB = 13, 11
 
@@ -29,7 +29,7 @@ def small_config(network: Any = "lstm", source: bool = True, **settings: Any) ->
     )
 
 
-def small(network: Any = "lstm", source: bool = True, seed: int = 0, **settings: Any) -> Model:
+def small(network: Any = "lstm", source: bool = True, seed: int = 0, **settings: Any) -> Transformer:
     """In float64, where differences mean something."""
     torch.manual_seed(seed)
     made = make_model(small_config(network, source, **settings)).double().eval()

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headway.baselines import make_model
+from headway.baselines.build import make_model
 from headway.errors import ConfigError, DataError
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import Sampling, decode
 from headway.generate.protocol import Source
 from headway.generate.score import score
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from tests.baselines.conftest import KINDS, SOURCE_VOCAB, VOCAB, named, small, small_config
 
@@ -41,7 +41,7 @@ def padded(found: list[Tensor], left: bool) -> tuple[Tensor, Tensor]:
     return ids, attention_mask
 
 
-def alone(model: Model, source: Tensor, target: Tensor) -> Tensor:
+def alone(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
     """Scores (T, V) of one text."""
     output = model(source[None], target[None]) if model.config.encoder else model(target[None])
     return model.logits(output)["lm"][0]
@@ -207,7 +207,7 @@ def test_a_source_of_padding_alone(kind: dict[str, Any]) -> None:
 
 
 def test_packed_rows_are_refused() -> None:
-    with pytest.raises(DataError, match="2 texts in a row"):
+    with pytest.raises(DataError, match="2 packed sequences"):
         small("lstm", False)(torch.arange(4)[None], attention_mask=torch.tensor([[1, 1, 2, 2]]))
 
 

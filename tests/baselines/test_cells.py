@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headway.baselines.attention import make_attention
-from headway.baselines.recurrent import Recurrent, advance
+from headway.baselines.recurrent import Recurrent, make_attention, run_cells
 from tests.baselines.conftest import SOURCE_VOCAB, VOCAB, small
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -77,7 +76,7 @@ def test_cells_are_the_equations(network: str, attention_mask: list[bool]) -> No
         [v for v, real in zip(x[0], attention_mask, strict=True) if real],
         [[h[layer, 0] for h in hidden] for layer in range(2)],
     )
-    y, got = advance(model.writer, x, torch.tensor([attention_mask]), hidden)
+    y, got = run_cells(model.writer, x, torch.tensor([attention_mask]), hidden)
     if ys:
         torch.testing.assert_close(y[0][torch.tensor(attention_mask)], torch.stack(ys))
     assert not y[0][~torch.tensor(attention_mask)].any()
@@ -92,9 +91,9 @@ def test_one_token_at_a_time(network: str) -> None:
     assert isinstance(model, Recurrent)
     x = torch.randn(3, 5, 8, dtype=torch.double)
     hidden = start = tuple(torch.randn(2, 3, 8, dtype=torch.double) for _ in range(2 if network == "lstm" else 1))
-    whole, end = advance(model.writer, x, None, start)
+    whole, end = run_cells(model.writer, x, None, start)
     for t in range(5):
-        y, hidden = advance(model.writer, x[:, t : t + 1], None, hidden)
+        y, hidden = run_cells(model.writer, x[:, t : t + 1], None, hidden)
         torch.testing.assert_close(y[:, 0], whole[:, t])
     for a, b in zip(hidden, end, strict=True):
         torch.testing.assert_close(a, b)
@@ -106,13 +105,13 @@ def test_dropout_between_layers(tokens: int) -> None:
     x, hidden = torch.randn(4, tokens, 8, dtype=torch.double), (torch.zeros(2, 4, 8, dtype=torch.double),)
     model = small("gru", False, dropout=0.5)
     assert isinstance(model, Recurrent)
-    (a, _), (b, _) = (advance(model.writer, x, None, hidden) for _ in range(2))
+    (a, _), (b, _) = (run_cells(model.writer, x, None, hidden) for _ in range(2))
     assert torch.equal(a, b)
     model.train()
-    (a, _), (b, _) = (advance(model.writer, x, None, hidden) for _ in range(2))
+    (a, _), (b, _) = (run_cells(model.writer, x, None, hidden) for _ in range(2))
     assert not torch.equal(a, b)
     single = small("gru", False, dropout=0.5, depth=1).train()
-    (a, _), (b, _) = (advance(single.writer, x, None, (hidden[0][:1],)) for _ in range(2))
+    (a, _), (b, _) = (run_cells(single.writer, x, None, (hidden[0][:1],)) for _ in range(2))
     assert torch.equal(a, b)
 
 
@@ -201,7 +200,7 @@ def test_luong_step_by_step() -> None:
 
 def test_how_weights_start() -> None:
     """Orthogonal from state to state, gate by gate; an LSTM begins by remembering."""
-    from headway.baselines import make_model
+    from headway.baselines.build import make_model
     from tests.baselines.conftest import small_config
 
     writer = make_model(small_config("lstm", False)).writer

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from headway.baselines import make_model
+from headway.baselines.build import make_model
 from headway.baselines.convolutional import Convolutional, Layer
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.baselines.conftest import SOURCE_VOCAB, VOCAB, small, small_config
 
 HALF = math.sqrt(0.5)
@@ -23,7 +23,7 @@ def gated(layer: Layer, window: list[Tensor]) -> Tensor:
     return a * torch.sigmoid(b)
 
 
-def embedded(model: Model, name: str, ids: Tensor) -> list[Tensor]:
+def embedded(model: Transformer, name: str, ids: Tensor) -> list[Tensor]:
     front = getattr(model, name)
     return [front.table.weight[i] + front.positions.table.weight[n] for n, i in enumerate(ids.tolist())]
 

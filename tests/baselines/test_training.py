@@ -148,7 +148,7 @@ def test_saved_and_loaded(kind: dict[str, Any], tmp_path: Path) -> None:
 
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     config = seq2seq_config(ShapeConfig(kind="gru", depth=1, width=8), 20, 16)
-    from headway.baselines import make_model
+    from headway.baselines.build import make_model
 
     again = load_model(save_model(make_model(config), tmp_path / "m"))
     assert again.lm.output.weight is again.target.table.weight is again.source.table.weight

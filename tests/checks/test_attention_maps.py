@@ -10,18 +10,18 @@ from headway.checks.attention_maps import attention_maps
 from headway.config.presets import preset
 from headway.errors import DataError
 from headway.model import attention
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 
 @pytest.fixture
-def model() -> Model:
-    return Model(preset("llama-tiny")).eval()
+def model() -> Transformer:
+    return Transformer(preset("llama-tiny")).eval()
 
 
 IDS = torch.arange(10)[None]
 
 
-def test_all_maps_are_there_and_causal(model: Model) -> None:
+def test_all_maps_are_there_and_causal(model: Transformer) -> None:
     found = attention_maps(model, IDS)
     assert list(found) == [f"decoder.blocks.{i}.attention" for i in range(4)]
     for weights in found.values():
@@ -30,7 +30,7 @@ def test_all_maps_are_there_and_causal(model: Model) -> None:
         assert float(weights.triu(1).abs().max()) == 0
 
 
-def test_some_layers_and_heads_are_a_part_of_all(model: Model) -> None:
+def test_some_layers_and_heads_are_a_part_of_all(model: Transformer) -> None:
     whole = attention_maps(model, IDS)
     part = attention_maps(model, IDS, layers=[1, 3], heads=[2, 0])
     assert list(part) == ["decoder.blocks.1.attention", "decoder.blocks.3.attention"]
@@ -38,7 +38,7 @@ def test_some_layers_and_heads_are_a_part_of_all(model: Model) -> None:
         assert torch.equal(weights, whole[name][:, [2, 0]])
 
 
-def test_only_what_is_asked_for_is_computed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_asked_for_is_computed(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = []
     real = attention.attention_weights
 
@@ -52,7 +52,7 @@ def test_only_what_is_asked_for_is_computed(model: Model, monkeypatch: pytest.Mo
 
 
 def test_relative_biases_go_with_their_heads() -> None:
-    model = Model(preset("t5-small")).eval()
+    model = Transformer(preset("t5-small")).eval()
     targets = torch.arange(6)[None]
     whole = attention_maps(model, IDS, targets)
     assert {n.split(".")[-1] for n in whole} == {"attention", "cross"}
@@ -61,7 +61,7 @@ def test_relative_biases_go_with_their_heads() -> None:
         assert torch.allclose(weights, whole[name][:, [5]], atol=1e-6)
 
 
-def test_what_is_not_there_is_named(model: Model) -> None:
+def test_what_is_not_there_is_named(model: Transformer) -> None:
     with pytest.raises(DataError, match="no layer 4: the model has 4"):
         attention_maps(model, IDS, layers=[4])
     with pytest.raises(DataError, match="no head 9"):

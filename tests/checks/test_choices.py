@@ -29,7 +29,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.generate.score import rank_choices
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 ROWS = [
     {"question": f"what is {i} and {i}", "choices": [str(2 * i), "a fish", "é ü"], "answer": i % 3} for i in range(8)
@@ -37,9 +37,9 @@ ROWS = [
 
 
 @pytest.fixture
-def model() -> Model:
+def model() -> Transformer:
     torch.manual_seed(0)
-    made = Model(gpt2(1, 16, 2, vocab=256, length=256)).eval()
+    made = Transformer(gpt2(1, 16, 2, vocab=256, length=256)).eval()
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return made
@@ -56,7 +56,7 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
 
 
 @torch.no_grad()
-def alone(model: Model, text: str, before: str) -> float:
+def alone(model: Transformer, text: str, before: str) -> float:
     """The log-probability of what follows `before`, by one full pass without a cache."""
     ids = list(text.encode())
     logp = model.lm(model(torch.tensor([ids])).hidden)[0].double().log_softmax(-1)
@@ -66,7 +66,7 @@ def alone(model: Model, text: str, before: str) -> float:
 @pytest.mark.parametrize("shots", [0, 2])
 @pytest.mark.parametrize("normalise", ["bytes", "tokens", "none"])
 def test_worth_is_that_of_separate_full_passes(
-    model: Model, tokenizer: Tokenizer, tmp_path: Path, shots: int, normalise: Any
+    model: Transformer, tokenizer: Tokenizer, tmp_path: Path, shots: int, normalise: Any
 ) -> None:
     config = ChoicesConfig(
         data=write(tmp_path / "q.jsonl", ROWS), template="Q: {question}?\\nA:", shots=shots, normalise=normalise
@@ -87,16 +87,16 @@ def test_worth_is_that_of_separate_full_passes(
 
 
 def test_a_prompt_is_read_once_and_the_examples_too(
-    model: Model, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Transformer, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[tuple[int, ...]] = []
-    whole = Model.extend
+    whole = Transformer.extend
 
-    def extend(self: Model, cache: Any, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def extend(self: Transformer, cache: Any, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         passes.append(tuple(ids.shape))
         return whole(self, cache, ids, attention_mask)
 
-    monkeypatch.setattr(Model, "extend", extend)
+    monkeypatch.setattr(Transformer, "extend", extend)
     rows = [{"prompt": f"the number {i}", "choices": ["is", "was so"], "label": 0} for i in range(4)]
     config = ChoicesConfig(data=write(tmp_path / "q.jsonl", rows), shots=2)
     measure_choices(model, tokenizer, config, BadRows())
@@ -105,7 +105,7 @@ def test_a_prompt_is_read_once_and_the_examples_too(
     assert passes == [(1, shots + 13), (2, 6), (1, 2), (2, 6)]
 
 
-def test_examples_come_from_their_file(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_examples_come_from_their_file(model: Transformer, tokenizer: Tokenizer, tmp_path: Path) -> None:
     data, other = write(tmp_path / "q.jsonl", ROWS[2:]), write(tmp_path / "s.jsonl", ROWS[:2])
     apart = measure_choices(model, tokenizer, ChoicesConfig(data=data, shots=2, shots_from=other), BadRows())
     both = write(tmp_path / "both.jsonl", ROWS)
@@ -184,7 +184,7 @@ def test_columns_that_are_not_there_are_named() -> None:
     ],
 )
 def test_bad_rows_are_named_by_file_and_line(
-    model: Model, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any] | None, reason: str
+    model: Transformer, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any] | None, reason: str
 ) -> None:
     good = {"question": "q", "choices": ["x", "y"], "answer": 0}
     data = write(tmp_path / "q.jsonl", [good, good | (change or {}), good])
@@ -237,7 +237,7 @@ def test_a_template_is_no_program() -> None:
     assert fill("{a.b} {a[0]} {a!r} {a}{{b}}", {"a": 1, "b": 2}) == "{a.b} {a[0]} {a!r} 1{2}"
 
 
-def test_texts_begin_as_the_tokenizer_begins_them(model: Model, tokenizer: Tokenizer) -> None:
+def test_texts_begin_as_the_tokenizer_begins_them(model: Transformer, tokenizer: Tokenizer) -> None:
     from tokenizers.processors import TemplateProcessing
 
     plain = rank_choices(model, tokenizer, "ab", ["c"])[0].log_probability

@@ -14,7 +14,7 @@ from headway.config.recipe import DataConfig, ShapeConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.errors import NotFoundError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.lm.training import evaluate
 from headway.train.distributed import World
 
@@ -23,7 +23,7 @@ from headway.train.distributed import World
 def test_the_score_is_that_of_the_trainer(rows: str) -> None:
     ids = np.random.default_rng(0).integers(0, 30, 300)
     store = TokenStore(ids, np.array([0, 40, 41, 170, 300]), 500, None)
-    model = Model(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16)).eval()
+    model = Transformer(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16)).eval()
     data = DataConfig(length=16, rows=rows, overlap=4 if rows == "stream" else 0)  # type: ignore[arg-type]
     ours = score(measure(model, store, data))
     theirs = evaluate(model, store, data, World(0, 1, torch.device("cpu")))

@@ -22,7 +22,7 @@ from headway.config.model import LMHeadConfig
 from headway.errors import MemoryOrDiskError
 from headway.hub import download
 from headway.hub.folder import load_model, save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.cli.conftest import Done, Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def process(*arguments: str | Path, shell_tail: str = "", **env: str) -> Done:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny GPT-2, not to be changed."""
     torch.manual_seed(0)
-    model = Model(presets.gpt2(2, 16, 2, vocab=40, length=64))
+    model = Transformer(presets.gpt2(2, 16, 2, vocab=40, length=64))
     return save_model(model, tmp_path_factory.mktemp("cli") / "model")
 
 
@@ -339,7 +339,7 @@ def test_an_interrupt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_check_that_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Model, "reorder", staticmethod(lambda cache, rows: cache))
+    monkeypatch.setattr(Transformer, "reorder", staticmethod(lambda cache, rows: cache))
     done = run("check", folder, "--no-compile")
     assert done.code == 9
     failed = [row for row in done.out.splitlines() if row.startswith("✗")]
@@ -368,7 +368,7 @@ def test_a_check_that_breaks_is_still_shown_and_still_json(
 def test_scores_without_bounds_do_not_pass(run: Run, tmp_path: Path) -> None:
     """Infinite scores differ from themselves by no number: they are no proof of anything."""
     config = replace(presets.gpt2(2, 16, 2, vocab=40, length=64), lm=LMHeadConfig(tied=False))
-    model = Model(config)
+    model = Transformer(config)
     model.lm.output.weight.data.fill_(3e38)
     done = run("check", save_model(model, tmp_path / "model"), "--no-compile", "--json")
     assert done.code == 9

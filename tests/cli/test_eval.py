@@ -12,14 +12,14 @@ import torch
 from headway.config.presets import gpt2
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.cli.conftest import Run
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
-    model = Model(gpt2(1, 16, 2, vocab=256, length=128))
+    model = Transformer(gpt2(1, 16, 2, vocab=256, length=128))
     return save_model(model, tmp_path_factory.mktemp("eval") / "model", train_tokenizer("bytes", ["abc"]))
 
 

@@ -22,7 +22,7 @@ from headway.data.synthetic.stories import make_sentences, make_stories
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.metrics.bootstrap import Evaluation, mean_metric
 from tests.cli.conftest import Run
 
@@ -36,7 +36,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     tokenizer = train_tokenizer("words", TEXTS)
     base = encoder_config(ShapeConfig(depth=1, width=16, heads=2, positions="none"), tokenizer.vocab_size, 32)
     head = ClassifyHeadConfig(labels=2, pool="mean")
-    model = Model(replace(base, classify=head, labels=("no", "yes"), family="headway")).requires_grad_(False)
+    model = Transformer(replace(base, classify=head, labels=("no", "yes"), family="headway")).requires_grad_(False)
     weights = dict(model.named_parameters())
     for name, weight in weights.items():
         if name.endswith(("attention.out.weight", "ffn.down.weight", "segments.weight", "table.weight", "output.bias")):
@@ -131,7 +131,7 @@ def save_encoder(folder: Path, texts: list[str], **heads: Any) -> Path:
     tokenizer = train_tokenizer("wordpiece", texts, 200)
     base = encoder_config(ShapeConfig(depth=1, width=16, heads=2), tokenizer.vocab_size, 64)
     torch.manual_seed(0)
-    return save_model(Model(replace(base, lm=None, family="headway", **heads)), folder, tokenizer)
+    return save_model(Transformer(replace(base, lm=None, family="headway", **heads)), folder, tokenizer)
 
 
 def test_a_tagger_is_taken_apart(tmp_path: Path, run: Run) -> None:

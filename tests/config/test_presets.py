@@ -16,7 +16,7 @@ from headway.errors import NotFoundError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import describe, load_model, save_model
 from headway.hub.tables import FAMILIES
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 PUBLISHED: dict[str, tuple[float, float, int]] = {
     # openai-community/gpt2 … gpt2-xl on the hub; Radford et al. 2019, table 2 has them rounded (and 117M for 124M)
@@ -52,9 +52,9 @@ PUBLISHED: dict[str, tuple[float, float, int]] = {
 SMALL = sorted(name for name in PRESETS if "tiny" in name)
 
 
-def on_meta(name: str) -> Model:
+def on_meta(name: str) -> Transformer:
     with torch.device("meta"):
-        return Model(preset(name))
+        return Transformer(preset(name))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -112,7 +112,7 @@ def example(config: ModelConfig) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_preset_runs_trains_and_survives_saving(name: str, tmp_path: Path) -> None:
-    model = Model(preset(name))
+    model = Transformer(preset(name))
     inputs, targets = example(model.config)
     model.train()
     scores = model.logits(model(inputs, targets))

@@ -10,7 +10,7 @@ from headway.config.model import ModelConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import baseline_config, decoder_config, encoder_config
 from headway.hub.folder import describe
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 SMALL = ShapeConfig(depth=2, width=32, heads=2)
 LLAMA = replace(SMALL, positions="rope", norm="rmsnorm", gated=True, activation="silu", bias=False)
@@ -31,7 +31,7 @@ BERT = replace(SMALL, norm_at="post", activation="gelu")
     ],
 )
 def test_a_shape_is_saved_as_the_family_it_is(config: ModelConfig, family: str) -> None:
-    assert describe(Model(config))[1]["model_type"] == family
+    assert describe(Transformer(config))[1]["model_type"] == family
 
 
 def test_what_the_dial_means() -> None:

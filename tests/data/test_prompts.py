@@ -34,7 +34,7 @@ from headway.errors import DataError
 from headway.generate.beam.search import Beam
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.serve.limits import Limits
 from headway.serve.requests import RequestBuilder
 from headway.serve.schemas import ChatRequest, CompletionRequest
@@ -90,7 +90,7 @@ KINDS: dict[str, Callable[[], tuple[tk.Tokenizer, dict[str, Any]]]] = {
 
 def write_model(folder: Path, backend: tk.Tokenizer) -> None:
     torch.manual_seed(0)
-    model = Model(gpt2(1, 16, 2, vocab=backend.get_vocab_size(), length=256)).eval()
+    model = Transformer(gpt2(1, 16, 2, vocab=backend.get_vocab_size(), length=256)).eval()
     bos = backend.token_to_id("<bos>")
     eos = backend.token_to_id("<eos>")
     object.__setattr__(model.config, "special", SpecialTokens(bos=eos if bos is None else bos, eos=eos))
@@ -290,7 +290,7 @@ def test_own_models_read_prompts_as_their_documents(kind: str, tmp_path: Path) -
     recipe = Recipe(data=DataConfig(**data))
     task = LanguageModelTraining.prepare(TaskContext(recipe, tmp_path / "run", None))
     config = task.config(None)
-    save_model(Model(config), tmp_path / "model", task.tokenizer)
+    save_model(Transformer(config), tmp_path / "model", task.tokenizer)
     bundle, theirs = load(tmp_path / "model"), transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     document = task.train.ids[: task.train.starts[1]].tolist()
     assert bundle.prompts.text(CORPUS[0]) == theirs(CORPUS[0])["input_ids"] == document[:-1]
@@ -300,7 +300,7 @@ def test_own_models_read_prompts_as_their_documents(kind: str, tmp_path: Path) -
 def test_a_run_goes_on_from_what_it_was_trained_with(tmp_path: Path) -> None:
     """Older runs have a tokenizer.json that puts [CLS] and [SEP] around a text; they never saw these."""
     tokenizer = train_tokenizer("wordpiece", CORPUS, 100)
-    save_model(Model(gpt2(1, 16, 2, vocab=100, length=32)), tmp_path / "m", tokenizer)
+    save_model(Transformer(gpt2(1, 16, 2, vocab=100, length=32)), tmp_path / "m", tokenizer)
     around_it = tokenizer.encode("low").ids
     assert load(tmp_path / "m").prompts.text("low") == around_it
     (tmp_path / "m" / "run").mkdir()

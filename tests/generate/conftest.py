@@ -11,22 +11,22 @@ from torch import Tensor, nn
 from headway.config.model import ModelConfig, SpecialTokens
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
-from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.model import Transformer
+from headway.model.quantized import quantize_
 
 
-def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int = 2, seed: int = 0) -> Model:
+def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int = 2, seed: int = 0) -> Transformer:
     """A decoder whose weights are large enough that it has opinions."""
     torch.manual_seed(seed)
-    made = Model(decoder_config(ShapeConfig(depth=depth, width=width, heads=2), vocab, length)).eval()
+    made = Transformer(decoder_config(ShapeConfig(depth=depth, width=width, heads=2), vocab, length)).eval()
     for parameter in made.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     return made
 
 
-def made(config: ModelConfig, int8: bool = False) -> Model:
+def made(config: ModelConfig, int8: bool = False) -> Transformer:
     torch.manual_seed(0)
-    model = Model(config).eval()
+    model = Transformer(config).eval()
     for parameter in model.parameters():  # biases and gains of a fresh model would hide what is done with them
         parameter.data += 0.3 * torch.randn_like(parameter)
     return quantize_(model) if int8 else model
@@ -74,5 +74,5 @@ class Recurrent(nn.Module):
 
 
 @pytest.fixture
-def model() -> Model:
+def model() -> Transformer:
     return tiny_model()

@@ -21,12 +21,12 @@ from headway.generate.decode import Piece, Sampling, decode, generate
 from headway.generate.protocol import Decoder, Source
 from headway.generate.sampling.sampler import Sampler, uniform
 from headway.generate.trace import Choice
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.conftest import DecoderConfig, Recurrent, tiny_model
 
 
 @torch.no_grad()
-def slowly(model: Model, prompt: list[int], tokens: int) -> list[int]:
+def slowly(model: Transformer, prompt: list[int], tokens: int) -> list[int]:
     """Greedy decoding that reads everything again for each token."""
     text = list(prompt)
     for _ in range(tokens):
@@ -48,12 +48,12 @@ def collect(pieces: list[Piece], rows: int) -> list[list[int]]:
     return tokens
 
 
-def test_greedy_equals_reading_all_again(model: Model) -> None:
+def test_greedy_equals_reading_all_again(model: Transformer) -> None:
     prompt = [5, 17, 200]
     assert list(generate(model, prompt, 20, Sampling(temperature=0))) == slowly(model, prompt, 20)
 
 
-def test_past_its_length_it_goes_on_from_the_last_half(model: Model) -> None:
+def test_past_its_length_it_goes_on_from_the_last_half(model: Transformer) -> None:
     new = list(generate(model, [1, 2, 3], 60, Sampling(temperature=0)))
     assert len(new) == 60
     text = [1, 2, 3, *new]
@@ -66,7 +66,7 @@ def test_past_its_length_it_goes_on_from_the_last_half(model: Model) -> None:
         assert list(generate(model, prompt, 1, Sampling(temperature=0))) == slowly(model, prompt[-24:], 1)
 
 
-def test_a_seed_repeats_and_another_differs(model: Model) -> None:
+def test_a_seed_repeats_and_another_differs(model: Transformer) -> None:
     draw = [list(generate(model, [9], 30, Sampling(seed=seed))) for seed in (1, 1, 2)]
     assert draw[0] == draw[1] != draw[2]
     drawn = []
@@ -133,7 +133,7 @@ def test_rows_that_end_leave_the_batch() -> None:
     assert counting.rows == 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1
 
 
-def test_one_setting_for_all_and_the_same_text_for_the_same_seed(model: Model) -> None:
+def test_one_setting_for_all_and_the_same_text_for_the_same_seed(model: Transformer) -> None:
     rows = collect(list(decode(model, [[1, 2]] * 3, Sampling(seed=4, max_tokens=12))), 3)
     assert rows[0] == rows[1] == rows[2]
     other = collect(list(decode(model, [[1, 2]] * 3, [Sampling(seed=s, max_tokens=12) for s in (4, 5, 6)])), 3)
@@ -175,12 +175,12 @@ def test_stop_tokens_end_a_text() -> None:
     assert list(generate(model, [1], 60, replace(how, stop=(7,)))) == free[: free.index(7)]
 
 
-def test_nothing_to_write(model: Model) -> None:
+def test_nothing_to_write(model: Transformer) -> None:
     assert list(decode(model, [[1], [2]], Sampling(max_tokens=0))) == []
     assert list(decode(model, [], Sampling())) == []
 
 
-def test_text_is_streamed_and_cut_before_a_stop_string(model: Model) -> None:
+def test_text_is_streamed_and_cut_before_a_stop_string(model: Transformer) -> None:
     tokenizer = train_tokenizer("bytes", [])
     free = collect(list(decode(model, [[65]], Sampling(seed=2, max_tokens=60))), 1)[0]
     text = tokenizer.decode(free)
@@ -259,13 +259,13 @@ def test_scores_that_are_no_numbers_are_an_error() -> None:
         assert error.value.code == "T001"
 
 
-def test_next_to_no_temperature_is_none(model: Model) -> None:
+def test_next_to_no_temperature_is_none(model: Transformer) -> None:
     cold = [Sampling(temperature=t, max_tokens=9) for t in (0.0, 1e-9, 1e-42, 2e-5)]
     rows = collect(list(decode(model, [[5]] * 4, cold)), 4)
     assert rows[0] == rows[1] == rows[2] == rows[3] == slowly(model, [5], 9)
 
 
-def test_a_trace_shows_what_could_have_been(model: Model) -> None:
+def test_a_trace_shows_what_could_have_been(model: Transformer) -> None:
     how = [Sampling(seed=1, max_tokens=4, top_k=2, temperature=0.5), Sampling(temperature=0, max_tokens=2)]
     plain, trace = list(decode(model, [[1], [2]], how)), list[Choice]()
     assert list(decode(model, [[1], [2]], how, trace=trace)) == plain
@@ -372,7 +372,7 @@ def test_settings_out_of_range(name: str, value: object) -> None:
     assert error.value.code == "C003"
 
 
-def test_what_cannot_be_decoded(model: Model) -> None:
+def test_what_cannot_be_decoded(model: Transformer) -> None:
     for prompts, how, match in (
         ([[1], []], Sampling(), "prompt 1 is empty"),
         ([[1]], [Sampling(), Sampling()], "1 prompts but 2 settings"),
@@ -386,7 +386,7 @@ def test_what_cannot_be_decoded(model: Model) -> None:
         list(decode(model, [[1]], Sampling(stop_strings=("a",))))
 
 
-def test_streamed_text_is_whole_characters(model: Model) -> None:
+def test_streamed_text_is_whole_characters(model: Transformer) -> None:
     bundle = Bundle("test", model, train_tokenizer("bytes", []), None)
     pieces = list(bundle.stream("é", 40, Sampling(seed=3)))
     ids = list(generate(model, list("é".encode()), 40, Sampling(seed=3)))

@@ -18,7 +18,7 @@ from headway.generate.engine.slot_cache import common_prefix
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.score import score
 from headway.model.cache import KVCache
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.conftest import Recurrent, tiny_model
 
 KINDS = pytest.mark.parametrize("kind", ["transformer", "recurrent"])
@@ -135,7 +135,7 @@ def test_sharing_saves_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cache_is_cut() -> None:
     model = made("transformer")
-    assert isinstance(model, Model)
+    assert isinstance(model, Transformer)
     with torch.no_grad():
         cache = model.start(batch=2, capacity=8)
         attention_mask = torch.tensor([[False, True, True], [True, True, True]])

@@ -16,14 +16,14 @@ from headway.errors import ConfigError
 from headway.generate.decode import Sampling, decode, generate
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.speculative import GREEDY, SpeculativeDecoder, speculate
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.conftest import DecoderConfig, Recurrent, tiny_model
 
 MODELS = [tiny_model(12, 24, 16, depth=2, seed=seed).double() for seed in range(4)]
 SMALL = [tiny_model(12, length, 8, depth=1, seed=length).double() for length in (1, 2, 9, 60)]
 
 
-def drafts(model: Model) -> list[Model]:
+def drafts(model: Transformer) -> list[Transformer]:
     """The model itself, others as large, and smaller ones that read more or less than it."""
     return [model, *MODELS, *SMALL]
 

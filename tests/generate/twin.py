@@ -1,4 +1,4 @@
-"""The slow twin of the fast decoder: the same rows and columns, through `Model.step`, on any device."""
+"""The slow twin of the fast decoder: the same rows and columns, through `Transformer.step`, on any device."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from headway.generate.engine.slot_cache import SlotCache
 from headway.model.cache import KVCache
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 
 class Twin:
     runs_ahead = True
 
-    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    def __init__(self, model: Transformer, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         rows, _, columns, _ = keys[0].shape
         device = keys[0].device
         positions = torch.zeros(rows, columns, dtype=torch.long, device=device)
@@ -53,6 +53,6 @@ class Twin:
         return self.logits
 
 
-def acquire(model: Model, rows: int, columns: int) -> Any:
+def acquire(model: Transformer, rows: int, columns: int) -> Any:
     cache = model.start(batch=rows, capacity=columns + 1)
     return Twin(model, cache.keys, cache.values)

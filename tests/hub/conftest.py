@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headway.hub.folder import load_model
 from headway.hub.tables import FAMILIES
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 VOCAB = 60
 
@@ -128,7 +128,7 @@ def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     return [out.last_hidden_state, *pooled]
 
 
-def ours(model: Model, inputs: Tensor, targets: Tensor | None, bare: bool) -> list[Tensor]:
+def ours(model: Transformer, inputs: Tensor, targets: Tensor | None, bare: bool) -> list[Tensor]:
     output = model(inputs, targets)
     return [*([output.hidden] if bare else []), *model.logits(output).values()]
 

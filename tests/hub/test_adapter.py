@@ -15,11 +15,11 @@ from torch import Tensor
 
 from headway.config import presets
 from headway.errors import DamagedError, HeadwayError, NotFoundError
-from headway.hub.adapter import FACTS, TENSORS, merge_adapter, write_adapter
+from headway.hub.adapter import CONFIG_FILE, WEIGHTS_FILE, merge_adapter, write_adapter
 from headway.hub.folder import load_model, save_model
 from headway.hub.weights import FORMAT, open_file, write_tensors
 from headway.model.lora import LoRALinear, add_adapters
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 IDS = torch.arange(10)[None]
@@ -28,7 +28,7 @@ IDS = torch.arange(10)[None]
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    return save_model(Model(presets.gpt2(2, 16, 2, vocab=40, length=16)).eval(), tmp_path / "base")
+    return save_model(Transformer(presets.gpt2(2, 16, 2, vocab=40, length=16)).eval(), tmp_path / "base")
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def make(base: Path, folder: Path) -> Path:
 
 
 def say(folder: Path, **changes: Any) -> None:
-    facts = json.loads((folder / FACTS).read_text())
-    (folder / FACTS).write_text(json.dumps(facts | changes))
+    facts = json.loads((folder / CONFIG_FILE).read_text())
+    (folder / CONFIG_FILE).write_text(json.dumps(facts | changes))
 
 
 def refused(folder: Path, code: str) -> HeadwayError:
@@ -124,10 +124,10 @@ NARROW = "decoder.blocks.0.attention.qkv.narrow"
     ],
 )
 def test_tensors_that_do_not_fit(adapter: Path, name: str, tensor: Tensor | None, code: str) -> None:
-    opened = open_file(adapter / TENSORS)
+    opened = open_file(adapter / WEIGHTS_FILE)
     tensors = {name: opened.read(name).clone() for name in opened.names} | {name: tensor}
     write_tensors(adapter / "new", {name: tensor for name, tensor in tensors.items() if tensor is not None}, FORMAT)
-    (adapter / "new").replace(adapter / TENSORS)
+    (adapter / "new").replace(adapter / WEIGHTS_FILE)
     refused(adapter, code)
 
 
@@ -176,7 +176,7 @@ def test_a_base_on_the_hub_is_not_fetched(
     error = refused(adapter, "F006")
     assert (type(error), error.exit_code, online) == (NotFoundError, 5, [])
     assert f"headway get {name.removeprefix('hf://')}" in str(error)
-    assert str(adapter / FACTS) in error.message
+    assert str(adapter / CONFIG_FILE) in error.message
 
 
 def test_a_base_in_the_cache_is_used(

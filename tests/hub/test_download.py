@@ -20,7 +20,7 @@ from headway.errors import DamagedError, HeadwayError, MemoryOrDiskError, Networ
 from headway.hub import download
 from headway.hub.download import FILES, fetch, resolve
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -94,31 +94,11 @@ def test_hub_ids(asked: list[tuple[str, str | None]], what: str, hub_id: str, re
 @pytest.mark.parametrize(
     "what",
     [
-        "",
-        "nonsense",
-        "a/b/c",
-        "org/",
-        "/name",
-        "org/name@",
-        "@main",
-        "org name/x",
-        "org/name main",
-        "hf://",
-        "hf://name",
-        "hf:/org/name",
-        "https://huggingface.co/org/name",
-        "org\\name",
-        "./absent",
-        "./org/absent",
-        "/absent/folder",
-        "~absent-user/x",
-        "a\0b",
-        "org/a\0b",
-        "x" * 5000,
-        "org/name\n",
-        "-x/name",
+        "", "nonsense", "a/b/c", "org/", "/name", "org/name@", "@main", "org name/x", "org/name main", "hf://",
+        "hf://name", "hf:/org/name", "https://huggingface.co/org/name", "org\\name", "./absent", "./org/absent",
+        "/absent/folder", "~absent-user/x", "a\0b", "org/a\0b", "x" * 5000, "org/name\n", "-x/name",
     ],
-)
+)  # fmt: skip
 def test_nonsense(asked: list[tuple[str, str | None]], what: str) -> None:
     assert "no such model" in refused(what)
     assert asked == []
@@ -127,22 +107,10 @@ def test_nonsense(asked: list[tuple[str, str | None]], what: str) -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        "../x",
-        "../../x/y",
-        "org/..",
-        "org/../x",
-        "../org/x",
-        "hf://../x",
-        "hf://org/..",
-        "hf:///etc/passwd",
-        "org/name@../../x",
-        "org/name@..",
-        "org/na..me",
-        "org--x/name",
-        "org/na--me",
-        "/etc/absent",
+        "../x", "../../x/y", "org/..", "org/../x", "../org/x", "hf://../x", "hf://org/..", "hf:///etc/passwd",
+        "org/name@../../x", "org/name@..", "org/na..me", "org--x/name", "org/na--me", "/etc/absent",
     ],
-)
+)  # fmt: skip
 def test_a_name_cannot_leave(asked: list[tuple[str, str | None]], what: str) -> None:
     """A dash pair would stand for a slash in the cache, two dots for the folder above."""
     refused(what)
@@ -153,12 +121,12 @@ def test_a_name_cannot_leave(asked: list[tuple[str, str | None]], what: str) -> 
 
 
 @pytest.fixture
-def model() -> Model:
-    return Model(presets.gpt2(1, 8, 2, vocab=20, length=8)).eval()
+def model() -> Transformer:
+    return Transformer(presets.gpt2(1, 8, 2, vocab=20, length=8)).eval()
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Transformer) -> Path:
     """A cache in the hub's layout that holds one model, and no way to reach the hub."""
     plain = save_model(model, tmp_path / "plain")
     storage = tmp_path / "cache" / "models--org--name"
@@ -178,7 +146,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> Path
 
 
 @pytest.mark.parametrize("what", ["org/name", "hf://org/name", "org/name@main", "org/name@v1.0", f"org/name@{COMMIT}"])
-def test_a_cached_model_loads_offline(cache: Path, model: Model, what: str) -> None:
+def test_a_cached_model_loads_offline(cache: Path, model: Transformer, what: str) -> None:
     folder = resolve(what)
     assert folder == cache / "snapshots" / COMMIT
     bundle = headway.load(what)

@@ -11,7 +11,14 @@ import pytest
 
 from headway.errors import ConfigError
 from headway.generate.sampling.sampler import Sampling
-from headway.hub.generation_config import BY_KIND, HARMLESS, HONOURED, NOT_HONOURED, GenerationSettings, read_generation
+from headway.hub.generation_config import (
+    BY_KIND,
+    SUPPORTED,
+    UNSUPPORTED,
+    WITHOUT_EFFECT,
+    GenerationSettings,
+    read_generation,
+)
 
 
 def write(folder: Path, name: str, **said: Any) -> None:
@@ -66,20 +73,20 @@ def test_every_field_of_the_format_is_classified() -> None:
     """Followed, without effect on the text, or named in a note: none is passed over in silence."""
     transformers = pytest.importorskip("transformers")
     fields = {*vars(transformers.GenerationConfig())}
-    classes = [{*HONOURED}, {*HARMLESS}, {*NOT_HONOURED}]
+    classes = [{*SUPPORTED}, {*WITHOUT_EFFECT}, {*UNSUPPORTED}]
     assert fields - set().union(*classes) == set()
     assert all(not a & b for a, b in combinations(classes, 2))
-    assert {*HONOURED} - fields <= {"forced_decoder_ids"}, "a name that the format does not have"
-    assert all(HARMLESS.values())
+    assert {*SUPPORTED} - fields <= {"forced_decoder_ids"}, "a name that the format does not have"
+    assert all(WITHOUT_EFFECT.values())
 
 
 SET: dict[str, Any] = {"constraints": [[1]], "dola_layers": "high", "force_words_ids": [[1]], "max_time": 2.0,
                        "watermarking_config": {"bias": 2.0}, "top_h": 0.4}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NOT_HONOURED)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_what_is_not_followed_is_named(tmp_path: Path, name: str) -> None:
-    off = NOT_HONOURED[name]
+    off = UNSUPPORTED[name]
     write(tmp_path, "generation_config.json", **{name: off[0] if off else None}, transformers_version="5")
     assert read_generation(tmp_path).notes(encodes=True) == read_generation(tmp_path).notes(encodes=False) == ()
     value = SET.get(name, True if off[:1] == (False,) else 3)

@@ -14,7 +14,7 @@ import torch
 from headway.hub.family import read_config
 from headway.hub.ignored import NAMES
 from headway.hub.tables import FAMILIES
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.hub.conftest import oracle_of, shrunk
 from tests.hub.published import BARE, MODELS, PARAMETERS, SEPARATE_HEAD
 
@@ -50,7 +50,7 @@ def test_a_published_config_is_read(name: str) -> None:
 
 def count(config: Mapping[str, Any], names: tuple[str, ...] = ()) -> int:
     with torch.device("meta"):
-        return Model(read_config(FAMILIES[config["model_type"]], config, names)).parameter_count()
+        return Transformer(read_config(FAMILIES[config["model_type"]], config, names)).parameter_count()
 
 
 @pytest.mark.parametrize("name", [n for n in PARAMETERS if PARAMETERS[n] < 2e9])

@@ -19,11 +19,11 @@ from headway.config import presets
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DamagedError, HeadwayError
 from headway.generate.sampling.sampler import Sampling
-from headway.hub.adapter import FACTS, TENSORS, write_adapter
+from headway.hub.adapter import CONFIG_FILE, WEIGHTS_FILE, write_adapter
 from headway.hub.folder import load_model, open_folder, save_model
 from headway.hub.weights import open_weights, write_weights
 from headway.model.lora import add_adapters
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.model.quantize import quantize_
 from headway.model.quantized import Int8Linear
 from headway.tasks.recipe import load_recipe
@@ -32,9 +32,9 @@ from headway.train.build import build_model
 VOCAB = 50
 
 
-def make(vocab: int = VOCAB) -> Model:
+def make(vocab: int = VOCAB) -> Transformer:
     torch.manual_seed(0)
-    return Model(presets.gpt2(2, 32, 2, vocab=vocab, length=64)).eval()
+    return Transformer(presets.gpt2(2, 32, 2, vocab=vocab, length=64)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +132,8 @@ def test_an_adapter_is_not_merged_into_it(good: Path, tmp_path: Path) -> None:
     model = make()
     add_adapters(model, 2, ["qkv"])
     write_adapter(model, tmp_path, str(good), 2, ["qkv"])
-    assert (tmp_path / FACTS).exists() and (tmp_path / TENSORS).exists()
-    with pytest.raises(ConfigError, match="quantised") as caught:
+    assert (tmp_path / CONFIG_FILE).exists() and (tmp_path / WEIGHTS_FILE).exists()
+    with pytest.raises(ConfigError, match="quantized") as caught:
         load_model(tmp_path)
     assert caught.value.code == "C004"
 

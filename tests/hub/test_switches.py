@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DamagedError
-from headway.hub.family import copies_of, prefix_of
+from headway.hub.family import prefix_of, tied_copies_of
 from headway.hub.folder import load_model
 from headway.hub.tables import FAMILIES
 from headway.hub.tables.bert import ACTIVATIONS
@@ -104,7 +104,11 @@ def test_an_untied_output_matrix_is_built(kind: str, compare: Callable[..., floa
 
 @pytest.mark.parametrize(
     ("kind", "architecture"),
-    [(k, a) for k, a in HEADED if k in ("bert", "roberta", "distilbert", "big_bird") and FAMILIES[k].heads[a].copies],
+    [
+        (k, a)
+        for k, a in HEADED
+        if k in ("bert", "roberta", "distilbert", "big_bird") and FAMILIES[k].heads[a].tied_copies
+    ],
 )
 def test_an_untied_output_matrix_of_an_encoder_is_refused_by_name(kind: str, architecture: str, tmp_path: Path) -> None:
     saved_oracle(small(kind, architecture, tie_word_embeddings=False), tmp_path / "model")
@@ -116,7 +120,7 @@ def test_an_untied_output_matrix_of_an_encoder_is_refused_by_name(kind: str, arc
 def tied_names(kind: str, architecture: str, names: list[str]) -> list[tuple[str, str]]:
     """Second names that a file of this architecture may hold, each with the name it has there."""
     family = FAMILIES[kind]
-    found = copies_of(family, architecture, prefix_of(family, architecture))
+    found = tied_copies_of(family, architecture, prefix_of(family, architecture))
     return [(copy, next(o for o in originals if o in names)) for copy, originals in found.items() if copy not in names]
 
 
@@ -129,7 +133,7 @@ def logits(folder: Path, kind: str) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("kind", "architecture"), [(k, a) for k, a in HEADED if FAMILIES[k].copies or FAMILIES[k].heads[a].copies]
+    ("kind", "architecture"), [(k, a) for k, a in HEADED if FAMILIES[k].tied_copies or FAMILIES[k].heads[a].tied_copies]
 )
 def test_a_copy_equals_what_it_copies_or_is_refused(kind: str, architecture: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"

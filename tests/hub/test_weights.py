@@ -20,7 +20,8 @@ import torch
 import headway
 from headway.errors import ConfigError, DamagedError, HeadwayError, MemoryOrDiskError, NotFoundError
 from headway.hub import weights
-from headway.hub.weights import open_weights, read_json, write_weights
+from headway.hub.weights import open_weights, write_weights
+from headway.jsonfile import JSON_LIMIT, read_json
 
 PLAIN = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
@@ -621,7 +622,7 @@ def test_json_files_are_bounded_and_may_be_missing(tmp_path: Path, monkeypatch: 
     with pytest.raises(ConfigError, match="larger than 7 bytes"):
         read_json(tmp_path / "config.json", limit=7)
     with (tmp_path / "large.json").open("wb") as file:
-        file.truncate(weights.JSON_LIMIT + 1)
+        file.truncate(JSON_LIMIT + 1)
     with pytest.raises(ConfigError, match="larger than 64,000,000 bytes"):
         read_json(tmp_path / "large.json")
 
@@ -629,26 +630,8 @@ def test_json_files_are_bounded_and_may_be_missing(tmp_path: Path, monkeypatch: 
 # --- fuzzing ------------------------------------------------------------------------------------
 
 ODD = [
-    -1,
-    0,
-    1,
-    7,
-    2**31,
-    2**63 - 1,
-    2**63,
-    2**64,
-    1.0,
-    -0.0,
-    "8",
-    "",
-    None,
-    True,
-    [],
-    {},
-    [0, 0],
-    "F64",
-    "BF16",
-]
+    -1, 0, 1, 7, 2**31, 2**63 - 1, 2**63, 2**64, 1.0, -0.0, "8", "", None, True, [], {}, [0, 0], "F64", "BF16",
+]  # fmt: skip
 
 
 def mutate(random_: random.Random, good: bytes) -> bytes:

@@ -28,6 +28,6 @@ def test_few_queries_see_what_many_see(queries: int, groups: int, kind: str, mon
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
     found = attention.attend(q, k, v, AttentionBias(bias), 0.3)
-    assert bool(calls) == (queries > attention.FEW or groups == 1)
-    monkeypatch.setattr(attention, "FEW", 0)
+    assert bool(calls) == (queries > attention.FEW_QUERIES or groups == 1)
+    monkeypatch.setattr(attention, "FEW_QUERIES", 0)
     assert torch.allclose(found, attention.attend(q, k, v, AttentionBias(bias), 0.3), atol=1e-6)

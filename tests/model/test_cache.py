@@ -8,28 +8,28 @@ import pytest
 import torch
 
 from headway.config.presets import transformer
-from headway.model.cache import STORED, KVCache
-from headway.model.model import Model
+from headway.model.cache import GROWTH, KVCache
+from headway.model.model import Transformer
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> Transformer:
     torch.manual_seed(0)
     base = transformer(2, 16, 2, 32, dropout=0.0)
     assert base.target is not None
     front = replace(base.target, vocab=40)
-    return Model(replace(base, source=front, target=front)).eval()
+    return Transformer(replace(base, source=front, target=front)).eval()
 
 
 @torch.no_grad()
-def test_rows_that_move_go_on_as_if_they_had_been_there(model: Model) -> None:
+def test_rows_that_move_go_on_as_if_they_had_been_there(model: Transformer) -> None:
     """Past the slots that are stored at first, moving at every step, with sources of unequal length."""
     source, attention_mask = torch.randint(3, 40, (3, 6)), torch.ones(3, 6, dtype=torch.bool)
     attention_mask[1, 4:] = False
-    cache = model.start(source, attention_mask=attention_mask, capacity=2 * STORED + 9)
+    cache = model.start(source, attention_mask=attention_mask, capacity=2 * GROWTH + 9)
     texts, origin = [[1] for _ in range(3)], [0, 1, 2]
     scores = model.step(cache, torch.tensor(texts))
-    for step in range(2 * STORED + 8):
+    for step in range(2 * GROWTH + 8):
         rows = torch.randint(0, len(texts), (3 + step % 2,))
         cache = model.reorder(cache, rows)
         token = torch.randint(3, 40, (len(rows), 1))
@@ -42,16 +42,16 @@ def test_rows_that_move_go_on_as_if_they_had_been_there(model: Model) -> None:
 
 
 @torch.no_grad()
-def test_no_more_is_copied_than_was_used(model: Model) -> None:
+def test_no_more_is_copied_than_was_used(model: Transformer) -> None:
     source = torch.randint(3, 40, (2, 5))
     cache = model.start(source, attention_mask=torch.ones(2, 5, dtype=torch.bool), capacity=500)
     model.step(cache, torch.ones(2, 1, dtype=torch.long))
     wide = cache.reorder(torch.tensor([0, 0, 1, 1]))
-    assert wide.keys[0].shape[2] == wide.values[1].shape[2] == STORED and wide.capacity == 500
+    assert wide.keys[0].shape[2] == wide.values[1].shape[2] == GROWTH and wide.capacity == 500
 
 
 @torch.no_grad()
-def test_rows_of_one_source_share_what_was_read_of_it(model: Model) -> None:
+def test_rows_of_one_source_share_what_was_read_of_it(model: Transformer) -> None:
     source = torch.randint(3, 40, (3, 5))
     cache = model.start(source, attention_mask=torch.ones(3, 5, dtype=torch.bool), capacity=50)
     model.step(cache, torch.ones(3, 1, dtype=torch.long))

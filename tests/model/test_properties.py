@@ -22,7 +22,7 @@ from headway.model.positions import (
     sinusoidal,
     token_positions,
 )
-from headway.model.transformer import Stack
+from headway.model.stack import Stack
 
 sizes = st.integers(1, 9)
 

@@ -14,9 +14,8 @@ from headway.checks.equivalence.suite import check_model
 from headway.config import presets
 from headway.config.model import ModelConfig
 from headway.errors import DivergedError
-from headway.model.model import Model
-from headway.model.quantize import quantize_
-from headway.model.quantized import Int8Embedding, Int8Linear, Int8Matrix
+from headway.model.model import Transformer
+from headway.model.quantized import Int8Embedding, Int8Linear, Int8Matrix, quantize_
 
 VOCAB = 50
 
@@ -35,9 +34,9 @@ def tiny(kind: str) -> ModelConfig:
     return replace(config, source=front, target=front)
 
 
-def made(kind: str) -> Model:
+def made(kind: str) -> Transformer:
     torch.manual_seed(0)
-    return Model(tiny(kind)).eval()
+    return Transformer(tiny(kind)).eval()
 
 
 @given(rows=st.integers(0, 70), outputs=st.integers(1, 70), columns=st.integers(1, 130), seed=st.integers(0, 9999))
@@ -142,7 +141,7 @@ def test_an_untied_table_is_left_alone() -> None:
     config = tiny("llama")
     assert config.lm is not None
     torch.manual_seed(0)
-    model = quantize_(Model(replace(config, lm=replace(config.lm, tied=False))))
+    model = quantize_(Transformer(replace(config, lm=replace(config.lm, tied=False))))
     assert isinstance(model.target.table, torch.nn.Embedding) and isinstance(model.lm.output, Int8Linear)
 
 

@@ -29,7 +29,7 @@ from headway.config.model import (
     TagHeadConfig,
     TokensConfig,
 )
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 
 @st.composite
@@ -128,14 +128,14 @@ def models(draw: st.DrawFn) -> ModelConfig:
     )  # fmt: skip
 
 
-def build(config: ModelConfig) -> Model:
-    model = Model(config)
+def build(config: ModelConfig) -> Transformer:
+    model = Transformer(config)
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
 
 
-def failures(model: Model) -> list[CheckResult]:
+def failures(model: Transformer) -> list[CheckResult]:
     return [row for row in check_model(model, compiled=False) if not row.ok]
 
 
@@ -199,7 +199,7 @@ def test_the_check_sees_a_broken_model(broken: str, row: str, monkeypatch: pytes
     elif broken == "cache":
         monkeypatch.setattr(cache.KVCache, "update", lambda self, layer, k, v: (k, v))
         monkeypatch.setattr(
-            "headway.model.transformer._cached_layout",
+            "headway.model.stack._cached_layout",
             lambda c: masks.Layout(c.positions[:, c.length : c.span], c.attention_mask[:, c.length : c.span], c.length),
         )
     elif broken == "reorder":
@@ -247,7 +247,7 @@ def test_weights_start_as_the_papers_say(kind: str) -> None:
         lm=LMHeadConfig(),
         init=InitConfig(kind=kind),  # type: ignore[arg-type]
     )
-    model = Model(config)
+    model = Transformer(config)
     block = model.decoder.blocks[0]
     expected = {
         "normal": (0.02, 0.02, 0.02),

@@ -12,7 +12,7 @@ import torch
 from headway.config.model import ModelConfig, RelativeConfig, RopeConfig, SparseConfig
 from headway.hub.convert import load_tensors
 from headway.hub.folder import load_model, open_folder
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
 
 WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -54,7 +54,7 @@ def test_one_wrong_field_shows(control: str, case: Callable[[str], Case], batch:
     wrong_config: ModelConfig = changed(opened.config, path, fields)
     assert wrong_config != opened.config
     with torch.device("meta"):
-        wrong = Model(wrong_config)
+        wrong = Transformer(wrong_config)
     load_tensors(wrong, opened.family, opened.architecture, opened.weights)
     wrong.eval()
     with torch.no_grad():

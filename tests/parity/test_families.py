@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import describe, load_model, open_folder, save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
 
 TOLERANCE = 1e-5
@@ -21,7 +21,7 @@ MakeCase = Callable[[str], Case]
 MakeBatch = Callable[..., Batch]
 
 
-def ours(model: Model, batch: Batch) -> dict[str, Tensor]:
+def ours(model: Transformer, batch: Batch) -> dict[str, Tensor]:
     output = model(
         batch.inputs,
         batch.targets,

@@ -227,12 +227,12 @@ def test_what_the_card_tells_to_type_works(tmp_path: Path) -> None:
     from headway.config import presets
     from headway.data.tokenizers.train import train_tokenizer
     from headway.hub.folder import write_model_files
-    from headway.model.model import Model
+    from headway.model.model import Transformer
 
     folder = made(tmp_path / "tiny-0001").folder
     (folder / "model.safetensors").unlink()
     tokenizer = train_tokenizer("bytes", ["Once upon a time"], 0)
-    write_model_files(Model(presets.gpt2(1, 16, 2, vocab=tokenizer.vocab_size, length=64)), folder, tokenizer)
+    write_model_files(Transformer(presets.gpt2(1, 16, 2, vocab=tokenizer.vocab_size, length=64)), folder, tokenizer)
     text = write_card(folder).read_text()
     programs = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(programs) == 2

@@ -26,7 +26,7 @@ from headway.config import presets
 from headway.config.model import ClassifyHeadConfig, LMHeadConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.serve.auth import open_socket, url
 from headway.serve.limits import Limits
 from headway.serve.server import Server, build
@@ -63,10 +63,10 @@ def recite(text: str, count: int) -> str:
 
 
 @torch.no_grad()
-def reciting_model(width: int = 64) -> Model:
+def reciting_model(width: int = 64) -> Transformer:
     torch.manual_seed(0)
     config = presets.gpt2(1, width, 2, vocab=258, length=LENGTH)
-    model = Model(replace(config, lm=LMHeadConfig(tied=False))).eval()
+    model = Transformer(replace(config, lm=LMHeadConfig(tied=False))).eval()
     for parameter in model.decoder.blocks.parameters():
         parameter.zero_()  # blocks add nothing: a token is seen alone
     for name, parameter in model.target.named_parameters():
@@ -102,7 +102,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     tokenizer = train_tokenizer("wordpiece", ["good bad film day rain sun " * 20], 60)
     base = presets.bert(1, 16, 2, vocab=len(tokenizer), length=32)
     head = ClassifyHeadConfig(labels=3, dense="tanh", pool="first")
-    model = Model(replace(base, lm=None, nsp=None, classify=head, labels=("bad", "fair", "good"))).eval()
+    model = Transformer(replace(base, lm=None, nsp=None, classify=head, labels=("bad", "fair", "good"))).eval()
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return load(save_model(model, tmp_path_factory.mktemp("serve") / "encoder", tokenizer))

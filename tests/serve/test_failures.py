@@ -12,7 +12,7 @@ import pytest
 
 from headway.api import Bundle
 from headway.errors import ConfigError, DamagedError, DataError, MemoryOrDiskError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.twin import Twin
 from tests.serve.conftest import KEY, Running, recite, running, until
 
@@ -241,13 +241,13 @@ def test_a_mask_that_fails_is_the_affair_of_one_text(
 @WITHOUT_KERNELS
 def test_a_step_that_hangs(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Health says so soon, who waits is told, who comes is refused; and all is well when the step ends after all."""
-    go_on, inner = threading.Event(), Model.step
+    go_on, inner = threading.Event(), Transformer.step
 
     def hang(*arguments: Any, **named: Any) -> Any:
         go_on.wait(20)
         return inner(*arguments, **named)
 
-    monkeypatch.setattr(Model, "step", hang)
+    monkeypatch.setattr(Transformer, "step", hang)
     found: list[Any] = []
     bodies = [BODY, BODY | {"stream": True}, *[BODY] * 4]  # some are in slots, some wait
     post = lambda body: found.append((body, served.post("/v1/completions", body)))  # noqa: E731
@@ -274,7 +274,7 @@ def test_a_step_that_hangs(served: Running, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_slow_model_neither_hangs_nor_counts_as_stuck(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = Model.step
-    monkeypatch.setattr(Model, "step", lambda *a, **k: (time.sleep(0.03), inner(*a, **k))[1])
+    inner = Transformer.step
+    monkeypatch.setattr(Transformer, "step", lambda *a, **k: (time.sleep(0.03), inner(*a, **k))[1])
     assert served.post("/v1/completions", BODY).json()["choices"][0]["text"] == recite("a", 40)
     assert served.get("/health").status_code == 200

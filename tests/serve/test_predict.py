@@ -19,7 +19,7 @@ from headway.config.model import SpanHeadConfig, TagHeadConfig, TokensConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.generate.beam.search import Beam
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.serve.errors import ApiError
 from headway.serve.limits import Limits
 from headway.serve.predict import Tasks
@@ -101,7 +101,7 @@ def test_a_model_of_pairs_wants_them_and_another_does_not(encoder: Bundle) -> No
     assert config.classify is not None and config.classify.pairs is None
     wrong = {True: ({}, "classify needs a pair"), False: ({"pair": "rain"}, "does not read a pair")}
     for pairs, (more, message) in wrong.items():
-        model = Model(replace(config, classify=replace(config.classify, pairs=pairs))).eval()
+        model = Transformer(replace(config, classify=replace(config.classify, pairs=pairs))).eval()
         tasks = Tasks(replace(encoder, model=model), Limits(), 32)
         sample = RunRequest.model_validate({"model": "encoder", **tasks.sample("classify")})
         (item,), _ = tasks.check(sample, "classify")
@@ -182,7 +182,7 @@ def guesser() -> Bundle:
     """A tiny BERT that fills masks."""
     torch.manual_seed(0)
     tokenizer = train_tokenizer("wordpiece", ["the sky is blue and wide over the sea " * 20], 60)
-    model = Model(replace(presets.bert(1, 16, 2, vocab=len(tokenizer), length=32), nsp=None)).eval()
+    model = Transformer(replace(presets.bert(1, 16, 2, vocab=len(tokenizer), length=32), nsp=None)).eval()
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return Bundle("guesser", model, tokenizer, None)
@@ -217,7 +217,7 @@ def finder() -> Bundle:
     tokenizer = train_tokenizer("wordpiece", ["anna lives in oslo where boris met clara " * 20], 80)
     base = presets.bert(1, 16, 2, vocab=len(tokenizer), length=24)
     heads = {"tag": TagHeadConfig(labels=3), "span": SpanHeadConfig(), "labels": ("O", "B-X", "I-X")}
-    model = Model(replace(base, lm=None, nsp=None, **heads)).eval()
+    model = Transformer(replace(base, lm=None, nsp=None, **heads)).eval()
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return Bundle("finder", model, tokenizer, None)
@@ -265,7 +265,7 @@ def translator() -> Bundle:
     front = replace(base.source, vocab=len(tokenizer))
     assert isinstance(front, TokensConfig)
     special = replace(base.special, pad=0, eos=256, start=0)
-    model = Model(replace(base, source=front, target=front, special=special)).eval()
+    model = Transformer(replace(base, source=front, target=front, special=special)).eval()
     for parameter in model.parameters():
         parameter.data += 0.5 * torch.randn_like(parameter)
     return Bundle("translator", model, tokenizer, None)
@@ -320,6 +320,6 @@ def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundl
 
 
 def test_a_model_that_has_nothing_to_do_with_text() -> None:
-    model = Model(presets.vit(1, 16, 2, image=32, patch=16, labels=2))
+    model = Transformer(presets.vit(1, 16, 2, image=32, patch=16, labels=2))
     with pytest.raises(DataError, match="nothing to serve"):
         ServedModel(Bundle("eye", model, train_tokenizer("bytes", []), None), Limits())

@@ -11,7 +11,7 @@ from headway.api import Bundle
 from headway.config import presets
 from headway.config.model import ModelConfig
 from headway.generate.engine.engine import Engine
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.serve import slots
 from headway.serve.limits import Limits
 from headway.serve.service import ServedModel
@@ -21,9 +21,9 @@ LEARNED = presets.gpt2(2, 16, 2, vocab=64, length=48)
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> Transformer:
     with torch.device("meta"):
-        return Model(GROUPED).to(torch.bfloat16)
+        return Transformer(GROUPED).to(torch.bfloat16)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def nobody(device: torch.device) -> int:
 @pytest.mark.parametrize("context", [0, 17])
 def test_a_slot_is_as_large_as_what_is_allocated(config: ModelConfig, dtype: torch.dtype, context: int) -> None:
     """Slow twin: the cache of an engine, which has a column more for padding."""
-    made = Model(config).to(dtype)
+    made = Transformer(config).to(dtype)
     cache = Engine(made, None, slots=3, capacity=context or None).cache  # type: ignore[arg-type]
     size = sum(part.nbytes for part in (*cache.keys, *cache.values))
     assert slots.kv_cache_bytes(made, context) == size // 3 * cache.capacity // (cache.capacity + 1)
@@ -54,19 +54,19 @@ def test_on_a_cpu(bundle: Bundle) -> None:
     assert served.engine is not None and served.engine.stats().slots == 8
 
 
-def test_a_number_that_was_given_is_kept(gpu: None, model: Model, bundle: Bundle) -> None:
+def test_a_number_that_was_given_is_kept(gpu: None, model: Transformer, bundle: Bundle) -> None:
     for number in (1, 8, 64, 1000):
         assert slots.choose_slots(Limits(slots=number), model, nobody) == number
     served = ServedModel(bundle, Limits(slots=3))
     assert served.engine is not None and served.engine.stats().slots == 3
 
 
-def test_a_gpu_without_kernels(gpu: None, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_kernels(gpu: None, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "accelerates", lambda model, rows: False)
     assert slots.choose_slots(Limits(), model, nobody) == 8
 
 
-def test_kernels_of_a_cpu_are_not_enough(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_a_cpu_are_not_enough(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "accelerates", lambda model, rows: True)
     assert slots.choose_slots(Limits(), model, nobody) == 8
 
@@ -74,13 +74,13 @@ def test_kernels_of_a_cpu_are_not_enough(model: Model, monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("gpu")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(free=st.integers(0, 1 << 34), context=st.integers(0, 100_000))
-def test_the_most_that_a_quarter_of_the_memory_holds(model: Model, free: int, context: int) -> None:
+def test_the_most_that_a_quarter_of_the_memory_holds(model: Transformer, free: int, context: int) -> None:
     found = slots.choose_slots(Limits(context=context), model, lambda device: free)
     size = slots.kv_cache_bytes(model, context)
     assert found == max((n for n in (64, 32, 16, 8) if 4 * n * size <= free), default=8)
 
 
-def test_at_the_very_edge(gpu: None, model: Model) -> None:
+def test_at_the_very_edge(gpu: None, model: Transformer) -> None:
     asked: list[torch.device] = []
     edge = 4 * 64 * (2048 * 3 * 2 * 2 * 8 * 2)  # tokens, layers, keys and values, heads, width, bytes
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headway.api import load
-from headway.baselines import make_model
+from headway.baselines.build import make_model
 from headway.checks.attention_maps import attention_maps
 from headway.config.model import SpecialTokens
 from headway.config.recipe import DataConfig, ShapeConfig

@@ -15,7 +15,7 @@ from headway.config.shape import decoder_config
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.folder import load_model
 from headway.model.lora import LoRALinear, add_adapters, merge_adapters
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.recipe import load_recipe
 from headway.train.build import checkpoint_activations
 from headway.train.log.events import read_log
@@ -120,7 +120,7 @@ def test_an_adapted_run_is_resumed_with_its_base(place: Path, base: Path) -> Non
 
 
 def test_a_merged_matrix_computes_the_same() -> None:
-    model = Model(gpt2(2, 16, 2, vocab=40, length=32)).eval()
+    model = Transformer(gpt2(2, 16, 2, vocab=40, length=32)).eval()
     ids = torch.arange(10)[None]
     before = model(ids).hidden
     assert add_adapters(model, 4, ("qkv", "up")) == 4
@@ -138,7 +138,7 @@ def test_recomputed_blocks_give_the_same_gradients() -> None:
     gradients = []
     for again in (False, True):
         torch.manual_seed(0)
-        model = Model(decoder_config(ShapeConfig(depth=2, width=16, heads=2, dropout=0.2), 30, 16)).train()
+        model = Transformer(decoder_config(ShapeConfig(depth=2, width=16, heads=2, dropout=0.2), 30, 16)).train()
         if again:
             checkpoint_activations(model)
         torch.manual_seed(1)

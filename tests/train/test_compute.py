@@ -13,7 +13,7 @@ from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.lm.training import LanguageModelTraining
 from headway.tasks.recipe import Recipe
 from headway.train.compute import EAGER_STEPS, Compute
@@ -29,7 +29,7 @@ def make(
     optimizer: str, records: bool, accumulate: int = 1, device: str = "cuda", rows: Literal["stream", "pad"] = "stream"
 ) -> Loop:
     torch.manual_seed(3)
-    model = Model(decoder_config(ShapeConfig(depth=2, width=64, heads=2), 30, 32)).to(device)
+    model = Transformer(decoder_config(ShapeConfig(depth=2, width=64, heads=2), 30, 32)).to(device)
     ids = np.random.default_rng(0).integers(0, 30, 5000)
     ends = np.array([0, len(ids)])
     if rows == "pad":

@@ -13,18 +13,18 @@ from headway.config.model import ClassifyHeadConfig
 from headway.config.recipe import ShapeConfig, TrainConfig
 from headway.config.shape import encoder_config
 from headway.errors import ConfigError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.recipe import load_recipe
 from headway.train.optim.optimizer import Optimizer, depths, make_optimizer, unfrozen_depth
 from headway.train.run import Run, resume, start, train
 
 
-def model() -> Model:
+def model() -> Transformer:
     shape = ShapeConfig(depth=3, width=16, heads=2, norm_at="post")
-    return Model(replace(encoder_config(shape, 30, 16), classify=ClassifyHeadConfig(dense="tanh")))
+    return Transformer(replace(encoder_config(shape, 30, 16), classify=ClassifyHeadConfig(dense="tanh")))
 
 
-def rates(model: Model, optimizer: Optimizer) -> dict[str, float]:
+def rates(model: Transformer, optimizer: Optimizer) -> dict[str, float]:
     names = {id(tensor): name for name, tensor in optimizer.named.items()}
     return {names[id(p)]: float(group["lr"]) for group in optimizer.groups for p in group["params"]}
 

@@ -17,7 +17,7 @@ from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DamagedError, DivergedError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.batch import Batch
 from headway.tasks.lm.training import LanguageModelTraining
 from headway.tasks.losses.tokens import IGNORE
@@ -51,7 +51,7 @@ def make(
 ) -> Loop:
     torch.manual_seed(3)
     shape = ShapeConfig(depth=2, width=16, heads=2, dropout=dropout)
-    model = Model(decoder_config(shape, 30, 8)).to(dtype)
+    model = Transformer(decoder_config(shape, 30, 8)).to(dtype)
     ids = np.random.default_rng(0).integers(0, 30, 200)
     stores = [TokenStore(part, np.array([0, len(part)]), len(part), None) for part in (ids, ids[:50])]
     task = Ragged(Recipe(seed=1, data=DataConfig(length=8)), TOKENIZER, *stores)
@@ -175,7 +175,7 @@ def poison(loop: Loop, at: int) -> None:
     """Make one step's loss infinite."""
     loss = loop.compute.loss
 
-    def bad(model: Model, *tensors: torch.Tensor | None) -> torch.Tensor:
+    def bad(model: Transformer, *tensors: torch.Tensor | None) -> torch.Tensor:
         return loss(model, *tensors) * (float("inf") if loop.progress.step == at else 1.0)
 
     loop.compute.loss = bad
@@ -261,7 +261,7 @@ def test_patience_ends_a_run_and_keeps_the_best() -> None:
     scores = iter([3.0, 3.5, 2.0, 2.5, 2.6, 1.0])
     kept = []
 
-    def evaluate(model: Model, world: World) -> dict[str, float]:
+    def evaluate(model: Transformer, world: World) -> dict[str, float]:
         kept.append({n: p.detach().clone() for n, p in model.named_parameters()})
         return {"valid": next(scores)}
 

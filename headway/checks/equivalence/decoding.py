@@ -26,7 +26,7 @@ from headway.generate.sampling.sampler import Sampling, uniform
 from headway.generate.score import score
 from headway.generate.speculative import SpeculativeDecoder
 from headway.generate.trace import Choice
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 
 GREEDY = Sampling(temperature=0.0, max_tokens=NEW)
 SETTINGS = (
@@ -81,7 +81,7 @@ def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
 def why_not(model: Model) -> str:
     """Why a model has no fast decoder, as far as its config says it."""
     stack, dtype = model.config.decoder, next(model.parameters()).dtype
-    if not isinstance(model, Model):
+    if not isinstance(model, Transformer):
         return "the kernels are for transformers"
     if model.config.encoder is not None:
         return "it is for decoders alone"
@@ -184,7 +184,7 @@ class DecodingChecks:
         return CheckResult(name, worst, self.reference.limit, self.reference.note)
 
     def skipped(self, name: str) -> CheckResult | None:
-        if not isinstance(self.model, Model):
+        if not isinstance(self.model, Transformer):
             return CheckResult(name, None, note="it is for transformers")
         return None if self.model.config.encoder is None else CheckResult(name, None, note="it is for decoders alone")
 

@@ -17,15 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headway.baselines.build import make_model
 from headway.checks.equivalence.result import TOLERANCE, max_difference
+from headway.config.baselines import AnyConfig
 from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig
 from headway.generate.accel import dispatch as fast
 from headway.generate.protocol import Source
 from headway.model.attention import Attention
-from headway.model.model import Model
-from headway.model.quantize import quantize_
-from headway.model.quantized import Int8Embedding, Int8Linear
-from headway.model.table import make_embedding
+from headway.model.model import Model, Transformer
+from headway.model.positions import make_embedding
+from headway.model.quantized import Int8Embedding, Int8Linear, quantize_
 
 LENGTHS = (3, 11, 6, 13)
 """Of the prompts: unequal, and shorter and longer than what a fast path reads at a time."""
@@ -152,7 +153,7 @@ def make_reference(model: Model, seed: int = 0) -> Reference:
     return Reference(_with_random_weights(model, seed), seed, note)
 
 
-def too_short(config: ModelConfig) -> bool:
+def too_short(config: AnyConfig) -> bool:
     return config.max_length is not None and config.max_length < SHORTEST
 
 
@@ -206,10 +207,10 @@ def _dequantized(part: Int8Linear | Int8Embedding) -> Tensor:
 def _with_random_weights(model: Model, seed: int) -> Model:
     """Random weights of a size at which attention is uneven and logits differ."""
     first, config = next(model.parameters()), model.config
-    whole = isinstance(config, ModelConfig) and config.quantization == "int8"
+    plain = replace(config, quantization="none") if isinstance(config, ModelConfig) else config
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        twin: Model = type(model)(replace(config, quantization="none") if whole else config)
+        twin = make_model(plain)
         for part in twin.parameters():
             if part.ndim > 1:
                 nn.init.normal_(part, 0, part.shape[-1] ** -0.5)
@@ -218,7 +219,7 @@ def _with_random_weights(model: Model, seed: int) -> Model:
     for table, rows in twin.vocabulary_rows():
         table.data[rows:] = 0
     twin = twin.to(device=first.device, dtype=first.dtype).eval()
-    return quantize_(twin) if whole else twin
+    return quantize_(twin) if isinstance(twin, Transformer) and config != plain else twin
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,35 +25,30 @@ from headway.checks.equivalence.reference import (
     too_short,
 )
 from headway.checks.equivalence.result import TOLERANCE, CheckResult, max_difference
-from headway.config.baselines import BaselineConfig
-from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig, max_positions
+from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
-from headway.model.cache import KVCache
-from headway.model.model import Model, Output
+from headway.model.model import Model, Output, Transformer, evaluating
 
 LENGTHS = (5, 37, 22)
 """Of the sequences tried: longer than T5's exact buckets, and unequal."""
 Check = Callable[[], CheckResult | Iterable[CheckResult]]
 
 
-@torch.no_grad()
+@torch.no_grad()  # on a generator it gives the caller its own mode back between two results
 def check_model(
     model: Model, tokenizer: Tokenizer | None = None, *, compiled: bool = True, seed: int = 0
 ) -> Iterator[CheckResult]:
     """Each check as it is done. The model is as before when it is."""
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         checks = _ModelChecks(model, tokenizer, seed)
         for names, check in checks.table():
             yield from _rows(names, check)
         if compiled:
             yield from _rows(("compiled = eager",), checks.compiling)
-    finally:
-        model.train(was_training)
 
 
 def _rows(names: Sequence[str], check: Check) -> Iterator[CheckResult]:
@@ -148,6 +144,7 @@ class _ModelChecks:
 
     def _encode(self, ids: Tensor, **masks: Tensor | None) -> dict[str, Tensor]:
         here = {name: None if mask is None else mask.to(self.device) for name, mask in masks.items()}
+        assert isinstance(self.model, Transformer)
         output = self.model.encode(ids.to(self.device), **here)  # type: ignore[arg-type]
         return {"hidden": output.hidden, **({} if self.config.decoder else self.model.logits(output))}
 
@@ -258,7 +255,7 @@ class _ModelChecks:
         worst = max(max_difference(cached[i][attention_mask[i]], alone["lm"][0]) for i, alone in enumerate(self.alone))
         return self._row("cached = uncached", worst)
 
-    def _start(self, capacity: int) -> KVCache:
+    def _start(self, capacity: int) -> Any:
         if not self.config.encoder:
             return self.model.start(batch=len(self.inputs), capacity=capacity)
         inputs, attention_mask = pad(self.inputs, left=False)
@@ -319,7 +316,7 @@ class _ModelChecks:
         return self._row("compiled = eager", worst)
 
 
-def _lengths(config: ModelConfig) -> list[int]:
+def _lengths(config: AnyConfig) -> list[int]:
     """Long enough for a window or BigBird's pattern to leave something out, and short enough for the model."""
     reach = 0
     for stack in (config.encoder, config.decoder):

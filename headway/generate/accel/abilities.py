@@ -15,10 +15,10 @@ from torch import nn
 from headway.config.model import LMHeadConfig, ModelConfig, PositionConfig, RopeConfig, StackConfig, TokensConfig
 from headway.model.attention import Attention
 from headway.model.heads import LMHead
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.model.norms import LayerNorm, RMSNorm
 from headway.model.quantized import Int8Linear, Int8Matrix
-from headway.model.transformer import Block, FeedForward, Residual, Stack
+from headway.model.stack import Block, FeedForward, Residual, Stack
 
 Rule = Callable[[Any], bool]
 
@@ -109,7 +109,7 @@ MATRICES: dict[type, set[type]] = {nn.Linear: {nn.Linear}, Int8Linear: {Int8Line
 """… beside these, by the kind of matrix."""
 
 
-def can(model: Model, rules: Mapping[str, Rule], *matrices: type) -> bool:
+def can(model: Transformer, rules: Mapping[str, Rule], *matrices: type) -> bool:
     """Whether a way with these rules, and kernels for these kinds of matrices, computes what the model does."""
     config = model.config
     if not within(config, rules):
@@ -122,7 +122,7 @@ def can(model: Model, rules: Mapping[str, Rule], *matrices: type) -> bool:
     return norms and scaled and stack.head_width % 2 == 0 and _made_of(model, matrices)
 
 
-def _made_of(model: Model, matrices: tuple[type, ...]) -> bool:
+def _made_of(model: Transformer, matrices: tuple[type, ...]) -> bool:
     """Whether the decoder and its head are modules that the kernels stand in for, with nobody listening in."""
     known = MODULES.union(*(MATRICES[kind] for kind in matrices))
     parts = [*model.decoder.modules(), *model.lm.modules()]
@@ -135,10 +135,10 @@ def has_hooks(*parts: nn.Module) -> bool:
     return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
-def is_int8(model: Model) -> bool:
+def is_int8(model: Transformer) -> bool:
     return any(type(part) is Int8Linear for part in (*model.decoder.modules(), model.lm.output))
 
 
-def is_multi_head(model: Model) -> bool:
+def is_multi_head(model: Transformer) -> bool:
     stack = model.config.decoder
     return stack is not None and stack.kv_heads == stack.n_heads

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.generate.accel.snapshot import Snapshot
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.model.positions import rotary_angles
 
 
@@ -26,7 +26,7 @@ class FastDecoder(ABC):
     best: Tensor
     """(B,): the best token of each row after a step, -1 where scores are no numbers: for those who ask for no other."""
 
-    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    def __init__(self, model: Transformer, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         stack = model.config.decoder
         assert stack is not None
         self.owner, self.stack = ref(model), stack
@@ -48,7 +48,7 @@ class FastDecoder(ABC):
             places = torch.arange(self.columns, device=device)[None]
             self.angles = tuple(a[0, 0].contiguous() for a in rotary_angles(stack.rope, self.width, places))
 
-    def _attach(self, model: Model) -> None:
+    def _attach(self, model: Transformer) -> None:
         self.weights = Snapshot(model)
         self.front, self.lm = model.target, model.lm
         self.blocks: list[Any] = list(model.decoder.blocks)
@@ -58,11 +58,11 @@ class FastDecoder(ABC):
         """Whether it has room for texts of such length, and not far too much."""
         return columns <= self.columns <= 2 * columns + 1024
 
-    def knows(self, model: Model, rows: int) -> bool:
+    def knows(self, model: Transformer, rows: int) -> bool:
         """Whether it has so many rows and reads the weights where the model has them now."""
         return self.rows == rows and self.weights.placed(model)
 
-    def renew(self, model: Model) -> None:
+    def renew(self, model: Transformer) -> None:
         """Forget what came from weights that the model does not have any more."""
         if not self.weights.same(model):
             self._attach(model)

@@ -20,7 +20,7 @@ from headway.generate.accel.cpu.columns import ColumnBeamDecoder
 from headway.generate.accel.cpu.packed import PackedHeadDecoder, packs
 from headway.generate.accel.cuda.decoder import CudaDecoder
 from headway.generate.protocol import Decoder, device_of
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.model.quantized import Int8Linear
 
 MIN_WEIGHTS = 8_000_000
@@ -32,9 +32,9 @@ MAX_BEAMS = 16
 """Beams up to which they are. Above, torch multiplies floats in columns; above ROWS whole numbers too, made floats."""
 
 
-def accelerates(model: object, rows: int) -> TypeGuard[Model]:
+def accelerates(model: object, rows: int) -> TypeGuard[Transformer]:
     """Whether so many texts of a decoder can be written by kernels."""
-    if not isinstance(model, Model) or model.config.encoder is not None:
+    if not isinstance(model, Transformer) or model.config.encoder is not None:
         return False
     first = next(model.parameters())
     if first.is_cuda and not torch.version.hip:
@@ -45,7 +45,7 @@ def accelerates(model: object, rows: int) -> TypeGuard[Model]:
 
 def beam_decoder(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
     """What beam search is to read with, `width` beams for each input: the model, or on a CPU a faster way through."""
-    if not isinstance(model, Model) or device_of(model).type != "cpu":
+    if not isinstance(model, Transformer) or device_of(model).type != "cpu":
         return model
     rows = inputs * width
     if model.config.encoder is not None:
@@ -59,20 +59,20 @@ def beam_decoder(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
     return PackedHeadDecoder(model, rows) if rows > MAX_ROWS and packs(model) else model
 
 
-def accelerates_beams(model: object) -> TypeGuard[Model]:
+def accelerates_beams(model: object) -> TypeGuard[Transformer]:
     """Whether a GPU has kernels for the beams of an encoder–decoder."""
-    if not isinstance(model, Model) or model.config.encoder is None:
+    if not isinstance(model, Transformer) or model.config.encoder is None:
         return False
     on_gpu = next(model.parameters()).is_cuda and not torch.version.hip
     return on_gpu and can(model, CUDA_BEAMS, nn.Linear) and find_spec("triton") is not None
 
 
-def _in_columns(model: Model) -> bool:
+def _in_columns(model: Transformer) -> bool:
     plain = is_multi_head(model) and next(model.parameters()).dtype == torch.float32
     return plain and can(model, COLUMNS, nn.Linear, Int8Linear)
 
 
-def _on_host(model: Model) -> bool:
+def _on_host(model: Transformer) -> bool:
     first = next(model.parameters())
     if first.device.type != "cpu" or first.dtype != torch.float32 or not can(model, CPU, nn.Linear, Int8Linear):
         return False
@@ -95,6 +95,7 @@ def _threads() -> bool:
 
 def make_decoder(model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> FastDecoder:
     """A decoder with this cache, on the device where it is."""
+    assert isinstance(model, Transformer)
     if keys[0].is_cuda:
         return CudaDecoder(model, keys, values)
     from headway.generate.accel.cpu.decoder import CpuDecoder
@@ -122,6 +123,7 @@ _CACHED: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()
 
 def acquire(model: Model, rows: int, columns: int) -> FastDecoder:
     """A decoder for so many texts of up to `columns` tokens, nobody else's until it is given back."""
+    assert isinstance(model, Transformer)
     kept = _CACHED.pop(model, None)
     if kept is not None and not kept.knows(model, rows):
         kept = None

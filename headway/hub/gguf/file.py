@@ -1,7 +1,7 @@
-"""The header of a GGUF file: what llama.cpp writes of a model, and where in the file its tensors are.
+"""The header of a GGUF file: metadata of a model, and where its tensors are.
 
-It is read here and not by the `gguf` package, whose reader believes every count it finds (a count of 2⁶⁰ keeps it
-busy for ever) and takes seconds over a vocabulary. That package knows the ways to quantise.
+The `gguf` package has a reader too, but it trusts every count (a count of 2⁶⁰ keeps it busy for ever) and needs seconds
+for a vocabulary. headway uses the package for its quantization formats.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from headway.errors import DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, show, unreadable
 
 HEADER_LIMIT, VALUES_LIMIT, TENSORS_LIMIT = 256_000_000, 4_000_000, 100_000
-"""Bytes of a header, entries of all its arrays together, and tensors: several times those of the largest models."""
+"""Bytes of a header, values of all its arrays, and tensors: several times those of the largest models."""
 VERSIONS = (2, 3)
 MAX_DIMS, MAX_ALIGNMENT = 4, 1 << 16
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""Number of a type in the file → its letter in `struct`."""
+"""Type number in the file → letter of `struct`."""
 STRING, ARRAY = 8, 9
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """One tensor as it lies in the file."""
+class StoredTensor:
+    """One tensor as stored in the file."""
 
     shape: tuple[int, ...]
-    """Slowest axis first, as torch counts; the file counts the other way round."""
+    """Slowest axis first, as in torch; the file has the reverse order."""
     kind: int
-    """Number of the way it is quantised."""
+    """Number of its quantization format."""
     begin: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class GGUFFile:
-    """A file whose header has been read and checked; no tensor has."""
+    """A file with its header read and checked; no tensor is read."""
 
     path: Path
-    facts: dict[str, Any]
-    """Its metadata: numbers, texts, and lists of one of them."""
-    tensors: dict[str, Stored]
+    metadata: dict[str, Any]
+    """Numbers, strings, and lists of numbers or of strings."""
+    tensors: dict[str, StoredTensor]
 
 
 BlockSizes = Callable[[int], tuple[int, int] | None]
-"""From the number of a way to quantise to the items and bytes of its blocks; None where there is no such way."""
+"""Number of a quantization format → items and bytes of its blocks; None for an unknown number."""
 
 
 def read_gguf(path: Path, block_sizes: BlockSizes) -> GGUFFile:
-    """The header of a GGUF file, every count and place in it checked against the file."""
+    """The header of a GGUF file, with all counts and offsets checked against the file."""
     try:
         with path.open("rb") as file:
             start = file.read(4)
@@ -66,12 +66,12 @@ def read_gguf(path: Path, block_sizes: BlockSizes) -> GGUFFile:
                 return _read(path, raw, block_sizes)
     except OSError as error:
         raise unreadable(path, error) from error
-    except _Wrong as error:
+    except _Damaged as error:
         raise _damaged(path, str(error)) from None
 
 
-class _Wrong(Exception):
-    """What is wrong with a header, in one line."""
+class _Damaged(Exception):
+    """A damaged header: what is wrong, in one line."""
 
 
 def _damaged(path: Path, what: str) -> DamagedError:
@@ -79,7 +79,7 @@ def _damaged(path: Path, what: str) -> DamagedError:
 
 
 class _Cursor:
-    """Reads from the start of a file, never past its end or the limits."""
+    """Reads a header from its start, never past the end of the file or the limits."""
 
     def __init__(self, raw: mmap.mmap) -> None:
         self.raw, self.size = raw, len(raw)
@@ -88,9 +88,9 @@ class _Cursor:
     def take(self, count: int) -> bytes:
         end = self.place + count
         if end > self.size:
-            raise _Wrong(f"cut short: {end:,} bytes of header or more, {self.size:,} in the file")
+            raise _Damaged(f"cut short: {end:,} bytes of header or more, {self.size:,} in the file")
         if end > HEADER_LIMIT:
-            raise _Wrong(f"a header of more than {HEADER_LIMIT:,} bytes")
+            raise _Damaged(f"a header of more than {HEADER_LIMIT:,} bytes")
         self.place, taken = end, self.raw[self.place : end]
         return taken
 
@@ -104,25 +104,25 @@ class _Cursor:
         try:
             return self.take(self.number("Q")).decode()
         except UnicodeDecodeError as error:
-            raise _Wrong(f"text that is not UTF-8, before byte {self.place:,}: {error.reason}") from None
+            raise _Damaged(f"text that is not UTF-8, before byte {self.place:,}: {error.reason}") from None
 
     def value(self, kind: int) -> Any:
         if kind in SCALARS:
             found = self.number(SCALARS[kind])
-            # as short as it was meant: 1e-05, not the 9.999999747378752e-06 that a float32 has for it
+            # the shortest number with this float32: 1e-05, not 9.999999747378752e-06
             return float(str(np.float32(found))) if SCALARS[kind] == "f" else found
         if kind == STRING:
             return self.text()
         if kind != ARRAY:
-            raise _Wrong(f"a value of type {kind}; types go up to 12")
+            raise _Damaged(f"a value of type {kind}; types go up to 12")
         inner, count = self.number("I"), self.number("Q")
         self.values += count
         if self.values > VALUES_LIMIT:
-            raise _Wrong(f"lists of more than {VALUES_LIMIT:,} values")
+            raise _Damaged(f"lists of more than {VALUES_LIMIT:,} values")
         if inner in SCALARS:
             return self.numbers(SCALARS[inner], count)
         if inner != STRING:
-            raise _Wrong(f"a list of values of type {inner}, neither numbers nor texts")
+            raise _Damaged(f"a list of values of type {inner}, neither numbers nor texts")
         return [self.text() for _ in range(count)]
 
 
@@ -130,63 +130,65 @@ def _read(path: Path, raw: mmap.mmap, block_sizes: BlockSizes) -> GGUFFile:
     cursor = _Cursor(raw)
     version = cursor.number("I")
     if version not in VERSIONS:
-        swapped = " (of a machine with the other byte order)" if version & 0xFFFF == 0 else ""
-        raise _Wrong(f"version {version}{swapped}; headway reads {VERSIONS[0]} and {VERSIONS[1]}")
-    n_tensors, n_facts = cursor.numbers("Q", 2)
-    for what, count in (("tensors", n_tensors), ("facts", n_facts)):
+        swapped = " (with the other byte order)" if version & 0xFFFF == 0 else ""
+        raise _Damaged(f"version {version}{swapped}; headway reads {VERSIONS[0]} and {VERSIONS[1]}")
+    n_tensors, n_metadata = cursor.numbers("Q", 2)
+    for what, count in (("tensors", n_tensors), ("facts", n_metadata)):
         if count > TENSORS_LIMIT:
-            raise _Wrong(f"{count:,} {what}; the limit is {TENSORS_LIMIT:,}")
-    facts: dict[str, Any] = {}
-    for _ in range(n_facts):
+            raise _Damaged(f"{count:,} {what}; the limit is {TENSORS_LIMIT:,}")
+    metadata: dict[str, Any] = {}
+    for _ in range(n_metadata):
         name, kind = cursor.text(), cursor.number("I")
-        if name in facts:
-            raise _Wrong(f"{show(name[:60])} twice")
-        facts[name] = cursor.value(kind)
-    if facts.get("split.count", 1) != 1:
+        if name in metadata:
+            raise _Damaged(f"{show(name[:60])} twice")
+        metadata[name] = cursor.value(kind)
+    if metadata.get("split.count", 1) != 1:
         hint = "join the parts with llama.cpp's gguf-split --merge"
-        raise NotFoundError("F002", f"{show(path)} is one of {short(facts['split.count'])} parts of a model", hint)
+        raise NotFoundError("F002", f"{show(path)} is one of {short(metadata['split.count'])} parts of a model", hint)
     found = [_tensor(cursor) for _ in range(n_tensors)]
-    alignment = facts.get("general.alignment", 32)
+    alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-        raise _Wrong(f"general.alignment is {short(alignment)}, no power of two up to {MAX_ALIGNMENT}")
+        raise _Damaged(f"general.alignment is {short(alignment)}, no power of two up to {MAX_ALIGNMENT}")
     start = math.ceil(cursor.place / alignment) * alignment
-    tensors: dict[str, Stored] = {}
+    tensors: dict[str, StoredTensor] = {}
     for name, shape, kind, offset in found:
         if name in tensors:
-            raise _Wrong(f"tensor {show(name[:60])} twice")
+            raise _Damaged(f"tensor {show(name[:60])} twice")
         size = _size(name, shape, kind, block_sizes)
-        tensors[name] = Stored(shape, kind, start + offset, start + offset + size)
+        tensors[name] = StoredTensor(shape, kind, start + offset, start + offset + size)
     _check_places(tensors, cursor.size, alignment, start)
-    return GGUFFile(path, facts, tensors)
+    return GGUFFile(path, metadata, tensors)
 
 
 def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     name, n_dims = cursor.text(), cursor.number("I")
     if not 0 < n_dims <= MAX_DIMS:
-        raise _Wrong(f"tensor {show(name[:60])} has {n_dims:,} axes; there are 1 to {MAX_DIMS}")
+        raise _Damaged(f"tensor {show(name[:60])} has {n_dims:,} axes; there are 1 to {MAX_DIMS}")
     shape = tuple(reversed(cursor.numbers("Q", n_dims)))
     return name, shape, cursor.number("I"), cursor.number("Q")
 
 
 def _size(name: str, shape: tuple[int, ...], kind: int, block_sizes: BlockSizes) -> int:
-    """The bytes a tensor takes."""
+    """Size of a tensor in bytes."""
     items = math.prod(shape)
     if not items:
-        raise _Wrong(f"tensor {show(name[:60])} has the shape {shape}")
+        raise _Damaged(f"tensor {show(name[:60])} has the shape {shape}")
     sizes = block_sizes(kind)
     if sizes is None:
-        raise _Wrong(f"tensor {show(name[:60])} is quantised in way {kind}, which headway does not know")
+        raise _Damaged(f"tensor {show(name[:60])} has quantization format {kind}, which headway does not know")
     if shape[-1] % sizes[0]:
-        raise _Wrong(f"tensor {show(name[:60])}: rows of {shape[-1]}, in blocks of {sizes[0]}")
+        raise _Damaged(f"tensor {show(name[:60])}: rows of {shape[-1]}, in blocks of {sizes[0]}")
     return items // sizes[0] * sizes[1]
 
 
-def _check_places(tensors: dict[str, Stored], size: int, alignment: int, start: int) -> None:
-    """Each inside the file, on its boundary, none over another."""
+def _check_places(tensors: dict[str, StoredTensor], size: int, alignment: int, start: int) -> None:
+    """Check that tensors are inside the file, aligned, and do not overlap."""
     before = start
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].begin):
         if tensor.begin % alignment or tensor.begin < before:
-            raise _Wrong(f"tensor {show(name[:60])} begins at byte {tensor.begin:,}: off its boundary or over another")
+            raise _Damaged(
+                f"tensor {show(name[:60])} starts at byte {tensor.begin:,}: not aligned, or it overlaps another"
+            )
         if tensor.end > size:
-            raise _Wrong(f"cut short: tensor {show(name[:60])} ends at byte {tensor.end:,} of {size:,}")
+            raise _Damaged(f"cut short: tensor {show(name[:60])} ends at byte {tensor.end:,} of {size:,}")
         before = tensor.end

@@ -1,4 +1,4 @@
-"""GGUF files of the Llama family, as llama.cpp writes them: dequantised and read like any other model."""
+"""GGUF files of the Llama family, as llama.cpp writes them: dequantized and loaded like other models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headway.config.model import ModelConfig, RopeConfig
 from headway.config.toml import short
 from headway.errors import ConfigError, DamagedError, NotFoundError, nearest
 from headway.hub.family import Family, read_config
-from headway.hub.gguf.file import GGUFFile, Stored, read_gguf
+from headway.hub.gguf.file import GGUFFile, StoredTensor, read_gguf
 from headway.hub.tables import FAMILIES
 from headway.jsonfile import show, unreadable
 from headway.model.positions import rotary_angles
@@ -36,12 +36,12 @@ TENSORS = {
     "ffn_up": "model.layers.{i}.mlp.up_proj",
     "ffn_down": "model.layers.{i}.mlp.down_proj",
 }
-"""llama.cpp's names → those of the Hugging Face layout."""
+"""Names in llama.cpp → names in the Hugging Face layout."""
 NAME = re.compile(r"(?:blk\.(?P<block>\d{1,6})\.)?(?P<part>[a-z_]+)\.(?P<leaf>weight|bias)")
 ROPE_FACTORS = "rope_freqs.weight"
-"""Llama 3.1's stretched positions: one divisor per frequency instead of the settings they came from."""
+"""Llama 3.1's scaled rotary positions: the file has one divisor per frequency instead of the settings."""
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""Settings that every published model with such divisors shares; the factor is their largest."""
+"""Settings that all published models with such divisors share; the factor is the largest divisor."""
 FIELDS = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
@@ -53,7 +53,7 @@ FIELDS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
 }
-"""Facts → fields of config.json."""
+"""Keys of the metadata → fields of config.json."""
 REQUIRED = (
     *("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"),
     "attention.layer_norm_rms_epsilon",
@@ -64,11 +64,11 @@ PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 class GGUFWeights:
-    """The tensors of a GGUF file under their Hugging Face names; each is dequantised when it is read."""
+    """The tensors of a GGUF file by their Hugging Face names; each is dequantized when it is read."""
 
     def __init__(self, file: GGUFFile, heads: Mapping[str, int]) -> None:
         self._file, self._heads = file, heads
-        """`heads`: part → heads whose rows llama.cpp has interleaved."""
+        """`heads`: part → number of heads whose rows llama.cpp interleaves."""
         self._names = {_hf_name(name): name for name in file.tensors if name != ROPE_FACTORS}
         kinds = {_kinds()[tensor.kind].name for tensor in file.tensors.values() if len(tensor.shape) == 2}
         self._dtype = PLAIN[kinds.pop()] if len(kinds) == 1 and kinds <= PLAIN.keys() else "float32"
@@ -79,7 +79,7 @@ class GGUFWeights:
 
     @property
     def total_bytes(self) -> int:
-        """In memory, once dequantised."""
+        """Bytes in memory after dequantization."""
         item = 4 if self._dtype == "float32" else 2
         return sum(item * int(np.prod(self.shape(name))) for name in self._names)
 
@@ -90,20 +90,20 @@ class GGUFWeights:
         return self._file.tensors[self._names[name]].shape
 
     def dtype(self, name: str) -> str:
-        """One for the whole model: that of its matrices, or float32 where they are quantised."""
+        """One dtype for the whole model: that of its matrices, or float32 if they are quantized."""
         return self._dtype
 
     def read(self, name: str) -> Tensor:
         theirs = self._names[name]
-        tensor = torch.from_numpy(_dequantised(self._file, theirs))
+        tensor = torch.from_numpy(_dequantize(self._file, theirs))
         match = NAME.fullmatch(theirs)
         if match and match["part"] in self._heads:
-            tensor = _in_halves(tensor, self._heads[match["part"]])
+            tensor = _halves_from_pairs(tensor, self._heads[match["part"]])
         return tensor.to(getattr(torch, self._dtype))
 
 
 def gguf_in(place: Path) -> Path | None:
-    """The GGUF file that a path means: itself, or the only one in a folder without a config.json."""
+    """The GGUF file of a path: the file itself, or the only one in a folder without config.json."""
     if place.suffix == ".gguf" and place.is_file():
         return place
     if not place.is_dir() or (place / "config.json").exists():
@@ -116,13 +116,15 @@ def open_gguf(path: Path) -> tuple[ModelConfig, Family, str, GGUFWeights]:
     """Config, family, architecture and weights of a GGUF file."""
     file, family = open_file(path), FAMILIES["llama"]
     theirs = hf_config(file)
-    config = read_config(family, theirs)  # checks all sizes that are computed with below
+    config = read_config(family, theirs)  # this also checks the sizes that are used below
     stack = config.decoder
     assert stack is not None and stack.rope is not None
     for name in ("attention.value_length", "rope.dimension_count"):
-        if (found := file.facts.get(f"llama.{name}", stack.head_width)) != stack.head_width:
+        if (found := file.metadata.get(f"llama.{name}", stack.head_width)) != stack.head_width:
             message = f"{show(path)}: llama.{name} = {short(found)}, heads of {stack.head_width}"
-            raise ConfigError("C022", message, "headway turns the whole of a head, and values are as wide as keys")
+            raise ConfigError(
+                "C022", message, "headway needs rotary positions over the whole head, and values as wide as keys"
+            )
     theirs["head_dim"] = stack.head_width
     if ROPE_FACTORS in file.tensors:
         theirs["rope_scaling"] = _llama3(file, stack.rope.theta, stack.head_width)
@@ -146,20 +148,20 @@ def _kinds() -> dict[int, Any]:
     return {int(kind): kind for kind in GGMLQuantizationType}
 
 
-def _dequantised(file: GGUFFile, name: str) -> Any:
+def _dequantize(file: GGUFFile, name: str) -> Any:
     """A tensor as float32, in memory of its own."""
     from gguf.quants import dequantize
 
-    stored: Stored = file.tensors[name]
+    stored: StoredTensor = file.tensors[name]
     kind = _kinds()[stored.kind]
     try:
         raw = np.memmap(file.path, np.uint8, "r", stored.begin, (stored.end - stored.begin,))
-        rows = raw.view(np.ndarray).reshape(*stored.shape[:-1], -1)  # the subclass is slow to slice
+        rows = raw.view(np.ndarray).reshape(*stored.shape[:-1], -1)  # slices of a memmap are slow
         return np.array(dequantize(rows, kind), dtype=np.float32).reshape(stored.shape)
     except NotImplementedError:
-        what = f"tensor {show(name)} is quantised as {kind.name}, which the gguf package cannot undo"
+        what = f"tensor {show(name)} has the format {kind.name}, which the gguf package cannot dequantize"
         raise DamagedError(
-            "X001", f"{show(file.path)}: {what}", "take a file quantised as Q4_0, Q4_K, Q8_0 or F16"
+            "X001", f"{show(file.path)}: {what}", "use a file with the format Q4_0, Q4_K, Q8_0 or F16"
         ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError):
@@ -167,13 +169,13 @@ def _dequantised(file: GGUFFile, name: str) -> Any:
         raise DamagedError("X001", f"{show(file.path)}: tensor {show(name)}: {error}") from None
 
 
-def _in_halves(rows: Tensor, heads: int) -> Tensor:
-    """llama.cpp turns neighbouring rows of a head together, Hugging Face one of each half."""
+def _halves_from_pairs(rows: Tensor, heads: int) -> Tensor:
+    """llama.cpp rotates neighbouring rows of a head as a pair, Hugging Face one row of each half."""
     return rows.reshape(heads, -1, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
 def _hf_name(name: str) -> str:
-    """A name that is not in the table stays as it is, to be refused with the model's other strangers."""
+    """The Hugging Face name; an unknown name stays as it is and is refused later."""
     match = NAME.fullmatch(name)
     if match is None or match["part"] not in TENSORS:
         return name
@@ -184,13 +186,13 @@ def _hf_name(name: str) -> str:
 
 
 def hf_config(file: GGUFFile) -> dict[str, Any]:
-    """The facts of a file as the config.json of a Llama model."""
-    facts, path = file.facts, show(file.path)
-    kind = facts.get("general.architecture")
+    """The metadata of a file as the config.json of a Llama model."""
+    metadata, path = file.metadata, show(file.path)
+    kind = metadata.get("general.architecture")
     if kind != "llama":
         hint = nearest(kind, ["llama"]) if isinstance(kind, str) else ""
         raise ConfigError("C020", f"{path}: general.architecture is {short(kind)}{hint}", "headway reads GGUF of llama")
-    own = {key.removeprefix("llama."): value for key, value in facts.items() if key.startswith("llama.")}
+    own = {key.removeprefix("llama."): value for key, value in metadata.items() if key.startswith("llama.")}
     for name in REQUIRED:
         if name not in own:
             raise ConfigError("C004", f"{path}: llama.{name} is missing")
@@ -198,7 +200,9 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
         if name not in (*FIELDS, *READ_ELSEWHERE, *UNUSED) and value not in (0, False, "", [], 1.0):
             raise ConfigError("C021", f"{path}: llama.{name} = {short(value)} is unknown to headway")
         if isinstance(value, list):
-            raise ConfigError("C022", f"{path}: llama.{name} has a value for each block; headway wants one for all")
+            raise ConfigError(
+                "C022", f"{path}: llama.{name} has a value for each block; headway needs one value for all blocks"
+            )
     theirs = {FIELDS[name]: value for name, value in own.items() if name in FIELDS}
     theirs |= {"model_type": "llama", "architectures": [ARCHITECTURE], "vocab_size": _vocab(file)}
     theirs["tie_word_embeddings"] = "output.weight" not in file.tensors
@@ -211,9 +215,9 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
     if kind == "linear":
         theirs["rope_scaling"] = {"rope_type": "linear", "factor": own.get("rope.scaling.factor")}
     for ours, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
-        theirs[f"{ours}_token_id"] = facts.get(f"tokenizer.ggml.{name}_token_id")
-    turn = facts.get("tokenizer.ggml.eot_token_id")
-    if turn is not None and turn != theirs["eos_token_id"]:  # what ends a turn of a chat ends a text, too
+        theirs[f"{ours}_token_id"] = metadata.get(f"tokenizer.ggml.{name}_token_id")
+    turn = metadata.get("tokenizer.ggml.eot_token_id")
+    if turn is not None and turn != theirs["eos_token_id"]:  # the end of a chat turn ends a text too
         ends = [] if theirs["eos_token_id"] is None else [theirs["eos_token_id"]]
         theirs["eos_token_id"] = [*ends, turn]
     return theirs
@@ -226,20 +230,20 @@ def _vocab(file: GGUFFile) -> int:
 
 
 def _llama3(file: GGUFFile, theta: float, width: int) -> dict[str, Any]:
-    """The settings that give the file's divisors, tried out; refused where they do not."""
-    found = torch.from_numpy(_dequantised(file, ROPE_FACTORS).reshape(-1))
+    """Llama 3's settings, if they give the divisors of the file; otherwise an error."""
+    found = torch.from_numpy(_dequantize(file, ROPE_FACTORS).reshape(-1))
     factor, (low, high, length) = float(found.max()), LLAMA3.values()
     rope = RopeConfig(
         theta=theta, scaling="llama3", factor=factor, low_factor=low, high_factor=high, original_length=int(length)
     )
     plain, stretched = _frequencies(RopeConfig(theta=theta), width), _frequencies(rope, width)
     if found.shape != plain.shape or not torch.allclose(plain / found, stretched, rtol=1e-4):
-        message = f"{show(file.path)}: {ROPE_FACTORS} holds other divisors than Llama 3 has"
+        message = f"{show(file.path)}: {ROPE_FACTORS} has other divisors than Llama 3"
         raise ConfigError("C022", message, "headway cannot express them")
     return {"rope_type": "llama3", "factor": factor, **LLAMA3}
 
 
 def _frequencies(config: RopeConfig, width: int) -> Tensor:
-    """How far each pair of numbers turns from one position to the next."""
+    """The angle between two positions, for each pair of a head."""
     cosine, sine = rotary_angles(config, width, torch.ones(1, 1))
     return torch.atan2(sine, cosine).flatten()[: width // 2]

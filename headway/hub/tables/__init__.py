@@ -1,4 +1,4 @@
-"""The families, by model_type."""
+"""The tables of all families, by model_type."""
 
 from headway.hub.family import Family
 from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA
@@ -7,21 +7,5 @@ from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
 from headway.hub.tables.t5 import T5
 from headway.hub.tables.vision import DINOV2, VIT
 
-FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (
-        BERT,
-        ROBERTA,
-        DISTILBERT,
-        BIGBIRD,
-        GPT2,
-        LLAMA,
-        GEMMA,
-        T5,
-        BART,
-        MARIAN,
-        WHISPER,
-        VIT,
-        DINOV2,
-    )
-}
+_ALL = (BERT, ROBERTA, DISTILBERT, BIGBIRD, GPT2, LLAMA, GEMMA, T5, BART, MARIAN, WHISPER, VIT, DINOV2)
+FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

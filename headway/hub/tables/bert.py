@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019) and its kin: RoBERTa, DistilBERT, BigBird."""
+"""Tables of BERT (Devlin et al. 2019), RoBERTa, DistilBERT and BigBird."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, span_head, switch, with_defaults
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -62,13 +62,7 @@ def _block(attention: str, names: tuple[str, str, str, str, str], layer: str) ->
 
 _BLOCK = _block(
     "attention.self.query|attention.self.key|attention.self.value",
-    (
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-        "intermediate.dense",
-        "output.dense",
-        "output.LayerNorm",
-    ),
+    ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
     "encoder.layer.{i}",
 )
 
@@ -81,7 +75,7 @@ _ONLY = {
 _SPARE = ("position_ids", "token_type_ids")
 
 _TAG = Head({"tag.labels": 2}, (Tensor("tag.output", "classifier"),), labels="tag.labels")
-_SPAN = Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),))
+_SPAN = span_head()
 
 
 def _mlm(dense: str, norm: str, bias: str) -> tuple[Tensor, ...]:
@@ -89,7 +83,7 @@ def _mlm(dense: str, norm: str, bias: str) -> tuple[Tensor, ...]:
 
 
 def _tied(matrix: str, **more: str) -> dict[str, str]:
-    """The output matrix is the token table; some files hold it a second time."""
+    """The output matrix is tied to the token table; some files hold it twice."""
     return {matrix: "{prefix}embeddings.word_embeddings.weight", **more}
 
 
@@ -106,22 +100,22 @@ def _pool(path: str, labels: int) -> Config:
 _NSP = (Tensor("nsp.dense", "{prefix}pooler.dense"), Tensor("nsp.output", "cls.seq_relationship"))
 
 
-def _bert_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    """The activation of the output layer is the model's; a bare model has a pooler only if its file has one."""
-    if "lm.tied" in flat:
-        flat["lm.transform"] = flat["encoder.activation"]
+def _read_bert(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    """The lm head has the activation of the blocks; a base model has a pooler if its file has one."""
+    if "lm.tied" in settings:
+        settings["lm.transform"] = settings["encoder.activation"]
     dropout = theirs.get("classifier_dropout")
     for head in ("classify", "tag"):
-        if f"{head}.labels" in flat:
-            flat[f"{head}.dropout"] = flat["encoder.dropout"] if dropout is None else dropout
-    if flat.get("classify.labels") == 0:
-        flat["classify.dropout"] = 0.0
+        if f"{head}.labels" in settings:
+            settings[f"{head}.dropout"] = settings["encoder.dropout"] if dropout is None else dropout
+    if settings.get("classify.labels") == 0:
+        settings["classify.dropout"] = 0.0
         if names and not any("pooler." in n for n in names):
-            for path in [p for p in flat if p.startswith("classify.")]:
-                del flat[path]
+            for path in [p for p in settings if p.startswith("classify.")]:
+                del settings[path]
 
 
-def _bert_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_bert(theirs: Config, config: ModelConfig) -> None:
     assert config.encoder is not None
     head = config.classify or config.tag
     theirs["classifier_dropout"] = head.dropout if head and config.labels else None
@@ -129,8 +123,8 @@ def _bert_explain(theirs: Config, config: ModelConfig) -> None:
 
 _BERT_HEADS = {
     "BertModel": Head(_pool("classify", 0), (_POOLER,), prefix=""),
-    "BertForMaskedLM": Head(_LM, _BERT_MLM, copies=_BERT_COPIES),
-    "BertForPreTraining": Head({**_LM, **_pool("nsp", 2)}, (*_BERT_MLM, *_NSP), copies=_BERT_COPIES),
+    "BertForMaskedLM": Head(_LM, _BERT_MLM, tied_copies=_BERT_COPIES),
+    "BertForPreTraining": Head({**_LM, **_pool("nsp", 2)}, (*_BERT_MLM, *_NSP), tied_copies=_BERT_COPIES),
     "BertForNextSentencePrediction": Head(_pool("nsp", 2), _NSP),
     "BertForSequenceClassification": Head(
         _pool("classify", 2), (_POOLER, Tensor("classify.output", "classifier")), labels="classify.labels"
@@ -147,30 +141,32 @@ BERT = Family(
     heads=_BERT_HEADS,
     prefix="bert.",
     only=_ONLY,
-    spare=_SPARE,
+    unneeded=_SPARE,
     special={"pad": 0},
-    adjust=_bert_adjust,
-    explain=_bert_explain,
+    on_read=_read_bert,
+    on_write=_write_bert,
 )
 
 
-def _roberta_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    """Positions start after the padding id, and the table is that much longer than any text (Liu et al. 2019)."""
-    pad = flat["special.pad"]
+def _read_roberta(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    """Positions start after the padding id, and the table has so many more rows (Liu et al. 2019)."""
+    pad = settings["special.pad"]
     if type(pad) is not int or pad < 0:
         raise ConfigError("C022", f"config.json: pad_token_id = {short(pad)}; positions of RoBERTa start after it")
-    flat["source.positions.offset"] = pad + 1
-    flat["source.positions.length"] = size_in(flat, "source.positions.length") - flat["source.positions.offset"]
-    _bert_adjust(flat, theirs, names)
-    if "lm.tied" in flat:
-        flat["lm.transform"] = "gelu"  # whatever the blocks have: RoBERTa's output layer has no setting for it
+    settings["source.positions.offset"] = pad + 1
+    settings["source.positions.length"] = (
+        size_in(settings, "source.positions.length") - settings["source.positions.offset"]
+    )
+    _read_bert(settings, theirs, names)
+    if "lm.tied" in settings:
+        settings["lm.transform"] = "gelu"  # RoBERTa's lm head has gelu, whatever the activation of the blocks
 
 
-def _roberta_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_roberta(theirs: Config, config: ModelConfig) -> None:
     front = config.source
     assert front is not None and front.kind == "tokens"
     theirs["max_position_embeddings"] = front.positions.length + front.positions.offset
-    _bert_explain(theirs, config)
+    _write_bert(theirs, config)
 
 
 _CLASSIFIER = (Tensor("classify.dense", "classifier.dense"), Tensor("classify.output", "classifier.out_proj"))
@@ -185,7 +181,7 @@ ROBERTA = Family(
         "RobertaForMaskedLM": Head(
             _LM,
             _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
-            copies=_tied("lm_head.decoder.weight", **{"lm_head.decoder.bias": "lm_head.bias"}),
+            tied_copies=_tied("lm_head.decoder.weight", **{"lm_head.decoder.bias": "lm_head.bias"}),
         ),
         "RobertaForSequenceClassification": Head(_pool("classify", 2), _CLASSIFIER, labels="classify.labels"),
         "RobertaForTokenClassification": _TAG,
@@ -193,23 +189,23 @@ ROBERTA = Family(
     },
     prefix="roberta.",
     only=_ONLY,
-    spare=(*_SPARE, "pooler.dense.weight", "pooler.dense.bias"),
+    unneeded=(*_SPARE, "pooler.dense.weight", "pooler.dense.bias"),
     special={"pad": 1, "bos": 0, "eos": 2},
-    adjust=_roberta_adjust,
-    explain=_roberta_explain,
+    on_read=_read_roberta,
+    on_write=_write_roberta,
 )
 
 
-def _distil_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if "lm.tied" in flat:
-        flat["lm.transform"] = flat["encoder.activation"]
-    if "classify.labels" in flat:
-        flat["classify.dropout"] = theirs.get("seq_classif_dropout", 0.2)
-    if "tag.labels" in flat:
-        flat["tag.dropout"] = flat["encoder.dropout"]
+def _read_distil(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    if "lm.tied" in settings:
+        settings["lm.transform"] = settings["encoder.activation"]
+    if "classify.labels" in settings:
+        settings["classify.dropout"] = theirs.get("seq_classif_dropout", 0.2)
+    if "tag.labels" in settings:
+        settings["tag.dropout"] = settings["encoder.dropout"]
 
 
-def _distil_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_distil(theirs: Config, config: ModelConfig) -> None:
     if config.classify:
         theirs["seq_classif_dropout"] = config.classify.dropout
 
@@ -241,7 +237,7 @@ DISTILBERT = Family(
         "DistilBertForMaskedLM": Head(
             _LM,
             _mlm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-            copies=_tied("vocab_projector.weight"),
+            tied_copies=_tied("vocab_projector.weight"),
         ),
         "DistilBertForSequenceClassification": Head(
             {**_pool("classify", 2), "classify.dense": "relu"},
@@ -254,36 +250,40 @@ DISTILBERT = Family(
     prefix="distilbert.",
     aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
     only={"tie_word_embeddings": True, "tie_weights_": True},
-    unused=("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),  # sines are stored like learned ones
-    spare=("position_ids",),
+    unused=(
+        "qa_dropout",
+        "seq_classif_dropout",
+        "sinusoidal_pos_embds",
+    ),  # sinusoidal positions are stored as a learned table
+    unneeded=("position_ids",),
     special={"pad": 0},
-    adjust=_distil_adjust,
-    explain=_distil_explain,
+    on_read=_read_distil,
+    on_write=_write_distil,
 )
 
 
 _ATTENTION = Field("attention_type", "", "block_sparse", {"block_sparse": True, "original_full": False})
 
 
-def _bigbird_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+def _read_bigbird(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if _ATTENTION.read(theirs):
-        flat["encoder.sparse.block"] = theirs.get("block_size", 64)
-        flat["encoder.sparse.random"] = theirs.get("num_random_blocks", 3)
+        settings["encoder.sparse.block"] = theirs.get("block_size", 64)
+        settings["encoder.sparse.random"] = theirs.get("num_random_blocks", 3)
     if switch(theirs, "rescale_embeddings", False):
-        flat["source.scale"] = size_in(flat, "encoder.d_model") ** 0.5
-    _bert_adjust(flat, theirs, names)
-    if flat.get("classify.labels"):
-        flat["classify.dense"] = flat["encoder.activation"]
+        settings["source.scale"] = size_in(settings, "encoder.d_model") ** 0.5
+    _read_bert(settings, theirs, names)
+    if settings.get("classify.labels"):
+        settings["classify.dense"] = settings["encoder.activation"]
 
 
-def _bigbird_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_bigbird(theirs: Config, config: ModelConfig) -> None:
     assert config.encoder is not None and config.source is not None and config.source.kind == "tokens"
     sparse = config.encoder.sparse
     theirs["attention_type"] = "block_sparse" if sparse else "original_full"
     if sparse:
         theirs |= {"block_size": sparse.block, "num_random_blocks": sparse.random}
     theirs["rescale_embeddings"] = config.source.scale != 1.0
-    _bert_explain(theirs, config)
+    _write_bert(theirs, config)
 
 
 BIGBIRD = Family(
@@ -293,11 +293,11 @@ BIGBIRD = Family(
     tensors=(*_EMBED, *_BLOCK),
     heads={
         "BigBirdModel": Head(_pool("classify", 0), (Tensor("classify.dense", "{prefix}pooler"),), prefix=""),
-        "BigBirdForMaskedLM": Head(_LM, _BERT_MLM, copies=_BERT_COPIES),
+        "BigBirdForMaskedLM": Head(_LM, _BERT_MLM, tied_copies=_BERT_COPIES),
         "BigBirdForPreTraining": Head(
             {**_LM, **_pool("nsp", 2)},
             (*_BERT_MLM, Tensor("nsp.dense", "{prefix}pooler"), Tensor("nsp.output", "cls.seq_relationship")),
-            copies=_BERT_COPIES,
+            tied_copies=_BERT_COPIES,
         ),
         "BigBirdForSequenceClassification": Head(_pool("classify", 2), _CLASSIFIER, labels="classify.labels"),
         "BigBirdForTokenClassification": _TAG,
@@ -314,8 +314,8 @@ BIGBIRD = Family(
     prefix="bert.",
     only={**_ONLY, "use_bias": True},
     unused=("attention_type", "block_size", "num_random_blocks", "rescale_embeddings"),
-    spare=(*_SPARE, "pooler.weight", "pooler.bias"),
+    unneeded=(*_SPARE, "pooler.weight", "pooler.bias"),
     special={"pad": 0, "bos": 1, "eos": 2},
-    adjust=_bigbird_adjust,
-    explain=_bigbird_explain,
+    on_read=_read_bigbird,
+    on_write=_write_bigbird,
 )

@@ -1,4 +1,4 @@
-"""Decoders: GPT-2 (Radford et al. 2019), Llama 2 and 3 (Touvron et al. 2023), Gemma (2024)."""
+"""Tables of decoders: GPT-2 (Radford et al. 2019), Llama 2 and 3 (Touvron et al. 2023), Gemma (2024)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
+from headway.hub.family import Config, Family, Field, Head, Tensor, read_tied, size_in, span_head, with_defaults
 from headway.hub.tables.bert import ACTIVATIONS
 
 _BARE = Head(prefix="")
@@ -17,12 +17,12 @@ _SCORE = Head(
     (Tensor("classify.output", "score"),),
     labels="classify.labels",
 )
-_SPAN = Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix="transformer.")
+_SPAN = span_head("transformer.")
 
 
 def _lm(table: str) -> Head:
-    copies = {"lm_head.weight": f"{{prefix}}{table}.weight"}
-    return Head({"lm.tied": True}, (Tensor("lm.output.weight", "lm_head.weight"),), copies=copies)
+    tied_copies = {"lm_head.weight": f"{{prefix}}{table}.weight"}
+    return Head({"lm.tied": True}, (Tensor("lm.output.weight", "lm_head.weight"),), tied_copies=tied_copies)
 
 
 def _tag_dropout(theirs: Mapping[str, Any]) -> Any:
@@ -38,16 +38,15 @@ def _blocks(*pairs: tuple[str, str, str]) -> tuple[Tensor, ...]:
     return tuple(Tensor(f"decoder.blocks.{{i}}.{ours}", theirs, op) for ours, theirs, op in pairs)
 
 
-def _gpt2_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if flat["decoder.d_ff"] is None and isinstance(flat["decoder.d_model"], int):
-        flat["decoder.d_ff"] = 4 * flat["decoder.d_model"]
-    if "lm.tied" in flat:
-        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
-    if "tag.labels" in flat:
-        flat["tag.dropout"] = _tag_dropout(theirs)
+def _read_gpt2(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    if settings["decoder.d_ff"] is None and isinstance(settings["decoder.d_model"], int):
+        settings["decoder.d_ff"] = 4 * settings["decoder.d_model"]
+    read_tied(settings, theirs, True)
+    if "tag.labels" in settings:
+        settings["tag.dropout"] = _tag_dropout(theirs)
 
 
-def _gpt2_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_gpt2(theirs: Config, config: ModelConfig) -> None:
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
     if config.tag:
         theirs["classifier_dropout"] = config.tag.dropout
@@ -108,21 +107,17 @@ GPT2 = Family(
         "add_cross_attention": False,
     },
     unused=("tie_word_embeddings", "hidden_dropout"),
-    spare=("attn.bias", "attn.masked_bias"),
+    unneeded=("attn.bias", "attn.masked_bias"),
     special={"bos": 50256, "eos": 50256},
-    adjust=_gpt2_adjust,
-    explain=_gpt2_explain,
+    on_read=_read_gpt2,
+    on_write=_write_gpt2,
 )
 
 _LLAMA_TENSORS = (
     Tensor("target.table", "embed_tokens"),
     *_blocks(
         ("residual1.norm", "layers.{i}.input_layernorm", ""),
-        (
-            "attention.qkv",
-            "layers.{i}.self_attn.q_proj|layers.{i}.self_attn.k_proj|layers.{i}.self_attn.v_proj",
-            "",
-        ),
+        ("attention.qkv", "|".join(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkv"), ""),
         ("attention.out", "layers.{i}.self_attn.o_proj", ""),
         ("residual2.norm", "layers.{i}.post_attention_layernorm", ""),
         ("ffn.up", "layers.{i}.mlp.gate_proj|layers.{i}.mlp.up_proj", ""),
@@ -169,25 +164,25 @@ _ROPE_KEYS: dict[str, dict[str, str]] = {
         "original_max_position_embeddings": "original_length",
     },
 }
-"""Types of rotary positions: their key → our field."""
+"""Types of rotary positions, each with their keys → our fields."""
 
 
-def _rope(flat: Config, theirs: Mapping[str, Any]) -> None:
-    """Two spellings: rope_theta with rope_scaling, and rope_parameters that holds both."""
+def _rope(settings: Config, theirs: Mapping[str, Any]) -> None:
+    """config.json has rope_theta and rope_scaling, or rope_parameters, which holds both."""
     found = {
-        name: _rope_settings(name, theirs[name], flat, theirs)
+        name: _rope_settings(name, theirs[name], settings, theirs)
         for name in ("rope_parameters", "rope_scaling")
         if theirs.get(name) not in (None, {})
     }
     if len(found) == 2 and found["rope_parameters"] != found["rope_scaling"]:
         both = " and ".join(f"{name} = {short(theirs[name])}" for name in found)
         raise ConfigError("C004", f"config.json: {both} do not agree", "remove the wrong one")
-    rope = next(iter(found.values()), _rope_settings("rope_parameters", {}, flat, theirs))
-    flat.update({f"decoder.rope.{name}": value for name, value in rope.items()})
+    rope = next(iter(found.values()), _rope_settings("rope_parameters", {}, settings, theirs))
+    settings.update({f"decoder.rope.{name}": value for name, value in rope.items()})
 
 
-def _rope_settings(name: str, rope: Any, flat: Config, theirs: Mapping[str, Any]) -> Config:
-    """One spelling in our words; every key of it is known, and rope_theta is the same wherever it stands."""
+def _rope_settings(name: str, rope: Any, settings: Config, theirs: Mapping[str, Any]) -> Config:
+    """One of the two tables as our settings. All keys have to be known, and all values of rope_theta the same."""
     if not isinstance(rope, Mapping):
         raise ConfigError("C002", f"config.json: {name} = {short(rope)} should be a table")
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -195,7 +190,7 @@ def _rope_settings(name: str, rope: Any, flat: Config, theirs: Mapping[str, Any]
         raise ConfigError("C022", f"config.json: rope type {short(kind)}; headway knows {', '.join(_ROPE_KEYS)}")
     keys = _ROPE_KEYS[kind]
     for key, value in rope.items():
-        if key == "partial_rotary_factor" and value == 1:  # all of a head is rotated, as always here
+        if key == "partial_rotary_factor" and value == 1:  # the whole head is rotated, as always here
             continue
         if key not in (*keys, "rope_type", "type", "rope_theta") and value is not None:
             what = f"unknown field {short(key)} = {short(value)} in {name} of type {kind}"
@@ -205,7 +200,7 @@ def _rope_settings(name: str, rope: Any, flat: Config, theirs: Mapping[str, Any]
     if inner is not theta and inner != theta and "rope_theta" in theirs:
         both = f"rope_theta = {short(theta)} and {name}.rope_theta = {short(inner)}"
         raise ConfigError("C004", f"config.json: {both} do not agree", "remove the wrong one")
-    usual = {"original_max_position_embeddings": flat["target.positions.length"]}
+    usual = {"original_max_position_embeddings": settings["target.positions.length"]}
     for key in keys:
         if key not in rope and key not in usual:
             raise ConfigError("C004", f'config.json: rope type {kind} needs "{key}"')
@@ -213,18 +208,17 @@ def _rope_settings(name: str, rope: Any, flat: Config, theirs: Mapping[str, Any]
     return {"theta": inner, **scaling, **{ours: rope.get(key, usual.get(key)) for key, ours in keys.items()}}
 
 
-def _llama_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _rope(flat, theirs)
-    if "lm.tied" in flat:
-        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", False)
-    if "tag.labels" in flat:
-        flat["tag.dropout"] = _tag_dropout(theirs)
+def _read_llama(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _rope(settings, theirs)
+    read_tied(settings, theirs, False)
+    if "tag.labels" in settings:
+        settings["tag.dropout"] = _tag_dropout(theirs)
 
 
-def _llama_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_llama(theirs: Config, config: ModelConfig) -> None:
     assert config.decoder is not None and config.decoder.rope is not None
     stack, rope = config.decoder, config.decoder.rope
-    theirs["rope_theta"] = rope.theta  # as read before version 5 of transformers, and still understood there
+    theirs["rope_theta"] = rope.theta  # transformers 5 still reads this place of older versions
     if rope.scaling == "linear":
         theirs["rope_scaling"] = {"rope_type": "linear", "factor": rope.factor}
     elif rope.scaling == "llama3":
@@ -236,7 +230,7 @@ def _llama_explain(theirs: Config, config: ModelConfig) -> None:
             "original_max_position_embeddings": rope.original_length,
         }
     if stack.d_head is None:
-        theirs.pop("head_dim", None)  # left out it means the same, and is read back as it was
+        theirs.pop("head_dim", None)  # without it the file means the same, and the config read back is equal
     theirs["num_key_value_heads"] = stack.kv_heads
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else False
     if config.tag:
@@ -259,38 +253,39 @@ LLAMA = Family(
     },
     prefix="model.",
     unused=_ROPE_FIELDS,
-    spare=("rotary_emb.inv_freq",),
+    unneeded=("rotary_emb.inv_freq",),
     special={"bos": 1, "eos": 2},
-    adjust=_llama_adjust,
-    explain=_llama_explain,
+    on_read=_read_llama,
+    on_write=_write_llama,
 )
 
 
-def _gemma_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _rope(flat, theirs)
-    flat["target.scale"] = size_in(flat, "decoder.d_model") ** 0.5
-    _gemma_activation(flat, theirs)
-    if "lm.tied" in flat:
-        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
-    if "tag.labels" in flat:
-        flat["tag.dropout"] = _tag_dropout(theirs)
+def _read_gemma(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _rope(settings, theirs)
+    settings["target.scale"] = size_in(settings, "decoder.d_model") ** 0.5
+    _gemma_activation(settings, theirs)
+    read_tied(settings, theirs, True)
+    if "tag.labels" in settings:
+        settings["tag.dropout"] = _tag_dropout(theirs)
 
 
-def _gemma_activation(flat: Config, theirs: Mapping[str, Any]) -> None:
-    """The first files say gelu and mean its tanh form. hidden_activation was once to overrule hidden_act."""
+def _gemma_activation(settings: Config, theirs: Mapping[str, Any]) -> None:
+    """The first files say gelu and mean gelu_tanh. hidden_activation was meant to replace hidden_act."""
     if theirs.get("hidden_act") == "gelu":
-        flat["decoder.activation"] = "gelu_tanh"
+        settings["decoder.activation"] = "gelu_tanh"
     second = theirs.get("hidden_activation")
     if second is not None:
         chosen = Field("hidden_activation", "", None, ACTIVATIONS).read(theirs)
-        if chosen != flat["decoder.activation"]:
+        if chosen != settings["decoder.activation"]:
             first = theirs.get("hidden_act", "gelu_pytorch_tanh")
             both = f"hidden_act = {short(first)} and hidden_activation = {short(second)}"
-            raise ConfigError("C004", f"config.json: {both} do not agree", "keep the one the model was trained with")
+            raise ConfigError(
+                "C004", f"config.json: {both} do not agree", "delete the one that the model was not trained with"
+            )
 
 
-def _gemma_explain(theirs: Config, config: ModelConfig) -> None:
-    _llama_explain(theirs, config)
+def _write_gemma(theirs: Config, config: ModelConfig) -> None:
+    _write_llama(theirs, config)
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
     theirs["hidden_activation"] = theirs["hidden_act"]
 
@@ -319,8 +314,8 @@ GEMMA = Family(
     prefix="model.",
     only={"use_bidirectional_attention": False},
     unused=(*_ROPE_FIELDS, "hidden_activation"),
-    spare=("rotary_emb.inv_freq",),
+    unneeded=("rotary_emb.inv_freq",),
     special={"pad": 0, "bos": 2, "eos": 1},
-    adjust=_gemma_adjust,
-    explain=_gemma_explain,
+    on_read=_read_gemma,
+    on_write=_write_gemma,
 )

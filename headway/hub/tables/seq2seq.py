@@ -1,4 +1,4 @@
-"""Encoder–decoders: BART (Lewis et al. 2020), Marian (2018), Whisper (Radford et al. 2022)."""
+"""Tables of encoder–decoders: BART (Lewis et al. 2020), Marian (2018), Whisper (Radford et al. 2022)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from headway.config.model import ModelConfig
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch, with_defaults
+from headway.hub.family import (
+    Config,
+    Family,
+    Field,
+    Head,
+    Tensor,
+    read_tied,
+    size_in,
+    span_head,
+    switch,
+    with_defaults,
+)
 from headway.hub.tables.bert import ACTIVATIONS
 
 
@@ -15,7 +26,7 @@ def sides(field: str) -> str:
 
 
 def by_last_token(labels: int, prefix: str | None = None) -> Head:
-    """A classifier that reads what the decoder makes of the last token."""
+    """A classifier on the decoder's hidden state of the last token."""
     return Head(
         {"classify.labels": labels, "classify.pool": "last", "classify.dense": "tanh"},
         (
@@ -28,7 +39,7 @@ def by_last_token(labels: int, prefix: str | None = None) -> Head:
 
 
 SHARED = {f"{{prefix}}{side}.embed_tokens.weight": "{prefix}shared.weight" for side in ("encoder", "decoder")}
-"""Both sides read one token table; many files hold it three times."""
+"""Encoder and decoder share one token table; many files hold it three times."""
 
 
 def _bart_side(side: str) -> Iterator[Tensor]:
@@ -70,12 +81,7 @@ _BART_ALIASES = {
     "num_hidden_layers": "encoder_layers",
 }
 
-_BART_FIXED = {
-    "decoder.causal": True,
-    "decoder.cross": True,
-    "source.kind": "tokens",
-    "target.kind": "tokens",
-}
+_BART_FIXED = {"decoder.causal": True, "decoder.cross": True, "source.kind": "tokens", "target.kind": "tokens"}
 
 _POST_NORM = {
     f"{side}.{key}": value
@@ -84,16 +90,15 @@ _POST_NORM = {
 }
 
 
-def _bart_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+def _read_bart(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if switch(theirs, "scale_embedding", False):
-        flat["source.scale"] = flat["target.scale"] = size_in(flat, "encoder.d_model") ** 0.5
-    if "lm.tied" in flat:
-        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
-    if "classify.labels" in flat:
-        flat["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
+        settings["source.scale"] = settings["target.scale"] = size_in(settings, "encoder.d_model") ** 0.5
+    read_tied(settings, theirs, True)
+    if "classify.labels" in settings:
+        settings["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
 
 
-def _bart_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_bart(theirs: Config, config: ModelConfig) -> None:
     assert config.target is not None
     theirs["scale_embedding"] = config.target.scale != 1.0
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
@@ -105,22 +110,16 @@ _LOGIT_BIAS = Tensor("lm.output.bias", "final_logits_bias", "lead1")
 _BART_LM = Head(
     {"lm.tied": True, "lm.bias": "fixed"},
     (_LOGIT_BIAS, Tensor("lm.output.weight", "lm_head.weight")),
-    copies={"lm_head.weight": "{prefix}shared.weight|{prefix}decoder.embed_tokens.weight"},
+    tied_copies={"lm_head.weight": "{prefix}shared.weight|{prefix}decoder.embed_tokens.weight"},
 )
-_UNUSED = (
-    "tie_word_embeddings",
-    "scale_embedding",
-    "is_decoder",
-    "add_cross_attention",
-    "extra_pos_embeddings",
-)
+_UNUSED = ("tie_word_embeddings", "scale_embedding", "is_decoder", "add_cross_attention", "extra_pos_embeddings")
 _NOT_OURS = {
     "add_bias_logits": False,
     "add_final_layer_norm": False,
     "normalize_before": False,
     "do_blenderbot_90_layernorm": False,
 }
-"""Switches of the first BART code for its other models: mBART, Pegasus, Blenderbot."""
+"""Switches of the first BART code for other models: mBART, Pegasus, Blenderbot."""
 
 BART = Family(
     name="bart",
@@ -149,31 +148,31 @@ BART = Family(
         "BartForConditionalGeneration": _BART_LM,
         "BartModel": Head(prefix=""),
         "BartForSequenceClassification": by_last_token(3),
-        "BartForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),)),
+        "BartForQuestionAnswering": span_head(),
     },
     prefix="model.",
     aliases=_BART_ALIASES,
     only={"static_position_embeddings": False, "normalize_embedding": True, **_NOT_OURS},
     unused=_UNUSED,
-    copies=SHARED,
+    tied_copies=SHARED,
     special={"pad": 1, "bos": 0, "eos": 2, "start": 2},
-    adjust=_bart_adjust,
-    explain=_bart_explain,
+    on_read=_read_bart,
+    on_write=_write_bart,
 )
 
 
-def _marian_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+def _read_marian(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if not switch(theirs, "share_encoder_decoder_embeddings", True):
-        flat["shared_embedding"] = False
-        flat["target.vocab"] = theirs.get("decoder_vocab_size") or flat["source.vocab"]
-    _bart_adjust(flat, theirs, names)
+        settings["shared_embedding"] = False
+        settings["target.vocab"] = theirs.get("decoder_vocab_size") or settings["source.vocab"]
+    _read_bart(settings, theirs, names)
 
 
-def _marian_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_marian(theirs: Config, config: ModelConfig) -> None:
     assert config.target is not None
     theirs["share_encoder_decoder_embeddings"] = config.shared_embedding
     theirs["decoder_vocab_size"] = config.target.vocab
-    _bart_explain(theirs, config)
+    _write_bart(theirs, config)
 
 
 MARIAN = Family(
@@ -198,30 +197,26 @@ MARIAN = Family(
         *_bart_side("encoder"),
         *_bart_side("decoder"),
     ),
-    heads={
-        "MarianMTModel": _BART_LM,
-        "MarianModel": Head(prefix=""),
-    },
+    heads={"MarianMTModel": _BART_LM, "MarianModel": Head(prefix="")},
     prefix="model.",
     aliases=_BART_ALIASES,
     only={"static_position_embeddings": True, "normalize_embedding": False, **_NOT_OURS},
     unused=(*_UNUSED, "share_encoder_decoder_embeddings", "decoder_vocab_size"),
-    sines=("{prefix}encoder.embed_positions.weight", "{prefix}decoder.embed_positions.weight"),
-    copies=SHARED,
+    sinusoidal_tables=("{prefix}encoder.embed_positions.weight", "{prefix}decoder.embed_positions.weight"),
+    tied_copies=SHARED,
     special={"pad": 58100, "eos": 0, "start": 58100},
-    adjust=_marian_adjust,
-    explain=_marian_explain,
+    on_read=_read_marian,
+    on_write=_write_marian,
 )
 
 _WHISPER_TINY = {"layers": 4, "attention_heads": 6, "ffn_dim": 1536}
 
 
-def _whisper_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    if "lm.tied" in flat:
-        flat["lm.tied"] = switch(theirs, "tie_word_embeddings", True)
+def _read_whisper(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    read_tied(settings, theirs, True)
 
 
-def _whisper_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_whisper(theirs: Config, config: ModelConfig) -> None:
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
 
 
@@ -262,7 +257,7 @@ WHISPER = Family(
         "WhisperForConditionalGeneration": Head(
             {"lm.tied": True},
             (Tensor("lm.output.weight", "proj_out.weight"),),
-            copies={"proj_out.weight": "{prefix}decoder.embed_tokens.weight"},
+            tied_copies={"proj_out.weight": "{prefix}decoder.embed_tokens.weight"},
         ),
         "WhisperModel": Head(prefix=""),
     },
@@ -270,22 +265,11 @@ WHISPER = Family(
     aliases={**_BART_ALIASES, "num_key_value_heads": "encoder_attention_heads"},
     only={"scale_embedding": False, "use_weighted_layer_sum": False},
     unused=(
-        "tie_word_embeddings",
-        "is_decoder",
-        "classifier_proj_size",
-        "apply_spec_augment",
-        "mask_time_prob",
-        "mask_time_length",
-        "mask_time_min_masks",
-        "mask_feature_prob",
-        "mask_feature_length",
-        "mask_feature_min_masks",
-        "median_filter_width",
-        "use_timestamp",
-        "num_frames",
-        "lang_detection_threshold",
+        *("tie_word_embeddings", "is_decoder", "classifier_proj_size", "median_filter_width", "use_timestamp"),
+        *("num_frames", "lang_detection_threshold", "apply_spec_augment"),
+        *(f"mask_{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks")),
     ),
     special={"pad": 50256, "bos": 50256, "eos": 50256, "start": 50257},
-    adjust=_whisper_adjust,
-    explain=_whisper_explain,
+    on_read=_read_whisper,
+    on_write=_write_whisper,
 )

@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020), with its version 1.1 and Flan."""
+"""The table of T5 (Raffel et al. 2020), T5 1.1 and Flan-T5."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, span_head, switch
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.hub.tables.seq2seq import SHARED, by_last_token, sides
 
@@ -35,30 +35,30 @@ def _t5_side(side: str) -> Iterator[Tensor]:
     yield Tensor(f"{side}.norm", f"{side}.final_layer_norm")
 
 
-def _t5_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+def _read_t5(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     proj = str(theirs.get("feed_forward_proj", "relu"))
     gate, _, act = proj.rpartition("-")
     act = "gelu_new" if proj == "gated-gelu" else act
-    act = theirs.get("dense_act_fn", act)  # what is made of feed_forward_proj, written beside it, wins
+    act = theirs.get("dense_act_fn", act)  # written beside feed_forward_proj and derived from it; it comes first
     if gate not in ("", "gated") or not isinstance(act, str) or act not in ACTIVATIONS:
         name, value = ("dense_act_fn", act) if "dense_act_fn" in theirs else ("feed_forward_proj", proj)
         raise ConfigError("C022", f"config.json: {name} = {short(value)}; headway knows {', '.join(ACTIVATIONS)}")
     gated = switch(theirs, "is_gated_act", gate == "gated")
     scaled = switch(theirs, "scale_decoder_outputs", theirs.get("tie_word_embeddings") is not False)
     for side in ("encoder", "decoder"):
-        flat[f"{side}.gated"], flat[f"{side}.activation"] = gated, ACTIVATIONS[act]
-    if flat["decoder.n_layers"] is None:
-        flat["decoder.n_layers"] = flat["encoder.n_layers"]
-    if "lm.tied" in flat:  # 1.0 ties and scales; 1.1 does neither, and its file says so
-        flat["lm.tied"] = "lm_head.weight" not in names
-        flat["lm.scale"] = size_in(flat, "decoder.d_model") ** -0.5 if scaled else 1.0
-    if "classify.labels" in flat:
-        flat["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
-    if "tag.labels" in flat:
-        flat["tag.dropout"] = theirs.get("classifier_dropout") or 0.0
+        settings[f"{side}.gated"], settings[f"{side}.activation"] = gated, ACTIVATIONS[act]
+    if settings["decoder.n_layers"] is None:
+        settings["decoder.n_layers"] = settings["encoder.n_layers"]
+    if "lm.tied" in settings:  # T5 1.0 ties and scales; 1.1 does neither, as its file shows
+        settings["lm.tied"] = "lm_head.weight" not in names
+        settings["lm.scale"] = size_in(settings, "decoder.d_model") ** -0.5 if scaled else 1.0
+    if "classify.labels" in settings:
+        settings["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
+    if "tag.labels" in settings:
+        settings["tag.dropout"] = theirs.get("classifier_dropout") or 0.0
 
 
-def _t5_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_t5(theirs: Config, config: ModelConfig) -> None:
     stack = config.encoder
     assert stack is not None
     act = {"relu": "relu", "gelu_tanh": "gelu_new", "gelu": "gelu", "silu": "silu", "tanh": "tanh"}[stack.activation]
@@ -133,7 +133,7 @@ T5 = Family(
             labels="tag.labels",
             prefix="transformer.",
         ),
-        "T5ForQuestionAnswering": Head({"span.ffn": False}, (Tensor("span.output", "qa_outputs"),), prefix=""),
+        "T5ForQuestionAnswering": span_head(""),
     },
     prefix="",
     aliases={
@@ -144,16 +144,12 @@ T5 = Family(
     },
     only={"is_decoder": False},
     unused=(
-        "tie_word_embeddings",
-        "scale_decoder_outputs",
-        "feed_forward_proj",
-        "dense_act_fn",
-        "is_gated_act",
+        *("tie_word_embeddings", "scale_decoder_outputs", "feed_forward_proj", "dense_act_fn", "is_gated_act"),
         "n_positions",
     ),
-    spare=("EncDecAttention.relative_attention_bias.weight",),
-    copies=SHARED,
+    unneeded=("EncDecAttention.relative_attention_bias.weight",),
+    tied_copies=SHARED,
     special={"pad": 0, "eos": 1},
-    adjust=_t5_adjust,
-    explain=_t5_explain,
+    on_read=_read_t5,
+    on_write=_write_t5,
 )

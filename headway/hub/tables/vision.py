@@ -1,4 +1,4 @@
-"""Images: ViT (Dosovitskiy et al. 2021), DINOv2 (Oquab et al. 2023)."""
+"""Tables of vision models: ViT (Dosovitskiy et al. 2021), DINOv2 (Oquab et al. 2023)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIELDS = (
 )
 
 _BACKBONE = ("out_features", "out_indices", "stage_names")
-"""Which layers a backbone hands to a detector; headway builds none."""
+"""Layers that a backbone gives to a detector; headway has no detectors."""
 
 _QKV = "|".join(f"encoder.layer.{{i}}.attention.attention.{part}" for part in ("query", "key", "value"))
 _FIXED = {"source.kind": "patches"}
@@ -43,25 +43,25 @@ def _block(*pairs: tuple[str, str]) -> tuple[Tensor, ...]:
     return (Tensor("encoder.blocks.{i}.attention.qkv", _QKV), *named)
 
 
-def _square(flat: Config) -> None:
-    """Sizes may be written as height and width."""
+def _square(settings: Config) -> None:
+    """A size may be given as height and width."""
     for name, path in (("image_size", "source.image"), ("patch_size", "source.patch")):
-        if isinstance(size := flat[path], list):
+        if isinstance(size := settings[path], list):
             if len(size) != 2 or size[0] != size[1]:
                 raise ConfigError("C022", f"config.json: {name} = {short(size)}; headway knows squares, [n, n] or n")
-            flat[path] = size[0]
+            settings[path] = size[0]
 
 
-def _vit_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _square(flat)
+def _read_vit(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _square(settings)
     pooled = theirs.get("pooler_output_size")
-    if pooled and pooled != flat["encoder.d_model"]:
-        both = f"pooler_output_size = {short(pooled)}, hidden_size = {short(flat['encoder.d_model'])}"
-        raise ConfigError("C022", f"config.json: {both}; headway knows a pooler of the width of the model")
-    flat["source.mask_token"] = any(n.endswith("mask_token") for n in names)
-    if flat.get("classify.labels") == 0 and names and not any("pooler." in n for n in names):
-        for path in [p for p in flat if p.startswith("classify.")]:
-            del flat[path]
+    if pooled and pooled != settings["encoder.d_model"]:
+        both = f"pooler_output_size = {short(pooled)}, hidden_size = {short(settings['encoder.d_model'])}"
+        raise ConfigError("C022", f"config.json: {both}; headway supports a pooler as wide as the model")
+    settings["source.mask_token"] = any(n.endswith("mask_token") for n in names)
+    if settings.get("classify.labels") == 0 and names and not any("pooler." in n for n in names):
+        for path in [p for p in settings if p.startswith("classify.")]:
+            del settings[path]
 
 
 VIT = Family(
@@ -97,29 +97,29 @@ VIT = Family(
     prefix="vit.",
     only={"pooler_act": "tanh"},
     unused=("encoder_stride", "pooler_output_size"),
-    adjust=_vit_adjust,
+    on_read=_read_vit,
 )
 
 
-def _dino_adjust(flat: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _square(flat)
+def _read_dino(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _square(settings)
     ratio = theirs.get("mlp_ratio", 4)
     if type(ratio) not in (int, float) or not 0 < ratio <= 64:
         raise ConfigError("C003", f"config.json: mlp_ratio = {short(ratio)} is outside 0 … 64")
-    width = int(size_in(flat, "encoder.d_model") * ratio)
-    flat["encoder.d_ff"] = width
+    width = int(size_in(settings, "encoder.d_model") * ratio)
+    settings["encoder.d_ff"] = width
     if switch(theirs, "use_swiglu_ffn", False):
-        flat["encoder.d_ff"] = _swiglu_width(width)
-        flat["encoder.gated"], flat["encoder.activation"] = True, "silu"
-    flat["source.mask_token"] = switch(theirs, "use_mask_token", True)
+        settings["encoder.d_ff"] = _swiglu_width(width)
+        settings["encoder.gated"], settings["encoder.activation"] = True, "silu"
+    settings["source.mask_token"] = switch(theirs, "use_mask_token", True)
 
 
 def _swiglu_width(width: int) -> int:
-    """Two thirds of a width, rounded up to eights."""
+    """Two thirds of a width, rounded up to a multiple of eight."""
     return (int(width * 2 / 3) + 7) // 8 * 8
 
 
-def _dino_explain(theirs: Config, config: ModelConfig) -> None:
+def _write_dino(theirs: Config, config: ModelConfig) -> None:
     assert config.encoder is not None and config.source is not None and config.source.kind == "patches"
     stack = config.encoder
     theirs["use_swiglu_ffn"] = stack.gated
@@ -166,6 +166,6 @@ DINOV2 = Family(
     prefix="dinov2.",
     only={"apply_layernorm": True},
     unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "drop_path_rate", "reshape_hidden_states", *_BACKBONE),
-    adjust=_dino_adjust,
-    explain=_dino_explain,
+    on_read=_read_dino,
+    on_write=_write_dino,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.chat import read_conversations
 from headway.data.files.columns import MESSAGES, column_names, named
@@ -38,5 +38,5 @@ class Chat(LanguageModeling):
         with suppress(DataError):
             read_conversations(source, bad)
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return False  # by its heads a chat model is a language model

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.packing import PackedRows, PaddedRows, padded_width
@@ -36,7 +36,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.generate.decode import Sampling, decode
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.lm.training import EVAL_TOKENS, plan_rows, row_batch, writer_config
 from headway.tasks.losses.tokens import IGNORE, token_loss
@@ -97,7 +97,7 @@ class ChatTraining(Training):
             "valid_tokens": len(self.valid.ids),
         }
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         """What ends an answer ends a text, also where model.from has another token for that."""
         config = writer_config(self.recipe, self.tokenizer, base)
         special, end = (
@@ -237,25 +237,24 @@ class _SingleProcess:
         return list(values)
 
 
-@torch.no_grad()
 def answer_losses(model: Model, chats: EncodedChats, world: ProcessGroup) -> AnswerLosses:
     """How well a model answers, each conversation by itself, those of like length together.
 
     Whether greedy decoding would write an answer needs no decoding: it does if, reading the answer, each of its tokens
     is the likeliest next one.
     """
-    was_training = model.training
-    model.eval()
-    result = np.zeros((4, len(chats)))
-    for rows, inputs, targets, segment_ids in _evaluation(chats, world):
-        losses, hits = _scored(model, *(torch.from_numpy(a).to(world.device) for a in (inputs, targets, segment_ids)))
-        counted = targets != IGNORE
-        begins = counted & ~np.pad(counted, ((0, 0), (1, 0)))[:, :-1]
-        wrong = counted & ~hits
-        missed = [len(np.unique(number[w])) for number, w in zip(begins.cumsum(1), wrong, strict=True)]
-        answers = begins.sum(1)
-        result[:, rows] = losses.sum(1), counted.sum(1), answers - missed, answers
-    model.train(was_training)
+    with evaluating(model):
+        result = np.zeros((4, len(chats)))
+        for rows, inputs, targets, segment_ids in _evaluation(chats, world):
+            losses, hits = _scored(
+                model, *(torch.from_numpy(a).to(world.device) for a in (inputs, targets, segment_ids))
+            )
+            counted = targets != IGNORE
+            begins = counted & ~np.pad(counted, ((0, 0), (1, 0)))[:, :-1]
+            wrong = counted & ~hits
+            missed = [len(np.unique(number[w])) for number, w in zip(begins.cumsum(1), wrong, strict=True)]
+            answers = begins.sum(1)
+            result[:, rows] = losses.sum(1), counted.sum(1), answers - missed, answers
     return AnswerLosses(*result)
 
 

@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.data.batching.padding import Examples, inference_batch_tokens, truncate
 from headway.data.datasets.labeled import (
     Kind,
 )  # fmt: skip
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.backbone import limit_of
 from headway.tasks.base import Json
 from headway.tasks.batch import ProcessGroup
@@ -54,7 +53,7 @@ class Prediction(NamedTuple):
         }
 
 
-def check_pairs(config: ModelConfig, pairs: bool) -> None:
+def check_pairs(config: AnyConfig, pairs: bool) -> None:
     """Two texts for a model that was trained on pairs, one for the others; where nobody knows, either will do."""
     known = None if config.classify is None else config.classify.pairs
     if known is None or known == pairs:
@@ -66,7 +65,7 @@ def check_pairs(config: ModelConfig, pairs: bool) -> None:
     raise DataError("D001", message)
 
 
-def kind_of(config: ModelConfig) -> Kind:
+def kind_of(config: AnyConfig) -> Kind:
     """What a finished model says of a text."""
     if config.classify is None or not config.classify.labels:
         raise DataError("D001", "this model has no labels to give a text", "train one: headway train classify")
@@ -93,22 +92,19 @@ def read_texts(
     return Examples([ids for ids, _ in rows], [kinds for _, kinds in rows], seed, by_length), shorter
 
 
-@torch.no_grad()
 def predict_logits(model: Model, examples: Examples, labels: int, world: ProcessGroup | None = None) -> Numbers:
     """(N, L), read in batches of like length; every process reads as many and knows the scores of all."""
     rank, size = (world.rank, world.size) if world else (0, 1)
     device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    found = np.zeros((len(examples), labels))
-    batches = list(examples.batches(inference_batch_tokens(device)))
-    for first in range(0, len(batches), size):
-        mine = first + rank
-        rows = batches[min(mine, len(batches) - 1)]
-        logits = label_logits(model, *(t.to(device) for t in examples.read(rows)))
-        if mine < len(batches):  # too few for all: the last process reads again what counts once
-            found[rows] = logits.double().cpu().numpy()
-    model.train(was_training)
+    with evaluating(model):
+        found = np.zeros((len(examples), labels))
+        batches = list(examples.batches(inference_batch_tokens(device)))
+        for first in range(0, len(batches), size):
+            mine = first + rank
+            rows = batches[min(mine, len(batches) - 1)]
+            logits = label_logits(model, *(t.to(device) for t in examples.read(rows)))
+            if mine < len(batches):  # too few for all: the last process reads again what counts once
+                found[rows] = logits.double().cpu().numpy()
     if world is not None and size > 1:
         found = np.array(world.sum(*found.ravel().tolist())).reshape(found.shape)
     return found

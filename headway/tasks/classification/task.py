@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.ranges import at_least, shares
 from headway.config.recipe import DataConfig
 from headway.data.datasets.labeled import label_columns, label_kind, parse_labels, read_labeled
@@ -87,11 +87,11 @@ class Classification(TextTask):
             rows = read_labeled(source, data, bad)
             parse_labels(rows, label_kind(rows, "auto"), bad)
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         labels = 0 if config.classify is None else config.classify.labels  # without labels it is a bare pooler
         return labels > 0 and reads_text(config)
 
-    def wants_second(self, config: ModelConfig) -> bool | None:
+    def wants_second(self, config: AnyConfig) -> bool | None:
         return None if config.classify is None else config.classify.pairs
 
     def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.config.baselines import AnyConfig
 from headway.config.model import ClassifyHeadConfig, ModelConfig, SpecialTokens
 from headway.config.recipe import DataConfig
 from headway.config.shape import encoder_config
@@ -131,14 +132,14 @@ class ClassificationTraining(ScoredTraining[Part]):
             "cut": self.train.cut + self.valid.cut,
         }
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         length, settings, count = self.recipe.data.length, self.recipe.settings, len(self.labels)
         if base is None:
             special = SpecialTokens(pad=self.tokenizer.special.get("pad"))
             base = encoder_config(self.recipe.model, self.tokenizer.vocab_size, length)
             base = replace(base, special=special)
         what = self.recipe.model.from_
-        if base.kind == "encoder-decoder" or base.output_front.kind != "tokens":
+        if not isinstance(base, ModelConfig) or base.kind == "encoder-decoder" or base.output_front.kind != "tokens":
             raise ConfigError("C004", f"task classify reads texts with one stack, model.from = {what} is another kind")
         if base.max_length is not None and length > base.max_length:
             raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")

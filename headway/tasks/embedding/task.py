@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from headway.config.model import ModelConfig, TokensConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import TokensConfig
 from headway.config.ranges import above_zero
 from headway.config.recipe import DataConfig
 from headway.data.datasets.pairs import read_pairs
@@ -57,7 +58,7 @@ class Embedding(TextTask):
         with suppress(DataError):
             read_pairs(source, data, bad)
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return isinstance(config.source, TokensConfig)
 
     def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index
@@ -23,7 +23,7 @@ from headway.data.files.locate import fingerprint
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.backbone import encoder_backbone
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.embedding.task import Settings
@@ -116,7 +116,7 @@ class EmbeddingTraining(Training):
             scores = ((np.array(pairs.scores) - low) / (high - low or 1.0)).astype(np.float32)
         return Read(first, second, np.array(names), scores)
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         """The body alone: vectors are its own outputs."""
         return encoder_backbone(self.recipe, self.tokenizer, base)
 
@@ -136,15 +136,13 @@ class EmbeddingTraining(Training):
     def read_test(self, spec: str) -> Read:
         return self._read(read_pairs(spec, self.recipe.data, self.bad_tests))
 
-    @torch.no_grad()
     def evaluate_examples(self, model: Model, part: Read, world: ProcessGroup) -> dict[str, float]:
         """Every process reads all: a pair's rank is among all pairs."""
-        was_training, loss, count = model.training, self.loss, len(part.names)
-        model.eval()
-        parts = np.array_split(np.arange(count), -(-count // EVAL_PAIRS))
-        total = sum(float(loss(model, *pair_batch(part, rows).to(world.device))) for rows in parts)
-        u, v = (vectors(model, side, self.recipe.settings.pool) for side in (part.first, part.second))
-        model.train(was_training)
+        loss, count = self.loss, len(part.names)
+        with evaluating(model):
+            parts = np.array_split(np.arange(count), -(-count // EVAL_PAIRS))
+            total = sum(float(loss(model, *pair_batch(part, rows).to(world.device))) for rows in parts)
+            u, v = (vectors(model, side, self.recipe.settings.pool) for side in (part.first, part.second))
         return {"valid": total / count, **{name: f[0] for name, f in pair_metrics(u, v, part, draws=1).items()}}
 
     def sample(self, model: Model) -> str:

@@ -18,7 +18,7 @@ from headway.data.batching.permutation import Index
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.heads import pool as pooled
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 
 
 class Near(NamedTuple):
@@ -72,6 +72,7 @@ def vectors(model: Model, examples: Examples, pool: str) -> Tensor:
 
 def vector(model: Model, ids: Tensor, attention_mask: Tensor, pool: str) -> Tensor:
     """(B, T) to (B, M), of length one."""
+    assert isinstance(model, Transformer)
     output = model.encode(ids, attention_mask=attention_mask)
     return F.normalize(pooled(output.hidden.float(), output.attention_mask, pool), dim=-1)
 

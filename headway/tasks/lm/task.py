@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.data.files.readers import Row
 from headway.tasks.base import Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, score_line
@@ -30,7 +30,7 @@ class LanguageModeling(TextTask):
         named = (f"data.text={survey.column}",) if survey.column and not survey.sure else ()
         return Suitability(0.1 * bool(survey.texts), named)
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "decoder"
 
     def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:

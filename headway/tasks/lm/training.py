@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.config.model import ModelConfig, SpecialTokens
+from headway.config.baselines import AnyConfig
+from headway.config.model import SpecialTokens
 from headway.config.recipe import DataConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
@@ -25,7 +26,7 @@ from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.generate.decode import Sampling, generate
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.recipe import Recipe
@@ -83,7 +84,7 @@ class LanguageModelTraining(Training):
             "valid_bytes": self.valid.byte_count,
         }
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         return writer_config(self.recipe, self.tokenizer, base)
 
     @cached_property
@@ -125,7 +126,7 @@ class LanguageModelTraining(Training):
         return self.tokenizer.decode(list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=0, stop=()))))
 
 
-def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: ModelConfig | None) -> ModelConfig:
+def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | None) -> AnyConfig:
     """A model that writes text: a decoder of the recipe's shape, or the one it starts from."""
     length, what = recipe.data.length, recipe.model.from_
     if base is None:
@@ -148,16 +149,13 @@ def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: in
     return TokenBatchSampler(rows.lengths, tokens, recipe.seed)
 
 
-@torch.no_grad()
 def evaluate(model: Model, store: TokenStore, data: DataConfig, world: ProcessGroup) -> dict[str, float]:
     """Mean loss a token over a whole text, its exponential, and bits per byte, which compare across tokenizers."""
-    was_training = model.training
-    model.eval()
-    total, count = 0.0, 0.0
-    for batch in _evaluation(store, data, world):
-        part = LanguageModelTraining.loss(model, *batch.to(world.device))  # type: ignore[arg-type]
-        total, count = total + float(part), count + batch.count
-    model.train(was_training)
+    with evaluating(model):
+        total, count = 0.0, 0.0
+        for batch in _evaluation(store, data, world):
+            part = LanguageModelTraining.loss(model, *batch.to(world.device))  # type: ignore[arg-type]
+            total, count = total + float(part), count + batch.count
     total, count = world.sum(total, count)
     mean = total / count
     bits = total / math.log(2) / store.byte_count

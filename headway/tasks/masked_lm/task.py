@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.errors import ConfigError
 from headway.tasks.base import Json, Tries
 from headway.tasks.text import TextExample, TextTask, score_line
@@ -56,7 +56,7 @@ class MaskedLM(TextTask):
     training = "headway.tasks.masked_lm.training:MaskedLMTraining"
     predictor = "headway.tasks.masked_lm.predict:MaskedLMPredictor"
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "encoder" and config.lm is not None and (special is None or "mask" in special)
 
     def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:

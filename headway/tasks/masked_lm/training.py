@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.model import ClassifyHeadConfig, LMHeadConfig, ModelConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import ClassifyHeadConfig, LMHeadConfig
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.batching.strides import special_layout
@@ -32,7 +33,7 @@ from headway.data.datasets.text import Corpus, hold_out, read_corpus, train_or_l
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.backbone import encoder_backbone, run_backbone
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
@@ -98,7 +99,7 @@ class MaskedLMTraining(Training):
     def masking(self) -> Masking:
         return Masking.of(self.tokenizer, self.recipe.settings)
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         """BERT's heads on an encoder of the recipe's shape, or on the body of the one it starts from."""
         body = encoder_backbone(self.recipe, self.tokenizer, base)
         assert body.encoder is not None
@@ -252,18 +253,15 @@ def at(hidden: Tensor, places: Tensor) -> Tensor:
     return hidden.flatten(0, 1)[rows + places]
 
 
-@torch.no_grad()
 def evaluate(
     model: Model, rows: EvaluationRows | NextSentences, masking: Masking, world: ProcessGroup
 ) -> dict[str, float]:
     """Mean loss and accuracy over the hidden words, and over pairs where there are any; the masks never change."""
-    was_training = model.training
-    model.eval()
-    sums = np.zeros(4)
-    size = max(1, EVAL_TOKENS // rows.length) * world.size
-    for batch in _batches(rows, masking, size, world):
-        sums += _losses_and_hits(model, batch.to(world.device)).sum(1).double().cpu().numpy()
-    model.train(was_training)
+    with evaluating(model):
+        sums = np.zeros(4)
+        size = max(1, EVAL_TOKENS // rows.length) * world.size
+        for batch in _batches(rows, masking, size, world):
+            sums += _losses_and_hits(model, batch.to(world.device)).sum(1).double().cpu().numpy()
     loss, right, count, follows = world.sum(*sums.tolist())
     metrics = {"valid": loss / count, "perplexity": math.exp(min(loss / count, 700.0)), "accuracy": right / count}
     return {**metrics, "next_accuracy": follows / len(rows)} if isinstance(rows, NextSentences) else metrics

@@ -17,7 +17,7 @@ from headway.data.batching.strides import SpecialLayout, max_text_tokens, specia
 from headway.data.datasets.squad import Question
 from headway.data.tokenizers.tokenizer import Encoded, Tokenizer
 from headway.errors import ConfigError, DataError
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.backbone import run_backbone
 from headway.tasks.base import Json
 from headway.tasks.losses.tokens import upcast
@@ -115,27 +115,25 @@ def _span_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
 
 
-@torch.no_grad()
 def best_spans(model: Model, asked: Sequence[Question], rows: Rows, settings: Settings) -> tuple[list[Ranked], float]:
     """The best spans of each context over all its windows, and the mean loss of a window."""
     found: list[list[tuple[float, int, int]]] = [[] for _ in asked]
     null, total = [np.inf] * len(asked), 0.0
-    device, was_training = next(model.parameters()).device, model.training
-    model.eval()
-    for batch in rows.examples.batches(inference_batch_tokens(device)):
-        logits = _span_logits(model, *(t.to(device) for t in rows.examples.read(batch)))
-        total += float(_span_loss(logits, _targets(rows, batch).to(device)))
-        nothing = logits[:, :, 0].sum(1).tolist()
-        bounds = torch.tensor([(rows.place[r], rows.place[r] + len(rows.offsets[r])) for r in batch], device=device)
-        values, first, last = _top_spans(logits, bounds, settings)
-        for i, row in enumerate(batch):
-            number, offsets, place = rows.question[row], rows.offsets[row], rows.place[row]
-            null[number] = min(null[number], nothing[i])
-            for value, a, b in zip(values[i], first[i], last[i], strict=True):
-                if value > -np.inf:
-                    characters = _trimmed(asked[number].context, offsets[a - place][0], offsets[b - place][1])
-                    found[number].append((value, *characters))
-    model.train(was_training)
+    device = next(model.parameters()).device
+    with evaluating(model):
+        for batch in rows.examples.batches(inference_batch_tokens(device)):
+            logits = _span_logits(model, *(t.to(device) for t in rows.examples.read(batch)))
+            total += float(_span_loss(logits, _targets(rows, batch).to(device)))
+            nothing = logits[:, :, 0].sum(1).tolist()
+            bounds = torch.tensor([(rows.place[r], rows.place[r] + len(rows.offsets[r])) for r in batch], device=device)
+            values, first, last = _top_spans(logits, bounds, settings)
+            for i, row in enumerate(batch):
+                number, offsets, place = rows.question[row], rows.offsets[row], rows.place[row]
+                null[number] = min(null[number], nothing[i])
+                for value, a, b in zip(values[i], first[i], last[i], strict=True):
+                    if value > -np.inf:
+                        characters = _trimmed(asked[number].context, offsets[a - place][0], offsets[b - place][1])
+                        found[number].append((value, *characters))
     ranked = [rank(spans, nothing, settings.n_best) for spans, nothing in zip(found, null, strict=True)]
     return ranked, total / len(rows.question)
 

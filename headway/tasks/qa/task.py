@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.ranges import at_least
 from headway.config.recipe import DataConfig
 from headway.data.datasets.squad import questions
@@ -71,7 +71,7 @@ class QuestionAnswering(TextTask):
         with suppress(DataError):
             list(questions(source, data, bad))
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.span is not None and reads_text(config)
 
     def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:

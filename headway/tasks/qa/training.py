@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from headway.config.model import ModelConfig, SpanHeadConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import SpanHeadConfig
 from headway.config.recipe import DataConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
@@ -99,7 +100,7 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
             "vocab": self.tokenizer.vocab_size,
         }
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         head = (base.span if base else None) or SpanHeadConfig()
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), span=head)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.ranges import at_least, shares
 from headway.config.recipe import DataConfig
 from headway.data.datasets import parallel
@@ -96,7 +96,7 @@ class Seq2Seq(TextTask):
         with suppress(DataError):
             parallel.read_parallel(source, data.text, data.pair, bad)
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "encoder-decoder" and config.lm is not None and reads_text(config)
 
     def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.config.model import ModelConfig, SpecialTokens
+from headway.config.baselines import AnyConfig
+from headway.config.model import SpecialTokens
 from headway.config.recipe import DataConfig
 from headway.config.shape import seq2seq_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
@@ -32,7 +33,7 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -140,7 +141,7 @@ class Seq2SeqTraining(Training):
         }
         return {**facts, "signature": signature(self.metric)} if self.recipe.settings.eval_texts else facts
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         length, what = self.recipe.data.length, self.recipe.model.from_
         if base is None:
             return self._fresh(length)
@@ -151,7 +152,7 @@ class Seq2SeqTraining(Training):
         check_vocabularies(base, self.tokenizer)
         return base
 
-    def _fresh(self, length: int) -> ModelConfig:
+    def _fresh(self, length: int) -> AnyConfig:
         """By the recipe's shape; with a table for each side where each has a vocabulary."""
         writes = self.tokenizer.target
         roles = {role: writes.special.get(role) for role in ("pad", "bos", "eos")}
@@ -216,21 +217,19 @@ class Seq2SeqTraining(Training):
     def _written(self, model: Model, pairs: Sequence[Pair]) -> list[str]:
         return [best[0].text for best in translate(model, self.tokenizer, [p.source for p in pairs], self.recipe)]
 
-    @torch.no_grad()
     def _loss(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
-        was_training, loss = model.training, pair_loss(0.0)
-        model.eval()
-        batches = list(
-            Examples(part.source.ids, part.source.token_type_ids).batches(inference_batch_tokens(world.device) // 2)
-        )
-        total, count = 0.0, 0.0
-        for first in range(0, len(batches), world.size):
-            mine = first + world.rank
-            batch = pair_batch(part, np.array(batches[min(mine, len(batches) - 1)]), self.start)
-            found = float(loss(model, *batch.to(world.device)))
-            if mine < len(batches):  # too few for all: the last process reads again what counts once
-                total, count = total + found, count + batch.count
-        model.train(was_training)
+        loss = pair_loss(0.0)
+        with evaluating(model):
+            batches = list(
+                Examples(part.source.ids, part.source.token_type_ids).batches(inference_batch_tokens(world.device) // 2)
+            )
+            total, count = 0.0, 0.0
+            for first in range(0, len(batches), world.size):
+                mine = first + world.rank
+                batch = pair_batch(part, np.array(batches[min(mine, len(batches) - 1)]), self.start)
+                found = float(loss(model, *batch.to(world.device)))
+                if mine < len(batches):  # too few for all: the last process reads again what counts once
+                    total, count = total + found, count + batch.count
         total, count = world.sum(total, count)
         return {"valid": total / count, "perplexity": math.exp(min(total / count, 700.0))}
 
@@ -271,7 +270,7 @@ class Seq2SeqTraining(Training):
         return evaluate_in_full(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
 
 
-def _same_tokens(config: ModelConfig, folder: str) -> bool:
+def _same_tokens(config: AnyConfig, folder: str) -> bool:
     """Whether tokens are to a model what they are in a folder, whose rules of writing then apply to it."""
     try:
         other = open_folder(Path(folder)).config

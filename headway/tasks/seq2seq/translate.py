@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig, ShapeConfig
 from headway.data.batching.padding import Examples, truncate
 from headway.data.datasets.next_sentence import SENTENCE_END, sentences
@@ -23,7 +23,7 @@ from headway.errors import DataError
 from headway.generate.beam.search import Beam, Hypothesis, beam_search
 from headway.generate.protocol import Source
 from headway.hub.generation_config import read_generation
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.backbone import limit_of
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.task import Settings
@@ -109,7 +109,7 @@ def check_model(model: Model, tokenizer: Tokenizer) -> None:
     check_vocabularies(config, tokenizer)
 
 
-def check_vocabularies(config: ModelConfig, tokenizer: Tokenizer) -> None:
+def check_vocabularies(config: AnyConfig, tokenizer: Tokenizer) -> None:
     """Ids of one vocabulary read as those of another raise no error: they make a good model write nonsense."""
     read, written = getattr(config.source, "vocab", 0), getattr(config.target, "vocab", 0)
     if read != written and tokenizer.target is tokenizer:
@@ -139,7 +139,6 @@ def read_sources(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None) 
     return Examples(rows, [[0] * len(row) for row in rows]), shorter
 
 
-@torch.no_grad()
 def _search(
     model: Model, tokenizer: Tokenizer, texts: Sequence[str], limit: int | None, beam: Beam
 ) -> list[list[Hypothesis]]:
@@ -147,16 +146,14 @@ def _search(
         return []
     device = next(model.parameters()).device
     examples, _ = read_sources(tokenizer, texts, limit)
-    was_training = model.training
-    model.eval()
-    found: list[list[Hypothesis]] = [[] for _ in texts]
-    with torch.autocast(device.type, enabled=False):  # close calls should not turn on what else is in the batch
-        for rows in examples.batches(READ_TOKENS.get(device.type, ROOM) // beam.width):
-            ids, attention_mask, _ = examples.read(rows)
-            source = Source(ids.to(device), attention_mask.to(device))
-            for row, hypotheses in zip(rows, beam_search(model, beam, source=source), strict=True):
-                found[row] = hypotheses
-    model.train(was_training)
+    with evaluating(model):
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        with torch.autocast(device.type, enabled=False):  # close calls should not turn on what else is in the batch
+            for rows in examples.batches(READ_TOKENS.get(device.type, ROOM) // beam.width):
+                ids, attention_mask, _ = examples.read(rows)
+                source = Source(ids.to(device), attention_mask.to(device))
+                for row, hypotheses in zip(rows, beam_search(model, beam, source=source), strict=True):
+                    found[row] = hypotheses
     return found
 
 

@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.data.batching.padding import inference_batch_tokens
 from headway.data.batching.strides import Context, Subwords, subwords
 from headway.data.datasets.tags import scheme_of, spans
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.model.model import Model
+from headway.model.model import Model, evaluating
 from headway.tasks.base import Json
 from headway.tasks.losses.tokens import upcast
 from headway.tasks.predictor import DIGITS, Predictor
@@ -55,7 +55,7 @@ class Entity(NamedTuple):
     """Mean probability of the labels of its words."""
 
 
-def labels_of(config: ModelConfig) -> tuple[str, ...]:
+def labels_of(config: AnyConfig) -> tuple[str, ...]:
     """The labels of a finished tagger."""
     if config.tag is None:
         raise DataError("D001", "this model has no labels to give a word", "train one: headway train tag")
@@ -68,7 +68,6 @@ def _token_logits(model: Model, ids: Tensor, attention_mask: Tensor) -> Tensor:
     return upcast(logits)
 
 
-@torch.no_grad()
 def word_log_probs(
     model: Model, tokenizer: Tokenizer, texts: Sequence[Subwords], context: Sequence[Context] | None = None
 ) -> list[LogProbs]:
@@ -83,19 +82,18 @@ def word_log_probs(
     if not any(text.ids for text in texts):
         return found
     rows = lay_out(texts, tokenizer, model.config.max_length, context=context)
-    device, was_training = next(model.parameters()).device, model.training
-    model.eval()
-    for batch in rows.examples.batches(inference_batch_tokens(device)):
-        ids, attention_mask, _ = rows.examples.read(batch)
-        places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
-        at = torch.tensor(places, device=device).T
-        logits = _token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
-        values, first = F.log_softmax(logits.double(), -1).cpu().numpy(), 0
-        for number in batch:
-            words = [word for word, _ in rows.places[number]]
-            found[rows.windows[number].sentence][words] = values[first : first + len(words)]
-            first += len(words)
-    model.train(was_training)
+    device = next(model.parameters()).device
+    with evaluating(model):
+        for batch in rows.examples.batches(inference_batch_tokens(device)):
+            ids, attention_mask, _ = rows.examples.read(batch)
+            places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
+            at = torch.tensor(places, device=device).T
+            logits = _token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
+            values, first = F.log_softmax(logits.double(), -1).cpu().numpy(), 0
+            for number in batch:
+                words = [word for word, _ in rows.places[number]]
+                found[rows.windows[number].sentence][words] = values[first : first + len(words)]
+                first += len(words)
     return found
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig
 from headway.config.ranges import at_least, shares
 from headway.config.recipe import DataConfig
 from headway.data.datasets.conll import is_conll
@@ -71,7 +71,7 @@ class Tagging(TextTask):
         with suppress(DataError):
             read_tagged(source, data, "auto", bad)
 
-    def fits(self, config: ModelConfig, special: Iterable[str] | None = None) -> bool:
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.tag is not None and reads_text(config)
 
     def render(self, found: Sequence[tuple[TextExample, Json]], *, colours: bool) -> Iterator[str]:

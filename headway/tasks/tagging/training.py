@@ -13,7 +13,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.model import ModelConfig, TagHeadConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import TagHeadConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.datasets.conll import Sentence
@@ -94,7 +95,7 @@ class TaggingTraining(ScoredTraining[Part]):
             "labels": len(self.labels),
         }
 
-    def config(self, base: ModelConfig | None) -> ModelConfig:
+    def config(self, base: AnyConfig | None) -> AnyConfig:
         head = TagHeadConfig(labels=len(self.labels), dropout=self.recipe.settings.dropout)
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), tag=head, labels=self.labels)
 

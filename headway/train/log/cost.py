@@ -7,14 +7,13 @@ import sys
 
 import torch
 
-from headway.config.baselines import BaselineConfig
-from headway.config.model import ModelConfig
+from headway.config.baselines import AnyConfig, BaselineConfig
 
 PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
 """Dense bfloat16 operations a second, by a part of the device's name, from the makers' data sheets."""
 
 
-def flops_per_token(config: ModelConfig | BaselineConfig, parameters: int, length: int) -> float:
+def flops_per_token(config: AnyConfig, parameters: int, length: int) -> float:
     """Of a training step: two a weight forward and four backward, and attention's products (Chowdhery et al. 2022)."""
     stack = config.output_stack
     layers = config.attention_layers if isinstance(config, BaselineConfig) else stack.n_layers

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headway.config.recipe import TrainConfig
 from headway.model.attention import Attention
 from headway.model.model import Model
-from headway.model.transformer import FeedForward, Stack
+from headway.model.stack import FeedForward, Stack
 from headway.train.optim.muon import Muon
 
 

@@ -27,8 +27,8 @@ from headway.generate.engine import slot_cache as slots
 from headway.generate.sampling import sampler as sampling
 from headway.model import cache, embed, heads, masks
 from headway.model import lora as lowrank
-from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.model import Transformer
+from headway.model.quantized import quantize_
 
 hostplan = pytest.importorskip("headway.generate.accel.cpu.plan")
 
@@ -49,15 +49,15 @@ def vocab_of(config: Any) -> Any:
 
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "gpt2": lambda: Model(gpt2(2, 32, 4, vocab=VOCAB, length=64)),
-    "llama": lambda: Model(llama(2, 32, 4, 2, 48, vocab=VOCAB)),
-    "bert": lambda: Model(bert(2, 32, 4, vocab=VOCAB, length=64)),
-    "marian": lambda: Model(vocab_of(replace(MARIAN, lm=LMHeadConfig(bias="fixed")))),
-    "t5": lambda: Model(vocab_of(T5)),
-    "vit": lambda: Model(vit(2, 32, 4, image=16, patch=4, labels=3)),
+    "gpt2": lambda: Transformer(gpt2(2, 32, 4, vocab=VOCAB, length=64)),
+    "llama": lambda: Transformer(llama(2, 32, 4, 2, 48, vocab=VOCAB)),
+    "bert": lambda: Transformer(bert(2, 32, 4, vocab=VOCAB, length=64)),
+    "marian": lambda: Transformer(vocab_of(replace(MARIAN, lm=LMHeadConfig(bias="fixed")))),
+    "t5": lambda: Transformer(vocab_of(T5)),
+    "vit": lambda: Transformer(vit(2, 32, 4, image=16, patch=4, labels=3)),
     "lstm": lambda: Recurrent(LSTM),
-    "int8": lambda: quantize_(Model(gpt2(2, 64, 4, vocab=VOCAB, length=64))),
-    "bfloat16": lambda: Model(llama(2, 32, 4, 2, 48, vocab=VOCAB)).bfloat16(),
+    "int8": lambda: quantize_(Transformer(gpt2(2, 64, 4, vocab=VOCAB, length=64))),
+    "bfloat16": lambda: Transformer(llama(2, 32, 4, 2, 48, vocab=VOCAB)).bfloat16(),
 }
 
 
@@ -120,7 +120,7 @@ def fast_scale(patch: Patch) -> None:
     """The attention of the fast decoder is scaled a tenth too much: the factor that both devices begin with."""
     plan = hostplan.Plan.__init__
 
-    def init(self: Any, model: Model, *rest: Any) -> None:
+    def init(self: Any, model: Transformer, *rest: Any) -> None:
         stack = model.config.decoder
         twin = copy.copy(model)
         twin.config = replace(model.config, decoder=replace(stack, scale=1.1 * (stack.scale or stack.head_width**-0.5)))
@@ -317,7 +317,7 @@ def half_an_adapter(patch: Patch) -> None:
 def untied_on_loading(patch: Patch) -> None:
     right = check.load_model
 
-    def load(*given: Any, **more: Any) -> Model:
+    def load(*given: Any, **more: Any) -> Transformer:
         model = right(*given, **more)
         model.lm.output.weight = torch.nn.Parameter(model.lm.output.weight.detach().clone())
         return model

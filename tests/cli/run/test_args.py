@@ -18,7 +18,7 @@ from headway.config.recipe import DataConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import HeadwayError, NotFoundError
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.recipe import Recipe, with_settings
 from headway.tasks.registry import task_names
 from tests.cli.conftest import Run
@@ -162,7 +162,7 @@ def test_a_text_may_be_left_out(words: list[str], beam: int, chat: bool, text: s
 
 def test_settings_without_a_text(run: Run, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = Model(gpt2(1, 16, 2, vocab=256, length=32))
+    model = Transformer(gpt2(1, 16, 2, vocab=256, length=32))
     folder = save_model(model, tmp_path / "m", train_tokenizer("bytes", []))
     plain = run("run", folder, "", "temperature=0", "--tokens", "5", "-q", "--device", "cpu")
     assert plain.code == 0 and plain.out

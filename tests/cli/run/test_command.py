@@ -15,7 +15,7 @@ from headway.cli import main
 from headway.config.presets import gpt2
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 CHATML = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -28,14 +28,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     tokenizer = train_tokenizer("bytes", ["abc"])
     tokenizer.config["chat_template"] = CHATML
-    return save_model(Model(gpt2(2, 16, 2, vocab=256, length=128)), tmp_path_factory.mktemp("run") / "model", tokenizer)
+    return save_model(
+        Transformer(gpt2(2, 16, 2, vocab=256, length=128)), tmp_path_factory.mktemp("run") / "model", tokenizer
+    )
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A draft for the other one."""
     torch.manual_seed(1)
-    model = Model(gpt2(1, 8, 2, vocab=256, length=64))
+    model = Transformer(gpt2(1, 8, 2, vocab=256, length=64))
     return save_model(model, tmp_path_factory.mktemp("draft") / "model", train_tokenizer("bytes", ["abc"]))
 
 
@@ -102,7 +104,9 @@ def test_a_draft_changes_nothing_but_the_talk(folder: Path, small: Path, tmp_pat
     assert found and 12 - int(found[1]) == int(found[4])
     same = run(folder, "abc", "--tokens", "11", "--seed", "3", "--draft", folder)
     assert same[0] == 0 and "8 of 8 guesses taken (100%): 11 tokens in 3 passes" in same[2]
-    other = save_model(Model(gpt2(1, 8, 2, vocab=300)), tmp_path / "other", train_tokenizer("bpe", ["ab ab ab"], 258))
+    other = save_model(
+        Transformer(gpt2(1, 8, 2, vocab=300)), tmp_path / "other", train_tokenizer("bpe", ["ab ab ab"], 258)
+    )
     code, out, err = run(folder, "abc", "--draft", other)
     assert code == 4 and "their tokenizers differ" in err and not out
 

@@ -24,7 +24,7 @@ from headway.config import presets
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.progress import Display
 from headway.tasks.registry import get_task, task_names
 from tests.cli.conftest import Done, Run
@@ -49,13 +49,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     bare = replace(base, lm=None, nsp=None)
     for seed, (name, config) in enumerate([*((n, replace(bare, **h)) for n, h in HEADS.items()), ("mlm", base)]):
         torch.manual_seed(seed)
-        model = Model(config)
+        model = Transformer(config)
         for parameter in model.parameters():
             parameter.data += 0.3 * torch.randn_like(parameter)
         found[name] = save_model(model, place / name, tokenizer)
     torch.manual_seed(0)
     found["lm"] = save_model(
-        Model(presets.gpt2(1, 16, 2, vocab=256, length=64)), place / "lm", train_tokenizer("bytes", [])
+        Transformer(presets.gpt2(1, 16, 2, vocab=256, length=64)), place / "lm", train_tokenizer("bytes", [])
     )
     return found
 

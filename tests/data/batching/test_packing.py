@@ -15,7 +15,7 @@ from headway.config.presets import gpt2
 from headway.data.batching.packing import IGNORE, PackedRows, PaddedRows, Rows, pack, padded_width
 from headway.data.batching.permutation import shuffle_samples
 from headway.errors import DataError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.losses import tokens as loss
 
 Piece = tuple[int, int, int]
@@ -143,7 +143,7 @@ def test_a_packed_batch_has_the_loss_of_its_documents_one_by_one() -> None:
     torch.manual_seed(0)
     lengths = [9, 5, 1, 14, 3, 7, 16, 2]
     ids, starts = corpus(lengths)
-    model = Model(gpt2(2, 16, 2, vocab=64, length=16)).eval()
+    model = Transformer(gpt2(2, 16, 2, vocab=64, length=16)).eval()
 
     def total(rows: PackedRows | PaddedRows, samples: list[int]) -> tuple[float, int]:
         inputs, targets, segment_ids = (torch.from_numpy(a) for a in rows.read(np.array(samples)))

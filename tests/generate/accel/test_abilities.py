@@ -28,7 +28,7 @@ from headway.generate.accel import abilities
 from headway.generate.accel import dispatch as fast
 from headway.generate.accel.abilities import COLUMNS, CPU, CUDA, CUDA_BEAMS, KNOWN_CONFIGS, can, within
 from headway.generate.accel.cpu.packed import PackedHeadDecoder, packs
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.model.quantized import Int8Linear
 from tests.generate.conftest import made
 from tests.generate.twin import Twin
@@ -122,7 +122,7 @@ def changed(base: ModelConfig, kind: type, change: Callable[[Any], Any]) -> Mode
     return replace(base, lm=change(base.lm))
 
 
-def model_with(base: str, kind: type, name: str, value: Any) -> Model:
+def model_with(base: str, kind: type, name: str, value: Any) -> Transformer:
     def change(part: Any) -> Any:
         if (kind, name) == (RopeConfig, "theta") or kind is not RopeConfig or name == "scaling":
             return replace(part, **{name: value})
@@ -134,13 +134,13 @@ def model_with(base: str, kind: type, name: str, value: Any) -> Model:
         pytest.skip("no such model")
 
 
-def near(model: Model) -> dict[str, float]:
+def near(model: Transformer) -> dict[str, float]:
     """With whole numbers the model rounds what it multiplies, and the kernels do not."""
     return dict.fromkeys(("atol", "rtol"), 1e-3 if model.config.quantization == "none" else 5e-2)
 
 
 @torch.no_grad()
-def texts_agree(model: Model) -> None:
+def texts_agree(model: Transformer) -> None:
     from headway.generate.accel.cpu.decoder import CpuDecoder
 
     found = []
@@ -157,7 +157,7 @@ def texts_agree(model: Model) -> None:
 
 
 @torch.no_grad()
-def beams_agree(model: Model, inputs: int) -> type:
+def beams_agree(model: Transformer, inputs: int) -> type:
     """The logits of what beam search would read with, and those of the model."""
     reader: Any = fast.beam_decoder(model, inputs, 2)
     source = torch.arange(inputs * 5).view(inputs, 5) % 60 + 2
@@ -231,7 +231,7 @@ def test_a_field_of_tomorrow_is_refused_unless_it_is_off(
     monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     monkeypatch.setattr(fast, "_threads", lambda: True)
 
-    def grown(novel: int) -> Model:
+    def grown(novel: int) -> Transformer:
         def change(part: Any) -> Any:
             return tomorrow(kind)(**{f.name: getattr(part, f.name) for f in fields(part)}, novel=novel)
 
@@ -245,8 +245,8 @@ def test_a_field_of_tomorrow_is_refused_unless_it_is_off(
         assert can(off, rules, nn.Linear, Int8Linear) == before
         assert not can(on, rules, nn.Linear, Int8Linear)
     assert not fast.accelerates(on, 1)
-    expected = PackedHeadDecoder if kind is not LMHeadConfig and packs(off) else Model
-    assert [type(fast.beam_decoder(on, inputs, 2)) for inputs in (1, 20)] == [Model, expected]
+    expected = PackedHeadDecoder if kind is not LMHeadConfig and packs(off) else Transformer
+    assert [type(fast.beam_decoder(on, inputs, 2)) for inputs in (1, 20)] == [Transformer, expected]
 
 
 def test_a_field_without_a_default_is_refused_until_it_is_listed() -> None:
@@ -265,21 +265,21 @@ def test_parts_that_kernels_do_not_know_are_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     monkeypatch.setattr(fast, "_threads", lambda: True)
 
-    def louder(model: Model) -> None:
+    def louder(model: Transformer) -> None:
         model.decoder.blocks[0].ffn.down.__class__ = Louder
 
-    def heard(model: Model) -> None:
+    def heard(model: Transformer) -> None:
         model.decoder.blocks[1].register_forward_hook(lambda module, given, out: out * 2)
 
-    def half(model: Model) -> None:
+    def half(model: Transformer) -> None:
         model.decoder.blocks[1].ffn.half()
 
     for change in (louder, heard, half):
         model, beams = made(BASES["llama"]), made(BASES["pre"])
-        assert fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 10, 2)) is not Model
+        assert fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 10, 2)) is not Transformer
         change(model)
         change(beams)
-        assert not fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 10, 2)) is Model
+        assert not fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 10, 2)) is Transformer
     listened = made(BASES["pre"])
     listened.lm.output.register_forward_hook(lambda module, given, out: out * 2)
-    assert type(fast.beam_decoder(listened, 20, 2)) is Model
+    assert type(fast.beam_decoder(listened, 20, 2)) is Transformer

@@ -21,7 +21,7 @@ from headway.generate.decode import Sampling, decode
 from headway.generate.engine import engine as engines
 from headway.generate.engine import scheduler as scheduler
 from headway.generate.engine.engine import Engine, Request
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.conftest import tiny_model
 from tests.generate.twin import Twin, acquire
 
@@ -37,7 +37,7 @@ PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11], [12, 13], [14]]
 
 
 @pytest.fixture
-def model() -> Model:
+def model() -> Transformer:
     return tiny_model(256, 24, 16, depth=1)
 
 
@@ -51,11 +51,11 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "make_decoder", Twin)
 
 
-def everything(model: Model, **more: Any) -> list[Any]:
+def everything(model: Transformer, **more: Any) -> list[Any]:
     return list(decode(model, [list(prompt) for prompt in PROMPTS], HOW, tokenizer=TOKENIZER, **more))
 
 
-def test_beginning_a_step_early_changes_nothing(model: Model, request: pytest.FixtureRequest) -> None:
+def test_beginning_a_step_early_changes_nothing(model: Transformer, request: pytest.FixtureRequest) -> None:
     slow: list[Any] = []
     wanted = everything(model, trace=slow)  # some texts outgrow the model, some stop
     request.getfixturevalue("twin")
@@ -67,7 +67,7 @@ def test_beginning_a_step_early_changes_nothing(model: Model, request: pytest.Fi
 
 
 def test_a_decoder_is_given_back_even_by_who_stops_listening(
-    model: Model, twin: None, monkeypatch: pytest.MonkeyPatch
+    model: Transformer, twin: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back: list[Any] = []
     monkeypatch.setattr(decoding, "release", back.append)
@@ -83,7 +83,7 @@ def asked() -> list[Request]:
     return [replace(one, sampling=replace(one.sampling, seed=number)) for number, one in enumerate(made)]
 
 
-def answers(model: Model, requests: list[Request], **settings: Any) -> tuple[list[Any], Engine]:
+def answers(model: Transformer, requests: list[Request], **settings: Any) -> tuple[list[Any], Engine]:
     engine = Engine(model, TOKENIZER, queue=100, **settings)
     requests = [engine.submit(request) for request in requests]
     while engine.step():
@@ -93,7 +93,7 @@ def answers(model: Model, requests: list[Request], **settings: Any) -> tuple[lis
 
 @pytest.mark.parametrize("settings", [{"slots": 3}, {"slots": 40}, {"slots": 2, "chunk": 2}])
 def test_an_engine_with_steps_begun_early_gives_the_same_answers(
-    model: Model, request: pytest.FixtureRequest, settings: dict[str, int]
+    model: Transformer, request: pytest.FixtureRequest, settings: dict[str, int]
 ) -> None:
     wanted, engine = answers(model, asked(), **settings)
     assert type(engine.scheduler) is scheduler.Scheduler
@@ -112,7 +112,7 @@ def test_an_engine_with_steps_begun_early_gives_the_same_answers(
 
 
 @pytest.mark.parametrize("waiting", [0, 1, 3])
-def test_a_prompt_read_in_parts_while_others_are_written(model: Model, twin: None, waiting: int) -> None:
+def test_a_prompt_read_in_parts_while_others_are_written(model: Transformer, twin: None, waiting: int) -> None:
     """A step computes all slots: in that of a prompt half read, it must write beyond what was read."""
     engine = Engine(model, TOKENIZER, slots=2, chunk=2)
     prompts = [(1,), (7, 3, 9, 2, 8, 4, 6, 5, 1)]
@@ -132,7 +132,7 @@ def test_a_prompt_read_in_parts_while_others_are_written(model: Model, twin: Non
         torch.testing.assert_close(engine.cache.keys[0][slot, :, : len(text)], fresh.keys[0][0, :, : len(text)])
 
 
-def test_cancelled_texts_make_room_in_a_step_on_its_way(model: Model, twin: None) -> None:
+def test_cancelled_texts_make_room_in_a_step_on_its_way(model: Transformer, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=2)
     first, second = (engine.submit(Request((i,), Sampling(seed=i, max_tokens=20))) for i in (1, 2))
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_cancelled_texts_make_room_in_a_step_on_its_way(model: Model, twin: None
     assert next(reversed([*first])).finish == "cancelled"
 
 
-def test_a_gpu_that_refuses_is_done_without(model: Model, twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_refuses_is_done_without(model: Transformer, twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [piece.token for piece in decode(model, [[5]], Sampling(seed=5, max_tokens=12))]
     engine = Engine(model, TOKENIZER, slots=2)
     request = engine.submit(Request((5,), Sampling(seed=5, max_tokens=12)))
@@ -168,7 +168,7 @@ def test_a_gpu_that_refuses_is_done_without(model: Model, twin: None, monkeypatc
 
 @pytest.mark.parametrize("error", [AssertionError("odd"), MemoryError("none"), KeyError("odd")])
 def test_kernels_that_fail_are_tried_again_but_not_for_ever(
-    model: Model, twin: None, monkeypatch: pytest.MonkeyPatch, error: Exception
+    model: Transformer, twin: None, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Whatever the error: the texts there are get their answers without kernels, the next ones with them."""
     engine, inner = Engine(model, TOKENIZER, slots=2), Twin.step
@@ -211,7 +211,7 @@ class Sour:
         return None
 
 
-def test_a_mask_that_fails_is_the_affair_of_one_text(model: Model, twin: None) -> None:
+def test_a_mask_that_fails_is_the_affair_of_one_text(model: Transformer, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=4)
     requests = [Request((i,), Sampling(seed=i, max_tokens=9), mask=Sour() if i == 2 else None) for i in range(1, 4)]
     requests = [engine.submit(request) for request in requests]
@@ -225,7 +225,7 @@ def test_a_mask_that_fails_is_the_affair_of_one_text(model: Model, twin: None) -
     assert isinstance(engine.scheduler, scheduler.FastScheduler) and engine.failures == 0
 
 
-def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> None:
+def test_prompts_wait_for_company_but_not_for_ever(model: Transformer, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=32, queue=100)
     long = [engine.submit(Request((i,), Sampling(seed=i, max_tokens=20))) for i in range(31)]
     short = engine.submit(Request((99,), Sampling(seed=1, max_tokens=3)))
@@ -254,7 +254,7 @@ def test_passes_have_every_token_once_and_in_order(counts: list[int]) -> None:
     assert seen == {row: [*new] for row, (_, new) in texts.items()}
 
 
-def test_only_what_the_kernels_know_takes_the_fast_path(model: Model) -> None:
+def test_only_what_the_kernels_know_takes_the_fast_path(model: Transformer) -> None:
     assert not accelerates(model, 1)  # small, and on a CPU
     assert not accelerates(object(), 1)
 
@@ -277,8 +277,8 @@ SHAPES = {
 def test_kernels_are_as_exact_as_torch(name: str, rows: int, length: int) -> None:
     config: ModelConfig = SHAPES[name]
     torch.manual_seed(0)
-    model = Model(config).to("cuda", torch.bfloat16).eval()
-    wide = Model(config).to("cuda").eval()
+    model = Transformer(config).to("cuda", torch.bfloat16).eval()
+    wide = Transformer(config).to("cuda").eval()
     wide.load_state_dict(model.float().state_dict())
     model.bfloat16()
     assert accelerates(model, rows) and not accelerates(wide, rows)
@@ -306,7 +306,7 @@ def test_kernels_are_as_exact_as_torch(name: str, rows: int, length: int) -> Non
 
 @pytest.mark.gpu
 def test_a_kept_decoder_is_used_again_and_only_while_it_fits() -> None:
-    model = Model(SHAPES["llama"]).to("cuda", torch.bfloat16).eval()
+    model = Transformer(SHAPES["llama"]).to("cuda", torch.bfloat16).eval()
     first = fast_path.acquire(model, 2, 100)
     fast_path.release(first)
     again = fast_path.acquire(model, 2, 120)
@@ -321,7 +321,7 @@ def test_a_kept_decoder_is_used_again_and_only_while_it_fits() -> None:
 @pytest.mark.gpu
 def test_an_engine_on_a_gpu_writes_what_decoding_writes() -> None:
     torch.manual_seed(0)
-    model = Model(replace(SHAPES["llama"], decoder=replace(SHAPES["llama"].decoder, n_layers=1))).to(
+    model = Transformer(replace(SHAPES["llama"], decoder=replace(SHAPES["llama"].decoder, n_layers=1))).to(
         "cuda", torch.float16
     )
     model = model.eval()
@@ -357,7 +357,7 @@ GREEDY = Sampling(temperature=0, max_tokens=12, stop=())
 
 @pytest.mark.parametrize("what", ["plain", "trace", "mask"])
 def test_the_best_token_of_a_step_is_used_where_it_is_all_that_counts(
-    model: Model, request: pytest.FixtureRequest, what: str
+    model: Transformer, request: pytest.FixtureRequest, what: str
 ) -> None:
     def run() -> tuple[list[Any], list[Any]]:
         trace: list[Any] = []
@@ -373,7 +373,7 @@ def test_the_best_token_of_a_step_is_used_where_it_is_all_that_counts(
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_an_engine_that_is_asked_for_nothing_else_gives_the_best_tokens(
-    model: Model, request: pytest.FixtureRequest, masked: bool
+    model: Transformer, request: pytest.FixtureRequest, masked: bool
 ) -> None:
     def asks() -> list[Request]:
         return [Request(tuple(p), GREEDY, likely=False, mask=Even() if masked else None) for p in PROMPTS]
@@ -386,7 +386,7 @@ def test_an_engine_that_is_asked_for_nothing_else_gives_the_best_tokens(
     assert all(len(tokens) == 4 and not any(token % 2 for token in tokens) for tokens in written) == masked
 
 
-def test_how_likely_a_token_was_is_told_by_a_fast_step_too(model: Model, request: pytest.FixtureRequest) -> None:
+def test_how_likely_a_token_was_is_told_by_a_fast_step_too(model: Transformer, request: pytest.FixtureRequest) -> None:
     def told() -> list[float | None]:
         engine = Engine(model, TOKENIZER, slots=2)
         request = engine.submit(Request((1, 2), GREEDY))
@@ -399,7 +399,7 @@ def test_how_likely_a_token_was_is_told_by_a_fast_step_too(model: Model, request
     assert None not in wanted and told() == pytest.approx(wanted, rel=1e-4)
 
 
-def test_scores_that_are_no_numbers_end_a_text_in_a_fast_step_too(model: Model, twin: None) -> None:
+def test_scores_that_are_no_numbers_end_a_text_in_a_fast_step_too(model: Transformer, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=2)
     request = engine.submit(Request((1, 2), GREEDY, likely=False))
     engine.step()
@@ -410,7 +410,7 @@ def test_scores_that_are_no_numbers_end_a_text_in_a_fast_step_too(model: Model, 
     assert next(reversed([*request])).finish == "error" and "not numbers" in str(request.error)
 
 
-def test_prompts_do_not_wait_where_there_is_room(model: Model, twin: None) -> None:
+def test_prompts_do_not_wait_where_there_is_room(model: Transformer, twin: None) -> None:
     engine = Engine(model, TOKENIZER, slots=32, queue=100)
     for i in range(10):
         engine.submit(Request((i,), Sampling(seed=i, max_tokens=20)))

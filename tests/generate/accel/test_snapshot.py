@@ -23,8 +23,8 @@ from headway.generate.protocol import Source
 from headway.generate.score import score
 from headway.generate.speculative import SpeculativeDecoder
 from headway.model.lora import LoRALinear, add_adapters, merge_adapters
-from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.model import Transformer
+from headway.model.quantized import quantize_
 from tests.generate.conftest import made
 
 GREEDY = Sampling(temperature=0, max_tokens=10, stop=())
@@ -41,35 +41,35 @@ def small(config: ModelConfig) -> ModelConfig:
 
 SEQ2SEQ = {"columns": small(transformer(1, 64, 2, 48)), "packed": small(t5(1, 64, 2, 48))}
 
-Change = Callable[[Model], None]
+Change = Callable[[Transformer], None]
 
 
 def scaled(path: str) -> Change:
     @torch.no_grad()
-    def change(model: Model) -> None:
+    def change(model: Transformer) -> None:
         model.get_parameter(path).mul_(-1.5)
 
     return change
 
 
-def behind_torchs_back(model: Model) -> None:
+def behind_torchs_back(model: Transformer) -> None:
     for parameter in model.decoder.blocks[0].parameters():
         parameter.data.mul_(-1.5)
 
 
-def in_inference_mode(model: Model) -> None:
+def in_inference_mode(model: Transformer) -> None:
     with torch.inference_mode():
         model.get_parameter("decoder.blocks.0.ffn.down.weight").mul_(-1.5)
 
 
 def loaded(assign: bool) -> Change:
-    def change(model: Model) -> None:
+    def change(model: Transformer) -> None:
         model.load_state_dict({k: v * -1.2 for k, v in model.state_dict().items()}, assign=assign)
 
     return change
 
 
-def merged(model: Model) -> None:
+def merged(model: Transformer) -> None:
     """Nothing but the attention's matrices moves, to other memory."""
     add_adapters(model, 4, ["qkv", "out"])
     for part in model.modules():
@@ -79,7 +79,7 @@ def merged(model: Model) -> None:
     model.requires_grad_(False)
 
 
-def trained(model: Model) -> None:
+def trained(model: Transformer) -> None:
     """A fused optimizer: torch does not count what it writes."""
     model.requires_grad_(True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.3, fused=True)
@@ -93,14 +93,14 @@ def trained(model: Model) -> None:
         parameter.grad = None
 
 
-def there_and_back(model: Model) -> None:
+def there_and_back(model: Transformer) -> None:
     """Other numbers, often in the memory that was freed before."""
     model.half().float()
     with torch.no_grad():
         model.lm.output.weight.mul_(-1)
 
 
-def quantized(model: Model) -> None:
+def quantized(model: Transformer) -> None:
     with torch.no_grad():
         model.get_parameter("decoder.blocks.0.attention.out.weight").mul_(-1.5)
     quantize_(model)
@@ -124,11 +124,11 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def by_generate(reader: object, model: Model) -> list[int]:
+def by_generate(reader: object, model: Transformer) -> list[int]:
     return list(generate(reader, PROMPT, 10, GREEDY))  # type: ignore[type-var]
 
 
-def by_score(reader: PrefixCache, model: Model) -> list[int]:
+def by_score(reader: PrefixCache, model: Transformer) -> list[int]:
     rows = [PROMPT * 4 + [tail, 3, 5] for tail in (1, 2)]
     found = score(model, rows, [len(PROMPT * 4)] * 2, prefix=reader)
     return [round(float(x) * 1e4) for row in found for x in row]
@@ -148,7 +148,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_a_model_that_changed_writes_as_a_new_one(way: str, kind: str, change: str) -> None:
     model = made(UNTIED)
 
-    def reader(of: Model) -> object:
+    def reader(of: Transformer) -> object:
         if kind == "speculation":
             return SpeculativeDecoder(PrefixCache(of), PrefixCache(of), GREEDY)
         return of if kind == "plain" else PrefixCache(of)
@@ -191,7 +191,7 @@ def test_beams_of_a_model_that_changed(way: str, change: str, rows: int, kind: s
     model = made(SEQ2SEQ[kind])
     alter = scaled("decoder.blocks.0.attention.out.weight") if change == "attention" else CHANGES[change]
 
-    def write(of: Model) -> list[list[int]]:
+    def write(of: Transformer) -> list[list[int]]:
         source = Source(torch.arange(rows * 4).view(rows, 4) % 80 + 2)
         found = beam_search(of, Beam(width=2, max_tokens=6, eos=()), [[1]] * rows, source=source)
         return [list(hypotheses[0].tokens) for hypotheses in found]

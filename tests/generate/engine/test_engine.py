@@ -24,7 +24,7 @@ from headway.generate.decode import decode
 from headway.generate.engine.engine import Closed, Engine, Event, QueueFull, Request
 from headway.generate.sampling.sampler import Sampling
 from headway.model.cache import KVCacheLike
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.conftest import tiny_model
 
 TOKENIZER = train_tokenizer("bytes", [])
@@ -32,11 +32,11 @@ GREEDY = Sampling(temperature=0, max_tokens=8, stop=())
 
 
 @pytest.fixture(scope="module")
-def small() -> Model:
+def small() -> Transformer:
     return tiny_model(256, 40, 16, depth=1)
 
 
-class Watched(Model):
+class Watched(Transformer):
     """A model that writes down the shape of each pass, and can be made to fail at a token."""
 
     def __init__(self, length: int = 40, tied: bool = True) -> None:
@@ -93,7 +93,7 @@ def settings_of(row: int) -> Sampling:
     )
 
 
-def alone(model: Model, request: Request) -> tuple[list[int], str, str | None]:
+def alone(model: Transformer, request: Request) -> tuple[list[int], str, str | None]:
     """Tokens, text and end of a request, by `decode`."""
     pieces = list(decode(model, [request.prompt], request.sampling, tokenizer=TOKENIZER))
     tokens = [piece.token for piece in pieces if piece.token is not None]
@@ -110,7 +110,7 @@ def make_requests(count: int) -> list[Request]:
     return [Request(prompt_of(row), settings_of(row)) for row in range(count)]
 
 
-def test_one_request_equals_decode(small: Model) -> None:
+def test_one_request_equals_decode(small: Transformer) -> None:
     for request in make_requests(25):
         engine = Engine(small, TOKENIZER)
         request = engine.submit(request)
@@ -118,7 +118,7 @@ def test_one_request_equals_decode(small: Model) -> None:
         assert heard(request) == alone(small, request)
 
 
-def in_batches(model: Model, count: int, sizes: Sequence[int], **how: Any) -> None:
+def in_batches(model: Transformer, count: int, sizes: Sequence[int], **how: Any) -> None:
     """Requests come while others are under way, to engines of each size."""
     asked = make_requests(count)
     wanted = [alone(model, request) for request in asked]
@@ -137,13 +137,13 @@ def in_batches(model: Model, count: int, sizes: Sequence[int], **how: Any) -> No
         assert engine.stats().used == 0
 
 
-def test_neighbours_change_nothing(small: Model) -> None:
+def test_neighbours_change_nothing(small: Transformer) -> None:
     in_batches(small, 28, (3, 16))
     in_batches(small, 28, (6,), chunk=5)
 
 
 @pytest.mark.slow
-def test_neighbours_change_nothing_for_200_prompts_and_any_size(small: Model) -> None:
+def test_neighbours_change_nothing_for_200_prompts_and_any_size(small: Transformer) -> None:
     in_batches(small, 200, range(2, 33))
     in_batches(tiny_model(256, 40, 32, depth=3), 200, (2, 7, 32), chunk=7)
 
@@ -158,7 +158,7 @@ def test_a_cpu_computes_few_rows_for_nothing() -> None:
     assert [heard(t) for t in requests] == [alone(model, t) for t in requests]
 
 
-def test_what_an_event_says(small: Model) -> None:
+def test_what_an_event_says(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     sampling = Sampling(seed=3, temperature=1.4, repetition=1.2, max_tokens=6, stop=())
     asked = [Request((97, 98), sampling, top=3), Request((99,), GREEDY), Request((100,), sampling, top=999)]
@@ -180,7 +180,7 @@ def test_what_an_event_says(small: Model) -> None:
         Request((1,), GREEDY, top=-1)
 
 
-def test_a_seed_repeats_and_none_differs(small: Model) -> None:
+def test_a_seed_repeats_and_none_differs(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     seeds = (4, 4, 5, None, None)
     requests = [engine.submit(Request((97,), Sampling(seed=seed, max_tokens=20, stop=()))) for seed in seeds]
@@ -202,7 +202,7 @@ def test_the_models_own_end() -> None:
     assert [heard(request)[0] for request in requests] == cut
 
 
-def test_no_room_for_more_is_an_end(small: Model) -> None:
+def test_no_room_for_more_is_an_end(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER, capacity=12)
     for length, count in ((3, 10), (11, 2), (12, 1)):
         request = engine.submit(Request((97,) * length, replace(GREEDY, max_tokens=50)))
@@ -212,14 +212,14 @@ def test_no_room_for_more_is_an_end(small: Model) -> None:
         assert tokens == alone(small, Request(request.prompt, replace(GREEDY, max_tokens=count)))[0]
 
 
-def test_nothing_to_write(small: Model) -> None:
+def test_nothing_to_write(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     request = engine.submit(Request((97,), replace(GREEDY, max_tokens=0)))
     assert not engine.step()
     assert list(request) == [Event(None, finish="length")] and engine.stats().read == 0
 
 
-def test_a_text_after_which_nothing_is_possible(small: Model) -> None:
+def test_a_text_after_which_nothing_is_possible(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     nothing = replace(GREEDY, banned=tuple((token,) for token in range(256)))
     requests = [engine.submit(Request((97,), sampling)) for sampling in (nothing, GREEDY)]
@@ -239,26 +239,28 @@ def test_a_text_after_which_nothing_is_possible(small: Model) -> None:
         ((1,), replace(GREEDY, banned=((300,),)), "1 … 300"),
     ],
 )
-def test_what_can_never_be_answered(small: Model, prompt: tuple[int, ...], sampling: Sampling, message: str) -> None:
+def test_what_can_never_be_answered(
+    small: Transformer, prompt: tuple[int, ...], sampling: Sampling, message: str
+) -> None:
     engine = Engine(small, TOKENIZER)
     with pytest.raises(DataError, match=message) as error:
         engine.submit(Request(prompt, sampling))
     assert error.value.code == "D001" and not engine.step()
 
 
-def test_engines_that_cannot_be(small: Model) -> None:
+def test_engines_that_cannot_be(small: Transformer) -> None:
     for wrong in ({"slots": 0}, {"capacity": 0}, {"chunk": 0}, {"queue": 0}, {"capacity": 41}):
         with pytest.raises(ConfigError, match=next(iter(wrong))) as error:
             Engine(small, TOKENIZER, **wrong)
         assert error.value.code == "C003"
-    endless = Model(decoder_config(ShapeConfig(depth=1, width=16, heads=2, positions="rope"), 256, 8)).eval()
+    endless = Transformer(decoder_config(ShapeConfig(depth=1, width=16, heads=2, positions="rope"), 256, 8)).eval()
     assert Engine(small, TOKENIZER).capacity == 40 and Engine(endless, TOKENIZER, slots=1).capacity == 2048
     with pytest.raises(MemoryOrDiskError, match="3 slots of 1099511627776 tokens") as memory:
         Engine(endless, TOKENIZER, slots=3, capacity=2**40)
     assert memory.value.code == "M001"
 
 
-def test_a_full_queue(small: Model) -> None:
+def test_a_full_queue(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER, slots=1, queue=2)
     requests = [engine.submit(Request((97,), GREEDY)) for _ in range(2)]
     with pytest.raises(QueueFull, match="2 requests"):
@@ -271,7 +273,7 @@ def test_a_full_queue(small: Model) -> None:
     assert len({tuple(heard(request)[0]) for request in requests}) == 1
 
 
-def test_first_come_first_served(small: Model) -> None:
+def test_first_come_first_served(small: Transformer) -> None:
     engine, order = Engine(small, TOKENIZER, slots=2, chunk=4), list[int]()
     for row, length in enumerate((3, 11, 2, 9, 1, 1)):
 
@@ -338,7 +340,7 @@ def test_a_prompt_that_begins_like_another_is_read_from_there() -> None:
     assert [steps for _, steps in model.passes if steps > 1] == [20, 3, 2]
 
 
-def test_a_conversation_goes_on_where_it_was(small: Model) -> None:
+def test_a_conversation_goes_on_where_it_was(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     text: tuple[int, ...] = (97, 98, 99)
     for turn in range(3):
@@ -360,7 +362,7 @@ def test_the_same_long_prompt_of_two_who_come_together() -> None:
     assert [heard(request) for request in requests] == [alone(model, request) for request in requests]
 
 
-def test_a_cancelled_text_is_gone_a_step_later(small: Model) -> None:
+def test_a_cancelled_text_is_gone_a_step_later(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER, slots=2, chunk=8)
     writing = engine.submit(Request((97,), replace(GREEDY, max_tokens=30)))
     engine.step()
@@ -433,7 +435,7 @@ def test_scores_that_are_no_numbers() -> None:
         assert heard(request) == wanted
 
 
-def test_listeners_and_tokenizers_that_fail(small: Model) -> None:
+def test_listeners_and_tokenizers_that_fail(small: Transformer) -> None:
     def deaf(event: Event) -> None:
         raise ValueError("not listening")
 
@@ -452,7 +454,7 @@ def test_listeners_and_tokenizers_that_fail(small: Model) -> None:
     assert engine.stats().used == 0
 
 
-def test_a_mistake_of_our_own(small: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_of_our_own(small: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(small, TOKENIZER, slots=1)
     requests = [engine.submit(Request((97,), GREEDY)) for _ in range(2)]
     with monkeypatch.context() as patch:
@@ -491,7 +493,7 @@ def threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("headway")}
 
 
-def test_a_thread_of_its_own(small: Model) -> None:
+def test_a_thread_of_its_own(small: Transformer) -> None:
     asked = make_requests(20)
     with closing(Engine(small, TOKENIZER, slots=4)) as engine:
         engine.start()
@@ -505,7 +507,7 @@ def test_a_thread_of_its_own(small: Model) -> None:
     assert threads() == set()
 
 
-def test_several_may_listen(small: Model) -> None:
+def test_several_may_listen(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     request, came = engine.submit(Request((97,), GREEDY)), list[Event]()
     listeners = [threading.Thread(target=lambda: came.extend(request)) for _ in range(3)]
@@ -534,7 +536,7 @@ class Clock:
         return self.now
 
 
-def test_draining(small: Model) -> None:
+def test_draining(small: Transformer) -> None:
     for each, finished in ((0.0, True), (1.0, False)):
         engine = Engine(small, TOKENIZER, slots=2, clock=Clock(each))
         requests = [engine.submit(Request((97 + row,), replace(GREEDY, max_tokens=20))) for row in range(4)]
@@ -549,7 +551,7 @@ def test_draining(small: Model) -> None:
             engine.start()
 
 
-def test_draining_a_thread(small: Model) -> None:
+def test_draining_a_thread(small: Transformer) -> None:
     for deadline, finished in ((30.0, True), (0.0, False)):
         engine = Engine(small, TOKENIZER, slots=2, capacity=40)
         engine.start()
@@ -560,7 +562,7 @@ def test_draining_a_thread(small: Model) -> None:
         assert threads() == set() and engine.stats().used == 0
 
 
-def test_closing_ends_whatever_is_left(small: Model) -> None:
+def test_closing_ends_whatever_is_left(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER, slots=1)
     requests = [engine.submit(Request((97,), GREEDY)) for _ in range(3)]
     engine.step()
@@ -570,7 +572,7 @@ def test_closing_ends_whatever_is_left(small: Model) -> None:
     assert engine.stats().used == 0 and not engine.step()
 
 
-def test_the_numbers(small: Model) -> None:
+def test_the_numbers(small: Transformer) -> None:
     clock = Clock(0.0)
     engine = Engine(small, TOKENIZER, slots=3, clock=clock)
     assert engine.stats().tokens_per_second == 0.0
@@ -613,7 +615,7 @@ def storm(engine: Engine, count: int, seed: int) -> None:
         assert list(request)[-1].finish in ("stop", "length", "cancelled")
 
 
-def calm(small: Model, count: int) -> None:
+def calm(small: Transformer, count: int) -> None:
     before = threads()
     with closing(Engine(small, TOKENIZER, slots=4, queue=16)) as engine:
         memory = [part.data_ptr() for part in (*engine.cache.keys, *engine.cache.values)]
@@ -633,10 +635,10 @@ def calm(small: Model, count: int) -> None:
     assert threads() == before
 
 
-def test_requests_that_come_and_go_leave_nothing(small: Model) -> None:
+def test_requests_that_come_and_go_leave_nothing(small: Transformer) -> None:
     calm(small, 40)
 
 
 @pytest.mark.slow
-def test_thousand_requests_that_come_and_go_leave_nothing(small: Model) -> None:
+def test_thousand_requests_that_come_and_go_leave_nothing(small: Transformer) -> None:
     calm(small, 1000)

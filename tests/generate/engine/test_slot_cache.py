@@ -15,7 +15,7 @@ from headway.config.shape import decoder_config
 from headway.errors import DataError
 from headway.generate.engine.slot_cache import SlotCache, common_prefix
 from headway.model.masks import Layout, self_attention_bias
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 VOCAB, CAPACITY = 4, 14
 
@@ -28,9 +28,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def processed(**shape: Any) -> Model:
+def processed(**shape: Any) -> Transformer:
     torch.manual_seed(0)
-    made = Model(decoder_config(ShapeConfig(depth=2, width=16, heads=2, **shape), VOCAB, CAPACITY)).eval()
+    made = Transformer(decoder_config(ShapeConfig(depth=2, width=16, heads=2, **shape), VOCAB, CAPACITY)).eval()
     for parameter in made.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     return made
@@ -39,12 +39,12 @@ def processed(**shape: Any) -> Model:
 MODELS = {name: processed(**shape) for name, shape in SHAPES.items()}
 
 
-def slots_of(model: Model, slots: int = 4, capacity: int = CAPACITY) -> SlotCache:
+def slots_of(model: Transformer, slots: int = 4, capacity: int = CAPACITY) -> SlotCache:
     return SlotCache(model.start(batch=slots, capacity=capacity + 1))
 
 
 @torch.no_grad()
-def read(model: Model, cache: SlotCache, new: dict[int, list[int]], *where: Any) -> dict[int, torch.Tensor]:
+def read(model: Transformer, cache: SlotCache, new: dict[int, list[int]], *where: Any) -> dict[int, torch.Tensor]:
     """Hidden states of the new tokens, by slot."""
     step = cache.step(new, *where)
     hidden = model.extend(step, step.ids)
@@ -54,7 +54,7 @@ def read(model: Model, cache: SlotCache, new: dict[int, list[int]], *where: Any)
 
 
 @torch.no_grad()
-def slowly(model: Model, text: list[int], last: int) -> torch.Tensor:
+def slowly(model: Transformer, text: list[int], last: int) -> torch.Tensor:
     """The same of the last tokens of a text, in a cache of its own and from its beginning."""
     return model.extend(model.start(batch=1, capacity=len(text)), torch.tensor([text]))[0, -last:]
 
@@ -62,7 +62,7 @@ def slowly(model: Model, text: list[int], last: int) -> torch.Tensor:
 class Schedule:
     """Texts that come, are read on and go, by one random number after another; and what was read, read again slowly."""
 
-    def __init__(self, model: Model, seed: int) -> None:
+    def __init__(self, model: Transformer, seed: int) -> None:
         self.model, self.random, self.cache = model, random.Random(seed), slots_of(model)
         self.wanted: dict[int, list[int]] = {}
         """The whole text that a taken slot is to hold."""

@@ -22,7 +22,7 @@ from headway.generate.sampling.rules import Bias, LogitRules
 from headway.generate.sampling.sampler import Sampler, Sampling
 from headway.hub.folder import load_model
 from headway.hub.generation_config import read_generation
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.seq2seq.translate import beam_for, recipe_of
 
 transformers = pytest.importorskip("transformers")
@@ -85,7 +85,7 @@ def oracle_of(kind: str, said: dict[str, Any], seed: int) -> Any:
     return made
 
 
-def both(kind: str, said: dict[str, Any], seed: int, folder: Path) -> tuple[Any, Model, Tensor]:
+def both(kind: str, said: dict[str, Any], seed: int, folder: Path) -> tuple[Any, Transformer, Tensor]:
     oracle = oracle_of(kind, said, seed)
     oracle.save_pretrained(folder)
     return oracle, load_model(folder), torch.randint(3, VOCAB, (1, 7))
@@ -105,7 +105,7 @@ def theirs(oracle: Any, ids: Tensor, **how: Any) -> list[list[int]]:
     return rows
 
 
-def greedy(model: Model, folder: Path, ids: Tensor) -> list[int]:
+def greedy(model: Transformer, folder: Path, ids: Tensor) -> list[int]:
     said = read_generation(folder)
     if model.config.kind == "decoder":
         how = Sampling(**{"max_tokens": LENGTH, **said.sampling, "temperature": 0.0})
@@ -116,7 +116,7 @@ def greedy(model: Model, folder: Path, ids: Tensor) -> list[int]:
     return [piece.token for piece in decode(model, None, how, source=Source(ids)) if piece.token is not None]
 
 
-def searched(model: Model, folder: Path, ids: Tensor, **more: Any) -> list[list[int]]:
+def searched(model: Transformer, folder: Path, ids: Tensor, **more: Any) -> list[list[int]]:
     said = read_generation(folder)
     if model.config.kind == "decoder":
         beam = Beam(**{"max_tokens": LENGTH, **said.search, **more})
@@ -209,7 +209,7 @@ def test_forced_places_and_what_follows_them(tmp_path: Path) -> None:
         assert (tokens[0], tokens[2]) == (7, 9) and not {7, 9} & {tokens[1], *tokens[3:]} and tokens[3] != 4
 
 
-def load_folder(kind: str, folder: Path) -> Model:
+def load_folder(kind: str, folder: Path) -> Transformer:
     oracle_of(kind, {}, 0).save_pretrained(folder)
     return load_model(folder)
 

@@ -30,7 +30,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.generate.decode import Sampling, generate
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.chat.training import ChatTraining, answer_losses, chat_tokenizer
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.recipe import Recipe, load_recipe
@@ -63,9 +63,9 @@ def task(tokenizer: Tokenizer, chats: EncodedChats, rows: str = "pack", **train:
 
 
 @pytest.fixture(scope="module")
-def model(tokenizer: Tokenizer, chats: EncodedChats) -> Model:
+def model(tokenizer: Tokenizer, chats: EncodedChats) -> Transformer:
     torch.manual_seed(0)
-    return Model(task(tokenizer, chats).config(None)).eval()
+    return Transformer(task(tokenizer, chats).config(None)).eval()
 
 
 def each(chats: EncodedChats) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -79,7 +79,7 @@ def each(chats: EncodedChats) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.mark.parametrize("rows", ["pack", "pad"])
 def test_the_loss_is_that_of_each_answer_read_alone(
-    tokenizer: Tokenizer, chats: EncodedChats, model: Model, rows: str
+    tokenizer: Tokenizer, chats: EncodedChats, model: Transformer, rows: str
 ) -> None:
     made = task(tokenizer, chats, rows)
     batch = made.batch(np.arange(len(made.rows[0])))
@@ -101,9 +101,9 @@ def test_targets_are_the_answers_and_the_end_of_their_turns(tokenizer: Tokenizer
     assert sorted(int(i) for s in range(int(plan.steps_per_epoch)) for i in plan.samples(s)) == list(range(len(chats)))
 
 
-def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
+def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: EncodedChats, model: Transformer) -> None:
     """A model that has learned some of the answers by heart, and not others."""
-    learner = Model(model.config).train()
+    learner = Transformer(model.config).train()
     optimizer = torch.optim.Adam(learner.parameters(), lr=1e-2)
     made = task(tokenizer, chats)
     batch = made.batch(np.arange(len(made.rows[0])))
@@ -125,7 +125,7 @@ def test_answered_is_what_greedy_decoding_writes(tokenizer: Tokenizer, chats: En
     assert got.answers.tolist() == [len(one.messages) // 2 for one in QUIZ]
 
 
-def test_evaluation_is_the_loss_of_all_answers(tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
+def test_evaluation_is_the_loss_of_all_answers(tokenizer: Tokenizer, chats: EncodedChats, model: Transformer) -> None:
     made = task(tokenizer, chats)
     got = made.evaluate(model, ALONE)
     sums = [float(made.loss(model, ids, targets, None).detach()) for ids, targets in each(chats)]
@@ -143,7 +143,12 @@ def test_evaluation_is_the_loss_of_all_answers(tokenizer: Tokenizer, chats: Enco
 @pytest.mark.parametrize("size", [2, 5])
 @pytest.mark.parametrize("tokens", [1, 600])
 def test_evaluation_is_the_same_for_any_number_of_processes(
-    tokenizer: Tokenizer, chats: EncodedChats, model: Model, size: int, tokens: int, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer,
+    chats: EncodedChats,
+    model: Transformer,
+    size: int,
+    tokens: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = task(tokenizer, chats).evaluate(model, ALONE)
     monkeypatch.setattr("headway.tasks.chat.training.EVAL_TOKENS", tokens)
@@ -165,20 +170,22 @@ def test_evaluation_is_the_same_for_any_number_of_processes(
     assert len({passes.count(rank) for rank in range(size)}) == 1, "sharded weights are gathered in every process"
 
 
-def test_scores_are_computed_some_at_a_time(chats: EncodedChats, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_computed_some_at_a_time(
+    chats: EncodedChats, model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = answer_losses(model, chats, ALONE)
     monkeypatch.setattr("headway.tasks.chat.training.SCORED", 7)
     assert answer_losses(model, chats, ALONE).loss.tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
 
 
-def test_the_sample_shows_questions_and_answers(tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
+def test_the_sample_shows_questions_and_answers(tokenizer: Tokenizer, chats: EncodedChats, model: Transformer) -> None:
     lines = task(tokenizer, chats).sample(model)
     for one in QUIZ[:2]:
         assert one.messages[0]["content"] + "\n→ " in lines
     assert QUIZ[2].messages[0]["content"] not in lines
 
 
-def test_examine_gives_intervals(tmp_path: Path, tokenizer: Tokenizer, chats: EncodedChats, model: Model) -> None:
+def test_examine_gives_intervals(tmp_path: Path, tokenizer: Tokenizer, chats: EncodedChats, model: Transformer) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"messages": one.messages}) + "\n" for one in QUIZ))
     got = ChatTraining.evaluate_file(model, tokenizer, recipe(), str(path))

@@ -19,7 +19,7 @@ from headway.config.shape import decoder_config, encoder_config
 from headway.data.datasets.labeled import LabeledText
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.classification.evaluate import ClassificationResults, evaluation, intervals
 from headway.tasks.classification.predict import classify, kind_of
 from headway.tasks.classification.task import Settings as ClassificationConfig
@@ -52,7 +52,7 @@ def make(folder: Path, rows: list[tuple[str, Any]], **parts: Any) -> Classificat
 
 def model_of(task: ClassificationTraining, base: ModelConfig | None = None) -> Model:
     torch.manual_seed(0)
-    return Model(task.config(base)).eval().requires_grad_(False)
+    return Transformer(task.config(base)).eval().requires_grad_(False)
 
 
 def test_a_batch_and_its_loss(tmp_path: Path) -> None:

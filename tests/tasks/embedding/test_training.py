@@ -21,7 +21,7 @@ from headway.data.synthetic.paraphrases import make_paraphrases
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.embedding.task import Settings as EmbeddingConfig
 from headway.tasks.embedding.training import EmbeddingTraining, pair_batch
 from headway.tasks.embedding.vectors import embed, found_at, nearest
@@ -44,13 +44,13 @@ def task(pairs: TextPairs | None = None, valid: TextPairs | None = None, **setti
 
 def model_of(task: EmbeddingTraining) -> Model:
     torch.manual_seed(0)
-    model = Model(task.config(None)).eval()
+    model = Transformer(task.config(None)).eval()
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
 
 
-def slow_vector(model: Model, text: str, pool: str) -> list[float]:
+def slow_vector(model: Transformer, text: str, pool: str) -> list[float]:
     hidden = model(torch.tensor([TOKENIZER.encode(text).ids])).hidden[0].double()
     vector = hidden[0] if pool == "first" else hidden.mean(0)
     found: list[float] = (vector / vector.norm()).tolist()
@@ -200,7 +200,7 @@ def test_a_model_without_an_encoder_is_refused() -> None:
     from headway.config.presets import gpt2
 
     with pytest.raises(DataError, match="no text encoder"):
-        embed(Model(gpt2(1, 16, 1, vocab=9, length=8)), TOKENIZER, ["a"])
+        embed(Transformer(gpt2(1, 16, 1, vocab=9, length=8)), TOKENIZER, ["a"])
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from headway.data.datasets.text import Corpus, hold_out, tokenize_corpus
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.lm.training import LanguageModelTraining, evaluate, with_noise
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.recipe import Recipe
@@ -34,9 +34,9 @@ def store(lengths: list[int], seed: int = 0) -> TokenStore:
     return TokenStore(ids, np.concatenate([[0], np.cumsum(lengths)]), len(ids), None)
 
 
-def model(length: int = 16) -> Model:
+def model(length: int = 16) -> Transformer:
     torch.manual_seed(0)
-    return Model(decoder_config(ShapeConfig(depth=2, width=16, heads=2, positions="rope"), 30, length)).eval()
+    return Transformer(decoder_config(ShapeConfig(depth=2, width=16, heads=2, positions="rope"), 30, length)).eval()
 
 
 @pytest.mark.parametrize("rows", ["pack", "pad"])

@@ -16,7 +16,7 @@ from headway.config.recipe import ShapeConfig
 from headway.config.shape import encoder_config
 from headway.errors import ConfigError
 from headway.model.heads import pool
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.classification.task import Settings as ClassificationConfig
 from headway.tasks.losses.labels import label_logits, label_loss, loss_count, loss_from_logits
 from headway.tasks.losses.tokens import symmetric_kl
@@ -32,10 +32,10 @@ def batch() -> tuple[torch.Tensor, ...]:
     return ids, attention_mask, torch.zeros_like(ids)
 
 
-def model(dropout: float = 0.0, **head: Any) -> Model:
+def model(dropout: float = 0.0, **head: Any) -> Transformer:
     config = encoder_config(ShapeConfig(depth=2, width=16, heads=2, dropout=dropout), 30, 8)
     labels = ("a", "b", "c")
-    built = Model(replace(config, lm=None, classify=ClassifyHeadConfig(labels=3, **head), labels=labels))
+    built = Transformer(replace(config, lm=None, classify=ClassifyHeadConfig(labels=3, **head), labels=labels))
     return built.eval().requires_grad_(False)
 
 

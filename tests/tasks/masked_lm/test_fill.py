@@ -8,7 +8,7 @@ import torch
 from headway.config.presets import bert, gpt2
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.masked_lm import fill as module
 from headway.tasks.masked_lm.fill import fill, fill_all, pseudo_perplexity
 
@@ -24,16 +24,16 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> Transformer:
     torch.manual_seed(0)
-    model = Model(bert(2, 32, 2, vocab=TOKENIZER.vocab_size, length=40)).eval()
+    model = Transformer(bert(2, 32, 2, vocab=TOKENIZER.vocab_size, length=40)).eval()
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     return model
 
 
 @torch.no_grad()
-def test_blanks_are_filled_as_one_by_one(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blanks_are_filled_as_one_by_one(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.tasks.masked_lm.fill.inference_batch_tokens", lambda device: 40)  # more than one batch
     for text, found in zip(TEXTS, fill_all(model, TOKENIZER, TEXTS, top=3), strict=True):
         ids = torch.tensor([TOKENIZER.encode(text).ids])
@@ -55,16 +55,16 @@ def test_blanks_are_filled_as_one_by_one(model: Model, monkeypatch: pytest.Monke
     assert fill_all(model, TOKENIZER, []) == []
 
 
-def test_a_blank_may_be_written_either_way(model: Model) -> None:
+def test_a_blank_may_be_written_either_way(model: Transformer) -> None:
     other = train_tokenizer("bpe", ["a small dog " * 9], 280, special=("<s>", "</s>", "<pad>", "<mask>"))
     assert other.special["mask"] == 3
-    small = Model(bert(1, 16, 2, vocab=other.vocab_size, length=20)).eval()
+    small = Transformer(bert(1, 16, 2, vocab=other.vocab_size, length=20)).eval()
     ours, theirs = (fill(small, other, f"a {mask} dog").blanks for mask in ("[MASK]", "<mask>"))
     assert len(ours) == 1 and ours[0].choices == theirs[0].choices
 
 
 @torch.no_grad()
-def test_pseudo_perplexity_is_that_of_each_token_hidden_alone(model: Model) -> None:
+def test_pseudo_perplexity_is_that_of_each_token_hidden_alone(model: Transformer) -> None:
     texts = ["the dog", "small", "the small dog barked at the other dog.", "which was not unseen"]
     found = pseudo_perplexity(model, TOKENIZER, texts)
     for text, scored in zip(texts, found, strict=True):
@@ -80,7 +80,7 @@ def test_pseudo_perplexity_is_that_of_each_token_hidden_alone(model: Model) -> N
     assert pseudo_perplexity(model, TOKENIZER, []) == []
 
 
-def test_what_cannot_be_done_is_said(model: Model) -> None:
+def test_what_cannot_be_done_is_said(model: Transformer) -> None:
     with pytest.raises(DataError, match="no blank in 'the dog'"):
         fill(model, TOKENIZER, "the dog")
     with pytest.raises(DataError, match="has 52 tokens, the model reads 40"):
@@ -90,6 +90,6 @@ def test_what_cannot_be_done_is_said(model: Model) -> None:
     with pytest.raises(DataError, match="has no token to predict"):
         pseudo_perplexity(model, TOKENIZER, [""])
     with pytest.raises(DataError, match="no head for masked words"):
-        fill(Model(gpt2(1, 16, 1, vocab=80, length=8)), TOKENIZER, "[MASK]")
+        fill(Transformer(gpt2(1, 16, 1, vocab=80, length=8)), TOKENIZER, "[MASK]")
     with pytest.raises(DataError, match=r"the tokenizer has no \[MASK\]"):
         module.fill(model, train_tokenizer("bytes", []), "[MASK]")

@@ -16,7 +16,7 @@ from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.data.datasets.next_sentence import NextSentences
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.batch import Batch
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.masked_lm.masking import Masking
@@ -70,13 +70,13 @@ def either(request: pytest.FixtureRequest) -> MaskedLMTraining:
 
 def model_of(task: MaskedLMTraining) -> Model:
     torch.manual_seed(0)
-    model = Model(task.config(None)).eval()
+    model = Transformer(task.config(None)).eval()
     for parameter in model.parameters():  # biases and norms that matter
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
 
 
-def slowly(model: Model, batch: Batch) -> tuple[float, float, float, float]:
+def slowly(model: Transformer, batch: Batch) -> tuple[float, float, float, float]:
     """Sums by the plain formula, row by row without padding: words, words found, weighted and bare next sentences."""
     ids, attention_mask, token_type_ids, places, targets, follows = batch.tensors
     assert ids is not None and places is not None and targets is not None
@@ -312,7 +312,7 @@ def test_pairs_for_a_model_without_segments(text: Path, tmp_path: Path) -> None:
     made = MaskedLMTraining.prepare(TaskContext(recipe, tmp_path, tokenizer))
     config = made.config(None)
     assert config.source is not None and config.source.kind == "tokens"
-    model = Model(replace(config, source=replace(config.source, segments=1))).eval()
+    model = Transformer(replace(config, source=replace(config.source, segments=1))).eval()
     batch = made.batch(np.arange(4))
     assert torch.isfinite(made.loss(model, *batch.tensors))  # type: ignore[arg-type]
     assert set(evaluate(model, made.valid, made.masking, ALONE)) == {"valid", "perplexity", "accuracy", "next_accuracy"}

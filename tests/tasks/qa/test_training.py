@@ -20,7 +20,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.qa.predict import _top_spans, answer, answer_all, best_spans, lay_out
 from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
 from headway.tasks.qa.training import QuestionAnsweringTraining, hold_out, none_allowed
@@ -46,7 +46,7 @@ def task(*more: str) -> QuestionAnsweringTraining:
 
 def model(of: QuestionAnsweringTraining) -> Model:
     torch.manual_seed(0)
-    built = Model(of.config(None)).eval()
+    built = Transformer(of.config(None)).eval()
     torch.nn.init.normal_(built.span.output.weight, std=1.0)
     return built
 
@@ -285,6 +285,6 @@ def test_examine_takes_a_model_apart(tmp_path: Path) -> None:
 
 
 def test_a_model_without_the_head_is_refused() -> None:
-    bare = Model(replace(task().config(None), span=None))
+    bare = Transformer(replace(task().config(None), span=None))
     with pytest.raises(DataError, match="does not answer questions"):
         answer(bare, READER, "who ?", "anna")

@@ -22,7 +22,7 @@ from headway.data.batching.packing import IGNORE
 from headway.data.datasets.parallel import Pair
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError, DataError
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.recipe import Recipe, load_recipe, with_settings
 from headway.tasks.registry import fitting
 from headway.tasks.seq2seq.task import Settings as Seq2SeqConfig
@@ -60,7 +60,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seq2SeqTraining:
 
 def model_of(task: Seq2SeqTraining) -> Model:
     torch.manual_seed(0)
-    model = Model(task.config(None))
+    model = Transformer(task.config(None))
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
@@ -327,7 +327,7 @@ def test_a_base_is_taken_as_it_is(task: Seq2SeqTraining, tmp_path: Path) -> None
     assert run.task.batch(np.arange(2)).tensors[2][:, 0].tolist() == [0, 0]  # type: ignore[index]
     assert torch.equal(run.model.source.table.weight, load_model(folder).source.table.weight)
     long = start  # a base with a table of positions cannot read more
-    bart = Model(replace(seq2seq_config(replace(SHAPE, positions="learned"), task.tokenizer.vocab_size, 16),
+    bart = Transformer(replace(seq2seq_config(replace(SHAPE, positions="learned"), task.tokenizer.vocab_size, 16),
                          special=model.config.special))  # fmt: skip
     other = save_model(bart, tmp_path / "bart", task.tokenizer)
     with pytest.raises(ConfigError, match="reads 16 tokens"):

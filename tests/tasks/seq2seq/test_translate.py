@@ -20,7 +20,7 @@ from headway.errors import DataError
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import save_model
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.task import Settings as Seq2SeqConfig
 from headway.tasks.seq2seq.training import pair_tokenizer, read_pairs
@@ -36,7 +36,7 @@ def recipe(**settings: Any) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Tokenizer]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Transformer, Tokenizer]:
     """A tiny model that has learnt nothing, but does not say the same of everything."""
     from headway.config.model import SpecialTokens
     from headway.config.shape import seq2seq_config
@@ -45,13 +45,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Tokenizer]:
     tokenizer = pair_tokenizer(tmp_path_factory.mktemp("tokens"), recipe(), pairs)
     torch.manual_seed(1)
     special = SpecialTokens(pad=0, bos=1, eos=2, start=1)
-    model = Model(replace(seq2seq_config(SHAPE, tokenizer.vocab_size, 16), special=special)).eval()
+    model = Transformer(replace(seq2seq_config(SHAPE, tokenizer.vocab_size, 16), special=special)).eval()
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     return model, tokenizer
 
 
-def test_many_are_as_one_by_one(made: tuple[Model, Tokenizer]) -> None:
+def test_many_are_as_one_by_one(made: tuple[Transformer, Tokenizer]) -> None:
     settings, beam = recipe(), Beam(width=3, n_best=2, max_tokens=9)
     together = translate(*made, TEXTS, settings, beam)
     for text, found in zip(TEXTS, together, strict=True):
@@ -63,7 +63,7 @@ def test_many_are_as_one_by_one(made: tuple[Model, Tokenizer]) -> None:
     assert translate(*made, [], settings) == []
 
 
-def test_it_is_the_search_on_what_the_tokenizer_gives(made: tuple[Model, Tokenizer]) -> None:
+def test_it_is_the_search_on_what_the_tokenizer_gives(made: tuple[Transformer, Tokenizer]) -> None:
     model, tokenizer = made
     settings = recipe(beam=3, max_new_tokens=7, length_penalty=0.5, prefix="say: ")
     assert beam_for(settings) == Beam(width=3, max_tokens=7, length_penalty=0.5)
@@ -76,7 +76,7 @@ def test_it_is_the_search_on_what_the_tokenizer_gives(made: tuple[Model, Tokeniz
     assert found.text == tokenizer.decode(expected.tokens).strip()
 
 
-def test_a_long_text_is_split_and_joined(made: tuple[Model, Tokenizer]) -> None:
+def test_a_long_text_is_split_and_joined(made: tuple[Transformer, Tokenizer]) -> None:
     first, second, third = "A dog sees the king.", "The cat likes it!", "No."
     text = f"{first} {second}\n\n{third}"
     settings = recipe()
@@ -103,13 +103,13 @@ def test_more_hypotheses_need_more_beams() -> None:
     assert with_best(Beam(width=4), 2) == Beam(width=4, n_best=2)
 
 
-def test_a_model_of_another_kind_is_refused(made: tuple[Model, Tokenizer]) -> None:
+def test_a_model_of_another_kind_is_refused(made: tuple[Transformer, Tokenizer]) -> None:
     with pytest.raises(DataError, match="does not turn"):
-        translate(Model(gpt2(1, 16, 2, vocab=300, length=16)), made[1], ["a"], recipe())
+        translate(Transformer(gpt2(1, 16, 2, vocab=300, length=16)), made[1], ["a"], recipe())
 
 
 @pytest.mark.parametrize("prefix", ["", "go:"])
-def test_weights_of_words_are_the_map_summed_by_words(made: tuple[Model, Tokenizer], prefix: str) -> None:
+def test_weights_of_words_are_the_map_summed_by_words(made: tuple[Transformer, Tokenizer], prefix: str) -> None:
     """Against attention maps taken by their own function, words found by hand."""
     from headway.checks.attention_maps import attention_maps
 
@@ -133,7 +133,7 @@ def test_weights_of_words_are_the_map_summed_by_words(made: tuple[Model, Tokeniz
     assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_an_alignment_counts_words_over_sentences(made: tuple[Model, Tokenizer]) -> None:
+def test_an_alignment_counts_words_over_sentences(made: tuple[Transformer, Tokenizer]) -> None:
     model, tokenizer = made
     (found,) = translate(*made, ["A dog sees the king. The cat likes it!"], recipe(split="always"))
     aligned = align(model, tokenizer, found[0], recipe())
@@ -146,7 +146,7 @@ def test_an_alignment_counts_words_over_sentences(made: tuple[Model, Tokenizer])
     assert align(model, tokenizer, Translation("", 0.0, (("A dog", (2,)),)), recipe()).links == []
 
 
-def test_a_folder_of_marian_as_transformers_has_it(made: tuple[Model, Tokenizer], tmp_path: Path) -> None:
+def test_a_folder_of_marian_as_transformers_has_it(made: tuple[Transformer, Tokenizer], tmp_path: Path) -> None:
     """A run's folder opens in `transformers` and says the same there, by a file of its own settings."""
     import transformers
 
@@ -173,7 +173,7 @@ def test_a_folder_of_marian_as_transformers_has_it(made: tuple[Model, Tokenizer]
     assert len(best) == 2 and best[0].score >= best[1].score
 
 
-def test_a_run_knows_how_it_writes(made: tuple[Model, Tokenizer]) -> None:
+def test_a_run_knows_how_it_writes(made: tuple[Transformer, Tokenizer]) -> None:
     own = recipe(beam=7)
     assert recipe_of(made[0], None, own) is own
     other = recipe_of(made[0], None, Recipe())

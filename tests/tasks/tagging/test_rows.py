@@ -19,7 +19,7 @@ from headway.data.datasets.tags import labels_for
 from headway.data.synthetic.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.recipe import load_recipe
 from headway.tasks.tagging.evaluate import TaggingResults
@@ -41,7 +41,7 @@ def task(*more: str) -> TaggingTraining:
 
 def model(of: TaggingTraining) -> Model:
     torch.manual_seed(0)
-    built = Model(of.config(None)).eval().requires_grad_(False)
+    built = Transformer(of.config(None)).eval().requires_grad_(False)
     torch.nn.init.normal_(built.tag.output.weight, std=1.0)  # so that labels differ
     return built
 
@@ -166,7 +166,7 @@ def test_a_sample_stands_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None
     assert task().valid_part.some([2]).context is None
     seen: list[Part] = []
 
-    def spy(net: Model, reader: Tokenizer, part: Part, how: Any) -> TaggingResults:
+    def spy(net: Transformer, reader: Tokenizer, part: Part, how: Any) -> TaggingResults:
         seen.append(part)
         return results(net, reader, part, how)
 

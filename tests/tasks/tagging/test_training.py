@@ -22,7 +22,7 @@ from headway.data.synthetic.stories import make_sentences
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.recipe import Recipe, load_recipe
 from headway.tasks.tagging.evaluate import hold_out
@@ -52,7 +52,7 @@ def task(*more: str, rows: list[Sentence] = ROWS) -> TaggingTraining:
 
 def model(of: TaggingTraining, seed: int = 0) -> Model:
     torch.manual_seed(seed)
-    built = Model(of.config(None)).eval()
+    built = Transformer(of.config(None)).eval()
     torch.nn.init.normal_(built.tag.output.weight, std=1.0)  # so that labels differ
     return built
 
@@ -231,7 +231,7 @@ def test_nothing_to_learn_is_said(tmp_path: Path) -> None:
 
 def test_a_model_without_the_head_is_refused() -> None:
     with pytest.raises(DataError, match="no labels to give a word"):
-        tag(Model(replace(task().config(None), tag=None, labels=())), READER, ["a"])
+        tag(Transformer(replace(task().config(None), tag=None, labels=())), READER, ["a"])
 
 
 def test_examine_takes_a_model_apart(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from headway.config.recipe import ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.train.optim.muon import Muon
 from headway.train.optim.optimizer import make_optimizer
 
@@ -34,7 +34,7 @@ def test_fused_matrices_are_orthogonalised_apart() -> None:
     """Queries, keys and values each get an update of full rank; taken together, one could drown the others."""
     torch.manual_seed(0)
     shape = ShapeConfig(depth=1, width=16, heads=4, kv_heads=2, gated=True)
-    model = Model(decoder_config(shape, 20, 8))
+    model = Transformer(decoder_config(shape, 20, 8))
     config = TrainConfig(steps=1, optimizer="muon", lr=0.1, weight_decay=0.0)
     optimizer = make_optimizer(model, config, 16)
     qkv, up = model.decoder.blocks[0].attention.qkv.weight, model.decoder.blocks[0].ffn.up.weight

@@ -15,7 +15,7 @@ from torch import Tensor
 from headway.generate.accel.cpu.plan import Array, Memory, Pace, Plan
 from headway.generate.protocol import DecoderWrapper
 from headway.model.masks import Layout
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 
 @dataclass
@@ -31,13 +31,13 @@ class Beams:
     plan: Plan | None = None
 
 
-class CpuBeamDecoder(DecoderWrapper[Model]):
+class CpuBeamDecoder(DecoderWrapper[Transformer]):
     """A model, as beam search sees it; nothing but one token of each row is read at a time."""
 
     threads = True
     """Its kernels have threads of their own."""
 
-    def __init__(self, model: Model, width: int) -> None:
+    def __init__(self, model: Transformer, width: int) -> None:
         """With up to `width` beams for each source."""
         super().__init__(model)
         self.width, self.pace = width, Pace()

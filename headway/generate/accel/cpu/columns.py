@@ -20,8 +20,8 @@ from torch import Tensor
 from headway.config.model import StackConfig
 from headway.generate.protocol import DecoderWrapper
 from headway.model.masks import Layout
-from headway.model.model import Model
-from headway.model.transformer import activation
+from headway.model.model import Transformer
+from headway.model.stack import activation
 
 Product = Callable[[Tensor], Tensor]
 EVEN = 16
@@ -67,10 +67,10 @@ class Columns:
     """Columns that are filled, in a list since reading adds to it."""
 
 
-class ColumnBeamDecoder(DecoderWrapper[Model]):
+class ColumnBeamDecoder(DecoderWrapper[Transformer]):
     """A model, as beam search sees it; nothing but one token of each row is read at a time."""
 
-    def __init__(self, model: Model, width: int) -> None:
+    def __init__(self, model: Transformer, width: int) -> None:
         """With `width` beams for each input, as soon as there are any."""
         super().__init__(model)
         assert model.config.decoder is not None

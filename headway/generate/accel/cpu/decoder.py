@@ -20,7 +20,7 @@ from headway.generate.accel.cuda.prefill import SIZES, Piece, in_passes
 from headway.generate.engine.slot_cache import SlotCache
 from headway.model.cache import KVCache
 from headway.model.masks import Layout
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 
 def compiled() -> bool:
@@ -33,7 +33,7 @@ class CpuDecoder(FastDecoder):
 
     runs_ahead = False
 
-    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    def __init__(self, model: Transformer, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         super().__init__(model, keys, values)
         positions = torch.zeros(self.rows, self.columns, dtype=torch.long)
         self.slots = SlotCache(KVCache(list(keys), list(values), positions, positions.bool()))
@@ -45,7 +45,7 @@ class CpuDecoder(FastDecoder):
     def forget(self) -> None:
         self._plans.clear()
 
-    def _model(self) -> Model:
+    def _model(self) -> Transformer:
         model = self.owner()
         assert model is not None, "who decodes has the model"
         return model

@@ -13,10 +13,10 @@ from headway.generate.accel.abilities import PACKED_HEAD, has_hooks, within
 from headway.generate.protocol import DecoderWrapper
 from headway.model.cache import KVCache, KVCacheLike
 from headway.model.heads import LMHead
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 
-def packs(model: Model) -> bool:
+def packs(model: Transformer) -> bool:
     """Whether this build of torch has the product, and the model such a matrix."""
     known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     if not known or model.config.lm is None or not within(model.config.lm, PACKED_HEAD):
@@ -26,10 +26,10 @@ def packs(model: Model) -> bool:
     return plain and output.weight.device.type == "cpu" and output.weight.dtype == torch.float32
 
 
-class PackedHeadDecoder(DecoderWrapper[Model]):
+class PackedHeadDecoder(DecoderWrapper[Transformer]):
     """The model, as beam search sees it."""
 
-    def __init__(self, model: Model, rows: int) -> None:
+    def __init__(self, model: Transformer, rows: int) -> None:
         """Laid out for `rows` at a time; others are as right, if not as fast."""
         super().__init__(model)
         self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(model.lm.output.weight.detach(), rows)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headway.config.model import StackConfig
 from headway.generate.accel.cpu import kernels
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.model.norms import LayerNorm, RMSNorm
 from headway.model.positions import rotary_angles
 from headway.model.quantized import Int8Linear
@@ -51,7 +51,12 @@ class Plan:
     """A step of so many rows: set `held` and `end`, `run`, and find `logits`."""
 
     def __init__(
-        self, model: Model, rows: int, keys: Sequence[Tensor], values: Sequence[Tensor], memory: Memory | None = None
+        self,
+        model: Transformer,
+        rows: int,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        memory: Memory | None = None,
     ) -> None:
         stack, lm = model.config.decoder, model.lm
         assert stack is not None

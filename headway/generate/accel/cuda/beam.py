@@ -22,7 +22,7 @@ from headway.generate.accel.snapshot import Snapshot
 from headway.generate.beam.rules import Beam, Group, Hypothesis, Rules, Search, hypotheses
 from headway.generate.protocol import Source
 from headway.model.masks import Layout
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 ROUND = 32
 """Columns are rounded up to a multiple of so many, and inputs from 64 on to one of 64: fewer shapes to record."""
@@ -42,7 +42,7 @@ def suits(search: Search) -> bool:
 class CudaBeamSearch:
     """A search of one shape: so many inputs, and so many columns for what is written and for what is read."""
 
-    def __init__(self, model: Model, beam: Beam, eos: Tensor, inputs: int, columns: int, source: int) -> None:
+    def __init__(self, model: Transformer, beam: Beam, eos: Tensor, inputs: int, columns: int, source: int) -> None:
         stack = model.config.decoder
         assert stack is not None
         self.stack, self.front, self.lm, self.norm = stack, model.target, model.lm, model.decoder.norm
@@ -165,7 +165,7 @@ class CudaBeamSearch:
 class Memory:
     """What the encoder has read: keys and values by layer, and which columns are real; anything in an empty source."""
 
-    def __init__(self, model: Model, source: Source) -> None:
+    def __init__(self, model: Transformer, source: Source) -> None:
         read = model.encode(source.inputs, attention_mask=source.attention_mask)
         blocks = list(model.decoder.blocks)
         self.layers: list[tuple[Tensor, Tensor]] = [block.cross.project_kv(read.hidden) for block in blocks]  # type: ignore[union-attr, operator]
@@ -175,16 +175,18 @@ class Memory:
         self.seen = real | ~real.any(1, keepdim=True)
 
 
-_CACHED: WeakKeyDictionary[Model, dict[tuple[object, ...], CudaBeamSearch]] = WeakKeyDictionary()
+_CACHED: WeakKeyDictionary[Transformer, dict[tuple[object, ...], CudaBeamSearch]] = WeakKeyDictionary()
 
 
-def forget(model: Model) -> None:
+def forget(model: Transformer) -> None:
     """Give back the memory of a model's recordings."""
     _CACHED.pop(model, None)
     torch.cuda.empty_cache()
 
 
-def find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source: Source) -> list[list[Hypothesis]]:
+def find(
+    model: Transformer, search: Search, prompts: Sequence[Sequence[int]], source: Source
+) -> list[list[Hypothesis]]:
     """The best hypotheses of each input; prompts are of one length."""
     stack, first = model.config.decoder, next(model.parameters())
     assert stack is not None
@@ -208,7 +210,9 @@ def _columns(count: int) -> int:
     return -(-count // ROUND) * ROUND
 
 
-def _find(model: Model, search: Search, prompts: Sequence[Sequence[int]], source: Source) -> list[list[Hypothesis]]:
+def _find(
+    model: Transformer, search: Search, prompts: Sequence[Sequence[int]], source: Source
+) -> list[list[Hypothesis]]:
     memory = Memory(model, source)
     inputs = power_of_two(len(prompts)) if len(prompts) < 64 else -(-len(prompts) // 64) * 64
     columns, read = _columns(search.capacity), _columns(memory.seen.shape[1])

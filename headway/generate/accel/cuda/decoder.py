@@ -16,7 +16,7 @@ from headway.generate.accel.cuda.ops import Look, power_of_two, through, vector_
 from headway.generate.accel.cuda.prefill import SIZES, PromptPass, in_passes
 from headway.generate.sampling.logits import best
 from headway.model.masks import Layout
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 PROCESSORS = 132
 """Of an H100 or H200: the attention of a step is cut into about as many parts."""
@@ -27,7 +27,7 @@ class CudaDecoder(FastDecoder):
 
     runs_ahead = True
 
-    def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    def __init__(self, model: Transformer, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         super().__init__(model, keys, values)
         stack, columns, device = self.stack, self.columns, self.ids.device
         self.group = stack.n_heads // stack.kv_heads

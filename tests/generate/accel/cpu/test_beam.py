@@ -20,7 +20,7 @@ from headway.generate.accel.cuda import topk as candidates
 from headway.generate.beam import search as beams
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.conftest import made
 
 hostbeam = pytest.importorskip("headway.generate.accel.cpu.beam")
@@ -57,7 +57,7 @@ MAX_BEAMS = {
 }
 
 
-def search(model: Model, beam: Beam, source: Source, reader: Any, **prompts: Any) -> Any:
+def search(model: Transformer, beam: Beam, source: Source, reader: Any, **prompts: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(beams, "beam_decoder", lambda model, inputs, width: reader(model, width))
         return beam_search(model, beam, source=source, **prompts)
@@ -116,18 +116,18 @@ def test_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     model, small, decoder = made(SEQ2SEQ), made(SEQ2SEQ, int8=True), made(llama(2, 64, 4, 2, 96, 300))
     relative, shared = made(t5(2, 32, 4, 48)), made(TRANSLATORS["shared keys"])
 
-    def kinds(model: Model) -> list[type]:
+    def kinds(model: Transformer) -> list[type]:
         return [type(fast.beam_decoder(model, inputs, 4)) for inputs in (1, 4, 8, 9)]
 
-    assert kinds(model) == [ColumnBeamDecoder] * 4 and kinds(small) == [Model] * 3 + [ColumnBeamDecoder]
-    assert kinds(decoder) == kinds(relative) == kinds(shared) == [Model] * 3 + [PackedHeadDecoder]
-    assert kinds(made(SEQ2SEQ).double()) == [Model] * 4
+    assert kinds(model) == [ColumnBeamDecoder] * 4 and kinds(small) == [Transformer] * 3 + [ColumnBeamDecoder]
+    assert kinds(decoder) == kinds(relative) == kinds(shared) == [Transformer] * 3 + [PackedHeadDecoder]
+    assert kinds(made(SEQ2SEQ).double()) == [Transformer] * 4
     monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     kernels = hostbeam.CpuBeamDecoder
     assert kinds(model) == [kernels] * 2 + [ColumnBeamDecoder] * 2 and kinds(small) == [kernels] * 3 + [
         ColumnBeamDecoder
     ]
-    assert kinds(decoder) == kinds(relative) == [Model] * 3 + [PackedHeadDecoder]
+    assert kinds(decoder) == kinds(relative) == [Transformer] * 3 + [PackedHeadDecoder]
 
 
 def test_a_search_leaves_the_threads_as_they_were() -> None:

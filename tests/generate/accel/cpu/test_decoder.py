@@ -17,7 +17,7 @@ from headway.generate.decode import Sampling, decode
 from headway.generate.engine.engine import Engine, Request
 from headway.generate.engine.scheduler import FastScheduler
 from headway.generate.prefix_cache import PrefixCache
-from headway.model.model import Model
+from headway.model.model import Transformer
 from tests.generate.conftest import made
 from tests.generate.twin import Twin
 
@@ -44,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     fast._CACHED.clear()
 
 
-def pair(model: Model, rows: int) -> list[Any]:
+def pair(model: Transformer, rows: int) -> list[Any]:
     caches = [model.start(batch=rows, capacity=40) for _ in range(2)]
     return [kind(model, c.keys, c.values) for kind, c in zip((host.CpuDecoder, Twin), caches, strict=True)]
 
@@ -87,7 +87,7 @@ def test_matrices_of_whole_numbers_are_multiplied_as_they_are() -> None:
     torch.testing.assert_close(*found, atol=2e-4, rtol=2e-4)
 
 
-def written(model: Model, texts: list[list[int]], prompts: list[int], steps: int) -> torch.Tensor:
+def written(model: Transformer, texts: list[list[int]], prompts: list[int], steps: int) -> torch.Tensor:
     """Logits (texts, steps, V) after prompts of these lengths and the tokens that follow."""
     cache = model.start(batch=len(texts), capacity=30)
     decoder = host.CpuDecoder(model, cache.keys, cache.values)

@@ -23,7 +23,7 @@ from headway.generate.beam import search as beam_module
 from headway.generate.beam.rules import Group, Rules, Search
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source, initial_ids
-from headway.model.model import Model
+from headway.model.model import Transformer
 
 VOCAB, EOS, START = 61, 2, 1
 
@@ -36,9 +36,9 @@ def shape(norm_at: Literal["pre", "post"], groups: int = 4, **fields: Any) -> Mo
     return replace(made, special=special, decoder=replace(made.decoder, n_kv_heads=groups))
 
 
-def model_of(config: ModelConfig) -> Model:
+def model_of(config: ModelConfig) -> Transformer:
     torch.manual_seed(1)
-    model = Model(config).eval()
+    model = Transformer(config).eval()
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return model
@@ -132,7 +132,7 @@ def _twins() -> Any:
 
 
 @torch.no_grad()
-def both(model: Model, beam: Beam, source: Source, prompts: list[list[int]] | None = None) -> tuple[Any, Any]:
+def both(model: Transformer, beam: Beam, source: Source, prompts: list[list[int]] | None = None) -> tuple[Any, Any]:
     begin = initial_ids(model, prompts, source)
     search = Search(model, beam, begin)
     assert gpubeam.suits(search)
@@ -142,7 +142,7 @@ def both(model: Model, beam: Beam, source: Source, prompts: list[list[int]] | No
         return fast, beam_search(model, beam, prompts, source=source)
 
 
-def agree(model: Model, beam: Beam, source: Source, prompts: list[list[int]] | None = None) -> None:
+def agree(model: Transformer, beam: Beam, source: Source, prompts: list[list[int]] | None = None) -> None:
     fast, slow = both(model, beam, source, prompts)
     assert [[h.tokens for h in best] for best in fast] == [[h.tokens for h in best] for best in slow]
     scores = [[h.score for best in found for h in best] for found in (fast, slow)]
@@ -266,7 +266,7 @@ def test_a_cpu_has_no_use_for_it() -> None:
 
 def test_without_memory_for_it_the_ordinary_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     model, source, beam = model_of(MODELS["pre"]), source_of([5, 3]), Beam(width=2, max_tokens=6)
-    wanted, forgotten = beam_search(model, beam, source=source), list[Model]()
+    wanted, forgotten = beam_search(model, beam, source=source), list[Transformer]()
 
     def full(*_: object) -> Any:
         raise torch.cuda.OutOfMemoryError("no room")

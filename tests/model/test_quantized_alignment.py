@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.model.aligned import BYTES, aligned, is_aligned
-from headway.model.quantized import Int8Matrix
+from headway.model.quantized import Int8Matrix, aligned, is_aligned
+from headway.resources import VECTOR_BYTES
 
 SEAT = """
 import torch
@@ -54,8 +54,8 @@ MODEL = (
     + """
 from headway.generate.accel.cpu.decoder import CpuDecoder
 from headway.generate.accel.cpu.packed import PackedHeadDecoder, packs
-from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.model import Transformer
+from headway.model.quantized import quantize_
 from headway.config.presets import llama
 
 def steps(model):
@@ -71,7 +71,7 @@ def packed(model):
 
 torch.manual_seed(0)
 for int8 in (False, True):
-    model = Model(llama(1, 64, 2, 1, 96, 300)).eval().requires_grad_(False)
+    model = Transformer(llama(1, 64, 2, 1, 96, 300)).eval().requires_grad_(False)
     if int8:
         quantize_(model)
     ways = [steps, packed] if packs(model) else [steps]
@@ -110,7 +110,7 @@ def test_a_model_anywhere_in_memory() -> None:
 
 
 @pytest.mark.parametrize("columns", [32, 40, 64])
-@pytest.mark.parametrize("offset", range(1, BYTES))
+@pytest.mark.parametrize("offset", range(1, VECTOR_BYTES))
 def test_what_torchs_int8_product_is_given_is_aligned(
     columns: int, offset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,8 +125,8 @@ def test_what_torchs_int8_product_is_given_is_aligned(
 
     monkeypatch.setattr(torch, "_weight_int8pack_mm", product)
     matrix = Int8Matrix(torch.randn(8, columns))
-    room = torch.empty(8 * columns + 2 * BYTES, dtype=torch.int8)
-    begin = -room.data_ptr() % BYTES + offset
+    room = torch.empty(8 * columns + 2 * VECTOR_BYTES, dtype=torch.int8)
+    begin = -room.data_ptr() % VECTOR_BYTES + offset
     matrix.weight = room[begin : begin + 8 * columns].view(8, columns).copy_(matrix.weight)
     matrix.scale = torch.cat([matrix.scale[:1], matrix.scale])[1:]
     x = torch.randn(5, columns + 2)[1:, 1:-1].bfloat16()

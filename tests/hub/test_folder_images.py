@@ -9,9 +9,8 @@ import torch
 
 from headway.config.presets import preset
 from headway.errors import ConfigError, DataError
-from headway.hub.folder import load_model, save_model
-from headway.hub.resize import resize_images
-from headway.model.model import Model
+from headway.hub.folder import load_model, resize_images, save_model
+from headway.model.model import Transformer
 
 
 @pytest.mark.parametrize("image", [24, 40, 56, 43])
@@ -33,7 +32,7 @@ def test_it_agrees_with_transformers(image: int, tmp_path: Path) -> None:
 
 
 def test_the_resized_model_is_saved_as_such(tmp_path: Path) -> None:
-    model = resize_images(Model(preset("vit-tiny")).eval(), 48)
+    model = resize_images(Transformer(preset("vit-tiny")).eval(), 48)
     again = load_model(save_model(model, tmp_path / "model"))
     assert again.config == model.config
     images = torch.randn(1, 3, 48, 48)
@@ -42,6 +41,6 @@ def test_the_resized_model_is_saved_as_such(tmp_path: Path) -> None:
 
 def test_what_cannot_be_resized() -> None:
     with pytest.raises(DataError, match="reads images"):
-        resize_images(Model(preset("gpt2-tiny")), 64)
+        resize_images(Transformer(preset("gpt2-tiny")), 64)
     with pytest.raises(ConfigError, match="patch = 4"):
-        resize_images(Model(preset("vit-tiny")), 2)
+        resize_images(Transformer(preset("vit-tiny")), 2)

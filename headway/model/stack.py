@@ -1,4 +1,4 @@
-"""The block and the stack: what every family is made of.
+"""The block and the stack of blocks, which every family is made of.
 
 Letters: B batch, T tokens, M width of the model.
 """
@@ -53,7 +53,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """How a branch joins the stream: x + f(norm(x)), or norm(x + f(x)), or without the x to show what it is for."""
+    """A residual connection: x + f(norm(x)), or norm(x + f(x)); the x can be left out to show what it is for."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, cross-attention where there is an encoder, feed-forward."""
+    """Self-attention, cross-attention in an encoder–decoder, feed-forward network."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        attention_bias: AttentionBias,
+        bias: AttentionBias,
         memory: tuple[tuple[Tensor, Tensor] | Tensor, AttentionBias] | None = None,
         angles: tuple[Tensor, Tensor] | None = None,
         cache: tuple[KVCacheLike, int] | None = None,
         hook: Hook | None = None,
     ) -> Tensor:
-        """`memory` is the encoder's output, or its keys and values from a cache, with the view of it."""
-        x = self.residual1(x, lambda y: self.attention(y, attention_bias, angles, cache, scoped(hook, "attention")))
+        """`memory` is the encoder's output, or its cached keys and values, with the bias of the cross-attention."""
+        x = self.residual1(x, lambda y: self.attention(y, bias, angles, cache, scoped(hook, "attention")))
         if memory is not None:
             source, cross_bias = memory
             kv = self.cross.project_kv(source) if isinstance(source, Tensor) else source
@@ -102,7 +102,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks one after another; the view, rotary angles and relative bias are made once and serve them all."""
+    """Blocks one after another. Attention bias and rotary angles are computed once and used by all of them."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -115,8 +115,8 @@ class Stack(nn.Module):
         self,
         x: Tensor,
         layout: Layout,
-        *,
         repeated_positions: Tensor | None = None,
+        *,
         memory: Tensor | None = None,
         memory_attention_mask: Tensor | None = None,
         cache: KVCacheLike | None = None,
@@ -126,7 +126,7 @@ class Stack(nn.Module):
         """x (B, T, M) to (B, T, M). `repeated_positions` is added before every block but the first."""
         config = self.config
         keys = layout if cache is None else _cached_layout(cache)
-        attention_bias = self_attention_bias(config, self.relative, layout, keys, backend)
+        bias = self_attention_bias(config, self.relative, layout, keys, backend)
         angles = rotary_angles(config.rope, config.head_width, layout.positions) if config.rope else None
         cross_bias = (
             cross_attention_bias(layout.attention_mask, memory_attention_mask, backend) if config.cross else None
@@ -137,13 +137,13 @@ class Stack(nn.Module):
             source = cache.memory[i] if cache is not None and cross_bias is not None else memory
             seen = None if cross_bias is None or source is None else (source, cross_bias)
             here = scoped(hook, f"blocks.{i}")
-            x = block(x, attention_bias, seen, angles, None if cache is None else (cache, i), here)
+            x = block(x, bias, seen, angles, None if cache is None else (cache, i), here)
             if here is not None:
                 here("residual", lambda x=x: x)
         return x if self.norm is None else self.norm(x)
 
 
 def _cached_layout(cache: KVCacheLike) -> Layout:
-    """The slots a step looks at."""
+    """The layout of the cache slots that a step sees."""
     attention_mask = cache.attention_mask[:, : cache.span] if cache.padded else None
     return Layout(cache.positions[:, : cache.span], attention_mask)

@@ -1,0 +1,16 @@
+"""make_model: the model that any config describes."""
+
+from __future__ import annotations
+
+from headway.baselines.convolutional import Convolutional
+from headway.baselines.recurrent import Recurrent
+from headway.config.baselines import AnyConfig
+from headway.config.model import ModelConfig
+from headway.model.model import Model, Transformer
+
+
+def make_model(config: AnyConfig) -> Model:
+    """A new model with initial weights."""
+    if isinstance(config, ModelConfig):
+        return Transformer(config)
+    return Convolutional(config) if config.network == "conv" else Recurrent(config)
