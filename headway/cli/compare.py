@@ -116,14 +116,12 @@ def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> Histor
 
 def _same(recipe: Recipe) -> Iterator[History]:
     """Runs in the recipe's folder that have all of its settings, the newest first."""
-    from headway.config.recipe import Recipe as Read
-    from headway.config.recipe import same_recipe
-    from headway.config.toml import build
+    from headway.config.recipe import read_recipe, same_recipe
     from headway.runs.history import find_runs
 
     for run in find_runs(Path(recipe.out)):
         with suppress(HeadwayError):  # of another version of headway: it cannot be the same
-            if same_recipe(build(Read, run.recipe), recipe):
+            if same_recipe(read_recipe(run.recipe), recipe):
                 yield run
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from headway.config.aliases import current_keys
 from headway.config.model import Activation
 from headway.config.ranges import above_zero, at_least, shares
 from headway.config.tasks import (
-    ALIASES,
     ClassificationConfig,
     EmbeddingConfig,
     MaskedLMConfig,
@@ -241,24 +240,6 @@ class Recipe:
 def read_recipe(values: Mapping[str, Any], source: str = "") -> Recipe:
     """The recipe that a run has recorded; settings may have the names of an older version."""
     return build(Recipe, current_keys(values, note=False), source=source)
-
-
-def current_keys(values: Mapping[str, Any], note: bool = True) -> dict[str, Any]:
-    """Nested settings with `ALIASES` replaced by the current names, and a warning that lists the replaced ones."""
-    result, renamed = dict(values), []
-    for old, new in ALIASES.items():
-        section, _, key = old.partition(".")
-        inside = result.get(section)
-        if not isinstance(inside, Mapping) or key not in inside:
-            continue
-        name = new.partition(".")[2]
-        if name in inside:
-            raise ConfigError("C004", f"{old} is the old name of {new}: give one of them")
-        result[section] = {name if k == key else k: value for k, value in inside.items()}
-        renamed.append(f"{old} is now {new}")
-    if renamed and note:
-        warnings.warn(f"settings with a new name: {', '.join(renamed)}", FutureWarning, stacklevel=3)
-    return result
 
 
 def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:

@@ -8,27 +8,6 @@ from typing import Literal
 from headway.config.ranges import above_zero, at_least, shares
 from headway.errors import ConfigError
 
-ALIASES = {
-    "mlm.share": "mlm.probability",
-    "mlm.mask": "mlm.mask_replace_prob",
-    "mlm.random": "mlm.random_replace_prob",
-    "mlm.words": "mlm.whole_word_mask",
-    "mlm.pairs": "mlm.next_sentence",
-    "classify.weights": "classify.class_weights",
-    "classify.smoothing": "classify.label_smoothing",
-    "classify.rdrop": "classify.r_drop",
-    "tag.smoothing": "tag.label_smoothing",
-    "answer.longest": "answer.max_answer_length",
-    "answer.best": "answer.n_best",
-    "answer.none": "answer.no_answer",
-    "seq2seq.rdrop": "seq2seq.r_drop",
-    "seq2seq.longest": "seq2seq.max_new_tokens",
-    "seq2seq.shortest": "seq2seq.min_new_tokens",
-    "seq2seq.no_repeat": "seq2seq.no_repeat_ngram_size",
-    "seq2seq.every": "seq2seq.generate_every",
-}
-"""Old names of settings and their new ones: recipes and run folders that have the old ones still load."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from headway.config.aliases import current_keys
 from headway.config.toml import read_toml
 from headway.errors import HeadwayError, NotFoundError, nearest
 from headway.jsonfile import show
@@ -111,7 +112,7 @@ def read_run(folder: Path) -> History:
         raise NotFoundError("F001", f"{show(folder)} is no run: it has no folder run", "headway runs lists them")
     problem, recipe, log = "", {}, EventLog()
     try:
-        recipe = read_toml(folder / "run" / "recipe.toml")[0]
+        recipe = current_keys(read_toml(folder / "run" / "recipe.toml")[0], note=False)
         for event in read_events(folder / "run" / "log.jsonl"):
             log.add(event)
         if log.lines == log.bad_lines:
