@@ -15,6 +15,8 @@ from typing import Any
 from headway.errors import ConfigError
 
 ALIASES = {
+    "train.record": "train.cuda_graphs",
+    "train.checkpointing": "train.gradient_checkpointing",
     "mlm.share": "mlm.probability",
     "mlm.mask": "mlm.mask_replace_prob",
     "mlm.random": "mlm.random_replace_prob",

@@ -105,7 +105,7 @@ def test_stopped_and_resumed_is_straight(place: Path) -> None:
 
     def stop(kind: str, **facts: Any) -> None:
         if kind == "save" and facts["step"] == 3:
-            other.loop.asked = 15
+            other.loop.received_signal = 15
 
     train(other, stop)
     assert other.loop.progress.step < 6

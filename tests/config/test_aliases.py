@@ -23,7 +23,8 @@ def notes(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def nested(key: str, value: Any) -> dict[str, Any]:
     section, _, name = key.rpartition(".")
-    return {section: {name: value}} if section else {name: value}
+    budget = {"steps": 1000} if section == "train" else {}
+    return {section: {**budget, name: value}} if section else {name: value}
 
 
 def setting(recipe: Recipe, key: str) -> Any:

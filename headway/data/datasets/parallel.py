@@ -8,8 +8,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headway.data.files.digest import fingerprint
 from headway.data.files.lines import BadLine, Lines, open_text
-from headway.data.files.locate import file_format, find_files, fingerprint
+from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, brief, peek, value_type
 from headway.errors import DataError, nearest

@@ -12,8 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from headway.data.files.digest import fingerprint
 from headway.data.files.lines import recode_hint
-from headway.data.files.locate import file_format, find_files, fingerprint
+from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import DATE, EMPTY, NUMBER, Flaw, Row, read_file
 from headway.errors import DataError, counted, nearest
 from headway.jsonfile import show

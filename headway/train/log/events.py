@@ -1,4 +1,4 @@
-"""The log of a run: one JSON line an event, appended and flushed, never rewritten."""
+"""The log of a run, log.jsonl: one JSON line per event, appended and flushed, never rewritten."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headway.hub.weights import writing
 
 
 class Log:
-    """log.jsonl of a run."""
+    """Appends events to a run's log.jsonl."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with writing(path.parent, 0):
             torn = path.exists() and not path.read_bytes().endswith(b"\n")
-            self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 — held for the length of the run
+            self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 — open as long as the run
             if torn and path.stat().st_size:
-                self._file.write("\n")  # what a crash cut short must not swallow the next line
+                self._file.write("\n")  # ends a line that a crash cut short, so that the next one can be read
 
     def write(self, kind: str, **facts: Any) -> None:
         line = {"event": kind, "time": round(time.time(), 3), **facts}
@@ -33,9 +33,9 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All events; a line cut short by a crash is left out."""
+    """All events; a line that a crash cut short is left out."""
     events = []
-    for line in path.read_text(encoding="utf-8").split("\n"):  # samples may hold other ends of lines
+    for line in path.read_text(encoding="utf-8").split("\n"):  # samples may contain other line separators
         if not line:
             continue
         with suppress(ValueError):

@@ -1,6 +1,6 @@
-"""Optional copies of a run's log: TensorBoard, Weights & Biases, trackio. log.jsonl is written with or without them.
+"""Optional copies of a run's log: TensorBoard, Weights & Biases, trackio. log.jsonl is always written.
 
-Nothing that goes wrong in one of them reaches the run: the sink is dropped, and the log says so once.
+An error in a sink never ends the run: the sink is dropped, and the log says so once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headway.errors import ConfigError, HeadwayError, NotFoundError, nearest
 from headway.train.log.events import Log
 
 PROJECT = "headway"
-"""What runs are filed under where the user's environment does not say."""
+"""The project that runs belong to, unless the environment names another."""
 
 
 class Tracker(Protocol):
-    """A tracker as a sink sees it; both methods may raise what they like."""
+    """What a sink needs of a tracker; both methods may raise anything."""
 
     def write(self, step: int, values: Mapping[str, float]) -> None: ...
     def close(self) -> None: ...
@@ -36,7 +36,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        if self._writer is None:  # only now is it known where a resumed run takes up: what came after that is hidden
+        if self._writer is None:  # the first step is known only now: a resumed run hides what was logged after it
             self._writer = self._make(self._folder, purge_step=step or None)
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
@@ -47,14 +47,14 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases: files under run/wandb, sent nowhere unless WANDB_MODE says so."""
+    """A run of Weights & Biases: files under run/wandb, uploaded only if WANDB_MODE is set."""
 
     def __init__(self, folder: Path, run_name: str, config: Mapping[str, Any]) -> None:
         mode = {} if os.environ.get("WANDB_MODE") else {"mode": "offline"}
         project = os.environ.get("WANDB_PROJECT") or PROJECT
         package, place = _package("wandb"), str(folder / "run")
         self._run = package.init(project=project, name=run_name, dir=place, config=dict(config), **mode)
-        self._run.define_metric("*", step_metric="step")  # its own counter refuses to go back after a restart
+        self._run.define_metric("*", step_metric="step")  # wandb's own counter cannot go back after a resume
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log({**values, "step": step})
@@ -64,7 +64,7 @@ class WandB:
 
 
 class Trackio:
-    """A run of trackio, in its own local store."""
+    """A run of trackio, in its local store."""
 
     def __init__(self, folder: Path, run_name: str, config: Mapping[str, Any]) -> None:
         self._package = _package("trackio")
@@ -85,11 +85,11 @@ TRACKERS: dict[str, Callable[[Path, str, Mapping[str, Any]], Tracker]] = {
 
 
 class Sink:
-    """A tracker that cannot hurt the run it follows."""
+    """A tracker whose errors do not reach the run."""
 
     def __init__(self, name: str, tracker: Tracker, log: Path) -> None:
         self.name, self.problem = name, ""
-        """`problem` is why it was dropped, or nothing."""
+        """`problem` says why the sink was dropped; empty while it works."""
         self._tracker, self._log = tracker, log
 
     def write(self, kind: str, facts: Mapping[str, Any]) -> None:
@@ -120,11 +120,11 @@ class Sink:
 
 
 def open_sinks(names: Sequence[str], folder: Path, run_name: str, config: Mapping[str, Any]) -> list[Sink]:
-    """The sinks a recipe asks for. One that is not known or not installed is an error; one that fails is dropped."""
+    """Open a recipe's sinks. An unknown or missing one is an error; one that fails to start is dropped."""
     for name in names:
         if name not in TRACKERS:
-            what = f"no sink {name!r}{nearest(name, TRACKERS)}"
-            raise ConfigError("C003", what, f"there are: {', '.join(TRACKERS)}")
+            what = f"train.sinks: there is no sink {name!r}{nearest(name, TRACKERS)}"
+            raise ConfigError("C003", what, f"the sinks are {', '.join(TRACKERS)}")
     opened: list[Sink] = []
     for name in dict.fromkeys(names):
         try:
@@ -140,7 +140,7 @@ def open_sinks(names: Sequence[str], folder: Path, run_name: str, config: Mappin
 
 
 class _Failed:
-    """A tracker that did not even start: the first event says why."""
+    """A tracker that failed to start: the first event reports why."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -153,7 +153,7 @@ class _Failed:
 
 
 def scalars(kind: str, facts: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an event, as `kind/name`."""
+    """The numbers of an event, by `kind/name`."""
     return {
         f"{kind}/{name}": float(value)
         for name, value in facts.items()

@@ -1,0 +1,64 @@
+"""Small runs for the tests of training: started, stopped after a step, trained to the end."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headway.config.recipe import load_recipe
+from headway.train.log.events import read_log
+from headway.train.run import Run, start, train
+
+SMALL = [
+    *("model.depth=1", "model.width=16", "model.heads=2", "data.length=16", "train.batch=4", "train.steps=6"),
+    *("train.eval_every=6", "train.sample_every=6", "train.save_every=3", "train.warmup=2"),
+]
+TEXT = "the quick brown fox jumps over the lazy dog, é 漢 🙂\n" * 30
+
+
+def quiet(kind: str, **facts: Any) -> None:
+    """A report that reports nothing."""
+
+
+def never(path: Path, why: str) -> None:
+    """For `load` and `resume`: no checkpoint may be skipped."""
+    pytest.fail(f"{path} was skipped: {why}")
+
+
+def begin(folder: Path, *words: str, recipe: str = "tiny") -> Run:
+    """A run on folder/text.txt, in folder/runs, with words on top."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "text.txt").exists():
+        (folder / "text.txt").write_text(TEXT, encoding="utf-8")
+    data = [f"data.train={folder / 'text.txt'}", f"out={folder / 'runs'}"]
+    return start(*load_recipe(recipe, [*SMALL, *data, *words]))
+
+
+def stop_after(run: Run, step: int) -> Run:
+    """Train until a signal comes in a step."""
+
+    def report(kind: str, **facts: Any) -> None:
+        if kind == "step" and facts["step"] == step:
+            run.loop.received_signal = signal.SIGTERM
+
+    train(run, report)
+    assert run.loop.progress.step == step
+    return run
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The events of one kind in a run's log."""
+    return [event for event in read_log(folder / "run" / "log.jsonl") if event["event"] == kind]
+
+
+def losses(folder: Path) -> list[float]:
+    return [event["loss"] for event in events(folder, "step")]
+
+
+def same_weights(a: Run, b: Run) -> bool:
+    pairs = zip(a.model.named_parameters(), b.model.named_parameters(), strict=True)
+    return all(one == other and torch.equal(p, q) for (one, p), (other, q) in pairs)
