@@ -18,9 +18,9 @@ from headway.checks.equivalence.result import CheckResult
 from headway.checks.equivalence.suite import check_model
 from headway.config.model import ModelConfig
 from headway.config.presets import PRESETS, preset
-from headway.config.recipe import RUNS, Recipe, read_recipe
+from headway.config.recipe import RUNS, Recipe, load_run_recipe
 from headway.config.tasks import QuestionAnsweringConfig
-from headway.config.toml import build, read_toml
+from headway.config.toml import build
 from headway.data.chat_template.template import Message
 from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
@@ -74,10 +74,9 @@ class Bundle:
     @cached_property
     def recipe(self) -> Recipe | None:
         """How it was trained, if it is a run of ours."""
-        if self.folder is None or not (path := self.folder / "run" / "recipe.toml").exists():
+        if self.folder is None or not (self.folder / "run" / "recipe.toml").exists():
             return None
-        values, text = read_toml(path)
-        return read_recipe(values, source=text)
+        return load_run_recipe(self.folder)
 
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer, or the reason why there is none."""

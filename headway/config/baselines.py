@@ -17,6 +17,7 @@ from headway.config.model import (
     TokensConfig,
     max_positions,
 )
+from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
 
 Network = Literal["elman", "gru", "lstm", "conv"]
@@ -51,32 +52,22 @@ class BaselineConfig:
     special: SpecialTokens = field(default_factory=SpecialTokens)
 
     def __post_init__(self) -> None:
-        ranges = (
-            ("width", self.width, 1, MAX_WIDTH),
-            ("depth", self.depth, 1, MAX_LAYERS),
-            ("kernel", self.kernel, 1, 1 << 10),
-            ("dropout", self.dropout, 0.0, 1.0),
+        in_range(self, width=(1, MAX_WIDTH), depth=(1, MAX_LAYERS), kernel=(1, 1 << 10), dropout=(0.0, 1.0))
+        recurrent, attention, network = (
+            self.network != "conv",
+            f"attention = {self.attention}",
+            f"network = {self.network}",
         )
-        for name, value, low, high in ranges:
-            if not low <= value <= high:  # a NaN is outside any range
-                raise ConfigError("C003", f"{name} = {value} is outside {low} … {high}")
-        if self.network != "conv" and self.attention != "none" and self.source is None:
-            raise _conflict("attention", self.attention, "a language model", "it has no encoder to attend to")
-        if self.context and (self.network == "conv" or self.source is None or self.attention != "none"):
-            raise _conflict(
-                "context",
-                True,
-                f"attention = {self.attention}",
-                "it is for recurrent encoder–decoders without attention",
-            )
-        if self.bidirectional and (self.network == "conv" or self.source is None):
-            raise _conflict("bidirectional", True, f"network = {self.network}", "it is for recurrent encoders")
+        if recurrent and self.attention != "none" and self.source is None:
+            raise conflict(attention, "a language model", "there is no encoder to attend to")
+        if self.context and not (recurrent and self.source and self.attention == "none"):
+            raise conflict("context = true", attention, "it is for recurrent encoder–decoders without attention")
+        if self.bidirectional and not (recurrent and self.source):
+            raise conflict("bidirectional = true", network, "it is for recurrent encoders")
         if self.bidirectional and self.width % 2:
-            raise _conflict("bidirectional", True, f"width = {self.width}", "each direction has half of the width")
-        if self.network == "conv" and self.source is not None and self.kernel % 2 == 0:
-            raise _conflict(
-                "kernel", self.kernel, "network = conv", "an encoder's convolutions are centred, so their width is odd"
-            )
+            raise conflict("bidirectional = true", f"width = {self.width}", "each direction has half of the width")
+        if not recurrent and self.source is not None and self.kernel % 2 == 0:
+            raise conflict(f"kernel = {self.kernel}", network, "the encoder's convolutions need an odd width")
         if self.shared_embedding and (self.source is None or self.source.vocab != self.target.vocab):
             raise ConfigError("C004", "shared_embedding needs a source and a target with the same vocabulary size")
 
@@ -127,7 +118,3 @@ class BaselineConfig:
     classify: ClassVar[None] = None
     tag: ClassVar[None] = None
     span: ClassVar[None] = None
-
-
-def _conflict(name: str, value: object, other: str, rule: str) -> ConfigError:
-    return ConfigError("C004", f"{name} = {value} conflicts with {other}: {rule}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
@@ -30,13 +31,11 @@ class RopeConfig:
     """llama3: the context length before scaling."""
 
     def __post_init__(self) -> None:
-        _between("theta", self.theta, 1.0, 1e12)
-        _between("factor", self.factor, 1e-6, 1e6)
-        _between("original_length", self.original_length, 1, MAX_LENGTH)
-        _between("low_factor", self.low_factor, 0.0, 1e6)
-        _between("high_factor", self.high_factor, 0.0, 1e6)
+        in_range(self, theta=(1.0, 1e12), factor=(1e-6, 1e6), original_length=(1, MAX_LENGTH))
+        in_range(self, low_factor=(0.0, 1e6), high_factor=(0.0, 1e6))
         if self.scaling == "llama3" and self.low_factor >= self.high_factor:
-            raise _conflict("low_factor", self.low_factor, "high_factor", self.high_factor, "the first must be smaller")
+            first, second = f"low_factor = {self.low_factor}", f"high_factor = {self.high_factor}"
+            raise conflict(first, second, "the first must be smaller")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +46,7 @@ class RelativeConfig:
     max_distance: int = 128
 
     def __post_init__(self) -> None:
-        _between("buckets", self.buckets, 4, MAX_WIDTH)
-        _between("max_distance", self.max_distance, 1, MAX_LENGTH)
+        in_range(self, buckets=(4, MAX_WIDTH), max_distance=(1, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +60,7 @@ class SparseConfig:
     """None: every random block is block 0, which then counts several times, as in evaluation by `transformers`."""
 
     def __post_init__(self) -> None:
-        _between("block", self.block, 1, MAX_LENGTH)
-        _between("random", self.random, 0, MAX_LENGTH)
+        in_range(self, block=(1, MAX_LENGTH), random=(0, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,36 +113,24 @@ class StackConfig:
     activation_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("d_model", self.d_model, 1, MAX_WIDTH)
-        _between("n_layers", self.n_layers, 0, MAX_LAYERS)
-        _between("n_heads", self.n_heads, 1, self.d_model)
-        _between("d_ff", self.d_ff, 1, MAX_WIDTH * 8)
-        _between("n_kv_heads", self.kv_heads, 1, self.n_heads)
-        _between("norm_eps", self.norm_eps, 0.0, 1.0)
-        for name in ("norm_offset", "layer_scale", "scale"):
-            if (value := getattr(self, name)) is not None:
-                _between(name, value, -1e6, 1e6)
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            _between(name, getattr(self, name), 0.0, 1.0)
+        share, factor = (0.0, 1.0), (-1e6, 1e6)
+        in_range(self, d_model=(1, MAX_WIDTH), n_layers=(0, MAX_LAYERS), n_heads=(1, self.d_model))
+        in_range(self, d_ff=(1, MAX_WIDTH * 8), n_kv_heads=(1, self.n_heads), d_head=(1, MAX_WIDTH))
+        in_range(self, window=(1, MAX_LENGTH), norm_eps=share, norm_offset=factor, layer_scale=factor, scale=factor)
+        in_range(self, dropout=share, attention_dropout=share, activation_dropout=share)
+        heads = f"n_heads = {self.n_heads}"
         if self.d_head is None and self.d_model % self.n_heads:
-            raise _conflict("d_model", self.d_model, "n_heads", self.n_heads, "the heads must divide the width")
+            raise conflict(f"d_model = {self.d_model}", heads, "the heads must divide the width")
         if self.n_heads % self.kv_heads:
-            raise _conflict("n_heads", self.n_heads, "n_kv_heads", self.kv_heads, "the groups must divide the heads")
-        _between("d_head", self.head_width, 1, MAX_WIDTH)
+            raise conflict(heads, f"n_kv_heads = {self.kv_heads}", "the groups must divide the heads")
         if self.rope and self.head_width % 2:
-            raise _conflict("d_head", self.head_width, "rope", self.rope.theta, "rotary positions need an even width")
-        if self.window is not None:
-            _between("window", self.window, 1, MAX_LENGTH)
+            raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
         if self.sparse and self.causal:
-            raise _conflict("sparse", "set", "causal", True, "BigBird's pattern is bidirectional")
+            raise conflict("sparse", "causal = true", "BigBird's pattern is bidirectional")
         if self.relative and self.relative.max_distance <= self.relative.buckets // (2 if self.causal else 4):
-            far, count = self.relative.max_distance, self.relative.buckets
-            raise _conflict(
-                "relative.max_distance",
-                far,
-                "relative.buckets",
-                count,
-                "small distances have one bucket each, so the distance must be larger",
+            far, count = f"relative.max_distance = {self.relative.max_distance}", self.relative.buckets
+            raise conflict(
+                far, f"relative.buckets = {count}", "near distances have a bucket each: set a larger distance"
             )
 
     @property
@@ -172,8 +157,7 @@ class PositionConfig:
     """Add the positions before every block, not only to the input."""
 
     def __post_init__(self) -> None:
-        _between("length", self.length, 1, MAX_LENGTH)
-        _between("offset", self.offset, 0, MAX_LENGTH)
+        in_range(self, length=(1, MAX_LENGTH), offset=(0, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,11 +176,8 @@ class TokensConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("vocab", self.vocab, 1, MAX_VOCAB)
-        _between("segments", self.segments, 0, MAX_VOCAB)
-        _between("scale", self.scale, -1e6, 1e6)
-        _between("norm_eps", self.norm_eps, 0.0, 1.0)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, vocab=(1, MAX_VOCAB), segments=(0, MAX_VOCAB), scale=(-1e6, 1e6))
+        in_range(self, norm_eps=(0.0, 1.0), dropout=(0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,10 +193,7 @@ class PatchesConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("image", self.image, 1, 1 << 14)
-        _between("patch", self.patch, 1, self.image)
-        _between("channels", self.channels, 1, 1 << 12)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, image=(1, 1 << 14), patch=(1, self.image), channels=(1, 1 << 12), dropout=(0.0, 1.0))
 
     @property
     def count(self) -> int:
@@ -232,8 +210,7 @@ class FramesConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("channels", self.channels, 1, 1 << 12)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, channels=(1, 1 << 12), dropout=(0.0, 1.0))
 
 
 FrontConfig = TokensConfig | PatchesConfig | FramesConfig
@@ -253,7 +230,7 @@ class LMHeadConfig:
     """T5 1.0 multiplies the hidden states by d_model^-1/2 before its tied matrix."""
 
     def __post_init__(self) -> None:
-        _between("scale", self.scale, -1e6, 1e6)
+        in_range(self, scale=(-1e6, 1e6))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +250,7 @@ class ClassifyHeadConfig:
     """Whether it was trained on pairs of texts; None: unknown."""
 
     def __post_init__(self) -> None:
-        _between("labels", self.labels, 0, MAX_VOCAB)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, labels=(0, MAX_VOCAB), dropout=(0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,8 +261,7 @@ class TagHeadConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("labels", self.labels, 1, MAX_VOCAB)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, labels=(1, MAX_VOCAB), dropout=(0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,7 +296,7 @@ class InitConfig:
     std: float = 0.02
 
     def __post_init__(self) -> None:
-        _between("std", self.std, 0.0, 1e3)
+        in_range(self, std=(0.0, 1e3))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,8 +335,8 @@ class ModelConfig:
         if cross != (self.encoder is not None and self.decoder is not None):
             raise ConfigError("C004", "decoder.cross must be true with an encoder, and false without one")
         if self.encoder and self.decoder and self.encoder.d_model != self.decoder.d_model:
-            widths = "encoder.d_model", self.encoder.d_model, "decoder.d_model", self.decoder.d_model
-            raise _conflict(*widths, "they must be equal")
+            first, second = f"encoder.d_model = {self.encoder.d_model}", f"decoder.d_model = {self.decoder.d_model}"
+            raise conflict(first, second, "they must be equal")
         if self.shared_embedding and not (
             isinstance(self.source, TokensConfig) and self.target and self.source.vocab == self.target.vocab
         ):
@@ -399,13 +374,3 @@ def max_positions(front: FrontConfig) -> int | None:
     if isinstance(front, PatchesConfig):
         return front.count + 1
     return front.positions.length if front.positions.kind == "learned" else None
-
-
-def _between(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # a NaN is outside any range
-        text = str(value)
-        raise ConfigError("C003", f"{name} = {text if len(text) <= 60 else text[:57] + '…'} is outside {low} … {high}")
-
-
-def _conflict(a: str, a_value: object, b: str, b_value: object, rule: str) -> ConfigError:
-    return ConfigError("C004", f"{a} = {a_value} conflicts with {b} = {b_value}: {rule}")

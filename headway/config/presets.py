@@ -193,7 +193,5 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
 def preset(name: str) -> ModelConfig:
     """The config of a preset."""
     if name not in PRESETS:
-        raise NotFoundError(
-            "F001", f'no preset "{name}"{nearest(name, PRESETS)}', f"the presets are {', '.join(PRESETS)}"
-        )
+        raise NotFoundError("F001", f'no preset "{name}"{nearest(name, PRESETS)}', f"there are {', '.join(PRESETS)}")
     return PRESETS[name]()

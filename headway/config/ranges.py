@@ -1,10 +1,24 @@
-"""Range checks for the numbers in a recipe. No torch here."""
+"""Range checks and conflicts of settings. No torch here."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from headway.errors import ConfigError
+
+
+def in_range(config: Any, **ranges: tuple[float, float]) -> None:
+    """Check that each named setting is between two bounds; None passes."""
+    for name, (low, high) in ranges.items():
+        if (value := getattr(config, name)) is not None and not low <= value <= high:  # a NaN is outside any range
+            text = str(value)
+            text = text if len(text) <= 60 else text[:57] + "…"
+            raise ConfigError("C003", f"{name} = {text} is outside {low} … {high}")
+
+
+def conflict(first: str, second: str, rule: str) -> ConfigError:
+    """An error about two settings that do not go together."""
+    return ConfigError("C004", f"{first} conflicts with {second}: {rule}")
 
 
 def at_least(section: str, config: Any, **least: float) -> None:

@@ -125,9 +125,7 @@ def to_toml(data: Mapping[str, Any], where: str = "") -> str:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).replace(
-        "\x7f", "\\u007f"
-    )  # TOML forbids this one character that JSON allows
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON allows it, TOML does not
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:

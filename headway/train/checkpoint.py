@@ -170,12 +170,7 @@ def verify(path: Path) -> dict[str, Any]:
     except OSError as error:
         what = f"{Path(error.filename or path).name} cannot be read: {error.strerror or error}"
         raise DamagedError("X001", f"{show(path)}: {what}") from error
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-    ) as error:  # the last three: somebody else wrote the manifest
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # the last three: an invented manifest
         raise DamagedError("X001", f"{show(path)}: {error}") from None
     return manifest
 
@@ -204,9 +199,7 @@ class RunLock:
 
     def __exit__(self, *_: object) -> None:
         if self._handle >= 0:
-            os.close(
-                self._handle
-            )  # the file stays: if it were deleted, two processes could each lock a file of this name
+            os.close(self._handle)  # the file stays: without it, two processes could each lock a new one
         self._handle = -1
 
     def _taken(self) -> ConfigError:
@@ -266,11 +259,9 @@ def _check_finite(snapshot: Snapshot) -> None:
                 continue
             plain = tensor.float() if tensor.element_size() == 1 else tensor  # torch tests no 8-bit floats
             if bad := tensor.numel() - int(torch.isfinite(plain).sum()):
-                bad_values = f"{bad:,} of {tensor.numel():,} values are not finite"
-                what = f"step {snapshot.step}: {stem} tensor {name!r}: {bad_values}"
-                raise DivergedError(
-                    "T001", what, "nothing was saved, and earlier checkpoints are intact: resume with a lower train.lr"
-                )
+                which = f"step {snapshot.step}: {stem} tensor {name!r}"
+                what = f"{which}: {bad:,} of {tensor.numel():,} values are not finite"
+                raise DivergedError("T001", what, "earlier checkpoints are intact: resume with a lower train.lr")
 
 
 def _write(path: Path, chunks: Iterable[bytes | memoryview], stage: Callable[[str], None], sync: str) -> dict[str, Any]:

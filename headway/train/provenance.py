@@ -28,7 +28,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
 from headway.jsonfile import show
 from headway.tasks.base import Task
-from headway.train.changes import Change, check_changes, value_changes
+from headway.train.changes import check_changes, value_changes
 from headway.train.checkpoint import newest_state
 from headway.version import __version__
 
@@ -186,18 +186,13 @@ def check_split(record: Record, recipe: Recipe, resumed: Resumed) -> list[str]:
     if other := value_changes(before["model"], record["model"]):
         what = f"the model would differ: {_listed([str(change) for change in other])}"
         raise DataError("D020", what, "the data or model.from have changed: restore them, or start a new run")
-    notes = _place_notes(value_changes(before["place"], record["place"]))
+    machine = ", ".join(str(change) for change in value_changes(before["place"], record["place"]))
+    notes = [f"{machine}: the run may not end in the same bits"] if machine else []
     if _files_differ(before["data"], record["data"]):
         return notes  # `check_data` has reported that
     where = "the files are the same" if recipe.data.train else "data that come with Python or headway"
     changed = [f"{change} ({where})" for change in value_changes(before["split"], record["split"])]
     return notes + _accepted(changed, recipe, resumed)
-
-
-def _place_notes(changes: Sequence[Change]) -> list[str]:
-    """One note for all changes of machine and versions: none of them changes what a run learns from."""
-    said = [str(change) for change in changes]
-    return [f"{', '.join(said)}: the run may not end in the same bits"] if said else []
 
 
 def _files_differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -253,7 +248,3 @@ def _difference(old: Record, new: Record) -> str:
 
 def _told(file: Record) -> str:
     return f"{show(file['name'])} ({file['size']:,} bytes)"
-
-
-def changed_meanwhile() -> DataError:
-    return DataError("D020", "a data file changed while it was being read", "start again when it is complete")

@@ -19,7 +19,7 @@ from headway.config.recipe import Recipe, batch_size, load_run_recipe, with_over
 from headway.config.toml import to_dict, to_toml
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import hash_once
-from headway.errors import ConfigError, DivergedError, NotFoundError
+from headway.errors import ConfigError, DataError, DivergedError, NotFoundError
 from headway.hub.download import resolve
 from headway.hub.weights import writing
 from headway.model.model import Model
@@ -173,7 +173,7 @@ def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | Non
         notes += provenance.check_data(recipe, data, resumed) if resumed else []
         run = _make(folder, recipe, world)
     if provenance.data_stamp(recipe) != stamp:
-        raise provenance.changed_meanwhile()
+        raise DataError("D020", "a data file changed while it was being read", "start again when it is complete")
     place = provenance.record_place(world.device, world.size, run.loop.compute.bfloat16)
     run.origin = provenance.record_run(run.recipe, data, run.task, run.model.config, place)
     run.origin["mixed"] = provenance.is_mixed(data, resumed)

@@ -10,7 +10,7 @@ import torch
 from headway.config.baselines import BaselineConfig
 from headway.config.model import ModelConfig
 
-PEAK_FLOPS = {
+PEAKS = {
     "b200": 2250e12,
     "h200": 989e12,
     "h100": 989e12,
@@ -34,7 +34,7 @@ def utilisation(flops: float, seconds: float, device: torch.device) -> float | N
     if device.type != "cuda" or seconds <= 0:
         return None
     name = torch.cuda.get_device_name(device).lower()
-    peak = next((peak for part, peak in PEAK_FLOPS.items() if part in name), None)
+    peak = next((peak for part, peak in PEAKS.items() if part in name), None)
     return None if peak is None else flops / seconds / peak
 
 
