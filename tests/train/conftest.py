@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from headway.config.recipe import load_recipe
+from headway.train.checkpoint import Snapshot
 from headway.train.log.events import read_log
 from headway.train.run import Run, start, train
 
@@ -59,6 +60,18 @@ def losses(folder: Path) -> list[float]:
     return [event["loss"] for event in events(folder, "step")]
 
 
-def same_weights(a: Run, b: Run) -> bool:
-    pairs = zip(a.model.named_parameters(), b.model.named_parameters(), strict=True)
-    return all(one == other and torch.equal(p, q) for (one, p), (other, q) in pairs)
+def same_snapshot(left: Snapshot | None, right: Snapshot) -> bool:
+    """Equal to the bit: steps, states, names, dtypes, shapes and values."""
+
+    def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+        as_bytes = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b)]
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*as_bytes)
+
+    if (
+        left is None
+        or (left.step, left.state) != (right.step, right.state)
+        or left.tensors.keys() != right.tensors.keys()
+    ):
+        return False
+    pairs = [(left.tensors[stem], right.tensors[stem]) for stem in left.tensors]
+    return all(a.keys() == b.keys() and all(same(a[name], b[name]) for name in a) for a, b in pairs)

@@ -22,6 +22,7 @@ from headway.errors import ConfigError, DamagedError, DivergedError, HeadwayErro
 from headway.train import checkpoint
 from headway.train.checkpoint import STAGES, RunLock, Snapshot, load, save, snapshot_copy, verify
 from tests.train.conftest import never
+from tests.train.conftest import same_snapshot as same
 
 STATE = {"tokens": 2**60, "loss": 0.1 + 0.2, "name": "é字😀", "best": None, "seeds": [1, 2], "nested": {"on": True}}
 
@@ -45,20 +46,6 @@ def example(step: int) -> Snapshot:
     }
     rng = {"torch": torch.randint(256, (64,), generator=noise, dtype=torch.uint8), "nan": torch.tensor(float("nan"))}
     return Snapshot(step, {"model": model, "optimizer": optimizer, "rng": rng, "nothing": {}}, {**STATE, "at": step})
-
-
-def same_tensor(left: torch.Tensor, right: torch.Tensor) -> bool:
-    as_bytes = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right)]
-    return left.dtype == right.dtype and left.shape == right.shape and torch.equal(*as_bytes)
-
-
-def same(left: Snapshot | None, right: Snapshot) -> bool:
-    if left is None or (left.step, left.state) != (right.step, right.state):
-        return False
-    if left.tensors.keys() != right.tensors.keys():
-        return False
-    pairs = [(left.tensors[stem], right.tensors[stem]) for stem in left.tensors]
-    return all(a.keys() == b.keys() and all(same_tensor(a[name], b[name]) for name in a) for a, b in pairs)
 
 
 def names(folder: Path) -> list[str]:

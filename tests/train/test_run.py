@@ -41,10 +41,17 @@ def test_a_finished_run_is_a_folder_others_open(tmp_path: Path) -> None:
     assert begin(tmp_path).folder.name == "tiny-0002"
 
 
-@pytest.mark.parametrize("stop", [1, 5, 13])
-def test_stopped_and_resumed_is_the_same_run(stop: int, tmp_path: Path) -> None:
-    straight = train(begin(tmp_path, *LONGER), quiet)
-    run = stop_after(begin(tmp_path, *LONGER), stop)
+@pytest.mark.parametrize(
+    ("stop", "words"),
+    [
+        *((stop, []) for stop in (1, 5, 13)),
+        (5, ["train.unfreeze=2"]),
+        (5, ["train.layer_decay=0.7", "train.unfreeze=1", "train.optimizer=muon"]),
+    ],
+)
+def test_stopped_and_resumed_is_the_same_run(stop: int, words: list[str], tmp_path: Path) -> None:
+    straight = train(begin(tmp_path, *LONGER, *words), quiet)
+    run = stop_after(begin(tmp_path, *LONGER, *words), stop)
     assert not (run.folder / "model.safetensors").exists()
     again = train(resume(run.folder, never), quiet)
     assert losses(again.folder) == losses(straight.folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,9 @@ import torch
 from headway.config.model import ClassifyHeadConfig
 from headway.config.recipe import ShapeConfig, TrainConfig
 from headway.config.shape import encoder_config
-from headway.errors import ConfigError
 from headway.model.model import Model
 from headway.train.optim.optimizer import Optimizer, depths, make_optimizer
 from headway.train.optim.schedule import unfrozen_depth
-from headway.train.run import resume, train
-from tests.train.conftest import begin, never, quiet, same_weights, stop_after
 
 
 def model() -> Model:
@@ -72,17 +68,3 @@ def test_blocks_wait_for_their_turn() -> None:
     assert moved == {n for n in before if n.startswith(("classify.", "encoder.blocks.2."))}
     made.set_rate(peaks, 0.5, unfrozen_depth(config, 8))
     assert set(rates(net, made).values()) == {0.05}
-
-
-@pytest.mark.parametrize("words", [["train.unfreeze=2"], ["train.layer_decay=0.7", "train.unfreeze=1"]])
-def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, words: list[str]) -> None:
-    straight = train(begin(tmp_path, *words, recipe="lm"), quiet)
-    again = train(resume(stop_after(begin(tmp_path, *words, recipe="lm"), 3).folder, never), quiet)
-    assert same_weights(straight, again)
-
-
-def test_mistakes_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"train\.layer_decay = 1\.5"):
-        TrainConfig(steps=1, layer_decay=1.5)
-    with pytest.raises(ConfigError, match=r"train\.unfreeze = -1"):
-        TrainConfig(steps=1, unfreeze=-1)
