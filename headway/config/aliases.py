@@ -1,4 +1,4 @@
-"""Renamed recipe settings: old key → new key, so that older recipes and runs still load. No torch here.
+"""Renamed recipe settings, old key → new key: older recipes and runs still load. No torch here.
 
 To rename a setting, rename the field of its dataclass and add one line to `ALIASES`: the old dotted key and the new
 one. A whole section is renamed in the same way ("old": "new"). `current_keys` is applied wherever settings are read:

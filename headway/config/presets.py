@@ -1,4 +1,4 @@
-"""Presets: functions that return the ModelConfig of a well-known model, each with its paper. No torch here."""
+"""Presets: functions that return the ModelConfig of a known model, with its paper. No torch here."""
 
 from __future__ import annotations
 

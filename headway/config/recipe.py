@@ -1,4 +1,4 @@
-"""Recipes: every setting of a training run, and how recipe files and overrides are read. No torch here."""
+"""Recipes: every setting of a training run, and how recipes and overrides are read. No torch here."""
 
 from __future__ import annotations
 
@@ -191,19 +191,8 @@ class TrainConfig:
 
     free_on_resume: ClassVar = frozenset(
         {
-            *(
-                "steps",
-                "minutes",
-                "epochs",
-                "accumulate",
-                "lr",
-                "schedule",
-                "warmup",
-                "final_lr",
-                "weight_decay",
-                "betas",
-            ),
-            *("layer_decay", "unfreeze", "clip", "average", "on_nan", "dtype", "compile", "cuda_graphs"),
+            *("steps", "minutes", "epochs", "accumulate", "lr", "schedule", "warmup", "final_lr", "weight_decay"),
+            *("betas", "layer_decay", "unfreeze", "clip", "average", "on_nan", "dtype", "compile", "cuda_graphs"),
             *("gradient_checkpointing", "sinks", "eval_every", "sample_every", "save_every", "keep"),
         }
     )
@@ -220,9 +209,8 @@ class TrainConfig:
         above_zero("train", self, "minutes", "epochs")
         shares("train", self, "ema")
         if self.batch % self.accumulate:
-            raise ConfigError(
-                "C004", f"train.batch = {self.batch} is not divisible by train.accumulate = {self.accumulate}"
-            )
+            what = f"train.batch = {self.batch} is not divisible by train.accumulate = {self.accumulate}"
+            raise ConfigError("C004", what)
         if not 0 < self.layer_decay <= 1:
             raise ConfigError("C003", f"train.layer_decay = {self.layer_decay} should be above 0 and at most 1")
         if self.average and (self.ema or self.keep_best or self.patience):
@@ -286,8 +274,8 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     if not path.exists():
         names = sorted(p.stem for p in RECIPES.glob("*.toml"))
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"the recipes are {', '.join(names)}")
-    data, text = read_toml(path)
-    data = current_keys(data)
+    values, text = read_toml(path)
+    data = current_keys(values)
     over = current_keys(_listed(parse_overrides(overrides)))
     _check_base(over, merge(data, over))
     return path.stem, build(Recipe, _with(data, over), source=text if not over or _wrong(data) else "")
@@ -310,10 +298,8 @@ def _check_base(over: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
         if type(model.get("freeze")) is int and model["freeze"] > 0:
             raise ConfigError("C004", f"model.freeze = {model['freeze']} needs a pretrained model: set model.from")
         return
-    decided = [f"model.{name}" for name in model if name not in PRETRAINED] + [
-        f"data.{n}" for n in TOKENIZER if n in data
-    ]
-    if decided:
+    decided = [f"model.{name}" for name in model if name not in PRETRAINED]
+    if decided := decided + [f"data.{name}" for name in TOKENIZER if name in data]:
         whose = "vocabulary" if decided[0].startswith("data.") else "shape"
         raise ConfigError("C004", f"{decided[0]} is for a new model: model.from = {base} has its own {whose}")
 

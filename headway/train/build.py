@@ -1,4 +1,4 @@
-"""The model that a run trains: a new one, or a pretrained one with the task's heads, adapters and frozen blocks."""
+"""The model that a run trains: new or pretrained, with the task's heads, adapters, frozen blocks."""
 
 from __future__ import annotations
 

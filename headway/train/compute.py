@@ -1,4 +1,4 @@
-"""The arithmetic of a training step: gradients of a batch and the optimizer's update, as CUDA graphs on a GPU.
+"""The arithmetic of a training step: gradients and update, on a GPU as CUDA graphs.
 
 The kernels of a small model take less time than it takes to launch them one by one. A CUDA graph launches them all at
 once. A step is captured as soon as its shapes come a second time; padded batches have few different shapes.

@@ -1,4 +1,4 @@
-"""Several processes that train one model together: torchrun's ranks, collectives, and FSDP2 around the blocks.
+"""Several processes that train one model: torchrun's ranks, collectives, FSDP2 around the blocks.
 
 Under `torchrun` every process runs the same program. The samples of a step do not depend on the number of processes:
 each process takes its share of the step's batch. FSDP2 wraps the model from outside; the model knows nothing of it.

@@ -1,4 +1,4 @@
-"""A lower bound on the memory and disk that a run needs. A run that is refused could not have been trained.
+"""A lower bound on a run's memory and disk: a run that is refused could not have been trained.
 
 Trained weights, gradients, optimizer moments and copies of the weights are counted in float32, as they are stored.
 """

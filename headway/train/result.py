@@ -1,4 +1,4 @@
-"""What a finished run leaves in its folder: the model with its tokenizer, the test score, evaluation.json."""
+"""What a finished run leaves in its folder: model and tokenizer, test score, evaluation.json."""
 
 from __future__ import annotations
 

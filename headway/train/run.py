@@ -1,4 +1,4 @@
-"""A run from start to end: assemble it from a recipe or a checkpoint, train it, write its log and checkpoints."""
+"""A run from start to end: assembled from a recipe or a checkpoint, trained, logged, saved."""
 
 from __future__ import annotations
 

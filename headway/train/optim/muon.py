@@ -1,4 +1,4 @@
-"""Muon that updates all matrices of one shape together; torch's own needs hundreds of small kernels a step."""
+"""Muon for all matrices of one shape at once; torch's own launches hundreds of small kernels."""
 
 from __future__ import annotations
 
