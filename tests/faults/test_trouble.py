@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headway.cli import main
+from headway.runs.events import read_events
 from headway.train.checkpoint import load
-from headway.train.log.events import read_log
 from headway.train.run import Run, resume, train
 from tests.train.conftest import SMALL, begin, never, quiet, stop_after
 
@@ -59,7 +59,7 @@ def stopped(tmp_path: Path, at: int) -> Run:
 
 
 def losses(folder: Path) -> dict[int, float]:
-    return {e["step"]: e["loss"] for e in read_log(folder / "run" / "log.jsonl") if e["event"] == "step"}
+    return {e["step"]: e["loss"] for e in read_events(folder / "run" / "log.jsonl") if e["event"] == "step"}
 
 
 def test_a_corrupt_checkpoint_is_skipped(tmp_path: Path, called: Called) -> None:
@@ -136,7 +136,7 @@ def test_a_diverged_run_stops(tmp_path: Path, called: Called) -> None:
     assert code == 8, talk
     assert "error[T001]" in talk
     folder = tmp_path / "runs" / "tiny-0001"
-    assert [e["action"] for e in read_log(folder / "run" / "log.jsonl") if e["event"] == "nan"] == ["stop"]
+    assert [e["action"] for e in read_events(folder / "run" / "log.jsonl") if e["event"] == "nan"] == ["stop"]
     assert load(folder / "run" / "checkpoints", skipped=never) is None
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from headway.config.recipe import load_recipe
+from headway.runs.events import read_events
 from headway.train.checkpoint import Snapshot
-from headway.train.log.events import read_log
 from headway.train.run import Run, start, train
 
 SMALL = [
@@ -53,7 +53,7 @@ def stop_after(run: Run, step: int) -> Run:
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     """The events of one kind in a run's log."""
-    return [event for event in read_log(folder / "run" / "log.jsonl") if event["event"] == kind]
+    return [event for event in read_events(folder / "run" / "log.jsonl") if event["event"] == kind]
 
 
 def losses(folder: Path) -> list[float]:

@@ -22,10 +22,10 @@ from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
+from headway.runs.events import read_events
 from headway.tasks.lm.task import LanguageModeling
 from headway.train.checkpoint import load
 from headway.train.distributed import World, close_distributed, init_distributed, torchrun_line
-from headway.train.log.events import read_log
 from headway.train.loop import Loop
 from headway.train.optim.optimizer import make_optimizer
 from headway.train.run import Run, resume, start, train
@@ -82,7 +82,7 @@ def alone(out: Path, stop: int) -> None:
 
 
 def losses(out: Path) -> list[float]:
-    events = read_log(out / "tiny-0001" / "run" / "log.jsonl")
+    events = list(read_events(out / "tiny-0001" / "run" / "log.jsonl"))
     return [e["loss"] for e in events if e["event"] == "step"] + [e["valid"] for e in events if e["event"] == "eval"]
 
 

@@ -15,8 +15,8 @@ import pytest
 from headway.config.recipe import load_recipe
 from headway.errors import ConfigError, DataError, NotFoundError
 from headway.hub.folder import load_model
+from headway.runs.events import read_events
 from headway.train import checkpoint
-from headway.train.log.events import read_log
 from headway.train.run import last_folder, resume, start, train
 from tests.train.conftest import SMALL, TEXT, begin, losses, never, quiet, stop_after
 
@@ -33,7 +33,7 @@ def test_a_finished_run_is_a_folder_others_open(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert type(model).__name__ == "GPT2LMHeadModel"
     assert tokenizer.decode(tokenizer("fox é 漢")["input_ids"]) == "fox é 漢"
-    kinds = [e["event"] for e in read_log(folder / "run" / "log.jsonl")]
+    kinds = [e["event"] for e in read_events(folder / "run" / "log.jsonl")]
     assert kinds[0] == "start" and kinds[-1] == "end"
     assert kinds.count("step") == 24 and kinds.count("eval") == 2 and kinds.count("sample") == 2
     assert (folder / "run" / "recipe.toml").exists()

@@ -10,15 +10,7 @@ import torch
 from headway.config.baselines import BaselineConfig
 from headway.config.model import ModelConfig
 
-PEAKS = {
-    "b200": 2250e12,
-    "h200": 989e12,
-    "h100": 989e12,
-    "a100": 312e12,
-    "l40s": 362e12,
-    "l4": 121e12,
-    "4090": 165e12,
-}
+PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
 """Dense bfloat16 operations per second, by a part of the device's name, from the makers' data sheets."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,14 +29,3 @@ class Log:
 
     def close(self) -> None:
         self._file.close()
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """All events; a line that a crash cut short is left out."""
-    events = []
-    for line in path.read_text(encoding="utf-8").split("\n"):  # samples may contain other line separators
-        if not line:
-            continue
-        with suppress(ValueError):
-            events.append(json.loads(line))
-    return events
