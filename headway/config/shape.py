@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
 from headway.config.baselines import BaselineConfig
 from headway.config.model import (
@@ -142,8 +142,6 @@ def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> St
 
 
 def _positions(shape: ShapeConfig, length: int) -> PositionConfig:
-    where = shape.positions
-    kind: Literal["none", "learned", "sinusoidal"] = "none"
-    if where == "learned" or where == "sinusoidal":
-        kind = where
-    return PositionConfig(kind=kind, length=length)
+    if shape.positions == "learned" or shape.positions == "sinusoidal":
+        return PositionConfig(kind=shape.positions, length=length)
+    return PositionConfig(kind="none", length=length)

@@ -33,6 +33,7 @@ from headway.train.distributed import World, init_distributed, shard
 from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
 from headway.train.log.cost import flops_per_token, peak_memory, utilisation
 from headway.train.log.events import Log
+from headway.train.log.sinks import open_sinks
 from headway.train.loop import Loop, Report
 from headway.train.optim.optimizer import make_optimizer
 from headway.train.provenance import Record, Resumed
@@ -231,7 +232,7 @@ def train(run: Run, report: Report) -> Run:
 def _logged(run: Run, report: Report) -> Iterator[Report]:
     """A `Report` that also writes run/log.jsonl and the recipe's sinks."""
     log = Log(run.folder / "run" / "log.jsonl")
-    sinks = _open_sinks(run)
+    sinks = open_sinks(run.recipe.train.sinks, run.folder, run.folder.name, to_dict(run.recipe))
 
     def write(kind: str, **facts: Any) -> None:
         log.write(kind, **facts)
@@ -248,14 +249,6 @@ def _logged(run: Run, report: Report) -> Iterator[Report]:
         for sink in sinks:
             sink.close()
         log.close()
-
-
-def _open_sinks(run: Run) -> list[Any]:
-    if not run.recipe.train.sinks:
-        return []
-    from headway.train.log.sinks import open_sinks
-
-    return open_sinks(run.recipe.train.sinks, run.folder, run.folder.name, to_dict(run.recipe))
 
 
 def _train(run: Run, report: Report) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,8 @@ from headway.errors import ConfigError, DataError, NotFoundError
 from headway.hub.folder import load_model
 from headway.runs.events import read_events
 from headway.train import checkpoint
-from headway.train.run import last_folder, resume, start, train
-from tests.train.conftest import SMALL, TEXT, begin, losses, never, quiet, stop_after
+from headway.train.run import Run, last_folder, resume, start, train
+from tests.train.conftest import SMALL, TEXT, begin, events, losses, never, quiet, stop_after
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGER = ["train.steps=24", "train.eval_every=12", "train.sample_every=12", "train.save_every=5", "model.dropout=0.1"]
@@ -33,7 +32,7 @@ def test_a_finished_run_is_a_folder_others_open(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert type(model).__name__ == "GPT2LMHeadModel"
     assert tokenizer.decode(tokenizer("fox é 漢")["input_ids"]) == "fox é 漢"
-    kinds = [e["event"] for e in read_events(folder / "run" / "log.jsonl")]
+    kinds = [event["event"] for event in read_events(folder / "run" / "log.jsonl")]
     assert kinds[0] == "start" and kinds[-1] == "end"
     assert kinds.count("step") == 24 and kinds.count("eval") == 2 and kinds.count("sample") == 2
     assert (folder / "run" / "recipe.toml").exists()
@@ -106,25 +105,23 @@ def test_a_missing_test_file_is_found_before_training(task: str, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bad_test_file_is_found_before_training(tmp_path: Path) -> None:
-    for part, labels in (("train", "ab"), ("test", "ac")):
-        rows = "".join(f"some text {i},{labels[i % 2]}\n" for i in range(40))
-        (tmp_path / f"{part}.csv").write_text("text,label\n" + rows)
+def classifier(tmp_path: Path, bad_rows: str) -> Run:
+    """A run whose test file has two rows that cannot be used."""
+    rows = "text,label\n" + "".join(f"some text {i},{'ab'[i % 2]}\n" for i in range(40))
+    (tmp_path / "train.csv").write_text(rows)
+    (tmp_path / "test.csv").write_text(rows + "other,c\n,a\n")
     words = [f"data.{part}={tmp_path}/{part}.csv" for part in ("train", "test")]
-    name, recipe = load_recipe("classify", [*words, f"out={tmp_path / 'runs'}", "train.steps=1", "model.depth=1"])
-    with pytest.raises(DataError, match=r"D007.*test\.csv line 3"):
-        start(name, recipe)
+    more = ["train.steps=1", "model.depth=1", f"data.bad_rows={bad_rows}", f"out={tmp_path / 'runs'}"]
+    return start(*load_recipe("classify", [*words, *more]))
+
+
+def test_a_bad_test_file_is_found_before_training(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"D007.*test\.csv line 4[23]"):
+        classifier(tmp_path, "stop")
 
 
 def test_bad_rows_of_the_test_are_counted(tmp_path: Path) -> None:
-    for part, labels in (("train", "ab"), ("test", "abab")):
-        rows = "".join(f"some text {i},{label}\n" for i, label in enumerate(labels * 10))
-        (tmp_path / f"{part}.csv").write_text("text,label\n" + rows + ("other,c\n,a\n" if part == "test" else ""))
-    words = [f"data.{part}={tmp_path}/{part}.csv" for part in ("train", "test")]
-    more = ["train.steps=1", "model.depth=1", "data.bad_rows=skip", f"out={tmp_path}"]
-    events: list[tuple[str, dict[str, Any]]] = []
-    train(start(*load_recipe("classify", [*words, *more])), lambda kind, **facts: events.append((kind, facts)))
-    (data,) = [facts for kind, facts in events if kind == "data"]
+    (data,) = events(train(classifier(tmp_path, "skip"), quiet).folder, "data")
     assert (data["bad_rows"], data["bad_tests"]) == (0, 2)
 
 
