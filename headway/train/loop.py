@@ -227,7 +227,7 @@ class Loop:
             return True
         return value == now.best and now.best_loss is not None and loss < now.best_loss
 
-    def finish(self) -> None:
+    def load_final_weights(self) -> None:
         """Load the weights that are the result of the run: the best ones, their average, or the last ones."""
         if chosen := self.best or self.ema:
             chosen.copy_to_model()

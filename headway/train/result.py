@@ -24,7 +24,7 @@ from headway.train.state import load_weights
 
 def finish(loop: Loop, recipe: Recipe, folder: Path, report: Report) -> None:
     """Write the model, then score it on the test data: an error there loses nothing."""
-    loop.finish()
+    loop.load_final_weights()
     if recipe.train.average:
         loop.world.barrier()  # until rank 0 has written the last checkpoint
         checkpoints = last_weights(folder / "run" / "checkpoints", recipe.train.average)

@@ -255,7 +255,7 @@ def test_patience_ends_a_run_and_keeps_the_best() -> None:
     )
     events(loop)
     assert loop.progress.step == 10 and loop.progress.best == 2.0
-    loop.finish()
+    loop.load_final_weights()
     assert all(torch.equal(p, kept[2][n]) for n, p in loop.model.named_parameters())
 
 
