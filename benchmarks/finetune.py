@@ -48,7 +48,7 @@ from headway.tasks.training import TaskContext, Training, make_training
 from headway.train.build import base_tokenizer
 from headway.train.distributed import World
 from headway.train.optim.average import WeightCopy
-from headway.train.optim.optimizer import lr_factor, peak_lr
+from headway.train.optim.schedule import lr_factor, peak_lr
 
 FILES = {
     "sst2": {"train": "sst2.train.tsv", "valid": "sst2.dev.tsv", "test": "sst2.test.tsv"},

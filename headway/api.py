@@ -19,7 +19,7 @@ from headway.checks.equivalence.suite import check_model
 from headway.config.baselines import AnyConfig
 from headway.config.presets import PRESETS, preset
 from headway.config.recipe import RUNS
-from headway.config.toml import build, read_toml
+from headway.config.toml import build
 from headway.data.chat_template.template import Message
 from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
@@ -53,7 +53,7 @@ from headway.tasks.masked_lm.fill import Filled, fill_all
 from headway.tasks.qa.evaluate import Answer
 from headway.tasks.qa.predict import answer
 from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
-from headway.tasks.recipe import Recipe, read_recipe
+from headway.tasks.recipe import Recipe, load_run_recipe
 from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
 from headway.tasks.tagging.predict import Entity, tag
 
@@ -82,10 +82,9 @@ class Bundle:
     @cached_property
     def recipe(self) -> Recipe | None:
         """How it was trained, if it is a run of ours."""
-        if self.folder is None or not (path := self.folder / "run" / "recipe.toml").exists():
+        if self.folder is None or not (self.folder / "run" / "recipe.toml").exists():
             return None
-        values, text = read_toml(path)
-        return read_recipe(values, source=text)
+        return load_run_recipe(self.folder)
 
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer, or the reason why there is none."""

@@ -1,12 +1,12 @@
-"""Every error a user can meet, in one tree. Each has a stable code and an exit code.
+"""Every error that a user can meet. Each has a stable code; each class has an exit code.
 
-    HeadwayError             exit 1   B  our own bug
+    HeadwayError             exit 1   B  a bug of headway
     ├── UsageError           exit 2   U  the command line itself
     ├── ConfigError          exit 3   C  a setting, a recipe, a config.json
     ├── DataError            exit 4   D  rows, text, images, sound
     ├── NotFoundError        exit 5   F  a file, a run, a model, a package
     ├── NetworkError         exit 6   N  the hub, or being offline
-    ├── MemoryOrDiskError    exit 7   M  too little of either
+    ├── MemoryOrDiskError    exit 7   M  too little memory or disk
     ├── DivergedError        exit 8   T  training went wrong
     └── DamagedError         exit 9   X  a model or checkpoint that cannot be trusted
 
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 
 class HeadwayError(Exception):
-    """Base of all errors that headway raises on purpose."""
+    """Base class of all errors that headway raises on purpose."""
 
     exit_code = 1
 
@@ -67,8 +67,8 @@ class DamagedError(HeadwayError):
 
 
 CATALOGUE = {
-    "B000": "an error headway did not foresee: a bug",
-    "U001": "an argument that is not understood",
+    "B000": "an unexpected error: a bug of headway",
+    "U001": "a wrong argument on the command line",
     "C001": "a file that is not valid TOML or JSON",
     "C002": "a value of the wrong type",
     "C003": "a value outside its range or choices",
@@ -80,32 +80,32 @@ CATALOGUE = {
     "C022": "a config.json field with a value headway cannot express",
     "C023": "a config.json field that names code",
     "C024": "an architecture (head) headway does not know",
-    "C030": "a run folder that another process is using",
+    "C030": "a run folder that another process uses",
     "C040": "a setting that cannot change in a resumed run",
     "D001": "input that does not fit the model",
     "D002": "a dataset with nothing in it",
     "D003": "text that is not UTF-8",
-    "D004": "a column that is not there, or may be any of several",
+    "D004": "a column that is missing, or ambiguous",
     "D006": "a data file that is damaged",
     "D007": "a row that cannot be used",
     "D008": "a chat template that cannot be used",
     "D020": "data that have changed since the run began",
-    "F001": "a model folder, file or run that is not there",
+    "F001": "a model folder, file or run that does not exist",
     "F002": "a folder without the files of a model",
     "F003": "a package that is not installed",
     "F004": "an output folder that already exists",
-    "F005": "a tokenizer that cannot be built from what the folder has",
+    "F005": "a tokenizer that cannot be built from the files of its folder",
     "F006": "an adapter whose base model is not on this machine",
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
     "M002": "too little disk space, or a folder that cannot be written",
     "M010": "memory ran out",
-    "M011": "a run that needs more memory than there is",
+    "M011": "a run that needs more memory than is available",
     "T001": "a loss, gradient or weight that is not a finite number",
     "X001": "a weight, tokenizer or checkpoint file that is damaged",
     "X002": "a tensor that is missing",
     "X003": "a tensor of the wrong shape",
-    "X004": "a tensor nobody asked for",
+    "X004": "a tensor that the model does not have",
     "X005": "a pickle file where safetensors is needed",
     "X006": "a path that leaves its folder",
     "X007": "a self-check that failed",
@@ -113,15 +113,15 @@ CATALOGUE = {
     "X009": "a tensor that differs from the one it copies",
     "X020": "a tokenizer that has changed since the run began",
 }
-"""Code → what it stands for. Codes are never reused."""
+"""Code → meaning. Codes are never reused."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """` — did you mean "x"?`, or nothing when no known name is close."""
+    """` — did you mean "x"?` with the closest name; empty if none is close."""
     found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f' — did you mean "{found[0]}"?' if found else ""
 
 
 def counted(number: int, nouns: str) -> str:
-    """1 row, 2,000 rows."""
+    """A number with its noun: 1 row, 2,000 rows."""
     return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"

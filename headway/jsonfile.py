@@ -1,4 +1,4 @@
-"""JSON from strangers: bounded in size and depth, finite numbers, no key twice, errors of one line."""
+"""Untrusted JSON: bounded in size and depth, finite numbers only, no key twice, errors of one line."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from headway.errors import ConfigError, NotFoundError
 
 JSON_LIMIT = 64_000_000
-"""Bytes of a file."""
+"""The most bytes of a file."""
 JSON_VALUES, JSON_DEPTH = 4_000_000, 64
-"""Bounds on what JSON may unfold to: a few bytes of text can cost a hundred of memory."""
+"""Bounds on parsed JSON: a few bytes of text can take a hundred bytes of memory."""
 AGAIN = "download or copy it again"
 _brief = reprlib.Repr()
 _brief.maxstring = 100
 
 
 def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
-    """A JSON object such as config.json: bounded in size and depth, finite numbers, no key twice."""
+    """Read a JSON object such as config.json, under the bounds above."""
     if not os.path.isfile(path):
         raise NotFoundError("F001", f"{show(path)}: no such file")
     try:
@@ -36,7 +36,7 @@ def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
 
 
 def parse_json(path: Path, raw: bytes | str, values: int = JSON_VALUES) -> dict[str, Any]:
-    """The same from what has been read of a file."""
+    """Parse the text of a JSON file; `path` is for the message."""
     try:
         return parse_object(raw if isinstance(raw, bytes) else raw.encode(), values)
     except ValueError as error:
@@ -48,11 +48,11 @@ def _unfit(path: Path, why: str) -> ConfigError:
 
 
 def parse_object(raw: bytes, values: int) -> dict[str, Any]:
-    """A JSON object, or a ValueError of one line."""
+    """Parse a JSON object; raises a ValueError of one line."""
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > values:
         raise ValueError(f"JSON of more than {values:,} values")
     try:
-        text = raw.decode()  # json would guess UTF-16 and let broken UTF-8 pass
+        text = raw.decode()  # json would guess UTF-16 and accept broken UTF-8
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
         if re.search(rb"\\u[dD]", raw):  # half a surrogate pair can be neither printed nor saved
             json.dumps(value, ensure_ascii=False).encode()
@@ -91,7 +91,7 @@ def _finite(text: str) -> float:
 
 
 def show(path: Path | str) -> str:
-    """On one line, whatever characters the name has."""
+    """A path on one line, whatever characters it contains."""
     return str(path) if str(path).isprintable() else ascii(str(path))
 
 

@@ -1,4 +1,4 @@
-"""How much memory there is, and which errors of others say that there was too little."""
+"""How much memory is available, and which errors of other libraries say that it ran out."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def test_memory_that_ran_out_is_no_bug_of_ours(error: BaseException) -> None:
     assert is_out_of_memory(wrapped)
 
 
-def test_what_was_asked_for_is_said() -> None:
+def test_the_message_has_the_sizes() -> None:
     found = as_headway_error(torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0"))
-    assert found is not None and "2.50 GiB more were asked for" in found.message
+    assert found is not None and "2.50 GiB" in found.message
     told = (
         "CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has a total capacity of 79.2 GiB of which 1.3 GiB is free."
     )
     found = as_headway_error(torch.cuda.OutOfMemoryError(told))
-    assert found is not None and "the GPU has 79.2 GiB, of which 1.3 GiB are free" in found.message
+    assert found is not None and "79.2 GiB" in found.message and "1.3 GiB" in found.message
     found = as_headway_error(
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000 bytes.")
     )
-    assert found is not None and "8.0 GB more were asked for" in found.message
+    assert found is not None and "8.0 GB" in found.message
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from headway.config.recipe import DataConfig
-from headway.config.toml import read_toml
 from headway.data.batching.token_store import TokenStore
 from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -20,7 +19,7 @@ from headway.errors import DataError, NotFoundError
 from headway.model.model import Model
 from headway.tasks.lm.training import evaluation_rows
 from headway.tasks.losses.tokens import IGNORE
-from headway.tasks.recipe import Recipe, read_recipe
+from headway.tasks.recipe import Recipe, load_run_recipe
 from headway.train.provenance import check_held_out
 
 RESAMPLES = 1000
@@ -54,9 +53,8 @@ class Losses:
 def evaluation_text(folder: Path | None, data: str) -> tuple[str, DataConfig]:
     """The text to score on and how it is read: as given, or what the run held out (its test text, where it has one)."""
     recipe = Recipe()
-    if folder is not None and (path := folder / "run" / "recipe.toml").exists():
-        values, text = read_toml(path)
-        recipe = read_recipe(values, source=text)
+    if folder is not None and (folder / "run" / "recipe.toml").exists():
+        recipe = load_run_recipe(folder)
     elif not data:
         raise NotFoundError(
             "F001", "which text? this model is no run of headway's", "give one: headway eval MODEL FILE"

@@ -1,1 +1,1 @@
-"""A model described, a run described: frozen dataclasses, read from and written to TOML."""
+"""Configs of models and runs: frozen dataclasses, read from and written to TOML. No torch here."""

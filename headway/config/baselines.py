@@ -1,6 +1,6 @@
-"""The networks that came before the transformer, described. No torch here.
+"""Configs of recurrent and convolutional networks, the transformer's predecessors. No torch here.
 
-A config has the surface of a `ModelConfig` where tasks, trainer, decoding and files ask for it.
+A `BaselineConfig` has the attributes of a `ModelConfig` that tasks, trainer, decoding and files use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headway.config.model import (
     TokensConfig,
     max_positions,
 )
+from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
 
 Network = Literal["elman", "gru", "lstm", "conv"]
@@ -25,55 +26,51 @@ Network = Literal["elman", "gru", "lstm", "conv"]
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineConfig:
-    """A recurrent or convolutional network that writes text: from nothing, or from a source that it reads first."""
+    """A recurrent or convolutional network that generates text: a language model, or an encoder–decoder."""
 
     network: Network
     """elman: Elman 1990; gru: Cho et al. 2014; lstm: Hochreiter & Schmidhuber 1997; conv: Gehring et al. 2017."""
     width: int
     depth: int = 1
     source: TokensConfig | None = None
-    """What is read first; None is a language model."""
+    """Front end of the encoder; None is a language model."""
     target: TokensConfig
     shared_embedding: bool = False
-    """Source and target are read with the same table."""
+    """Encoder and decoder share one token table."""
     attention: Literal["none", "additive", "dot", "general"] = "none"
-    """none: the source is the state after its last token, and nothing else (Sutskever et al. 2014); additive: Bahdanau
-    et al. 2015; dot and general: Luong et al. 2015. conv has its own, in every layer."""
+    """none: the decoder sees only the encoder's last state (Sutskever et al. 2014); additive: Bahdanau et al. 2015; dot
+    and general: Luong et al. 2015. conv has its own attention in every layer."""
     context: bool = False
-    """Without attention: the state that the source left is not only where the writer starts from, but is read beside
-    every token and joined to what comes of it (Cho et al. 2014). It is still one vector, however long the source was,
-    but one that is not overwritten."""
+    """Without attention: the decoder reads the encoder's last state at every step, not only as its first state (Cho et
+    al. 2014). It is one vector, however long the source is, but decoding does not overwrite it."""
     bidirectional: bool = False
-    """The source is read from both ends, each by half of the width (Schuster & Paliwal 1997)."""
+    """The encoder reads in both directions, each with half of the width (Schuster & Paliwal 1997)."""
     kernel: int = 3
-    """conv: tokens that a convolution sees."""
+    """conv: width of a convolution in tokens."""
     dropout: float = 0.0
-    """Between layers, and before the scores."""
+    """Between layers, and before the logits."""
     lm: LMHeadConfig = field(default_factory=LMHeadConfig)
     special: SpecialTokens = field(default_factory=SpecialTokens)
 
     def __post_init__(self) -> None:
-        ranges = (
-            ("width", self.width, 1, MAX_WIDTH),
-            ("depth", self.depth, 1, MAX_LAYERS),
-            ("kernel", self.kernel, 1, 1 << 10),
-            ("dropout", self.dropout, 0.0, 1.0),
+        in_range(self, width=(1, MAX_WIDTH), depth=(1, MAX_LAYERS), kernel=(1, 1 << 10), dropout=(0.0, 1.0))
+        recurrent, attention, network = (
+            self.network != "conv",
+            f"attention = {self.attention}",
+            f"network = {self.network}",
         )
-        for name, value, low, high in ranges:
-            if not low <= value <= high:  # a NaN is outside any range
-                raise ConfigError("C003", f"{name} = {value} is outside {low} … {high}")
-        if self.network != "conv" and self.attention != "none" and self.source is None:
-            raise _conflict("attention", self.attention, "a language model", "there is no source to look at")
-        if self.context and (self.network == "conv" or self.source is None or self.attention != "none"):
-            raise _conflict("context", True, f"attention = {self.attention}", "it is all that is known of a source")
-        if self.bidirectional and (self.network == "conv" or self.source is None):
-            raise _conflict("bidirectional", True, f"network = {self.network}", "it is how a recurrent encoder reads")
+        if recurrent and self.attention != "none" and self.source is None:
+            raise conflict(attention, "a language model", "there is no encoder to attend to")
+        if self.context and not (recurrent and self.source and self.attention == "none"):
+            raise conflict("context = true", attention, "it is for recurrent encoder–decoders without attention")
+        if self.bidirectional and not (recurrent and self.source):
+            raise conflict("bidirectional = true", network, "it is for recurrent encoders")
         if self.bidirectional and self.width % 2:
-            raise _conflict("bidirectional", True, f"width = {self.width}", "each direction has half of it")
-        if self.network == "conv" and self.source is not None and self.kernel % 2 == 0:
-            raise _conflict("kernel", self.kernel, "network = conv", "an encoder's convolutions have a middle")
+            raise conflict("bidirectional = true", f"width = {self.width}", "each direction has half of the width")
+        if not recurrent and self.source is not None and self.kernel % 2 == 0:
+            raise conflict(f"kernel = {self.kernel}", network, "the encoder's convolutions need an odd width")
         if self.shared_embedding and (self.source is None or self.source.vocab != self.target.vocab):
-            raise ConfigError("C004", "shared_embedding needs a source and a target of one vocabulary")
+            raise ConfigError("C004", "shared_embedding needs a source and a target with the same vocabulary size")
 
     @property
     def kind(self) -> Literal["decoder", "encoder-decoder"]:
@@ -81,19 +78,19 @@ class BaselineConfig:
 
     @property
     def max_length(self) -> int | None:
-        """Longest text that can be written; None when nothing limits it."""
+        """The most tokens that can be generated; None if nothing limits them."""
         return max_positions(self.target)
 
     @property
     def attention_layers(self) -> int:
-        """Layers that look back at the source."""
+        """The number of layers with attention to the encoder."""
         if self.source is None:
             return 0
         return self.depth if self.network == "conv" else int(self.attention != "none")
 
     @property
     def encoder(self) -> StackConfig | None:
-        """What reads the source, as far as a stack of blocks can say it: layers and their width."""
+        """The encoder as a `StackConfig`: only its layers and their width are meaningful."""
         return None if self.source is None else self._stack(causal=False)
 
     @property
@@ -114,7 +111,7 @@ class BaselineConfig:
     def output_front(self) -> TokensConfig:
         return self.target
 
-    # What no baseline has, for those who take any model.
+    # What no baseline has, for code that takes any config.
     family: ClassVar[str] = "headway"
     quantization: ClassVar[str] = "none"
     labels: ClassVar[tuple[str, ...]] = ()
@@ -125,8 +122,4 @@ class BaselineConfig:
 
 
 AnyConfig = ModelConfig | BaselineConfig
-"""A config of any model. Code for all models uses what both have in common; mypy checks it."""
-
-
-def _conflict(name: str, value: object, other: str, rule: str) -> ConfigError:
-    return ConfigError("C004", f"{name} = {value} does not go with {other}: {rule}")
+"""The config of any model. Code for all models uses what both have in common; mypy checks it."""

@@ -1,6 +1,6 @@
-"""A model, described: frozen dataclasses, every variant behind a field. No torch here.
+"""Model configs: frozen dataclasses, with a field for every variant. No torch here.
 
-`config/toml` reads and writes them; `config/presets` has the well-known ones.
+`toml.py` reads and writes them; `presets.py` has the well-known ones.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
@@ -18,25 +19,23 @@ MAX_LAYERS, MAX_WIDTH, MAX_LENGTH, MAX_VOCAB = 1_000, 1 << 18, 1 << 24, 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class RopeConfig:
-    """Rotary positions (Su et al. 2021), with the two rescalings in use for longer contexts."""
+    """Rotary positions (Su et al. 2021), with two kinds of scaling for longer contexts."""
 
     theta: float = 10_000.0
     scaling: Literal["none", "linear", "llama3"] = "none"
     factor: float = 1.0
-    """linear: positions are divided by it; llama3: low frequencies are."""
+    """linear: divides the positions; llama3: divides the low frequencies."""
     low_factor: float = 1.0
     high_factor: float = 4.0
     original_length: int = 8192
-    """llama3: the context of the model before it was stretched."""
+    """llama3: the context length before scaling."""
 
     def __post_init__(self) -> None:
-        _between("theta", self.theta, 1.0, 1e12)
-        _between("factor", self.factor, 1e-6, 1e6)
-        _between("original_length", self.original_length, 1, MAX_LENGTH)
-        _between("low_factor", self.low_factor, 0.0, 1e6)
-        _between("high_factor", self.high_factor, 0.0, 1e6)
+        in_range(self, theta=(1.0, 1e12), factor=(1e-6, 1e6), original_length=(1, MAX_LENGTH))
+        in_range(self, low_factor=(0.0, 1e6), high_factor=(0.0, 1e6))
         if self.scaling == "llama3" and self.low_factor >= self.high_factor:
-            raise _conflict("low_factor", self.low_factor, "high_factor", self.high_factor, "must be above it")
+            first, second = f"low_factor = {self.low_factor}", f"high_factor = {self.high_factor}"
+            raise conflict(first, second, "the first must be smaller")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,28 +46,26 @@ class RelativeConfig:
     max_distance: int = 128
 
     def __post_init__(self) -> None:
-        _between("buckets", self.buckets, 4, MAX_WIDTH)
-        _between("max_distance", self.max_distance, 1, MAX_LENGTH)
+        in_range(self, buckets=(4, MAX_WIDTH), max_distance=(1, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseConfig:
-    """BigBird's pattern (Zaheer et al. 2020): first and last block global, a window of three, random ones."""
+    """BigBird's attention pattern (Zaheer et al. 2020): two global blocks, a window of three blocks, random blocks."""
 
     block: int = 64
     random: int = 3
     """Random key blocks per query block."""
     seed: int | None = None
-    """None puts every random block on block 0, which then counts more than once: what `transformers` evaluates."""
+    """None: every random block is block 0, which then counts several times, as in evaluation by `transformers`."""
 
     def __post_init__(self) -> None:
-        _between("block", self.block, 1, MAX_LENGTH)
-        _between("random", self.random, 0, MAX_LENGTH)
+        in_range(self, block=(1, MAX_LENGTH), random=(0, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """A stack of equal blocks: everything that distinguishes one family's block from another's."""
+    """A stack of equal blocks, with every difference between the families' blocks."""
 
     d_model: int
     n_layers: int
@@ -80,7 +77,7 @@ class StackConfig:
     """Width of one head; None is d_model / n_heads."""
     causal: bool = False
     cross: bool = False
-    """A second attention in each block that looks at the encoder's output."""
+    """Each block has cross-attention to the encoder's output."""
     norm: Literal["layernorm", "rmsnorm", "dyt"] = "layernorm"
     """dyt: Dynamic Tanh (Zhu et al. 2025)."""
     norm_at: Literal["pre", "post"] = "pre"
@@ -90,9 +87,9 @@ class StackConfig:
     """Gemma stores its RMSNorm weights minus one."""
     final_norm: bool = True
     residual: bool = True
-    """Off only to show what residual connections are for."""
+    """Off only for experiments without residual connections."""
     layer_scale: float | None = None
-    """DINOv2: a learned factor per channel on each branch, starting here (Touvron et al. 2021)."""
+    """DINOv2: initial value of a learned factor per channel on each branch (Touvron et al. 2021)."""
     activation: Activation = "gelu"
     gated: bool = False
     """GLU variants (Shazeer 2020): activation(gate) * up."""
@@ -102,45 +99,39 @@ class StackConfig:
     out_bias: bool = True
     ffn_bias: bool = True
     scale: float | None = None
-    """Factor on q·k; None is 1/√d_head. T5 uses 1."""
+    """Factor on q·k; None is 1/√d_head; T5 has 1."""
     window: int | None = None
-    """Sliding window: a token sees this many tokens, itself included, to each side it may look."""
+    """Sliding window: how many tokens a token attends to in each direction, itself included."""
     rope: RopeConfig | None = None
     relative: RelativeConfig | None = None
     alibi: bool = False
     """Linear penalty by distance, one slope per head (Press et al. 2022)."""
     sparse: SparseConfig | None = None
     dropout: float = 0.0
-    """On the output of each branch, before it joins the residual stream."""
+    """On the output of each branch, before the residual addition."""
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("d_model", self.d_model, 1, MAX_WIDTH)
-        _between("n_layers", self.n_layers, 0, MAX_LAYERS)
-        _between("n_heads", self.n_heads, 1, self.d_model)
-        _between("d_ff", self.d_ff, 1, MAX_WIDTH * 8)
-        _between("n_kv_heads", self.kv_heads, 1, self.n_heads)
-        _between("norm_eps", self.norm_eps, 0.0, 1.0)
-        for name in ("norm_offset", "layer_scale", "scale"):
-            if (value := getattr(self, name)) is not None:
-                _between(name, value, -1e6, 1e6)
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            _between(name, getattr(self, name), 0.0, 1.0)
+        share, factor = (0.0, 1.0), (-1e6, 1e6)
+        in_range(self, d_model=(1, MAX_WIDTH), n_layers=(0, MAX_LAYERS), n_heads=(1, self.d_model))
+        in_range(self, d_ff=(1, MAX_WIDTH * 8), n_kv_heads=(1, self.n_heads), d_head=(1, MAX_WIDTH))
+        in_range(self, window=(1, MAX_LENGTH), norm_eps=share, norm_offset=factor, layer_scale=factor, scale=factor)
+        in_range(self, dropout=share, attention_dropout=share, activation_dropout=share)
+        heads = f"n_heads = {self.n_heads}"
         if self.d_head is None and self.d_model % self.n_heads:
-            raise _conflict("d_model", self.d_model, "n_heads", self.n_heads, "must divide it")
+            raise conflict(f"d_model = {self.d_model}", heads, "the heads must divide the width")
         if self.n_heads % self.kv_heads:
-            raise _conflict("n_heads", self.n_heads, "n_kv_heads", self.kv_heads, "must divide it")
-        _between("d_head", self.head_width, 1, MAX_WIDTH)
+            raise conflict(heads, f"n_kv_heads = {self.kv_heads}", "the groups must divide the heads")
         if self.rope and self.head_width % 2:
-            raise _conflict("d_head", self.head_width, "rope", self.rope.theta, "needs an even width")
-        if self.window is not None:
-            _between("window", self.window, 1, MAX_LENGTH)
+            raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
         if self.sparse and self.causal:
-            raise _conflict("sparse", "set", "causal", True, "BigBird's pattern looks both ways")
+            raise conflict("sparse", "causal = true", "BigBird's pattern is bidirectional")
         if self.relative and self.relative.max_distance <= self.relative.buckets // (2 if self.causal else 4):
-            far, count = self.relative.max_distance, self.relative.buckets
-            raise _conflict("relative.max_distance", far, "relative.buckets", count, "near ones have a bucket each")
+            far, count = f"relative.max_distance = {self.relative.max_distance}", self.relative.buckets
+            raise conflict(
+                far, f"relative.buckets = {count}", "near distances have a bucket each: set a larger distance"
+            )
 
     @property
     def head_width(self) -> int:
@@ -153,32 +144,31 @@ class StackConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PositionConfig:
-    """Positions added to the input vectors; rotary, ALiBi and T5 biases belong to the stack."""
+    """Position embeddings of the input; rotary positions, ALiBi and T5's bias belong to the stack."""
 
     kind: Literal["none", "learned", "sinusoidal"] = "learned"
     length: int = 512
-    """Rows of the learned table; a sinusoidal one grows as needed."""
+    """Rows of the learned table; a sinusoidal table grows as needed."""
     offset: int = 0
     """BART and RoBERTa leave the first rows of the table unused."""
     layout: Literal["interleaved", "halves"] = "interleaved"
-    """sinusoidal: sin and cos in turn (2017), or all sines first (Marian)."""
+    """sinusoidal: sine and cosine alternate (2017), or all sines come first (Marian)."""
     every_layer: bool = False
-    """Add them again before every block, not only to the input."""
+    """Add the positions before every block, not only to the input."""
 
     def __post_init__(self) -> None:
-        _between("length", self.length, 1, MAX_LENGTH)
-        _between("offset", self.offset, 0, MAX_LENGTH)
+        in_range(self, length=(1, MAX_LENGTH), offset=(0, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokensConfig:
-    """Front end for token ids."""
+    """Front end for token ids: embeddings and positions."""
 
     kind: Literal["tokens"] = "tokens"
     vocab: int
     positions: PositionConfig = field(default_factory=PositionConfig)
     segments: int = 0
-    """Rows of the sentence A / sentence B table (BERT)."""
+    """Rows of the segment table (BERT): sentence A and sentence B."""
     scale: float = 1.0
     """Factor on the embeddings: √d_model in the 2017 paper."""
     norm: bool = False
@@ -186,11 +176,8 @@ class TokensConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("vocab", self.vocab, 1, MAX_VOCAB)
-        _between("segments", self.segments, 0, MAX_VOCAB)
-        _between("scale", self.scale, -1e6, 1e6)
-        _between("norm_eps", self.norm_eps, 0.0, 1.0)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, vocab=(1, MAX_VOCAB), segments=(0, MAX_VOCAB), scale=(-1e6, 1e6))
+        in_range(self, norm_eps=(0.0, 1.0), dropout=(0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,10 +193,7 @@ class PatchesConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("image", self.image, 1, 1 << 14)
-        _between("patch", self.patch, 1, self.image)
-        _between("channels", self.channels, 1, 1 << 12)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, image=(1, 1 << 14), patch=(1, self.image), channels=(1, 1 << 12), dropout=(0.0, 1.0))
 
     @property
     def count(self) -> int:
@@ -226,8 +210,7 @@ class FramesConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("channels", self.channels, 1, 1 << 12)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, channels=(1, 1 << 12), dropout=(0.0, 1.0))
 
 
 FrontConfig = TokensConfig | PatchesConfig | FramesConfig
@@ -235,57 +218,55 @@ FrontConfig = TokensConfig | PatchesConfig | FramesConfig
 
 @dataclass(frozen=True, kw_only=True)
 class LMHeadConfig:
-    """Hidden states to scores over the vocabulary."""
+    """Hidden states to logits over the vocabulary."""
 
     tied: bool = True
-    """Share the matrix with the token embedding (Press & Wolf 2017)."""
+    """The output matrix is the token embedding (Press & Wolf 2017)."""
     transform: Activation | None = None
-    """BERT: dense, this activation, norm before the output matrix."""
+    """BERT: a dense layer, this activation and a norm before the output matrix."""
     bias: Literal["none", "trained", "fixed"] = "none"
-    """fixed: BART's and Marian's logit bias, which their training leaves alone."""
+    """fixed: BART's and Marian's logit bias, which is not trained."""
     scale: float = 1.0
     """T5 1.0 multiplies the hidden states by d_model^-1/2 before its tied matrix."""
 
     def __post_init__(self) -> None:
-        _between("scale", self.scale, -1e6, 1e6)
+        in_range(self, scale=(-1e6, 1e6))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyHeadConfig:
-    """One vector per sequence to label scores; without labels it is the pooler itself."""
+    """One vector per sequence to label logits; with 0 labels it is the pooler alone."""
 
     labels: int = 2
     pool: Literal["first", "last", "mean", "max", "first_mean"] = "first"
-    """first_mean: the class token beside the mean of the patches (DINOv2)."""
+    """first_mean: the class token and the mean of the patches (DINOv2)."""
     dense: Activation | None = None
     """A dense layer and this activation before the output layer."""
     bias: bool = True
     dropout: float = 0.0
     several: bool = False
-    """Labels do not exclude each other: each has a yes or no of its own."""
+    """Multi-label: each label is a yes/no decision of its own."""
     pairs: bool | None = None
-    """Whether it was trained on pairs of texts; None: nobody said."""
+    """Whether it was trained on pairs of texts; None: unknown."""
 
     def __post_init__(self) -> None:
-        _between("labels", self.labels, 0, MAX_VOCAB)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, labels=(0, MAX_VOCAB), dropout=(0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagHeadConfig:
-    """Label scores for every token."""
+    """Label logits for every token."""
 
     labels: int = 2
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _between("labels", self.labels, 1, MAX_VOCAB)
-        _between("dropout", self.dropout, 0.0, 1.0)
+        in_range(self, labels=(1, MAX_VOCAB), dropout=(0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanHeadConfig:
-    """Start and end scores for every token."""
+    """Start and end logits for every token."""
 
     ffn: bool = False
     """BigBird: a feed-forward layer with residual and norm before the output layer."""
@@ -293,29 +274,29 @@ class SpanHeadConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """Token ids with a meaning, as config.json carries them."""
+    """Ids of special tokens, as in config.json."""
 
     pad: int | None = None
     bos: int | None = None
     eos: int | tuple[int, ...] | None = None
     start: int | None = None
-    """First token the decoder of an encoder–decoder is given."""
+    """The first token of an encoder–decoder's decoder (decoder_start_token_id)."""
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """Every token that ends a sequence: chat models have several."""
+        """All end-of-sequence ids: chat models have several."""
         return () if self.eos is None else (self.eos,) if isinstance(self.eos, int) else tuple(self.eos)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitConfig:
-    """How weights start. normal: BERT, ViT; residual: GPT-2's 1/√(2·layers) on branch outputs; xavier: 2017; t5."""
+    """Initialisation. normal: BERT, ViT; residual: GPT-2's 1/√(2·layers) on branch outputs; xavier: 2017; t5."""
 
     kind: Literal["normal", "residual", "xavier", "t5"] = "normal"
     std: float = 0.02
 
     def __post_init__(self) -> None:
-        _between("std", self.std, 0.0, 1e3)
+        in_range(self, std=(0.0, 1e3))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +310,7 @@ class ModelConfig:
     target: TokensConfig | None = None
     """Front end of the decoder."""
     shared_embedding: bool = False
-    """Encoder and decoder read the same token table."""
+    """Encoder and decoder share one token table."""
     lm: LMHeadConfig | None = None
     nsp: ClassifyHeadConfig | None = None
     """Next-sentence prediction, beside `lm` in BERT's pretraining."""
@@ -340,33 +321,28 @@ class ModelConfig:
     labels: tuple[str, ...] = ()
     init: InitConfig = field(default_factory=InitConfig)
     family: str = "headway"
-    """Layout of the files: a `transformers` model_type, or headway's own."""
+    """Layout of the files: a model_type of `transformers`, or headway's own."""
     quantization: Literal["none", "int8"] = "none"
-    """int8: large matrices in whole numbers of one byte. Nothing trains then, and `transformers` cannot read it."""
+    """int8: large matrices as 8-bit integers. Such a model cannot be trained, nor read by `transformers`."""
 
     def __post_init__(self) -> None:
         if not (self.encoder or self.decoder):
             raise ConfigError("C004", "a model needs an encoder, a decoder or both")
         for stack, front in (("encoder", "source"), ("decoder", "target")):
             if bool(getattr(self, stack)) != bool(getattr(self, front)):
-                raise ConfigError("C004", f"{stack} and {front} (its front end) go together")
+                raise ConfigError("C004", f"{stack} and {front}, its front end: give both or neither")
         cross = self.decoder is not None and self.decoder.cross
         if cross != (self.encoder is not None and self.decoder is not None):
-            raise ConfigError("C004", "decoder.cross is for a decoder with an encoder, and needed there")
+            raise ConfigError("C004", "decoder.cross must be true with an encoder, and false without one")
         if self.encoder and self.decoder and self.encoder.d_model != self.decoder.d_model:
-            raise _conflict(
-                "encoder.d_model",
-                self.encoder.d_model,
-                "decoder.d_model",
-                self.decoder.d_model,
-                "must equal it",
-            )
+            first, second = f"encoder.d_model = {self.encoder.d_model}", f"decoder.d_model = {self.decoder.d_model}"
+            raise conflict(first, second, "they must be equal")
         if self.shared_embedding and not (
             isinstance(self.source, TokensConfig) and self.target and self.source.vocab == self.target.vocab
         ):
-            raise ConfigError("C004", "shared_embedding needs two token front ends of one vocabulary")
+            raise ConfigError("C004", "shared_embedding needs two token front ends with the same vocabulary size")
         if self.lm and not isinstance(self.output_front, TokensConfig):
-            raise ConfigError("C004", "an lm head needs a token front end on the stack it reads")
+            raise ConfigError("C004", "an lm head needs a token front end on the stack whose output it reads")
 
     @property
     def output_stack(self) -> StackConfig:
@@ -389,22 +365,12 @@ class ModelConfig:
 
     @property
     def max_length(self) -> int | None:
-        """Longest sequence the output stack can take; None when nothing limits it."""
+        """The longest sequence of the output stack; None if nothing limits it."""
         return max_positions(self.output_front)
 
 
 def max_positions(front: FrontConfig) -> int | None:
-    """Most positions a front end knows; None when nothing limits them."""
+    """The number of positions of a front end; None if nothing limits them."""
     if isinstance(front, PatchesConfig):
         return front.count + 1
     return front.positions.length if front.positions.kind == "learned" else None
-
-
-def _between(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # a NaN is outside any range
-        text = str(value)
-        raise ConfigError("C003", f"{name} = {text if len(text) <= 60 else text[:57] + '…'} is outside {low} … {high}")
-
-
-def _conflict(a: str, a_value: object, b: str, b_value: object, rule: str) -> ConfigError:
-    return ConfigError("C004", f"{a} = {a_value} does not go with {b} = {b_value}: {rule}")

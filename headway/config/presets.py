@@ -1,4 +1,4 @@
-"""Well-known models by name: functions that return a ModelConfig, each with its paper. No torch here."""
+"""Presets: functions that return the ModelConfig of a known model, with its paper. No torch here."""
 
 from __future__ import annotations
 
@@ -187,11 +187,11 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "whisper-tiny": whisper,
     "whisper-base": lambda: whisper(6, 512, 8),
 }
-"""Names on the command line."""
+"""The names of the presets on the command line."""
 
 
 def preset(name: str) -> ModelConfig:
-    """A well-known model by its name on the command line."""
+    """The config of a preset."""
     if name not in PRESETS:
-        raise NotFoundError("F001", f'no preset "{name}"{nearest(name, PRESETS)}', f"there are: {', '.join(PRESETS)}")
+        raise NotFoundError("F001", f'no preset "{name}"{nearest(name, PRESETS)}', f"there are {', '.join(PRESETS)}")
     return PRESETS[name]()

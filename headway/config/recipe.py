@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from headway.config.model import Activation
 from headway.config.ranges import above_zero, at_least, shares
@@ -15,41 +15,44 @@ RUNS = "runs"
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What is read, and how it becomes tokens."""
+    """The data, and how they become tokens."""
 
     train: str = ""
-    """A file (text, csv, tsv, jsonl, parquet, .gz of these), a glob, a folder or a hub dataset; two text files with a
-    comma between them, SOURCE,TARGET, for tasks that turn one into the other; empty is the corpus that comes with
-    Python, the text of its own reference."""
+    """A file (text, csv, tsv, jsonl, parquet, or .gz of these), a glob, a folder or a hub dataset; for translation also
+    two text files with a comma between them, SOURCE,TARGET; empty is the task's built-in data."""
     valid: str = ""
-    """The same; empty takes the last tenth of `train`."""
+    """Validation data, in the same form; empty holds out a tenth of `train`."""
     test: str = ""
-    """The same; scored once, when the run is done."""
+    """Test data, in the same form; scored once, at the end of the run."""
     text: str = ""
-    """Column that holds the text; empty guesses."""
+    """Column of the text; empty guesses."""
     pair: str = ""
-    """Column that holds a second text, for tasks that read two; empty guesses."""
+    """Column of the second text, for tasks with two; empty guesses."""
     label: str = ""
-    """Column that holds what is to be predicted; empty guesses."""
+    """Column of the label; empty guesses."""
     bad_rows: Literal["stop", "skip"] = "stop"
-    """What to do with a row that cannot be used."""
+    """What to do about a row that cannot be used."""
     tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
     vocab: int = 0
-    """Size of a trained vocabulary; 0 is all there is for bytes, chars and words, and 4096 for the others."""
+    """Vocabulary size of a trained tokenizer; 0 is all tokens for bytes, chars and words, and 4096 for the others."""
     lower: bool = False
-    """A tokenizer that is trained makes text lower case first."""
+    """A trained tokenizer lowercases its text."""
     length: int = 128
-    """Tokens in a training sequence."""
+    """Sequence length in tokens."""
     rows: Literal["stream", "pack", "pad"] = "stream"
-    """How documents fill sequences: end to end; several whole ones side by side, blind to each other; one each."""
+    """How documents fill sequences. stream: end to end; pack: several per sequence, without attention between them;
+    pad: one per sequence."""
     lines: bool = False
-    """Every line of a text file is a document of its own."""
+    """Every line of a text file is a document."""
     overlap: int = 0
-    """Tokens that evaluation reads again, as context, at the start of each sequence."""
+    """Tokens of the previous sequence that evaluation reads again as context."""
     noise: float = 0.0
-    """Share of input tokens replaced by others of the text, against overfitting (Xie et al. 2017)."""
+    """Share of input tokens that are replaced by random ones, against overfitting (Xie et al. 2017)."""
     workers: int = 1
-    """Threads that prepare batches ahead; any number gives the same run."""
+    """Threads that prefetch batches; any number gives the same run."""
+
+    free_on_resume: ClassVar = frozenset({"train", "valid", "test", "workers"})
+    """Settings that a resumed run may change. The paths are free because `train/provenance` compares the content."""
 
     def __post_init__(self) -> None:
         if self.length < 1 or not 0 <= self.overlap < self.length:
@@ -60,31 +63,31 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeConfig:
-    """A model by one dial, `depth`, and every part of the block beside it; or a trained one, `from`."""
+    """A new model, with one size setting (`depth`) and every part of the block; or a pretrained one (`from`)."""
 
     kind: Literal["transformer", "elman", "gru", "lstm", "conv"] = "transformer"
-    """What came before the transformer has depth, width, tied and dropout, and what is said of it below."""
+    """Networks other than the transformer have depth, width, tied, dropout and the three settings below."""
     attention: Literal["none", "additive", "dot", "general"] = "none"
-    """How a recurrent decoder looks back at its source; none: it has the encoder's last state, and that is all."""
+    """Attention of a recurrent decoder to its encoder; none: it has only the encoder's last state."""
     bidirectional: bool = False
-    """A recurrent encoder reads from both ends."""
+    """A recurrent encoder reads in both directions."""
     kernel: int = 3
-    """Tokens that a convolution sees."""
+    """Width of a convolution in tokens."""
     from_: str = ""
-    """A model folder, run or hub id to start from; its shape and tokenizer are taken with it."""
+    """A pretrained model: a folder, a run or a hub id. Its shape and tokenizer come with it."""
     lora: int = 0
-    """Rank of low-rank adapters, the only weights that then train (Hu et al. 2022); 0 trains all."""
+    """Rank of LoRA adapters, which are then the only weights that train (Hu et al. 2022); 0 trains all."""
     lora_targets: tuple[str, ...] = ("qkv", "out", "up", "down")
-    """Matrices that get an adapter."""
+    """The matrices that get an adapter."""
     freeze: int = 0
-    """Embeddings and this many blocks, counted from the input, stay as they are."""
+    """Freeze the embeddings and this many blocks, counted from the input."""
     depth: int = 4
     encoder_depth: int | None = None
-    """Blocks of the encoder beside a decoder of `depth` blocks; None is as many."""
+    """Blocks of the encoder, if the decoder has `depth` blocks; None is the same number."""
     width: int | None = None
     """None is 64 · depth."""
     ff: int | None = None
-    """Width inside the feed-forward layers; None is 4 · width."""
+    """Hidden width of the feed-forward layers; None is 4 · width."""
     heads: int | None = None
     """None is one per 64 of width."""
     kv_heads: int | None = None
@@ -99,6 +102,8 @@ class ShapeConfig:
     tied: bool = True
     dropout: float = 0.0
 
+    free_on_resume: ClassVar = frozenset({"from"})
+
     def __post_init__(self) -> None:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)
         at_least("model", self, lora=0, freeze=0)
@@ -107,77 +112,85 @@ class ShapeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How long, how fast, how often. Of steps, minutes and epochs one is the budget."""
+    """How to train. The budget is one of steps, minutes and epochs."""
 
     steps: int | None = None
     minutes: float | None = None
     epochs: float | None = None
     batch: int = 0
-    """Sequences in a step; 0 goes by the depth of the model."""
+    """Batch size in sequences; 0 chooses it by the model's depth."""
     batch_tokens: int = 0
-    """With data.rows = "pad": tokens in a step instead, sequences of like length together."""
+    """With data.rows = "pad": batch size in tokens instead, with sequences of similar length together."""
     accumulate: int = 1
-    """Parts a step's batch is computed in; the result is the same."""
+    """Gradient accumulation: the number of micro-batches per step; the result is the same."""
     lr: float | None = None
-    """Peak learning rate; None goes by the width of the model."""
+    """Peak learning rate; None chooses it by the model's width."""
     optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
-    """muon orthogonalises the updates of the blocks' matrices (Jordan et al. 2024); the rest stays with AdamW."""
+    """muon: orthogonalised updates for the blocks' matrices (Jordan et al. 2024), AdamW for the rest."""
     schedule: Literal["cosine", "linear", "constant", "wsd", "rsqrt"] = "cosine"
     warmup: int = 100
-    """Steps from zero to the peak; the schedule begins where they end."""
+    """Warm-up steps from zero to the peak; then the schedule begins."""
     final_lr: float = 0.1
-    """Share of the peak left at the end."""
+    """Learning rate at the end, as a share of the peak."""
     weight_decay: float = 0.1
     betas: tuple[float, ...] = (0.9, 0.99)
     layer_decay: float = 1.0
-    """Share of the learning rate that each block leaves to the one below; heads have all of it, embeddings the least
+    """Layer-wise decay: each block's learning rate as a share of the block above it; the heads have the full rate
     (Clark et al. 2020)."""
     unfreeze: int = 0
-    """Steps until the next block begins to learn, the top one first, heads from the start, embeddings last (Howard &
-    Ruder 2018); 0: all learn at once."""
+    """Gradual unfreezing: every so many steps one more block trains, from the top down; heads train from the start and
+    embeddings last (Howard & Ruder 2018); 0: all train at once."""
     clip: float = 1.0
-    """Largest norm of the gradient; 0 leaves it alone."""
+    """Gradient clipping: the largest norm; 0 does not clip."""
     ema: float = 0.0
-    """Decay of a running mean of the weights, which is then evaluated and kept; 0 is none."""
+    """Decay of an exponential moving average of the weights, which is evaluated and saved; 0 is off."""
     average: int = 0
-    """The result is the mean of so many last checkpoints (Vaswani et al. 2017); 0 is the last weights alone."""
+    """Save the average of this many last checkpoints (Vaswani et al. 2017); 0 saves the last weights."""
     patience: int = 0
-    """Stop after so many evaluations without a better one, and keep the best; 0 goes on to the end."""
+    """Early stopping: stop after this many evaluations without a better one, and save the best; 0 is off."""
     keep_best: bool = False
-    """The result is the weights of the best evaluation, not the last."""
+    """Save the weights of the best evaluation, not the last ones."""
     on_nan: Literal["stop", "skip", "rewind"] = "stop"
-    """When a loss or gradient is not finite: end, leave the step out, or go back to a checkpoint and halve the rate."""
+    """If a loss or gradient is not finite: stop, skip the step, or rewind to a checkpoint and halve the rate."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of products; auto is bfloat16 on an accelerator. Weights and moments stay in float32."""
+    """Precision of matrix products; auto is bfloat16 on an accelerator. Weights and moments are float32."""
     compile: bool | None = None
-    """torch.compile; unset means on an accelerator, where all batches have one shape."""
-    record: bool = True
-    """On an NVIDIA GPU, steps whose shape came before are replayed as CUDA graphs."""
-    checkpointing: bool = False
-    """Compute activations again in the backward pass instead of keeping them: less memory, a third more time."""
+    """torch.compile; unset: only on an accelerator, and only if all batches have one shape."""
+    cuda_graphs: bool = True
+    """On an NVIDIA GPU, capture steps as CUDA graphs as soon as their shapes repeat."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: less memory, a third more time."""
     sinks: tuple[str, ...] = ()
-    """Where the log also goes: tensorboard, wandb, trackio."""
+    """Trackers that also get the log: tensorboard, wandb, trackio."""
     eval_every: int = 250
     sample_every: int = 250
     save_every: int = 500
     keep: int = 2
-    """Checkpoints that stay."""
+    """Checkpoint retention: how many of the last checkpoints stay on disk."""
+
+    free_on_resume: ClassVar = frozenset(
+        {
+            *("steps", "minutes", "epochs", "accumulate", "lr", "schedule", "warmup", "final_lr", "weight_decay"),
+            *("betas", "layer_decay", "unfreeze", "clip", "average", "on_nan", "dtype", "compile", "cuda_graphs"),
+            *("gradient_checkpointing", "sinks", "eval_every", "sample_every", "save_every", "keep"),
+        }
+    )
+    """All but the batch size, the optimizer, and what needs copies of the weights in the checkpoint."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("steps", "minutes", "epochs") if getattr(self, name) is not None]
         if len(given) != 1:
             what = " and ".join(given) or "none of them"
-            raise ConfigError("C004", f"train.steps, train.minutes, train.epochs: give one, not {what}")
+            raise ConfigError("C004", f"train.steps, train.minutes, train.epochs: give one of them, not {what}")
         at_least("train", self, steps=1, accumulate=1, eval_every=1, sample_every=1, save_every=1, keep=1)
         at_least("train", self, batch=0, batch_tokens=0, lr=0, warmup=0, final_lr=0, weight_decay=0)
         at_least("train", self, unfreeze=0, clip=0, average=0, patience=0)
         above_zero("train", self, "minutes", "epochs")
         shares("train", self, "ema")
         if self.batch % self.accumulate:
-            raise ConfigError(
-                "C004", f"train.batch = {self.batch} is not divided by train.accumulate = {self.accumulate}"
-            )
+            what = f"train.batch = {self.batch} is not divisible by train.accumulate = {self.accumulate}"
+            raise ConfigError("C004", what)
         if not 0 < self.layer_decay <= 1:
             raise ConfigError("C003", f"train.layer_decay = {self.layer_decay} should be above 0 and at most 1")
         if self.average and (self.ema or self.keep_best or self.patience):
-            raise ConfigError("C004", "train.average does not go with train.ema, keep_best or patience: choose one")
+            raise ConfigError("C004", "train.average conflicts with train.ema, keep_best and patience: choose one")

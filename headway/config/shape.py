@@ -1,9 +1,8 @@
-"""The model that a recipe's shape stands for. No torch here."""
+"""The ModelConfig for a recipe's `model` section. No torch here."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import (
@@ -18,18 +17,18 @@ from headway.config.model import (
 )
 from headway.config.recipe import ShapeConfig
 
-MARIAN = 512
-"""Sinusoids have no end, but `transformers` makes a table of them."""
+MARIAN_POSITIONS = 512
+"""Sinusoidal positions have no limit, but Marian in `transformers` has a table of them."""
 
 
 def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
-    """GPT-2's block unless told otherwise, or Llama's, and the layout of the one that it is."""
+    """A language model: Llama's layout if the shape is Llama's, else GPT-2's."""
     if shape.kind != "transformer":
         return baseline_config(shape, vocab, length)
     stack = _stack(shape, causal=True)
     llama = shape.positions == "rope" and shape.norm == "rmsnorm" and shape.activation == "silu" and not shape.bias
     if llama and shape.gated:
-        stack = replace(stack, n_kv_heads=stack.kv_heads)  # its files always say
+        stack = replace(stack, n_kv_heads=stack.kv_heads)  # Llama's files always state it
     return ModelConfig(
         decoder=stack,
         target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
@@ -40,9 +39,9 @@ def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
 
 
 def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
-    """BERT's layout where norm_at = "post" says so: norms after the branches and after the embeddings, none at the end.
+    """An encoder. norm_at = "post" is BERT's layout: norms after each branch and after the embeddings, none at the end.
 
-    Heads are the task's to add.
+    The task adds its heads.
     """
     front = TokensConfig(
         vocab=vocab,
@@ -56,17 +55,16 @@ def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
 
 
 def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
-    """The transformer of 2017: one table for both sides and the output, scaled by √width.
+    """The transformer of 2017: encoder, decoder and output share one token table, scaled by √width.
 
-    Marian's layout with sinusoidal positions and norms after the branches, BART's with learned ones, and headway's own
-    for what neither can say.
+    Learned positions give BART's layout, others Marian's; headway's own layout takes what neither can express.
     """
     if shape.kind != "transformer":
         return baseline_config(shape, vocab, length, reads=True)
     decoder = replace(_stack(shape, causal=True), cross=True, final_norm=shape.norm_at == "pre")
     encoder = replace(_stack(shape), n_layers=shape.depth if shape.encoder_depth is None else shape.encoder_depth)
     learned = shape.positions == "learned"
-    where = _positions(shape, length if learned else max(length, MARIAN))
+    where = _positions(shape, length if learned else max(length, MARIAN_POSITIONS))
     front = TokensConfig(
         vocab=vocab,
         positions=replace(where, layout="interleaved" if learned else "halves", offset=2 * learned),
@@ -87,9 +85,9 @@ def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
 
 
 def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool = False) -> BaselineConfig:
-    """A network of the time before the transformer; where it `reads` a source, with one table for both sides."""
+    """A recurrent or convolutional network; with `reads` an encoder–decoder that shares one token table."""
     assert shape.kind != "transformer"
-    learned = shape.kind == "conv"  # a recurrent network knows the order of tokens by itself
+    learned = shape.kind == "conv"  # a recurrent network needs no positions
     front = TokensConfig(
         vocab=vocab,
         positions=PositionConfig(kind="learned" if learned else "none", length=length),
@@ -103,8 +101,8 @@ def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool 
         target=front,
         shared_embedding=reads,
         attention=shape.attention,
-        # A fixed state as each was published: the GRU's writer reads it at every step (Cho et al. 2014), those of LSTM
-        # and Elman network only start from it (Sutskever et al. 2014).
+        # As published: the GRU's decoder reads the encoder's state at every step (Cho et al. 2014); those of LSTM and
+        # Elman network only start from it (Sutskever et al. 2014).
         context=reads and shape.kind == "gru" and shape.attention == "none",
         bidirectional=shape.bidirectional,
         kernel=shape.kernel,
@@ -143,8 +141,6 @@ def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> St
 
 
 def _positions(shape: ShapeConfig, length: int) -> PositionConfig:
-    where = shape.positions
-    kind: Literal["none", "learned", "sinusoidal"] = "none"
-    if where == "learned" or where == "sinusoidal":
-        kind = where
-    return PositionConfig(kind=kind, length=length)
+    if shape.positions == "learned" or shape.positions == "sinusoidal":
+        return PositionConfig(kind=shape.positions, length=length)
+    return PositionConfig(kind="none", length=length)

@@ -1,6 +1,6 @@
-"""Settings in and out: strict TOML and key=value words into dataclasses, and back. No torch here.
+"""TOML and `key=value` words to dataclasses and back, with strict types and keys. No torch here.
 
-Precedence: default < preset < file < override. Every mistake is found before torch is imported.
+Precedence: default < preset < file < override. Mistakes are found before torch is imported.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = "") -> T:
-    """A dataclass from nested plain values; `source` is the TOML text, for line numbers."""
-    known = {_key(f.name): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = {_key(name): hint for name, hint in typing.get_type_hints(cls).items()}
+    """Build a dataclass from nested plain values; `source` is the TOML text, for line numbers in errors."""
+    known = {key_of(f.name): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = {key_of(name): hint for name, hint in typing.get_type_hints(cls).items()}
     for key in data:
         if key not in known:
             path = _join(where, key)
@@ -37,8 +37,8 @@ def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = 
     return cls(**{known[key].name: value for key, value in values.items()})
 
 
-def _key(name: str) -> str:
-    """How a field is written: one named after a Python keyword has an underscore that files do not show."""
+def key_of(name: str) -> str:
+    """A field's key in files: without the underscore of names such as `from_`, which are Python keywords."""
     return name.rstrip("_")
 
 
@@ -61,7 +61,7 @@ def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
     elif origin is tuple and isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_convert(args[0], v, where, source) for v in value)
     elif hint is float and type(value) in (int, float):
-        if not abs(value) <= sys.float_info.max:  # a NaN fails it too
+        if not abs(value) <= sys.float_info.max:  # false for NaN, too
             raise ConfigError("C003", f"{where} = {short(value)}{_line(source, where)} is not a finite number")
         return float(value)
     elif type(value) is hint:
@@ -74,7 +74,7 @@ def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -
         return None
     options = [a for a in args if a is not type(None)]
     tables = [a for a in options if dataclasses.is_dataclass(a)]
-    if isinstance(value, Mapping) and len(tables) > 1:  # front ends say which they are
+    if isinstance(value, Mapping) and len(tables) > 1:  # front ends have a `kind`
         kind, by_kind = value.get("kind"), {dataclasses.fields(t)[0].default: t for t in tables}
         if not isinstance(kind, str) or kind not in by_kind:
             kinds = ", ".join(repr(k) for k in by_kind)
@@ -91,32 +91,32 @@ def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Plain nested values; None is left out, since TOML has no word for it."""
+    """Nested plain values; None is left out, since TOML has no null."""
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
             return to_dict(value)
         return list(value) if isinstance(value, tuple) else value
 
-    pairs = ((_key(f.name), getattr(config, f.name)) for f in dataclasses.fields(config))
+    pairs = ((key_of(f.name), getattr(config, f.name)) for f in dataclasses.fields(config))
     return {name: plain(value) for name, value in pairs if value is not None}
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
-    """A TOML file's values and its text."""
+    """The values of a TOML file, and its text."""
     try:
         text = path.read_text(encoding="utf-8")
         return tomllib.loads(text), text
     except FileNotFoundError:
         raise NotFoundError("F001", f"no such file: {path}") from None
     except OSError as error:
-        raise NotFoundError("F001", f"{path}: cannot be read: {error.strerror or error}") from None
+        raise NotFoundError("F001", f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError("C001", f"{path} is not valid TOML: {error}") from None
 
 
 def to_toml(data: Mapping[str, Any], where: str = "") -> str:
-    """TOML text of nested plain values: simple keys first, then one table per sub-mapping."""
+    """Nested plain values as TOML: simple keys first, then one table per mapping."""
     lines = [f"{k} = {_text(v)}" for k, v in data.items() if not isinstance(v, Mapping)]
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -127,22 +127,22 @@ def to_toml(data: Mapping[str, Any], where: str = "") -> str:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character JSON may leave as it is
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON allows it, TOML does not
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
-    """`a.b=1` words into nested values. A value is read as TOML, and as plain text where it is none."""
+    """Nested values from words such as `a.b=1`. A value that is not TOML is a string."""
     result: dict[str, Any] = {}
     for item in items:
         key, equals, raw = item.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*", key):
-            raise ConfigError("C001", f"{short(item)} is not of the form key=value")
+            raise ConfigError("C001", f"{short(item)} is not key=value")
         node = result
         *parents, last = key.split(".")
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise ConfigError("C004", f"{short(item)} sets a part of something already set to a plain value")
+                raise ConfigError("C004", f"{short(item)}: {'.'.join(parents)} already has a plain value")
         node[last] = _scalar(raw)
     return result
 
@@ -155,7 +155,7 @@ def _scalar(raw: str) -> Any:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, table by table."""
+    """`base` with the values of `over`; tables are merged."""
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)
@@ -168,7 +168,7 @@ def _join(where: str, key: str) -> str:
 
 
 def _line(source: str, path: str) -> str:
-    """Where a TOML text has a setting, or else the nearest table around it."""
+    """The line of a setting in a TOML text, or else of the nearest table around it, as text."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(source.split("\n"), 1):
@@ -183,7 +183,7 @@ def _line(source: str, path: str) -> str:
 
 
 def short(value: Any) -> str:
-    """A value on one line of a message, whatever it is."""
+    """A value for a message: on one line, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 

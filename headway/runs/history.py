@@ -17,6 +17,7 @@ from headway.config.toml import read_toml
 from headway.errors import HeadwayError, NotFoundError, nearest
 from headway.jsonfile import show
 from headway.runs.events import SESSION_STARTS, Event, EventLog, Series, as_float, read_events, smooth
+from headway.tasks.recipe import current_settings
 
 Status = Literal["running", "finished", "stopped", "diverged", "broken"]
 
@@ -111,7 +112,7 @@ def read_run(folder: Path) -> History:
         raise NotFoundError("F001", f"{show(folder)} is no run: it has no folder run", "headway runs lists them")
     problem, recipe, log = "", {}, EventLog()
     try:
-        recipe = read_toml(folder / "run" / "recipe.toml")[0]
+        recipe = current_settings(read_toml(folder / "run" / "recipe.toml")[0], note=False)
         for event in read_events(folder / "run" / "log.jsonl"):
             log.add(event)
         if log.lines == log.bad_lines:

@@ -7,12 +7,12 @@ task's name in files and is `settings` in Python.
 from __future__ import annotations
 
 import tomllib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from headway.config.aliases import ALIASES, current_keys
 from headway.config.recipe import RUNS, DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict
 from headway.errors import ConfigError, NotFoundError, nearest
@@ -40,6 +40,8 @@ class Recipe:
     train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
     settings: Any = None
     """The section of the task, its `Settings`; None stands for the defaults."""
+
+    free_on_resume: ClassVar = frozenset({"out", "gpus"})
 
     def __post_init__(self) -> None:
         task = get_task(self.task)
@@ -72,7 +74,7 @@ def recipe_values(recipe: Recipe) -> dict[str, Any]:
 
 def read_recipe(values: Mapping[str, Any], source: str = "") -> Recipe:
     """The recipe that a run has recorded. Runs of older versions recorded every task's section, under older names."""
-    values = current_keys(values, note=False)
+    values = current_settings(values, note=False)
     own = values.get("task", Recipe.task)
     return _build({key: value for key, value in values.items() if key == own or key not in task_names()}, source)
 
@@ -93,23 +95,20 @@ def _build(values: Mapping[str, Any], source: str = "") -> Recipe:
     return build(Recipe, {**values, SETTINGS: settings}, source=source)
 
 
-def current_keys(values: Mapping[str, Any], note: bool = True) -> dict[str, Any]:
-    """Nested settings with old names replaced by the current ones (`Task.renamed`), and a warning that lists them."""
-    result, renamed = dict(values), []
-    for section in [key for key in values if key in task_names() and isinstance(values[key], Mapping)]:
-        inside = dict(values[section])
-        for old, new in get_task(section).renamed.items():
-            if old not in inside:
-                continue
-            if new in inside:
-                message = f"{section}.{old} is the old name of {section}.{new}: give one of them"
-                raise ConfigError("C004", message)
-            inside[new] = inside.pop(old)
-            renamed.append(f"{section}.{old} is now {section}.{new}")
-        result[section] = inside
-    if renamed and note:
-        warnings.warn(f"settings with a new name: {', '.join(renamed)}", FutureWarning, stacklevel=3)
-    return result
+def load_run_recipe(folder: Path) -> Recipe:
+    """The recipe of a run, from its folder."""
+    path = folder / "run" / "recipe.toml"
+    if not path.exists():
+        raise NotFoundError("F001", f"{folder} is not a run: it has no run/recipe.toml")
+    values, text = read_toml(path)
+    return read_recipe(values, source=text)
+
+
+def current_settings(values: Mapping[str, Any], note: bool = True) -> dict[str, Any]:
+    """Nested settings under their current names; `note` prints each old name once."""
+    sections = [name for name in values if name in task_names()]
+    own = {f"{task}.{old}": f"{task}.{new}" for task in sections for old, new in get_task(task).renamed.items()}
+    return current_keys(values, {**ALIASES, **own}, note)
 
 
 def recipe_names() -> list[str]:
@@ -128,7 +127,7 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     else:
         names = recipe_names()
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
-    data, over = current_keys(data), current_keys(_listed(parse_overrides(overrides)))
+    data, over = current_settings(data), current_settings(_listed(parse_overrides(overrides)))
     _check_base(over, merge(data, over))
     return path.stem, _build(_with(data, over), text if not over or _wrong(data) else "")
 
@@ -172,7 +171,7 @@ def with_overrides(recipe: Recipe, words: Sequence[str]) -> Recipe:
 
 def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:
     """A recipe with nested values on top."""
-    return _build(_with(recipe_values(recipe), current_keys(over))) if over else recipe
+    return _build(_with(recipe_values(recipe), current_settings(over))) if over else recipe
 
 
 def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Training. As `headway.train("tiny", "train.steps=100")` the package itself can be called: it is a verb as well."""
+"""Training. The package is also a function: `headway.train("tiny", "train.steps=100")`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 class _Verb(ModuleType):
     def __call__(self, what: str, *settings: str, **more: Any) -> Path:
-        """Train a recipe, by name or path, with `key=value` words or keywords on top; the folder of the run.
+        """Train a recipe, given by name or path, with `key=value` words or keywords on top; returns the run's folder.
 
         headway.train("lm", "model.depth=6", data={"train": "book.txt"}, seed=1)
         """

@@ -1,4 +1,4 @@
-"""The model that a run trains: from nothing, or from one that knows something already."""
+"""The model that a run trains: new or pretrained, with the task's heads, adapters, frozen blocks."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from headway.tasks.registry import get_task
 from headway.tasks.training import Training
 
 TASK_HEADS = ("nsp", "classify", "tag", "span")
-"""Heads that a task puts on a base; beside adapters they are trained in full. The one for words is the base's own."""
+"""Heads that a task adds to a pretrained model. Beside adapters they train in full; the lm head is the model's own."""
 
 
 def base_tokenizer(recipe: Recipe) -> Tokenizer | None:
-    """The tokenizer of model.from; None where the run is to train one of its own."""
+    """The tokenizer of model.from; None if the run trains its own, or reads no text."""
     if not recipe.model.from_ or get_task(recipe.task).takes != "text":
         return None
     return read_tokenizer(resolve(recipe.model.from_))
 
 
 def build_model(recipe: Recipe, task: Training, device: torch.device) -> Model:
-    """With the weights that are to be trained marked as such."""
+    """The model with its weights; those that do not train are frozen."""
     if recipe.model.lora and not recipe.model.from_:
-        raise ConfigError("C004", f"model.lora = {recipe.model.lora} adapts a trained model: model.from says which")
+        raise ConfigError("C004", f"model.lora = {recipe.model.lora} needs a pretrained model: set model.from")
     model = (_from_pretrained(recipe, task) if recipe.model.from_ else make_model(task.config(None))).to(device)
     _mark_trainable(model, recipe.model)
-    if recipe.train.checkpointing:
+    if recipe.train.gradient_checkpointing:
         checkpoint_activations(model)
     return model
 
 
 def meta_model(recipe: Recipe, task: Training) -> Model | None:
-    """The model that `build_model` will make, without weights; None where only loading tells, as with adapters."""
+    """The model that `build_model` will make, without memory for its weights; None if only loading can tell."""
     base = resolve(recipe.model.from_) if recipe.model.from_ else None
     if base is not None and is_adapter(base):
         return None
     known = None if base is None else open_folder(base).config
-    if known is not None and known.quantization != "none":  # which is refused when it is loaded
+    if known is not None and known.quantization != "none":  # `build_model` refuses it
         return None
     config = task.config(known)
     with torch.device("meta"):
@@ -59,7 +59,7 @@ def meta_model(recipe: Recipe, task: Training) -> Model | None:
 
 
 def empty_model(config: AnyConfig, shape: ShapeConfig) -> Model:
-    """The same modules without weights: a place to put them."""
+    """The same modules on the meta device, to load gathered weights into."""
     with torch.device("meta"):
         model = make_model(config)
         if shape.lora:
@@ -68,12 +68,12 @@ def empty_model(config: AnyConfig, shape: ShapeConfig) -> Model:
 
 
 def _from_pretrained(recipe: Recipe, task: Training) -> Model:
-    """The model of model.from, with the heads that the task wants: those it has, others from the seed."""
-    # What trains is kept in float32: steps are smaller than the gaps between half-precision numbers.
+    """The model of model.from with the heads that the task needs; heads that it does not have start from the seed."""
+    # Trained weights are float32: an update is smaller than the gaps between half-precision numbers.
     base = load_model(resolve(recipe.model.from_), None if recipe.model.lora else torch.float32)
     if base.config.quantization != "none":
-        why = f"model.from = {recipe.model.from_} holds {base.config.quantization} weights, which cannot be trained"
-        raise ConfigError("C004", why, "train from the model that it was exported from")
+        why = f"model.from = {recipe.model.from_} has {base.config.quantization} weights, which cannot be trained"
+        raise ConfigError("C004", why, "set model.from to the model that it was exported from")
     config = task.config(base.config)
     if config == base.config:
         return base.train()
@@ -85,11 +85,13 @@ def _from_pretrained(recipe: Recipe, task: Training) -> Model:
 
 
 def _mark_trainable(model: Model, shape: ShapeConfig) -> None:
+    """Add adapters and freeze what does not train."""
     if shape.lora:
         have = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
         if missing := [name for name in shape.lora_targets if name not in have]:
             listed = ", ".join(sorted(have - set(TASK_HEADS)))
-            raise ConfigError("C003", f"model.lora_targets: the model has no {missing[0]!r}", f"it has {listed}")
+            what = f"model.lora_targets: the model has no matrix {missing[0]!r}"
+            raise ConfigError("C003", what, f"its matrices are {listed}")
         add_adapters(model, shape.lora, shape.lora_targets)
         for head in TASK_HEADS:
             if (module := getattr(model, head, None)) is not None:
@@ -105,11 +107,11 @@ def _mark_trainable(model: Model, shape: ShapeConfig) -> None:
 
 
 def check_freeze(config: AnyConfig, freeze: int) -> None:
-    """Whether there are as many blocks."""
+    """Refuse to freeze more blocks than the model has."""
     if not freeze:
         return
     if isinstance(config, BaselineConfig):
-        raise ConfigError("C004", f"model.freeze = {freeze} counts the blocks of a transformer")
+        raise ConfigError("C004", f"model.freeze = {freeze} needs a transformer, which has blocks to freeze")
     stack = config.encoder or config.decoder
     if stack is None or freeze > stack.n_layers:
         blocks = 0 if stack is None else stack.n_layers
@@ -117,7 +119,7 @@ def check_freeze(config: AnyConfig, freeze: int) -> None:
 
 
 def checkpoint_activations(model: Model) -> None:
-    """Keep only what goes into each block, and compute the rest again when gradients ask for it."""
+    """Keep only each block's input, and compute the rest again in the backward pass (activation checkpointing)."""
     for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
         for block in stack.blocks if stack is not None else ():
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)

@@ -1,12 +1,12 @@
-"""Checkpoints of a run: whole or not there at all, verified before they are believed, one writer at a time.
+"""Checkpoints: written atomically, verified before they are loaded, one writer at a time.
 
     checkpoints/
       step-00000200/   model.safetensors  optimizer.safetensors  …  manifest.json
       step-00000300/
-      latest.json      a hint for people and scripts; nothing here reads it
+      latest.json      for people and scripts; headway does not read it
 
-A name ending in `.partial-…` is a save that did not finish, or a checkpoint being deleted: the next save sweeps it
-away. One ending in `.damaged-…` was found broken when its step was saved again: it is kept to be looked at.
+A name ending in `.partial-…` is a save that did not finish, or a checkpoint being deleted: the next save removes it.
+One ending in `.damaged-…` was found broken when its step was saved again: it is kept for inspection.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ STAGES = (
     "snapshot", "write", "file-fsync", "manifest-write", "manifest-fsync", "rename", "parent-fsync", "latest",
     "retention", "done",
 )  # fmt: skip
-"""What `save` announces, each as it begins; `write` and `file-fsync` come once for each file."""
+"""The stages of `save`, announced as each begins; `write` and `file-fsync` come once per file."""
 FORMAT_VERSION = 1
 MANIFEST, LATEST, LOCK, SUFFIX = "manifest.json", "latest.json", "run.lock", ".safetensors"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run at one step. It owns its tensors: see `snapshot_copy`."""
+    """The state of a run at one step, with its own tensors: see `snapshot_copy`."""
 
     step: int
     tensors: dict[str, dict[str, Tensor]]
     """File stem such as "model", "optimizer" or "rng" → its tensors by name."""
     state: dict[str, Any]
-    """What JSON says exactly: counters, seeds, versions, the hash of the config."""
+    """Plain JSON values: counters and the record of what the run is made from."""
 
 
 def snapshot_copy(step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Snapshot:
-    """Copied to host memory when this returns, CPU tensors too: training may go on while the copy is written."""
+    """Copy all tensors to host memory, CPU tensors too, so that training may continue while the copy is written."""
     copies = {
         stem: {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
         for stem, named in tensors.items()
@@ -64,14 +64,14 @@ def snapshot_copy(step: int, tensors: Mapping[str, Mapping[str, Tensor]], state:
 
 
 def no_hook(stage: str) -> None:
-    """The stage hook of everyone but the tests."""
+    """The default of `stage`; tests pass a hook that kills the process."""
 
 
 def save(folder: Path, snapshot: Snapshot, *, retention: int = 3, stage: Callable[[str], None] = no_hook) -> Path:
-    """Write one checkpoint and drop old ones; a step that is there already, and sound, is left as it is.
+    """Write a checkpoint and delete old ones. A sound checkpoint of the same step is left as it is.
 
-    The caller holds the run's `RunLock`: partial folders of others are taken for leftovers of the dead.
-    A kill at any moment leaves the checkpoints that were there, with or without the new one.
+    The caller holds the run's `RunLock`: partial folders are leftovers of dead processes. A kill at any moment leaves
+    the checkpoints that were there, with or without the new one.
     """
     _check_call(snapshot, retention)
     _check_finite(snapshot)
@@ -112,8 +112,8 @@ def save(folder: Path, snapshot: Snapshot, *, retention: int = 3, stage: Callabl
 
 
 def load(folder: Path, *, skipped: Callable[[Path, str], None]) -> Snapshot | None:
-    """The newest checkpoint that verifies, in memory; each newer one is passed over with a call of `skipped`."""
-    passed = []
+    """Load the newest sound checkpoint; call `skipped` for each damaged one that is newer."""
+    damaged = []
     for path in _steps(folder):
         try:
             manifest = verify(path)
@@ -123,18 +123,18 @@ def load(folder: Path, *, skipped: Callable[[Path, str], None]) -> Snapshot | No
                 tensors[name.removesuffix(SUFFIX)] = {key: weights.read(key).clone() for key in weights.names}
             return Snapshot(manifest["step"], tensors, manifest["state"])
         except HeadwayError as error:
-            if path not in _steps(folder):  # dropped by the trainer meanwhile, so there is a newer one
+            if path not in _steps(folder):  # the trainer has deleted it meanwhile, so there is a newer one
                 return load(folder, skipped=skipped)
-            passed.append(error.message)
+            damaged.append(error.message)
             skipped(path, error.message.removeprefix(f"{show(path)}: "))
-    if not passed:
+    if not damaged:
         return None
-    what = "\n  ".join([f"{show(folder)}: no checkpoint is whole:", *passed])
-    raise DamagedError("X001", what, "restore one from a copy, or start the run again in another folder")
+    what = "\n  ".join([f"{show(folder)}: every checkpoint is damaged:", *damaged])
+    raise DamagedError("X001", what, "restore a checkpoint from a backup, or start a new run")
 
 
 def newest_state(folder: Path) -> dict[str, Any] | None:
-    """What the newest checkpoint says of its run, its tensors not looked at; None without one that can be read."""
+    """The state in the newest readable manifest, without its tensors; None if there is none."""
     for path in _steps(folder):
         with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
             state: dict[str, Any] = _read_manifest(path / MANIFEST)["state"]
@@ -143,7 +143,7 @@ def newest_state(folder: Path) -> dict[str, Any] | None:
 
 
 def last_weights(folder: Path, count: int) -> list[dict[str, Tensor]]:
-    """The weights of so many checkpoints, the newest first; one that is damaged is an error, or the mean is another."""
+    """The weights of the `count` newest checkpoints. A damaged one is an error: without it the average would differ."""
     found = []
     for path in _steps(folder)[:count]:
         verify(path)
@@ -153,11 +153,11 @@ def last_weights(folder: Path, count: int) -> list[dict[str, Tensor]]:
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose every file has the size and the SHA-256 it says, none missing or extra."""
+    """Check that a checkpoint has exactly the files of its manifest, with their sizes and SHA-256; the manifest."""
     try:
         manifest = _read_manifest(path / MANIFEST)
         if path.name != (name := f"step-{manifest['step']:08d}"):
-            raise ValueError(f"the manifest is of {name}")
+            raise ValueError(f"its manifest belongs to {name}")
         names, there = {*manifest["files"], MANIFEST}, set(os.listdir(path))
         if wrong := sorted(names ^ there):
             raise ValueError(f"{wrong[0]!a} is {'missing' if wrong[0] in names else 'not in the manifest'}")
@@ -170,13 +170,13 @@ def verify(path: Path) -> dict[str, Any]:
     except OSError as error:
         what = f"{Path(error.filename or path).name} cannot be read: {error.strerror or error}"
         raise DamagedError("X001", f"{show(path)}: {what}") from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:  # the last three: sealed by a stranger
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # the last three: an invented manifest
         raise DamagedError("X001", f"{show(path)}: {error}") from None
     return manifest
 
 
 class RunLock:
-    """`with RunLock(folder):` makes this process the only trainer there; the system lets go of it if we crash."""
+    """`with RunLock(folder):` makes this process the only one that trains there. A crash releases the lock."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOCK
@@ -194,27 +194,27 @@ class RunLock:
             except OSError as error:
                 os.close(self._handle)
                 raise self._taken() if isinstance(error, BlockingIOError) else error from None
-        os.register_at_fork(after_in_child=self.__exit__)  # a worker that outlives its trainer must not keep the lock
+        os.register_at_fork(after_in_child=self.__exit__)  # a worker that outlives its trainer must not hold the lock
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._handle >= 0:
-            os.close(self._handle)  # the file stays: deleting it could give two trainers a lock each
+            os.close(self._handle)  # the file stays: without it, two processes could each lock a new one
         self._handle = -1
 
     def _taken(self) -> ConfigError:
         try:
             owner = read_json(self.path)
             who = f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-        except (HeadwayError, KeyError):  # it has not signed yet
+        except (HeadwayError, KeyError):  # it has not written its name yet
             who = "another process"
-        what = f"{show(self.path.parent)} is being trained by {who}"
-        return ConfigError("C030", what, "wait for it or stop it, or train in another folder")
+        what = f"{show(self.path.parent)} is in use: {who} trains it"
+        return ConfigError("C030", what, "wait for that process or stop it, or train in another folder")
 
 
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    """A name beside `path` for what is to become it, gone again if it does not."""
+    """A temporary name beside `path`; what has this name is removed if the block fails."""
     partial = path.with_name(f"{path.name}.partial-{secrets.token_hex(8)}")
     try:
         yield partial
@@ -232,7 +232,7 @@ def _remove(path: Path) -> None:
 
 
 def _steps(folder: Path) -> list[Path]:
-    """The checkpoints by name, newest first."""
+    """The folders of the checkpoints, newest first."""
     try:
         names = os.listdir(folder) if os.path.lexists(folder) else []
     except OSError as error:
@@ -242,11 +242,11 @@ def _steps(folder: Path) -> list[Path]:
 
 
 def _check_call(snapshot: Snapshot, retention: int) -> None:
-    """Mistakes of our own, found before anything is written."""
+    """Find bugs of the caller before anything is written."""
     if retention < 1 or snapshot.step < 0:
         raise ValueError(f"retention={retention} must be at least 1, and step {snapshot.step} at least 0")
     if odd := [stem for stem in snapshot.tensors if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", stem)]:
-        raise ValueError(f"{odd[0]!r} is no plain file stem")
+        raise ValueError(f"{odd[0]!r} is not a plain file stem")
     raw = json.dumps({"state": snapshot.state}, allow_nan=False, indent=1).encode()
     if len(raw) > JSON_LIMIT // 2 or parse_object(raw, JSON_VALUES // 2)["state"] != snapshot.state:
         raise ValueError(f"the state must be plain JSON (lists, text as keys) of at most {JSON_LIMIT // 2:,} bytes")
@@ -259,14 +259,13 @@ def _check_finite(snapshot: Snapshot) -> None:
                 continue
             plain = tensor.float() if tensor.element_size() == 1 else tensor  # torch tests no 8-bit floats
             if bad := tensor.numel() - int(torch.isfinite(plain).sum()):
-                what = (
-                    f"step {snapshot.step}: {stem} tensor {name!r}: {bad:,} of {tensor.numel():,} values are not finite"
-                )
-                raise DivergedError("T001", what, "nothing was saved, earlier checkpoints stay; try a lower train.lr")
+                which = f"step {snapshot.step}: {stem} tensor {name!r}"
+                what = f"{which}: {bad:,} of {tensor.numel():,} values are not finite"
+                raise DivergedError("T001", what, "earlier checkpoints are intact: resume with a lower train.lr")
 
 
 def _write(path: Path, chunks: Iterable[bytes | memoryview], stage: Callable[[str], None], sync: str) -> dict[str, Any]:
-    """Size and SHA-256 of what was meant to be written, not of what the disk made of it."""
+    """Write a file; the size and SHA-256 of the bytes in memory, not of what the disk stored."""
     digest, size = hashlib.sha256(), 0
     with path.open("xb") as file:
         for chunk in chunks:
@@ -280,7 +279,7 @@ def _write(path: Path, chunks: Iterable[bytes | memoryview], stage: Callable[[st
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest with its own SHA-256: the state in it is as worth protecting as the tensors."""
+    """The manifest with its own SHA-256, which protects the state in it."""
     digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
     return json.dumps({**manifest, "sha256": digest}, indent=1).encode() + b"\n"
 
@@ -289,12 +288,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     raw = path.read_bytes() if path.stat().st_size <= JSON_LIMIT else b""
     manifest = parse_object(raw, JSON_VALUES)
     if (version := manifest.get("format")) != FORMAT_VERSION:
-        raise ValueError(f"{MANIFEST} is of format {version!a}, this headway reads {FORMAT_VERSION}")
+        raise ValueError(f"{MANIFEST} has format {version!a}, this headway reads format {FORMAT_VERSION}")
     manifest.pop("sha256", None)
-    if raw != _sealed(manifest) or not isinstance(
-        manifest["state"], dict
-    ):  # bytes, not values: "\u00E9" for "\u00e9" is a flipped bit too
-        raise ValueError(f"{MANIFEST} does not have its own SHA-256")
+    # Compare bytes, not values: "\u00E9" for "\u00e9" is a flipped bit too.
+    if raw != _sealed(manifest) or not isinstance(manifest["state"], dict):
+        raise ValueError(f"{MANIFEST} does not match its own SHA-256")
     return manifest
 
 
@@ -311,7 +309,7 @@ def _retain(folder: Path, retention: int) -> None:
     if len(paths) > retention:
         sound = next((i for i, path in enumerate(paths) if _is_sound(path)), len(paths))
         for path in paths[sound + retention :]:
-            with _partial(path) as dropped:  # half a checkpoint never bears the name of a whole one
+            with _partial(path) as dropped:  # a checkpoint that is half deleted must not have its name
                 path.rename(dropped)
     for name in os.listdir(folder):
         if re.fullmatch(r"(step-[0-9]+|latest\.json)\.partial-[0-9a-f]+", name):

@@ -1,7 +1,7 @@
-"""Several processes that train one model: who is here, what they agree on, and the model shared out among them.
+"""Several processes that train one model: torchrun's ranks, collectives, FSDP2 around the blocks.
 
-Under `torchrun` every process runs the same program. The stream of samples is that of one process, each step's batch
-shared out in order; parallelism is put around the model from outside (FSDP2), which knows nothing of it.
+Under `torchrun` every process runs the same program. The samples of a step do not depend on the number of processes:
+each process takes its share of the step's batch. FSDP2 wraps the model from outside; the model knows nothing of it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from headway.model.model import Model
 
 T = TypeVar("T")
 MAX_TEXT_BYTES = 4096
-"""Bytes of the longest text that processes tell each other."""
+"""The longest text that `broadcast_text` sends."""
 TIMEOUT = timedelta(seconds=600)
 """How long a process waits for the others, which may be compiling."""
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among those that train together."""
+    """This process's rank, the number of processes, and this process's device."""
 
     rank: int
     size: int
@@ -38,11 +38,11 @@ class World:
 
     @property
     def first(self) -> bool:
-        """The one that writes files and talks."""
+        """Whether this is rank 0, the process that writes files and reports."""
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Each value summed over all processes, in float64: counts of tokens must stay exact."""
+        """Sum each value over all processes, in float64 so that token counts stay exact."""
         if self.size == 1:
             return list(values)
         together = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -51,7 +51,7 @@ class World:
         return numbers
 
     def broadcast_text(self, text: str) -> str:
-        """What the first process says, in all of them."""
+        """Send rank 0's text to all processes."""
         if self.size == 1:
             return text
         raw = text.encode()[:MAX_TEXT_BYTES]
@@ -62,20 +62,20 @@ class World:
         return bytes(letters.tolist()).rstrip(b"\0").decode()
 
     def rank_zero_first(self, work: Callable[[], T]) -> T:
-        """The work done by the first process, then by the others, who find it done."""
+        """Run `work` on rank 0, then on the others, which find its results in the caches."""
         if self.first:
             result = work()
         self.barrier()
         return result if self.first else work()
 
     def barrier(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             distributed.barrier()
 
 
 def init_distributed() -> World:
-    """This process's place: alone, or one of those that torchrun has started."""
+    """Join the processes that torchrun has started; a single process needs no process group."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
@@ -98,7 +98,7 @@ def torchrun_line(processes: int, arguments: Sequence[str]) -> list[str]:
 
 
 def shard(model: Model, world: World) -> None:
-    """Share the weights out among the processes: each block gathers its own when it is used (FSDP2)."""
+    """Shard the weights over the processes (FSDP2). Each block gathers its own weights when it runs."""
     if world.size == 1:
         return
     mesh = init_device_mesh(world.device.type, (world.size,))
@@ -109,18 +109,18 @@ def shard(model: Model, world: World) -> None:
 
 
 def reshard(model: nn.Module) -> None:
-    """Let go of the weights gathered for a forward pass that no backward pass has followed."""
+    """Free the weights that a forward pass has gathered if no backward pass follows."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """A tensor with all of its rows; every process has to ask."""
+    """Gather a sharded tensor. This is a collective: every process has to call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """This process's share of a whole tensor, cut as `like` is, on its device."""
+    """This process's shard of a full tensor, with the placement and the device of `like`."""
     tensor = tensor.to(like.device)
     return distribute_tensor(tensor, like.device_mesh, like.placements) if isinstance(like, DTensor) else tensor

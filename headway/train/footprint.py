@@ -1,6 +1,6 @@
-"""What a run needs of memory and disk, by a bound from below: a run that is refused could not have been trained.
+"""A lower bound on a run's memory and disk: a run that is refused could not have been trained.
 
-Weights that train, their gradients, the optimizer's moments and copies are counted in float32, as they are kept.
+Trained weights, gradients, optimizer moments and copies of the weights are counted in float32, as they are stored.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ HALF = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """Bytes of a run, in all of its processes together but for the activations, which are of one."""
+    """Bytes that a run needs: of all its processes together, except for the activations, which are of one process."""
 
     weights: int
     gradients: int
     moments: int
-    """Of the optimizer."""
+    """The optimizer's state."""
     copies: int
-    """A running mean, and the best weights."""
+    """The moving average and the best weights."""
     activations: int
     trained: int
-    """Of the weights, those that training changes."""
+    """The part of the weights that trains."""
 
     @property
     def step(self) -> int:
@@ -50,11 +50,11 @@ class Footprint:
 
     @property
     def checkpoint(self) -> int:
-        """On disk, and in memory while it is being written."""
+        """Bytes on disk, and in memory while the checkpoint is written."""
         return self.trained + self.moments + self.copies
 
     def parts(self) -> str:
-        """All that is not nothing."""
+        """The parts of at least a megabyte, as text."""
         sizes = {
             "weights": self.weights,
             "gradients": self.gradients,
@@ -66,11 +66,11 @@ class Footprint:
 
 
 def footprint(recipe: Recipe, model: nn.Module, batch: Batch | None = None, half: bool = False) -> Footprint:
-    """Of a model, which may be one without weights, and of the largest part of a step's batch."""
+    """The footprint of a model, which may be on the meta device, and of the largest micro-batch of a step."""
     settings = recipe.train
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad) * FLOAT
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad) * HALF
-    # AdamW has two moments a weight, SGD none without momentum; of Muon's weights some have one and some have two.
+    # AdamW has two moments per weight, SGD one with momentum; Muon has one for matrices and two for the rest.
     moments = {"adamw": 2, "muon": 1, "sgd": 1 if settings.betas[0] else 0}[settings.optimizer]
     copies = bool(settings.ema) + bool(settings.keep_best or settings.patience)
     return Footprint(
@@ -84,16 +84,15 @@ def footprint(recipe: Recipe, model: nn.Module, batch: Batch | None = None, half
 
 
 def _activations(recipe: Recipe, model: nn.Module, batch: Batch, size: int) -> int:
-    """What the backward pass needs at least: of every block its input, or else what its matrices were multiplied with;
-    and the logits."""
+    """The least that the backward pass needs: each block's input, the inputs of its matrices, and the logits."""
     config = getattr(model, "config", None)
     if not isinstance(config, ModelConfig) or isinstance(config, BaselineConfig):
         return 0
     kept = 0
-    if not recipe.model.lora and not recipe.model.freeze:  # what is frozen keeps less
+    if not recipe.model.lora and not recipe.model.freeze:  # frozen blocks keep less
         for stack in (config.encoder, config.decoder):
-            if stack is not None and config.kind != "encoder-decoder":  # of two stacks, who knows how the tokens part
-                inside = 0 if recipe.train.checkpointing else stack.d_model + stack.d_ff
+            if stack is not None and config.kind != "encoder-decoder":  # a batch does not say how its tokens divide
+                inside = 0 if recipe.train.gradient_checkpointing else stack.d_model + stack.d_ff
                 kept += stack.n_layers * (stack.d_model + inside) * batch.tokens
     logits = int(batch.count) * config.output_front.vocab if config.lm is not None else 0  # type: ignore[union-attr]
     return (kept + logits) * size
@@ -102,7 +101,7 @@ def _activations(recipe: Recipe, model: nn.Module, batch: Batch, size: int) -> i
 def check_first_step(
     recipe: Recipe, model: nn.Module, batch: Callable[[Index], Batch], plan: BatchSampler, world: World
 ) -> None:
-    """Refuse a run whose first step does not fit, as this process will compute it; the model has no weights yet."""
+    """Refuse a run whose first step does not fit into this process's memory; the model is on the meta device."""
     samples = plan.samples(0)
     part = shard(shard(samples, world.size)[world.rank], recipe.train.accumulate)[0]
     first = batch(part if len(part) else samples[:1])
@@ -111,7 +110,7 @@ def check_first_step(
 
 
 def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processes: int) -> None:
-    """Refuse what cannot fit into the memory of the device, or of the host that checkpoints pass through."""
+    """Refuse a run that does not fit into the device's memory, or whose checkpoint does not fit into the host's."""
     shared = (need.step - need.activations) // processes + need.activations
     wanted = {"cuda": shared} if device.type == "cuda" else {"host": shared}
     saving = need.checkpoint + (
@@ -122,12 +121,12 @@ def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processe
         have = torch.cuda.mem_get_info(device)[0] if place == "cuda" else available_host_memory()
         if have is not None and size > have:
             where = "the GPU" if place == "cuda" else "this process"
-            what = f"{where} can have {gigabytes(have)} of memory, and the run needs {gigabytes(size)} at least"
+            what = f"the run needs at least {gigabytes(size)} of memory, and {where} has {gigabytes(have)}"
             raise MemoryOrDiskError("M011", f"{what}: {need.parts()}", memory_advice(recipe))
 
 
 def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
-    """What to change, with numbers; settings that a run may be resumed with come first."""
+    """Settings that need less memory, with values; those that a resumed run may change come first."""
     size, parts = batch_size(recipe), recipe.train.accumulate
     free = []
     if finer := next((n for n in range(2 * parts, size + 1) if size % n == 0), None):
@@ -135,36 +134,35 @@ def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
         free.append(
             f"{said}train.accumulate={finer} computes the batch of {size} in smaller parts, with the same result"
         )
-    if not recipe.train.checkpointing and recipe.model.kind == "transformer":
-        free.append("train.checkpointing=true keeps fewer activations")
+    if not recipe.train.gradient_checkpointing and recipe.model.kind == "transformer":
+        free.append("train.gradient_checkpointing=true keeps fewer activations")
     fixed = []
     if recipe.data.length >= 32:
         fixed.append(f"data.length={recipe.data.length // 2}")
     if recipe.model.from_ and not recipe.model.lora:
         fixed.append("model.lora=8, which trains few weights")
     if recipe.model.from_:
-        fixed.append("a smaller base")
+        fixed.append("a smaller model.from")
     elif recipe.model.depth > 1:
         fixed.append(f"model.depth={recipe.model.depth // 2}")
     again = f" (headway train --resume {folder} …)" if folder is not None and free else ""
-    return f"{'; '.join(free)}{again}{'; ' if free else ''}for a new run also {', '.join(fixed)}"
+    return f"{'; '.join(free)}{again}{'; ' if free else ''}in a new run also {', '.join(fixed)}"
 
 
 def check_disk(need: Footprint, recipe: Recipe, folder: Path, done: int, model_size: int) -> None:
-    """Refuse a run whose checkpoints and model do not fit on the disk, where some steps are `done` already.
+    """Refuse a run whose remaining checkpoints and model do not fit on the disk; `done` counts the finished steps.
 
-    Quotas of a user are not seen here: writing beyond them ends as an error of the disk.
+    A user's quota is not visible here: exceeding it ends as an error of the disk.
     """
     settings, size = recipe.train, need.checkpoint
     there = len(list((folder / "run" / "checkpoints").glob("step-*")))
     saves = 1 if settings.steps is None else max(1, math.ceil((settings.steps - done) / settings.save_every))
-    kept = max(settings.keep, settings.average)
-    at_most = min(there + saves, kept + 1)  # an old one goes when the new one is there
-    more = max(max(0, at_most - there) * size, max(0, min(at_most, kept) - there) * size + model_size)
+    retention = max(settings.keep, settings.average)
+    at_most = min(there + saves, retention + 1)  # an old checkpoint is deleted after the new one is written
+    more = max(max(0, at_most - there) * size, max(0, min(at_most, retention) - there) * size + model_size)
     free = shutil.disk_usage(folder).free
     if more > free:
-        what = f"{show(folder)}: {gigabytes(free)} free, and the run needs {gigabytes(more)} more"
-        parts = f"a checkpoint is {gigabytes(size)}, {kept} are kept (train.keep), the model is {gigabytes(model_size)}"
-        raise MemoryOrDiskError(
-            "M002", f"{what}: {parts}", "make room, set train.keep=1, or give another folder: out=…"
-        )
+        what = f"{show(folder)}: the run needs {gigabytes(more)} more disk space, and {gigabytes(free)} are free"
+        parts = f"{retention} checkpoints (train.keep) of {gigabytes(size)} each, a model of {gigabytes(model_size)}"
+        hint = "free some space, set train.keep=1, or choose another folder: out=…"
+        raise MemoryOrDiskError("M002", f"{what}: {parts}", hint)

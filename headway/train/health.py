@@ -1,4 +1,4 @@
-"""What can go wrong in a step, noticed in that step."""
+"""Checks of every training step: losses and gradients that are not finite, losses that spike."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 from headway.errors import DivergedError
 
 DECAY = 0.98
-"""Share of the past in the usual loss: it looks back some fifty steps."""
+"""Weight of the past in the averages: they cover about fifty steps."""
 MIN_STEPS = 50
-"""Steps before a loss can be unusual."""
+"""No loss counts as a spike before this many steps."""
 SPIKE_FACTOR = 8.0
-"""A spike stands out by so many times the usual distance from the usual loss."""
+"""A spike exceeds the average loss by this many average deviations."""
 
 
 class LossEMA(NamedTuple):
-    """What losses have lately been like."""
+    """Exponential moving averages of the training loss and of its deviation, to detect spikes."""
 
     loss: float = 0.0
     deviation: float = 0.0
@@ -29,16 +29,16 @@ class LossEMA(NamedTuple):
         return self.steps >= MIN_STEPS and loss - self.loss > SPIKE_FACTOR * self.deviation
 
     def updated(self, loss: float) -> LossEMA:
-        """With one more step; a spike tells nothing of what is usual."""
+        """The averages after one more step. A spike leaves them unchanged."""
         if self.is_spike(loss):
             return self
-        keep = min(DECAY, self.steps / (self.steps + 1))
-        mean = keep * self.loss + (1 - keep) * loss
-        return LossEMA(mean, keep * self.deviation + (1 - keep) * abs(loss - mean), self.steps + 1)
+        decay = min(DECAY, self.steps / (self.steps + 1))
+        mean = decay * self.loss + (1 - decay) * loss
+        return LossEMA(mean, decay * self.deviation + (1 - decay) * abs(loss - mean), self.steps + 1)
 
 
 def non_finite(step: int, loss: float, norm: float, gradients: Iterable[tuple[str, Tensor | None]]) -> str:
-    """Empty if all is well, otherwise what is not finite and where it shows first."""
+    """Empty if loss and gradient norm are finite; otherwise a message that names the first bad gradient."""
     if math.isfinite(loss) and math.isfinite(norm):
         return ""
     bad = (name for name, gradient in gradients if gradient is not None and not bool(gradient.isfinite().all()))
@@ -46,6 +46,4 @@ def non_finite(step: int, loss: float, norm: float, gradients: Iterable[tuple[st
 
 
 def diverged(what: str) -> DivergedError:
-    return DivergedError(
-        "T001", what, "lower train.lr, lengthen train.warmup, or set train.clip; or train.on_nan=rewind"
-    )
+    return DivergedError("T001", what, "lower train.lr, raise train.warmup, set train.clip, or set train.on_nan=rewind")

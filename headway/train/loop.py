@@ -1,7 +1,7 @@
-"""The training loop: a step on one screen, and what happens between steps.
+"""The training loop: one step, and what happens between steps (evaluation, samples, checkpoints).
 
-A run is a pure function of its recipe: the samples of a step follow from its number, and everything else that changes
-is in a checkpoint. Stopped and resumed, it ends in the same bits.
+A run is a pure function of its recipe: the step's number determines its samples, and a checkpoint holds everything else
+that changes. A run that was stopped and resumed therefore ends in the same bits.
 """
 
 from __future__ import annotations
@@ -23,38 +23,39 @@ from headway.tasks.training import Training
 from headway.train.compute import Compute
 from headway.train.distributed import World, reshard
 from headway.train.health import LossEMA, diverged, non_finite
-from headway.train.optim.average import WeightCopy
-from headway.train.optim.optimizer import Optimizer, lr_factor, lr_factor_from_start, unfrozen_depth
+from headway.train.optim.average import EMA, WeightCopy
+from headway.train.optim.optimizer import Optimizer
+from headway.train.optim.schedule import lr_factor, lr_factor_from_start, unfrozen_depth
 
 Report = Callable[..., None]
-"""Called with a kind of event (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`, `kept`) and its facts."""
+"""Called with an event's kind (`step`, `eval`, `sample`, `save`, `spike`, `nan`, `best`, `kept`) and its facts."""
 
-MOST_SKIPS = 10
-"""Steps in a row that may be left out before the run counts as diverged."""
+MAX_SKIPPED_STEPS = 10
+"""The most consecutive steps that `train.on_nan = skip` leaves out before the run counts as diverged."""
 
 
 @dataclass
 class Progress:
-    """Where a run stands: with the weights and the optimizer, all that a checkpoint needs."""
+    """The counters of a run. Weights, optimizer state, random state and these are all that a checkpoint needs."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     scale: float = 1.0
-    """Of the learning rate; halved each time the run goes back to a checkpoint."""
+    """Factor on the learning rate; each rewind to a checkpoint halves it."""
     skipped: int = 0
-    """Steps left out in a row."""
+    """Consecutive steps that were left out."""
     loss_ema: list[float] = field(default_factory=lambda: list(LossEMA()))
     best: float | None = None
+    """The primary metric of the best evaluation."""
     best_loss: float | None = None
-    """At the same evaluation: of two that are as good the one with the smaller loss is better."""
+    """Its loss: of two evaluations with the same metric, the one with the smaller loss is better."""
     best_step: int = 0
     evals_since_best: int = 0
-    """Evaluations since the best one."""
     warm_seconds: float = 0.0
-    """When the warm-up ended, where the budget is a time."""
+    """When the warm-up ended, if the budget is a time."""
     decay_from_start: bool = False
-    """Whether the learning rate follows the rule of older checkpoints: see `lr_factor_from_start`."""
+    """Whether the run keeps the schedule of older checkpoints: see `lr_factor_from_start`."""
 
 
 class Loop:
@@ -74,112 +75,30 @@ class Loop:
         self.plan, self.world, self.workers = plan, world, workers
         self.peak_lrs = [float(group["lr"]) for group in optimizer.groups]
         self.progress = Progress()
-        self.ema = WeightCopy(model) if config.ema else None
+        self.ema = EMA(model) if config.ema else None
         self.best = WeightCopy(model) if config.keep_best or config.patience else None
-        self.asked = 0
-        """A signal that has come to this process; acted upon when all know of it."""
+        self.received_signal = 0
+        """A signal that this process has received. The run stops when all processes know of it."""
         self.stop_signal = 0
         self.compute = Compute(model, task.loss, optimizer, config, world, static_shapes=task.static_shapes)
         self._batches: Prefetcher[list[tuple[Batch, int]]] | None = None
 
-    @property
-    def share(self) -> float:
-        """How much of the budget is spent, from 0 to 1."""
-        config, now = self.config, self.progress
-        if config.minutes is not None:
-            return now.seconds / (60 * config.minutes)
-        return now.step / self._steps
-
-    @property
-    def _steps(self) -> float:
-        """The budget, where it is no time."""
-        config = self.config
-        steps = config.steps if config.steps is not None else (config.epochs or 0) * self.plan.steps_per_epoch
-        return max(1.0, float(steps))
-
-    @property
-    def warm(self) -> float:
-        """How much of the budget was spent when the warm-up ended."""
-        config = self.config
-        if config.minutes is not None:
-            return self.progress.warm_seconds / (60 * config.minutes)
-        return config.warmup / self._steps
-
-    @property
-    def rate(self) -> float:
-        """Share of the peak learning rate that the next step takes."""
-        config, now = self.config, self.progress
-        if now.decay_from_start:
-            return lr_factor_from_start(config, now.step, self.share) * now.scale
-        return lr_factor(config, now.step, self.share, self.warm) * now.scale
-
-    def _make_batches(self, step: int) -> list[tuple[Batch, int]]:
-        """This process's share of a step's samples, in parts, and 1 for each that counts.
-
-        All processes compute as many parts: one without samples computes on one that counts for nothing.
-        """
-        samples = self.plan.samples(step)
-        parts = shard(shard(samples, self.world.size)[self.world.rank], self.config.accumulate)
-        batches = [self.task.batch(part if len(part) else samples[:1]) for part in parts]
-        if self.world.device.type == "cuda":
-            batches = [batch.pinned() for batch in batches]
-        return [(batch, min(1, len(part))) for batch, part in zip(batches, parts, strict=True)]
-
-    def _next_batches(self) -> list[tuple[Batch, int]]:
-        if self._batches is None:
-            self._batches = Prefetcher(self._make_batches, self.progress.step, self.workers)
-        return next(self._batches)
-
-    def step(self) -> dict[str, float]:
-        """One update of the weights: the batch in parts, their gradients summed, divided by the count of all."""
-        config, now, world = self.config, self.progress, self.world
-        if config.minutes is not None and now.step == config.warmup:
-            now.warm_seconds = now.seconds
-        factor = self.rate
-        self.optimizer.set_rate(self.peak_lrs, factor, unfrozen_depth(config, now.step))
-        parts = self._next_batches()
-        count, tokens, stopping = world.sum(
-            sum(batch.count * used for batch, used in parts),
-            sum(batch.tokens * used for batch, used in parts),
-            self.asked,
-        )
-        self.stop_signal = self.stop_signal or self.asked or (signal.SIGTERM if stopping else 0)
-        loss, norm = self.compute.gradients(parts, count)
-        (loss,) = world.sum(loss)
-        if wrong := non_finite(now.step, loss, norm, self.compute.by_name(parts, count)):
-            self._skip_step(wrong)
-        else:
-            self.compute.update()
-            now.skipped = 0
-        now.step += 1
-        now.tokens += int(tokens)
-        if self.ema is not None and not wrong:
-            self.ema.update(config.ema, now.step)
-        return {"loss": loss / count, "grad_norm": norm, "lr": self.peak_lrs[0] * factor}
-
-    def _skip_step(self, wrong: str) -> None:
-        """Before the weights are touched: the last checkpoint stays good, and the bad step leaves no trace."""
-        self.compute.discard()
-        self.progress.skipped += 1
-        if self.config.on_nan != "skip" or self.progress.skipped > MOST_SKIPS:
-            raise diverged(wrong)
-
     def run(self, report: Report, save: Callable[[], None], sample: Callable[[], str]) -> None:
-        """Until the budget is spent or a signal asks to stop; evaluation, samples and checkpoints on their cadence."""
+        """Train until the budget is spent, patience ends or a signal comes; evaluate, sample and save on schedule."""
         config, now = self.config, self.progress
         self.model.train()
         with self._signals():
-            while self.share < 1 and not self.stop_signal and not self.out_of_patience:
+            while self.budget_spent < 1 and not self.stop_signal and not self.out_of_patience:
                 start = time.perf_counter()
                 facts = self.step()
                 now.seconds += time.perf_counter() - start
                 if self.world.size > 1 and config.minutes is not None:  # all must agree when the time is over
                     now.seconds = self.world.sum(now.seconds)[0] / self.world.size
-                report("step", step=now.step, tokens=now.tokens, seconds=now.seconds, **facts, share=self.share)
+                report("step", step=now.step, tokens=now.tokens, seconds=now.seconds, **facts, share=self.budget_spent)
                 self._check_loss(facts["loss"], report)
                 if self.world.size == 1:
-                    self.stop_signal = self.stop_signal or self.asked
-                last = self.share >= 1
+                    self.stop_signal = self.stop_signal or self.received_signal
+                last = self.budget_spent >= 1
                 if now.step % config.eval_every == 0 or last:
                     self._evaluate(report)
                 if now.step % config.sample_every == 0 or last:
@@ -190,9 +109,91 @@ class Loop:
         if self.best is not None and not self.stop_signal:
             report("kept", step=now.step, best=now.best_step, early=config.patience if self.out_of_patience else 0)
 
+    def step(self) -> dict[str, float]:
+        """One update of the weights, from the micro-batches' summed gradients divided by the count of predictions."""
+        config, now, world = self.config, self.progress, self.world
+        if config.minutes is not None and now.step == config.warmup:
+            now.warm_seconds = now.seconds
+        factor = self.lr_factor
+        self.optimizer.set_rate(self.peak_lrs, factor, unfrozen_depth(config, now.step))
+        micro_batches = self._next_batches()
+        count, tokens, stopping = world.sum(
+            sum(batch.count * counts for batch, counts in micro_batches),
+            sum(batch.tokens * counts for batch, counts in micro_batches),
+            self.received_signal,
+        )
+        self.stop_signal = self.stop_signal or self.received_signal or (signal.SIGTERM if stopping else 0)
+        loss, norm = self.compute.gradients(micro_batches, count)
+        (loss,) = world.sum(loss)
+        if problem := non_finite(now.step, loss, norm, self.compute.by_name(micro_batches, count)):
+            self._skip_step(problem)
+        else:
+            self.compute.update()
+            now.skipped = 0
+        now.step += 1
+        now.tokens += int(tokens)
+        if self.ema is not None and not problem:
+            self.ema.update(config.ema, now.step)
+        return {"loss": loss / count, "grad_norm": norm, "lr": self.peak_lrs[0] * factor}
+
+    def _next_batches(self) -> list[tuple[Batch, int]]:
+        if self._batches is None:
+            self._batches = Prefetcher(self._make_batches, self.progress.step, self.workers)
+        return next(self._batches)
+
+    def _make_batches(self, step: int) -> list[tuple[Batch, int]]:
+        """This process's micro-batches of a step, each with 1 if it counts.
+
+        All processes compute the same number of micro-batches: one without samples computes a batch that counts 0.
+        """
+        samples = self.plan.samples(step)
+        parts = shard(shard(samples, self.world.size)[self.world.rank], self.config.accumulate)
+        batches = [self.task.batch(part if len(part) else samples[:1]) for part in parts]
+        if self.world.device.type == "cuda":
+            batches = [batch.pinned() for batch in batches]
+        return [(batch, min(1, len(part))) for batch, part in zip(batches, parts, strict=True)]
+
+    def _skip_step(self, problem: str) -> None:
+        """Drop a bad step before it touches the weights, so that the last checkpoint stays good."""
+        self.compute.discard()
+        self.progress.skipped += 1
+        if self.config.on_nan != "skip" or self.progress.skipped > MAX_SKIPPED_STEPS:
+            raise diverged(problem)
+
+    @property
+    def budget_spent(self) -> float:
+        """The share of the budget that is spent, from 0 to 1."""
+        config, now = self.config, self.progress
+        if config.minutes is not None:
+            return now.seconds / (60 * config.minutes)
+        return now.step / self._steps
+
+    @property
+    def warmup_share(self) -> float:
+        """The share of the budget that was spent when the warm-up ended."""
+        config = self.config
+        if config.minutes is not None:
+            return self.progress.warm_seconds / (60 * config.minutes)
+        return config.warmup / self._steps
+
+    @property
+    def _steps(self) -> float:
+        """The budget in steps, if it is not a time."""
+        config = self.config
+        steps = config.steps if config.steps is not None else (config.epochs or 0) * self.plan.steps_per_epoch
+        return max(1.0, float(steps))
+
+    @property
+    def lr_factor(self) -> float:
+        """The next step's learning rate as a share of its peak."""
+        config, now = self.config, self.progress
+        if now.decay_from_start:
+            return lr_factor_from_start(config, now.step, self.budget_spent) * now.scale
+        return lr_factor(config, now.step, self.budget_spent, self.warmup_share) * now.scale
+
     @property
     def out_of_patience(self) -> bool:
-        """Nothing better has come for as long as patience lasts."""
+        """Whether the last `train.patience` evaluations brought nothing better."""
         return 0 < self.config.patience <= self.progress.evals_since_best
 
     def _check_loss(self, loss: float, report: Report) -> None:
@@ -205,34 +206,34 @@ class Loop:
         now.loss_ema = list(loss_ema.updated(loss))
 
     def _evaluate(self, report: Report) -> None:
-        now = self.progress
+        now, metric = self.progress, self.task.primary_metric
         with self.ema.swapped_in() if self.ema else nullcontext():
             with self.compute.precision():
                 result = self.task.evaluate(self.model, self.world)
             reshard(self.model)
             report("eval", step=now.step, **result)
-            goal, loss = result[self.task.primary_metric], result["valid"]
-            if not self._is_better(goal, loss):
+            value, loss = result[metric], result["valid"]
+            if not self._is_better(value, loss):
                 now.evals_since_best += 1
                 return
-            now.best, now.best_loss, now.best_step, now.evals_since_best = goal, loss, now.step, 0
+            now.best, now.best_loss, now.best_step, now.evals_since_best = value, loss, now.step, 0
             if self.best is not None:
                 self.best.store()
-                report("best", step=now.step, **{self.task.primary_metric: goal})
+                report("best", step=now.step, **{metric: value})
 
-    def _is_better(self, goal: float, loss: float) -> bool:
+    def _is_better(self, value: float, loss: float) -> bool:
         now, sign = self.progress, -1 if self.task.higher_is_better else 1
-        if now.best is None or sign * goal < sign * now.best:
+        if now.best is None or sign * value < sign * now.best:
             return True
-        return goal == now.best and now.best_loss is not None and loss < now.best_loss
+        return value == now.best and now.best_loss is not None and loss < now.best_loss
 
-    def finish(self) -> None:
-        """The weights that are the result of the run."""
+    def load_final_weights(self) -> None:
+        """Load the weights that are the result of the run: the best ones, their average, or the last ones."""
         if chosen := self.best or self.ema:
             chosen.copy_to_model()
 
     def restart(self, progress: dict[str, Any]) -> None:
-        """From another point: the batches prepared for this one are not those that come next."""
+        """Continue from other counters; prefetched batches and captured graphs do not fit them."""
         self.progress = Progress(**progress)
         self.compute.drop_graphs()
         self.close()
@@ -244,14 +245,14 @@ class Loop:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first signal ends the run after the step it falls into; a second one acts at once."""
+        """The first SIGINT or SIGTERM ends the run after the current step; a second one interrupts at once."""
 
-        def ask(number: int, frame: FrameType | None) -> None:
-            if self.asked:
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.received_signal:
                 raise KeyboardInterrupt
-            self.asked = number
+            self.received_signal = number
 
-        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:

@@ -1,72 +1,68 @@
 """What a run is made from: its recipe, data, split, tokenizer, model and machine.
 
-Every checkpoint holds this record, and resuming compares it with what is there now. Nothing that a model has learned
-from, or is measured on, changes unnoticed.
+Every checkpoint holds this record, and a resumed run compares it with what is there now. Nothing that a model has
+learned from, or is measured on, changes unnoticed.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import math
 import os
 import platform
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from headway.config.toml import to_dict
 from headway.data.datasets.parallel import split_pair_spec
-from headway.data.files.lines import GZIP_FREE, GZIP_RATIO
+from headway.data.files.digest import file_content
 from headway.data.files.locate import file_format, find_files
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
-from headway.jsonfile import show, unreadable
+from headway.jsonfile import show
 from headway.tasks.recipe import Recipe, read_recipe, recipe_values
 from headway.tasks.training import Training
-from headway.train.changes import Change, check_changes, value_changes
+from headway.train.changes import check_changes, value_changes
 from headway.train.checkpoint import newest_state
 from headway.version import __version__
 
 Record = dict[str, Any]
 
 PARTS = ("train", "valid", "test")
-MOST_FILES = 1000
-"""Files that a record lists one by one; of more it has the sum."""
-CHUNK = 1 << 20
+MAX_FILES = 1000
+"""The most files that a record lists one by one; of more it has one digest."""
 COUNTS = ("documents", "samples", "tokens", "valid_samples", "valid_tokens")
-"""What a task says of its split, where it has the number."""
+"""Numbers of the split that the record takes from the task's facts."""
 PROBE = "Ærøskøbing 42: the quick brown fox, don't stop! 漢字 été\tA_b-C/d  ©\n"
-"""Two tokenizers with one vocabulary may still part texts differently: this text shows it."""
+"""Two tokenizers with the same vocabulary may still split texts differently: this text shows it."""
 ACCEPT = "--accept-changed-data"
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What is known of a run that goes on."""
+    """What is known of a run that is resumed."""
 
     before: Record | None
-    """The record of the checkpoint; None where an older headway has written it."""
-    kept: Recipe
+    """The record in the checkpoint; None if an older headway wrote it."""
+    written: Recipe
     """The recipe in the run's folder."""
     accept: bool = False
     """Whether changed data are accepted."""
 
 
 def data_record(recipe: Recipe) -> Record:
-    """Every file that the recipe's data stand for: name, size, lines and SHA-256, in the order they are read."""
+    """Every file of the recipe's data, in the order they are read: name, size, lines and SHA-256."""
     return {part: _files(spec) for part in PARTS if (spec := getattr(recipe.data, part))}
 
 
 def data_stamp(recipe: Recipe) -> list[tuple[str, int, int]]:
-    """Changes when a file does; costs nothing. Says whether what was hashed is also what was read."""
+    """Sizes and modification times of the data files: whether the files that were hashed are those that were read."""
     specs = [spec for part in PARTS if (spec := getattr(recipe.data, part))]
     paths = [path for spec in specs for side in split_pair_spec(spec) or (spec,) for path in find_files(side)]
     states = [(str(path), path.stat()) for path in paths]
@@ -78,59 +74,28 @@ def _files(spec: str) -> list[Record]:
     for side in split_pair_spec(spec) or (spec,):
         paths = find_files(side)
         root = os.path.commonpath([path.parent for path in paths])
-        found += [{"name": os.path.relpath(path, root).replace(os.sep, "/"), **_content(path)} for path in paths]
-    return found if len(found) <= MOST_FILES else [_sum(found)]
+        found += [{"name": os.path.relpath(path, root).replace(os.sep, "/"), **_file(path)} for path in paths]
+    if len(found) <= MAX_FILES:
+        return found
+    digest = hashlib.sha256("".join(file["sha256"] for file in found).encode())
+    size = sum(file["size"] for file in found)
+    return [{"name": f"{len(found):,} files", "size": size, "sha256": digest.hexdigest()}]
 
 
-def _content(path: Path) -> Record:
-    """Of what a packed file holds, so that packing it anew changes nothing; of one that is damaged, as it is."""
-    kind, packed = file_format(path)
-    try:
-        found = _unpacked(path) if packed else None
-        if found is None:
-            with path.open("rb") as file:
-                found = _hashed(file)
-    except OSError as error:
-        raise unreadable(path, error) from None
-    assert found is not None, "a plain file has no limit"
-    digest, size, lines = found
-    record: Record = {"size": size, "sha256": digest}
-    if kind != "parquet":
-        record["lines"] = lines
+def _file(path: Path) -> Record:
+    content = file_content(path)
+    record: Record = {"size": content.size, "sha256": content.sha256}
+    if file_format(path)[0] != "parquet":
+        record["lines"] = content.lines
     if revision := re.search(r"/snapshots/([0-9a-f]{40})/", path.as_posix()):  # a dataset of the hub
         record["revision"] = revision[1]
     return record
 
 
-def _unpacked(path: Path) -> tuple[str, int, int] | None:
-    """None where a file is damaged, or larger than its reader would take."""
-    most = max(GZIP_FREE, GZIP_RATIO * path.stat().st_size)
-    with suppress(gzip.BadGzipFile, EOFError, zlib.error), gzip.open(path) as file:
-        return _hashed(file, most)
-    return None
-
-
-def _hashed(file: IO[bytes] | gzip.GzipFile, most: float = math.inf) -> tuple[str, int, int] | None:
-    """Digest, bytes and lines; None beyond `most` bytes."""
-    digest, size, lines = hashlib.sha256(), 0, 0
-    while chunk := file.read(CHUNK):
-        digest.update(chunk)
-        size, lines = size + len(chunk), lines + chunk.count(b"\n")
-        if size > most:
-            return None
-    return digest.hexdigest(), size, lines
-
-
-def _sum(files: Sequence[Record]) -> Record:
-    digest = hashlib.sha256("".join(file["sha256"] for file in files).encode())
-    name = f"{len(files):,} files"
-    return {"name": name, "size": sum(file["size"] for file in files), "sha256": digest.hexdigest()}
-
-
 def record_run(recipe: Recipe, data: Record, task: Training, config: Any, place: Record) -> Record:
-    """All of it; `config` is of the model, `place` is where the run computes."""
+    """The complete record; `config` is the model's, `place` is from `record_place`."""
     split = {name: task.facts[name] for name in COUNTS if name in task.facts}
-    if not recipe.data.train:  # made by Python or by headway, which change as well
+    if not recipe.data.train:  # data that come with Python or headway differ between their versions
         split["built_in"] = task.facts.get("fingerprint", "")
     return {
         "recipe": recipe_values(recipe),
@@ -142,20 +107,20 @@ def record_run(recipe: Recipe, data: Record, task: Training, config: Any, place:
     }
 
 
-def record_place(device: torch.device, processes: int, half: bool) -> Record:
-    """Harmless when it changes, but a run does not end in the same bits then."""
+def record_place(device: torch.device, processes: int, bfloat16: bool) -> Record:
+    """The machine and the versions. They may change, but then a run does not end in the same bits."""
     return {
         "headway": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "processes": processes,
-        "products": "bfloat16" if half else "float32",
+        "products": "bfloat16" if bfloat16 else "float32",
     }
 
 
 def tokenizer_digest(tokenizer: Tokenizer | None) -> str:
-    """Of the vocabulary, and of how a text becomes tokens; not of a file, which versions may write differently."""
+    """A digest of the vocabulary and of the tokens of `PROBE`; not of the file, which versions write differently."""
     if tokenizer is None:
         return ""
     both = [tokenizer] if tokenizer.target is tokenizer else [tokenizer, tokenizer.target]
@@ -164,18 +129,18 @@ def tokenizer_digest(tokenizer: Tokenizer | None) -> str:
 
 
 def check_recipe(recipe: Recipe, resumed: Resumed) -> list[str]:
-    """The settings that changed, as notes; an error where one must not."""
-    before, notes = resumed.kept, []
+    """Notes on the settings that changed; an error if one of them is fixed."""
+    before, notes = resumed.written, []
     if resumed.before is not None:
         before = read_recipe(resumed.before["recipe"])
     else:
-        unknown = "whether the data or its recipe have changed is not known, and the learning rate keeps its old rule"
-        notes = [f"the checkpoint is of an older headway: {unknown}"]
+        unknown = "changes of its data and recipe cannot be detected, and its learning rate keeps the old schedule"
+        notes = [f"the checkpoint is from an older headway: {unknown}"]
     return notes + [str(change) for change in check_changes(before, recipe)]
 
 
 def check_data(recipe: Recipe, data: Record, resumed: Resumed) -> list[str]:
-    """Notes on data that changed; an error where that is not accepted. Other paths to the same content are fine."""
+    """Notes on data that changed; an error unless that is accepted. Files may move, if their content is the same."""
     if resumed.before is None:
         return []
     found = []
@@ -184,60 +149,52 @@ def check_data(recipe: Recipe, data: Record, resumed: Resumed) -> list[str]:
         found += [f"data.{part}: {difference}" for difference in _differences(before, now)]
     notes = _accepted(found, recipe, resumed)
     tested = _differences(resumed.before["data"].get("test", []), data.get("test", []))
-    return notes + [f"data.test: {difference}" for difference in tested]  # scored once, at the end: nothing to mix up
+    return notes + [f"data.test: {difference}" for difference in tested]  # the test runs once, at the end
 
 
 def is_mixed(data: Record, resumed: Resumed | None) -> bool:
-    """Whether a run has ever gone on with other data: what it holds out now, it may have learned from before."""
+    """Whether a run was ever resumed with other data: it may then have learned from what is now held out."""
     before = resumed.before if resumed else None
     return before is not None and (bool(before.get("mixed")) or _files_differ(before["data"], data))
 
 
 def same_data(folder: Path, recipe: Recipe) -> bool:
-    """Whether the data of a run are what they always were; true as well where nothing tells."""
+    """Whether the data of a run have never changed; true if the run has no record."""
     origin = (newest_state(folder / "run" / "checkpoints") or {}).get("origin") or {}
     before = origin.get("data")
     if origin.get("mixed"):
         return False
-    with suppress(NotFoundError):  # of files that are gone, whoever reads them will tell
+    with suppress(NotFoundError):  # whoever reads missing files will report them
         return before is None or not _files_differ(before, data_record(recipe))
     return True
 
 
 def check_held_out(folder: Path, recipe: Recipe) -> None:
-    """Refuse to evaluate on what a run held out, where its data have changed and would be parted otherwise."""
+    """Refuse to evaluate on the part that a run held out if its data have changed: the split would differ."""
     if not same_data(folder, recipe):
-        what = "the data have changed since the run began: what it held out is not there any more, and a part held out "
-        hint = "put the data back, or give some that the run has not seen: headway eval MODEL FILE"
-        raise DataError("D020", f"{show(folder)}: {what}anew would hold text that it has learned from", hint)
+        what = "the data have changed since the run began, so a new split would hold out text that it has learned from"
+        hint = "restore the data, or evaluate on data that the run has not seen: headway eval MODEL FILE"
+        raise DataError("D020", f"{show(folder)}: {what}", hint)
 
 
 def check_split(record: Record, recipe: Recipe, resumed: Resumed) -> list[str]:
-    """The same for how the data were read and parted, where the files are what they were; for tokenizer and model."""
+    """Check tokenizer and model, and the split if the files are the same; notes on what changed."""
     before = resumed.before
     if before is None:
         return []
     if before["tokenizer"] != record["tokenizer"]:
-        what = "the tokenizer is not the one that the run began with: its ids stand for other texts"
-        raise DamagedError("X020", what, "put back run/tokenizer, or the folder of model.from; or start a new run")
+        what = "the tokenizer differs from the one that the run began with: its ids mean other texts"
+        raise DamagedError("X020", what, "restore run/tokenizer or the folder of model.from, or start a new run")
     if other := value_changes(before["model"], record["model"]):
-        what = f"the model would be another one: {_listed([str(change) for change in other])}"
-        raise DataError("D020", what, "the data or model.from have changed: put them back, or start a new run")
-    notes = _place_notes(value_changes(before["place"], record["place"]))
+        what = f"the model would differ: {_listed([str(change) for change in other])}"
+        raise DataError("D020", what, "the data or model.from have changed: restore them, or start a new run")
+    machine = ", ".join(str(change) for change in value_changes(before["place"], record["place"]))
+    notes = [f"{machine}: the run may not end in the same bits"] if machine else []
     if _files_differ(before["data"], record["data"]):
-        return notes  # that was looked at before
-    changed = [f"{change} ({_where(recipe)})" for change in value_changes(before["split"], record["split"])]
+        return notes  # `check_data` has reported that
+    where = "the files are the same" if recipe.data.train else "data that come with Python or headway"
+    changed = [f"{change} ({where})" for change in value_changes(before["split"], record["split"])]
     return notes + _accepted(changed, recipe, resumed)
-
-
-def _place_notes(changes: Sequence[Change]) -> list[str]:
-    """One note for all: none of it changes what a run learns from."""
-    said = [str(change) for change in changes]
-    return [f"{', '.join(said)}: the run may not end in the same bits"] if said else []
-
-
-def _where(recipe: Recipe) -> str:
-    return "the files are the same" if recipe.data.train else "data that come with Python or headway"
 
 
 def _files_differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -245,17 +202,18 @@ def _files_differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def _accepted(found: Sequence[str], recipe: Recipe, resumed: Resumed) -> list[str]:
+    """The differences as notes if they are accepted; else an error."""
     if not found:
         return []
     if resumed.accept:
         return [f"changed data are accepted: {difference}" for difference in found]
     if recipe.data.valid:
-        means = "the order of samples would change, and scores would not compare with those before"
+        means = "the order of samples would change, and scores would not compare with earlier ones"
     else:
-        means = "the held-out part would be cut anew, and hold text that the run has learned from"
+        means = "the held-out part would differ and contain text that the run has learned from"
     revisions = {r for part in (resumed.before or {})["data"].values() for file in part if (r := file.get("revision"))}
-    pinned = f"; the revision of before: @{revisions.pop()}" if len(revisions) == 1 else ""
-    hint = f"put the data back{pinned}; or start a new run; {ACCEPT} goes on all the same"
+    pinned = f" (its revision was @{revisions.pop()})" if len(revisions) == 1 else ""
+    hint = f"restore the data{pinned}, start a new run, or resume with {ACCEPT}"
     raise DataError("D020", f"the data have changed since the run began: {_listed(found)}: {means}", hint)
 
 
@@ -265,7 +223,7 @@ def _listed(found: Sequence[str], most: int = 3) -> str:
 
 
 def _differences(before: Sequence[Record], now: Sequence[Record]) -> list[str]:
-    """By content, in order: names and folders may change."""
+    """How two lists of files differ by content and order; names and folders may change."""
     if [file["sha256"] for file in before] == [file["sha256"] for file in now]:
         return []
     if not before or not now:
@@ -292,8 +250,3 @@ def _difference(old: Record, new: Record) -> str:
 
 def _told(file: Record) -> str:
     return f"{show(file['name'])} ({file['size']:,} bytes)"
-
-
-def changed_meanwhile() -> DataError:
-    """The files were hashed, and then were others when they were read."""
-    return DataError("D020", "a data file changed while it was being read", "start again when it is complete")

@@ -1,6 +1,6 @@
-"""All that changes in a run, as named tensors and plain values: what a checkpoint holds.
+"""The state of a run as named tensors and plain counters: what a checkpoint holds.
 
-Tensors are whole there, whoever had shares of them: a run goes on with any number of processes.
+Tensors are saved in full, not as the shards of the processes, so any number of processes can resume a run.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from headway.train.distributed import World, full_tensor, shard_like
 from headway.train.loop import Loop
 from headway.train.optim.average import trainable_weights
 
-OTHER = "the recipe or the data have changed: put them back, or start a new run"
+CHANGED = "the recipe or the data have changed: restore them, or start a new run"
+RENAMED = {"usual": "loss_ema", "stale": "evals_since_best"}
+"""Names of counters in older checkpoints → the fields of `Progress` that they are now."""
 Tensors = dict[str, dict[str, Tensor]]
 
 
 def collect(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
-    """Weights, moments and random state by file, and the counters. Every process has to take part."""
+    """The tensors by file (weights, moments, random state) and the counters. Every process has to call it."""
     tensors = {
         "model": {name: full_tensor(p.detach()) for name, p in trainable_weights(loop.model).items()},
         "optimizer": {name: full_tensor(value) for name, value in loop.optimizer.state()},
@@ -36,15 +38,13 @@ def collect(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
 
 @torch.no_grad()
 def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
-    """Put a run back to where `collect` found it."""
-    # checkpoints of before say `usual` and `stale`, and nothing of `decay_from_start`, which is true of them
-    names = {"usual": "loss_ema", "stale": "evals_since_best"}
-    counters = {"decay_from_start": True, **{names.get(key, key): value for key, value in counters.items()}}
+    """Put a run back into the state that `collect` returned."""
+    counters = {RENAMED.get(name, name): value for name, value in counters.items()}
+    counters.setdefault("decay_from_start", True)  # older checkpoints do not say, and it is true of them
     if counters.pop("base") != frozen_digest(loop.model):
-        raise DamagedError(
-            "X008", "the weights of model.from are not those the run began with", "put them back, or start a new run"
-        )
-    _load(trainable_weights(loop.model), tensors["model"])
+        what = "the frozen weights of model.from differ from those that the run began with"
+        raise DamagedError("X008", what, "restore that model, or start a new run")
+    load_weights(trainable_weights(loop.model), tensors["model"])
     moments: dict[str, dict[str, Tensor]] = {}
     for name, value in tensors["optimizer"].items():
         owner, _, key = name.rpartition(":")
@@ -55,29 +55,25 @@ def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
         loop.optimizer.owner(like).state[like] = own
     for key, copies in (("mean", loop.ema), ("best", loop.best)):
         if copies is not None and key in tensors:
-            _load(copies.tensors, tensors[key])
+            load_weights(copies.tensors, tensors[key])
     _set_random_state(tensors["rng"], loop.world)
     loop.restart(counters)
 
 
 @torch.no_grad()
-def load_weights(loop: Loop, weights: dict[str, Tensor]) -> None:
-    """Other weights into the model that a run trains."""
-    _load(trainable_weights(loop.model), weights)
-
-
-def _load(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
-    for name, tensor in mine.items():
+def load_weights(weights: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
+    """Copy saved full tensors into weights, which may be sharded."""
+    for name, tensor in weights.items():
         if name not in saved:
-            raise DamagedError("X002", f"the checkpoint has no tensor {name}", OTHER)
-        if saved[name].shape != tensor.shape:  # copy_ would spread a smaller one over a larger
+            raise DamagedError("X002", f"the checkpoint has no tensor {name}", CHANGED)
+        if saved[name].shape != tensor.shape:  # copy_ would broadcast a smaller tensor
             shapes = f"{list(saved[name].shape)}, the model's {list(tensor.shape)}"
-            raise DamagedError("X003", f"the checkpoint's {name} has the shape {shapes}", OTHER)
+            raise DamagedError("X003", f"the checkpoint's {name} has the shape {shapes}", CHANGED)
         tensor.copy_(shard_like(saved[name], tensor))
 
 
 def frozen_digest(model: nn.Module) -> str:
-    """Stands for the weights that training leaves alone, which no checkpoint holds."""
+    """A digest of the frozen weights, which checkpoints do not hold."""
     digest = hashlib.sha256()
     for name, p in model.named_parameters():
         if not p.requires_grad:
@@ -86,7 +82,7 @@ def frozen_digest(model: nn.Module) -> str:
 
 
 def _random_states(world: World) -> dict[str, Tensor]:
-    """Every process draws its own numbers: `cpu.0`, `cpu.1`, …, and the same for its GPU."""
+    """The random state of every process: `cpu.0`, `cpu.1`, …, and `cuda.0`, … of their GPUs."""
     own = {"cpu": torch.get_rng_state()}
     if world.device.type == "cuda":
         own["cuda"] = torch.cuda.get_rng_state(world.device)
@@ -102,7 +98,7 @@ def _random_states(world: World) -> dict[str, Tensor]:
 
 
 def _set_random_state(states: dict[str, Tensor], world: World) -> None:
-    """A process that was not there when the run was saved keeps the state it was given at the start."""
+    """Restore this process's random state. A process with a new rank keeps the state that it started with."""
     if (state := states.get(f"cpu.{world.rank}")) is not None:
         torch.set_rng_state(state)
     if world.device.type == "cuda" and (state := states.get(f"cuda.{world.rank}")) is not None:

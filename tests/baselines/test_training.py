@@ -106,7 +106,7 @@ def test_stopped_and_resumed_is_straight(place: Path) -> None:
 
     def stop(kind: str, **facts: Any) -> None:
         if kind == "save" and facts["step"] == 3:
-            other.loop.asked = 15
+            other.loop.received_signal = 15
 
     train(other, stop)
     assert other.loop.progress.step < 6
@@ -202,7 +202,7 @@ def test_recipes_that_make_no_sense(words: list[str], said: str) -> None:
 
 
 def test_attention_without_a_source(place: Path) -> None:
-    with pytest.raises(ConfigError, match="no source to look at"):
+    with pytest.raises(ConfigError, match=r"C004.*attention = dot"):
         make(place, "model.kind=lstm", "model.attention=dot")
 
 

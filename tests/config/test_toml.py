@@ -75,26 +75,30 @@ def test_the_text_that_the_bad_ones_differ_from_is_good() -> None:
     assert model.target == TokensConfig(vocab=50, positions=PositionConfig(length=32))
 
 
-def test_an_unknown_key_names_the_nearest_one_and_its_line() -> None:
-    message = refused_text("C014", GOOD.replace("n_heads", "n_headz"))
-    assert message == """unknown setting 'decoder.n_headz' (line 4) — did you mean "n_heads"?"""
-    message = refused_text("C014", GOOD + "lenght = 3\n")
-    assert message == """unknown setting 'target.positions.lenght' (line 13) — did you mean "length"?"""
-    message = refused_text("C014", "entirely_else = 1\n" + GOOD)
-    assert message == "unknown setting 'entirely_else' (line 1)"
-    message = refused_text("C014", GOOD + "\n[decodr]\nx = 1\n")
-    assert message == """unknown setting 'decodr' (line 14) — did you mean "decoder"?"""
+@pytest.mark.parametrize(
+    ("text", "key", "line", "nearest"),
+    [
+        (GOOD.replace("n_heads", "n_headz"), "decoder.n_headz", 4, '"n_heads"'),
+        (GOOD + "lenght = 3\n", "target.positions.lenght", 13, '"length"'),
+        ("entirely_else = 1\n" + GOOD, "entirely_else", 1, ""),
+        (GOOD + "\n[decodr]\nx = 1\n", "decodr", 14, '"decoder"'),
+        (
+            'source = {kind = "tokens", vocab = 9}\ndecoder = {d_model = 8, n_layr = 2}\n',
+            "decoder.n_layr",
+            2,
+            '"n_layers"',
+        ),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_one_and_its_line(text: str, key: str, line: int, nearest: str) -> None:
+    message = refused_text("C014", text)
+    assert f"'{key}' (line {line})" in message and nearest in message
+    assert ("did you mean" in message) == bool(nearest)
 
 
 def test_the_line_is_that_of_the_table_the_key_is_in() -> None:
     first, second = GOOD.replace("decoder", "encoder").replace("target", "source"), GOOD.replace("16", '"x"')
-    message = refused_text("C002", first + second)
-    assert message == "decoder.d_ff = 'x' (line 17) should be a whole number"
-
-
-def test_a_key_in_an_inline_table_gives_the_line_of_the_table() -> None:
-    text = 'source = {kind = "tokens", vocab = 9}\ndecoder = {d_model = 8, n_layr = 2}\n'
-    assert "'decoder.n_layr' (line 2)" in refused_text("C014", text)
+    assert "decoder.d_ff = 'x' (line 17)" in refused_text("C002", first + second)
 
 
 def test_a_key_of_any_length_and_any_characters_stays_on_one_line() -> None:
@@ -149,8 +153,8 @@ def test_a_value_that_is_not_one_of_the_choices(value: Any) -> None:
 def test_a_missing_setting_is_named() -> None:
     for name in ("d_model", "n_layers", "n_heads", "d_ff"):
         less = {key: value for key, value in DECODER.items() if key != name}
-        assert refused("C004", MODEL | {"decoder": less}) == f'setting "decoder.{name}" is missing'
-    assert refused("C004", MODEL | {"target": {"kind": "tokens"}}) == 'setting "target.vocab" is missing'
+        assert f'"decoder.{name}"' in refused("C004", MODEL | {"decoder": less})
+    assert '"target.vocab"' in refused("C004", MODEL | {"target": {"kind": "tokens"}})
 
 
 def test_a_front_end_is_chosen_by_its_kind() -> None:
@@ -397,7 +401,7 @@ def test_dotted_keys_nest_and_the_last_word_wins() -> None:
 
 @pytest.mark.parametrize("word", ["", "x", "=1", ".x=1", "x.=1", "a..b=1", "1x=1", "--x=1", "a b=1", "é\n=1"])
 def test_a_word_that_is_not_key_and_value(word: str) -> None:
-    with pytest.raises(ConfigError, match=r"C001.*is not of the form key=value"):
+    with pytest.raises(ConfigError, match=r"C001.*key=value"):
         parse_overrides([word])
 
 
@@ -518,89 +522,51 @@ def test_settings_close_to_the_contradictions_are_accepted() -> None:
     ModelConfig(encoder=stack(), source=PatchesConfig())
 
 
-IMPOSSIBLE: dict[str, Any] = {
-    "a billion layers": lambda: stack(n_layers=10**9),
-    "negative layers": lambda: stack(n_layers=-1),
-    "no width": lambda: stack(d_model=0),
-    "an enormous width": lambda: stack(d_model=1 << 40),
-    "a width no float holds": lambda: stack(d_model=10**400),
-    "no heads": lambda: stack(n_heads=0),
-    "more heads than channels": lambda: stack(n_heads=16),
-    "more groups than heads": lambda: stack(n_kv_heads=4),
-    "no groups": lambda: stack(n_kv_heads=0),
-    "heads of no width": lambda: stack(d_head=0),
-    "heads of negative width": lambda: stack(d_head=-4),
-    "no hidden units": lambda: stack(d_ff=0),
-    "epsilon of NaN": lambda: stack(norm_eps=math.nan),
-    "negative epsilon": lambda: stack(norm_eps=-1e-5),
-    "scale of NaN": lambda: stack(scale=math.nan),
-    "infinite layer scale": lambda: stack(layer_scale=math.inf),
-    "offset of NaN": lambda: stack(norm_offset=math.nan),
-    "dropout above one": lambda: stack(dropout=1.5),
-    "dropout of NaN": lambda: stack(attention_dropout=math.nan),
-    "negative dropout": lambda: stack(activation_dropout=-0.1),
-    "empty window": lambda: stack(window=0),
-    "rotary base of zero": lambda: RopeConfig(theta=0.0),
-    "rotary base of NaN": lambda: RopeConfig(theta=math.nan),
-    "rotary factor of zero": lambda: RopeConfig(scaling="linear", factor=0.0),
-    "no original length": lambda: RopeConfig(scaling="llama3", original_length=0),
-    "no buckets": lambda: RelativeConfig(buckets=0),
-    "buckets beyond number": lambda: RelativeConfig(buckets=1 << 62),
-    "no distance": lambda: RelativeConfig(max_distance=0),
-    "blocks of nothing": lambda: SparseConfig(block=0),
-    "fewer than no random blocks": lambda: SparseConfig(random=-1),
-    "no positions": lambda: PositionConfig(length=0),
-    "positions beyond number": lambda: PositionConfig(length=1 << 40),
-    "negative offset": lambda: PositionConfig(offset=-1),
-    "no vocabulary": lambda: TokensConfig(vocab=0),
-    "a vocabulary beyond number": lambda: TokensConfig(vocab=2**40),
-    "negative segments": lambda: TokensConfig(vocab=9, segments=-1),
-    "embedding scale of NaN": lambda: TokensConfig(vocab=9, scale=math.nan),
-    "embedding epsilon of NaN": lambda: TokensConfig(vocab=9, norm_eps=math.nan),
-    "embedding dropout above one": lambda: TokensConfig(vocab=9, dropout=2.0),
-    "no image": lambda: PatchesConfig(image=0),
-    "a patch larger than the image": lambda: PatchesConfig(image=8, patch=9),
-    "patch of nothing": lambda: PatchesConfig(patch=0),
-    "no channels": lambda: PatchesConfig(channels=0),
-    "image dropout of NaN": lambda: PatchesConfig(dropout=math.nan),
-    "no mel channels": lambda: FramesConfig(channels=0),
-    "sound dropout of NaN": lambda: FramesConfig(dropout=math.nan),
-    "output scale of NaN": lambda: LMHeadConfig(scale=math.nan),
-    "negative labels": lambda: ClassifyHeadConfig(labels=-1),
-    "labels beyond number": lambda: ClassifyHeadConfig(labels=1 << 40),
-    "head dropout of NaN": lambda: ClassifyHeadConfig(dropout=math.nan),
-    "no tags": lambda: TagHeadConfig(labels=0),
-    "tag dropout above one": lambda: TagHeadConfig(dropout=1.1),
-    "spread of NaN": lambda: InitConfig(std=math.nan),
-    "negative spread": lambda: InitConfig(std=-1.0),
+NAN, HUGE = math.nan, 1 << 40
+IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
+    StackConfig: [
+        *({"n_layers": value} for value in (10**9, -1)),
+        *({"d_model": value} for value in (0, HUGE, 10**400)),
+        *({"n_heads": value} for value in (0, 16)),
+        *({"n_kv_heads": value} for value in (0, 4)),
+        *({"d_head": value} for value in (0, -4)),
+        *({"norm_eps": value} for value in (NAN, -1e-5)),
+        *({"d_ff": 0}, {"scale": NAN}, {"layer_scale": math.inf}, {"norm_offset": NAN}, {"window": 0}),
+        *({"dropout": 1.5}, {"attention_dropout": NAN}, {"activation_dropout": -0.1}),
+    ],
+    RopeConfig: [
+        *({"theta": value} for value in (0.0, NAN)),
+        *({"scaling": "linear", "factor": 0.0}, {"scaling": "llama3", "original_length": 0}),
+        *({"low_factor": -1.0}, {"high_factor": NAN}),
+    ],
+    RelativeConfig: [{"buckets": 0}, {"buckets": 1 << 62}, {"max_distance": 0}],
+    SparseConfig: [{"block": 0}, {"random": -1}],
+    PositionConfig: [{"length": 0}, {"length": HUGE}, {"offset": -1}],
+    TokensConfig: [
+        *({"vocab": value} for value in (0, HUGE)),
+        *({"segments": -1}, {"scale": NAN}, {"norm_eps": NAN}, {"dropout": 2.0}),
+    ],
+    PatchesConfig: [{"image": 0}, {"image": 8, "patch": 9}, {"patch": 0}, {"channels": 0}, {"dropout": NAN}],
+    FramesConfig: [{"channels": 0}, {"dropout": NAN}],
+    LMHeadConfig: [{"scale": NAN}],
+    ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
+    TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
+    InitConfig: [{"std": NAN}, {"std": -1.0}],
 }
+NEEDED: dict[type, dict[str, Any]] = {StackConfig: STACK, TokensConfig: {"vocab": 9}}
 
 
-@pytest.mark.parametrize("case", IMPOSSIBLE)
-def test_an_impossible_value_is_refused_at_once(case: str) -> None:
+@pytest.mark.parametrize(("cls", "values"), [(cls, values) for cls, cases in IMPOSSIBLE.items() for values in cases])
+def test_an_impossible_value_is_refused_at_once(cls: type, values: dict[str, Any]) -> None:
     start = time.perf_counter()
     with pytest.raises(ConfigError) as caught:
-        IMPOSSIBLE[case]()
+        cls(**NEEDED.get(cls, {}) | values)
     assert time.perf_counter() - start < 1
-    assert caught.value.code == "C003", caught.value.message
+    assert caught.value.code == "C003" and list(values)[-1] in caught.value.message
     assert len(caught.value.message) < 300
 
 
 def test_every_bounded_config_is_covered() -> None:
     """A new config with a rule of its own needs cases above."""
-    ruled = {name for name, cls in vars(config).items() if "__post_init__" in getattr(cls, "__dict__", {})}
-    assert ruled == {
-        "ClassifyHeadConfig",
-        "FramesConfig",
-        "InitConfig",
-        "LMHeadConfig",
-        "ModelConfig",
-        "PatchesConfig",
-        "PositionConfig",
-        "RelativeConfig",
-        "RopeConfig",
-        "SparseConfig",
-        "StackConfig",
-        "TagHeadConfig",
-        "TokensConfig",
-    }
+    ruled = {cls for cls in vars(config).values() if "__post_init__" in getattr(cls, "__dict__", {})}
+    assert ruled == {*IMPOSSIBLE, ModelConfig}

@@ -20,8 +20,10 @@ import pytest
 import torch
 
 from headway.train.checkpoint import STAGES, RunLock, Snapshot, load, save
+from tests.train.conftest import never
+from tests.train.conftest import same_snapshot as same
 
-KEEP = 2
+RETENTION = 2
 DEFAULT, FULL = 2, 20
 """Kills at each stage; every second one comes from outside, up to 10 ms after the stage has begun."""
 
@@ -46,7 +48,7 @@ def train(folder: Path, victim: dict[str, Any], alarm: int) -> None:
 
     with RunLock(folder):
         for step in range(1, victim["step"] + 1):
-            save(folder, example(step), retention=KEEP, stage=hook)
+            save(folder, example(step), retention=RETENTION, stage=hook)
         signal.pause()
 
 
@@ -80,18 +82,6 @@ def trainers() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def same(left: Snapshot, right: Snapshot) -> bool:
-    pairs = [(left.tensors[stem], right.tensors[stem]) for stem in right.tensors]
-    return (left.step, left.state, left.tensors.keys()) == (right.step, right.state, right.tensors.keys()) and all(
-        a.keys() == b.keys() and all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
-        for a, b in pairs
-    )
-
-
-def never(path: Path, why: str) -> None:
-    pytest.fail(f"a kill left {path}: {why}")
-
-
 def names(folder: Path, pattern: str) -> list[str]:
     return sorted(path.name for path in folder.glob(pattern))
 
@@ -114,7 +104,7 @@ def kill_and_resume(trainers: subprocess.Popen[str], folder: Path, stage: str, d
         if not late and stage != "snapshot" and before:
             assert len(names(folder, "*.partial-*")) == 1, "the kill came at another moment than it should"
         for next_step in (last + 1, last + 2):
-            save(folder, example(next_step), retention=KEEP)
+            save(folder, example(next_step), retention=RETENTION)
             resumed = load(folder, skipped=never)
             assert resumed is not None and same(resumed, example(next_step))
     kept = [f"step-{number:08d}" for number in (last + 1, last + 2)]

@@ -123,7 +123,7 @@ def test_unknown_kinds_are_refused(good: Path, tmp_path: Path) -> None:
 
 def test_it_is_not_trained_from(good: Path) -> None:
     _, recipe = load_recipe("tiny", [f"model.from={good}"])
-    with pytest.raises(ConfigError, match="holds int8 weights, which cannot be trained") as caught:
+    with pytest.raises(ConfigError, match=r"C004.*int8") as caught:
         build_model(recipe, None, torch.device("cpu"))  # type: ignore[arg-type]
     assert caught.value.code == "C004"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from headway.config import aliases
 from headway.config.toml import to_toml
 from headway.errors import ConfigError, HeadwayError
 from headway.tasks.recipe import Recipe, load_recipe, read_recipe, recipe_values, with_settings
@@ -23,28 +23,41 @@ def test_a_recipe_is_what_it_was_saved_as(name: str) -> None:
     assert type(recipe.settings) is get_task(name).Settings
 
 
+@pytest.fixture
+def notes(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """The notes of one test; a process prints each only once."""
+    aliases._note.cache_clear()
+    return caplog
+
+
 @pytest.mark.parametrize(("name", "old", "new"), RENAMED)
-def test_an_old_name_loads_with_a_warning(name: str, old: str, new: str, tmp_path: Path) -> None:
+def test_an_old_name_loads_with_a_note(
+    name: str, old: str, new: str, tmp_path: Path, notes: pytest.LogCaptureFixture
+) -> None:
     settings = get_task(name).Settings
     assert new in {each.name for each in fields(settings)} and old not in {each.name for each in fields(settings)}
     path = tmp_path / "old.toml"
     path.write_text(to_toml({"task": name, name: {old: getattr(settings(), new)}}))
-    with pytest.warns(FutureWarning, match=f"{name}.{old} is now {name}.{new}"):
-        assert load_recipe(str(path))[1] == Recipe(task=name)
+    assert load_recipe(str(path))[1] == Recipe(task=name)
+    assert [record.getMessage() for record in notes.records] == [f"{name}.{old} is now called {name}.{new}"]
 
 
-def test_old_names_on_the_command_line() -> None:
-    with pytest.warns(FutureWarning):
-        assert load_recipe("sst2", ["classify.rdrop=0.25", "classify.smoothing=0.5"])[1].settings.r_drop == 0.25
-    with pytest.warns(FutureWarning):
-        assert with_settings(Recipe(task="seq2seq"), {"seq2seq": {"longest": 7}}).settings.max_new_tokens == 7
+def test_old_names_as_words_and_in_shared_sections(notes: pytest.LogCaptureFixture) -> None:
+    assert load_recipe("sst2", ["classify.rdrop=0.25", "classify.smoothing=0.5"])[1].settings.r_drop == 0.25
+    assert with_settings(Recipe(task="seq2seq"), {"seq2seq": {"longest": 7}}).settings.max_new_tokens == 7
+    assert load_recipe("tiny", ["train.record=false"])[1].train.cuda_graphs is False
+    assert len(notes.records) == 4
 
 
-def test_a_recorded_recipe_loads_in_silence_with_the_sections_of_all_tasks() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        recorded = {"task": "tag", "tag": {"smoothing": 0.5}, "mlm": {"share": 0.2}, "seq2seq": {"beam": 4}}
-        assert read_recipe(recorded).settings.label_smoothing == 0.5
+def test_a_whole_section_can_be_renamed() -> None:
+    renamed = {"old": "train", "seeds": "seed", "data.size": "train.batch"}
+    assert aliases.current_keys({"old": {"steps": 3}, "seeds": 1}, renamed) == {"train": {"steps": 3}, "seed": 1}
+    assert aliases.current_keys({"data": {"size": 3}}, renamed) == {"data": {}, "train": {"batch": 3}}
+
+
+def test_a_recorded_recipe_loads_in_silence_with_the_sections_of_all_tasks(notes: pytest.LogCaptureFixture) -> None:
+    recorded = {"task": "tag", "tag": {"smoothing": 0.5}, "mlm": {"share": 0.2}, "seq2seq": {"beam": 4}}
+    assert read_recipe(recorded).settings.label_smoothing == 0.5 and not notes.records
 
 
 @pytest.mark.parametrize(

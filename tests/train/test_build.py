@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,32 +17,28 @@ from headway.model.lora import LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Transformer
 from headway.tasks.recipe import load_recipe
 from headway.train.build import checkpoint_activations
-from headway.train.log.events import read_log
 from headway.train.run import Run, resume, start, train
-
-SMALL = ["data.length=16", "train.batch=4", "train.steps=8", "train.eval_every=8", "train.sample_every=8"]
+from tests.train.conftest import SMALL, begin, events, never, quiet, stop_after
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("build")
-    (folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 30, encoding="utf-8")
-    return folder
-
-
-def make(place: Path, *words: str) -> Run:
-    data = [f"data.train={place / 'text.txt'}", f"out={place / 'runs'}"]
-    return start(*load_recipe("tiny", [*SMALL, *data, *words]))
-
-
-def quiet(kind: str, **facts: Any) -> None:
-    pass
+    return tmp_path_factory.mktemp("build")
 
 
 @pytest.fixture(scope="module")
 def base(place: Path) -> Path:
-    shape = ["model.depth=3", "model.width=32", "model.heads=2"]
-    return train(make(place, *shape), quiet).folder
+    return train(begin(place, "model.depth=3", "model.width=32"), quiet).folder
+
+
+def adapt(place: Path, base: Path, *words: str) -> Run:
+    """A run that starts from the base, whose shape it takes."""
+    (text, out) = f"data.train={place / 'text.txt'}", f"out={place / 'runs'}"
+    return start(
+        *load_recipe(
+            "tiny", [*(word for word in SMALL if "model." not in word), text, out, f"model.from={base}", *words]
+        )
+    )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -55,7 +50,7 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
 
 
 def test_all_of_a_model_goes_on(place: Path, base: Path) -> None:
-    run = make(place, f"model.from={base}")
+    run = adapt(place, base)
     assert changed(weights(base), dict(run.model.named_parameters())) == set()
     assert run.task.tokenizer.backend.to_str() == load(base).require_tokenizer().backend.to_str()
     after = weights(train(run, quiet).folder)
@@ -63,14 +58,14 @@ def test_all_of_a_model_goes_on(place: Path, base: Path) -> None:
 
 
 def test_frozen_blocks_stay(place: Path, base: Path) -> None:
-    after = weights(train(make(place, f"model.from={base}", "model.freeze=2"), quiet).folder)
+    after = weights(train(adapt(place, base, "model.freeze=2"), quiet).folder)
     untouched = set(after) - changed(weights(base), after)
     assert untouched == {n for n in after if n.startswith(("target.", "decoder.blocks.0.", "decoder.blocks.1."))}
 
 
 def test_adapters_alone_are_trained_saved_and_merged(place: Path, base: Path, tmp_path: Path) -> None:
-    run = train(make(place, f"model.from={base}", "model.lora=2", 'model.lora_targets=["qkv", "down"]'), quiet)
-    (begun,) = [event for event in read_log(run.folder / "run" / "log.jsonl") if event["event"] == "start"]
+    run = train(adapt(place, base, "model.lora=2", 'model.lora_targets=["qkv", "down"]'), quiet)
+    (begun,) = events(run.folder, "start")
     assert begun["trained"] == sum(p.numel() for p in run.model.parameters() if p.requires_grad) < begun["parameters"]
     names = {n for n, p in run.model.named_parameters() if p.requires_grad}
     assert names == {
@@ -97,22 +92,16 @@ def test_adapters_alone_are_trained_saved_and_merged(place: Path, base: Path, tm
 
 
 def test_frozen_blocks_have_no_adapters_that_learn(place: Path, base: Path) -> None:
-    run = train(make(place, f"model.from={base}", "model.lora=2", "model.freeze=2"), quiet)
+    run = train(adapt(place, base, "model.lora=2", "model.freeze=2"), quiet)
     after = changed(weights(base), weights(run.folder))
     assert after == {f"decoder.blocks.2.{m}.weight" for m in ("attention.qkv", "attention.out", "ffn.up", "ffn.down")}
 
 
 def test_an_adapted_run_is_resumed_with_its_base(place: Path, base: Path) -> None:
-    words = [f"model.from={base}", "model.lora=2", "train.save_every=4"]
-    straight = train(make(place, *words), quiet)
-    run = make(place, *words)
-
-    def stop(kind: str, **facts: Any) -> None:
-        if kind == "step" and facts["step"] == 4:
-            run.loop.asked = 15
-
-    train(run, stop)
-    again = train(resume(run.folder, lambda path, why: pytest.fail(why)), quiet)
+    words = ["model.lora=2", "train.save_every=4"]
+    straight = train(adapt(place, base, *words), quiet)
+    run = stop_after(adapt(place, base, *words), 4)
+    again = train(resume(run.folder, never), quiet)
     assert changed(weights(straight.folder), weights(again.folder)) == set()
     with pytest.raises(DamagedError, match=r"adapter\.safetensors"):
         (again.folder / "adapter.safetensors").write_bytes(b"nothing")
@@ -134,7 +123,7 @@ def test_a_merged_matrix_computes_the_same() -> None:
     assert torch.allclose(model(ids).hidden, adapted, atol=1e-5)
 
 
-def test_recomputed_blocks_give_the_same_gradients() -> None:
+def test_activation_checkpointing_gives_the_same_gradients() -> None:
     gradients = []
     for again in (False, True):
         torch.manual_seed(0)
@@ -148,13 +137,13 @@ def test_recomputed_blocks_give_the_same_gradients() -> None:
 
 
 def test_mistakes_are_named(place: Path, base: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.lora = 4 adapts a trained model"):
-        make(place, "model.lora=4")
-    with pytest.raises(ConfigError, match=r"model\.freeze = 9, but the model has 3 blocks"):
-        make(place, f"model.from={base}", "model.freeze=9")
-    with pytest.raises(ConfigError, match=r"the model has no 'nothing'"):
-        make(place, f"model.from={base}", "model.lora=4", "model.lora_targets=qkv,nothing")
-    with pytest.raises(ConfigError, match=r"data\.length = 32, but .* reads 16 tokens at most"):
-        make(place, f"model.from={base}", "data.length=32")
-    with pytest.raises(NotFoundError, match="no such model"):
-        make(place, "model.from=nowhere")
+    with pytest.raises(ConfigError, match=r"C004.*model\.lora = 4 .*model\.from"):
+        begin(place, "model.lora=4")
+    with pytest.raises(ConfigError, match=r"C003.*model\.freeze = 9"):
+        adapt(place, base, "model.freeze=9")
+    with pytest.raises(ConfigError, match=r"C003.*model\.lora_targets.*'nothing'"):
+        adapt(place, base, "model.lora=4", "model.lora_targets=qkv,nothing")
+    with pytest.raises(ConfigError, match=r"data\.length = 32"):
+        adapt(place, base, "data.length=32")
+    with pytest.raises(NotFoundError, match="F001"):
+        adapt(place, Path("nowhere"))

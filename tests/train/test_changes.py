@@ -1,22 +1,49 @@
-"""Which settings of a recipe may change when its run is resumed: each is classified, and classified once."""
+"""Which settings of a recipe may change when its run is resumed."""
 
 from __future__ import annotations
 
-import signal
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
 from headway.errors import ConfigError
-from headway.tasks.recipe import Recipe, load_recipe, with_overrides
-from headway.train.changes import FIXED, FREE, check_changes, flat, recipe_changes, value_changes
-from headway.train.run import Run, resume, start, train
+from headway.tasks.recipe import Recipe, batch_size, load_recipe, with_overrides
+from headway.train.changes import check_changes, flat, free_settings, recipe_changes, value_changes
+from headway.train.run import resume, train
+from tests.train.conftest import begin, never, quiet, stop_after
+
+FREE = [
+    "train.steps",
+    "train.lr",
+    "train.accumulate",
+    "train.cuda_graphs",
+    "data.workers",
+    "data.train",
+    "model.from",
+    "out",
+]
 
 
-def test_every_setting_is_free_or_fixed_and_not_both() -> None:
-    assert FREE.isdisjoint(FIXED)
-    assert set(flat(Recipe())) == FREE | FIXED
+def test_free_settings_exist() -> None:
+    assert set(FREE) <= free_settings(Recipe()) < set(flat(Recipe()))
+
+
+def test_a_section_states_what_is_free() -> None:
+    @dataclass
+    class Section:
+        often: int = 1
+        what: int = 1
+        free_on_resume: ClassVar = {"often"}
+
+    @dataclass
+    class Whole:
+        mine: Section = field(default_factory=Section)
+        plain: int = 1
+
+    assert free_settings(Whole()) == {"mine.often"}
+    assert set(flat(Whole())) == {"mine.often", "mine.what", "plain"}
 
 
 def test_changes_are_listed_as_they_are_written() -> None:
@@ -30,19 +57,18 @@ def test_changes_are_listed_as_they_are_written() -> None:
     [
         *("seed=2", "train.batch=4", "train.optimizer=sgd", "data.length=32", "train.ema=0.9", "train.patience=3"),
         *("model.width=64", "data.tokenizer=chars", "data.bad_rows=skip", "data.rows=pad", "model.norm=dyt"),
+        *("train.keep_best=true", "train.batch_tokens=9", "task=mlm", "classify.dropout=0.5", "seq2seq.beam=2"),
     ],
 )
-def test_what_makes_another_run_is_refused(word: str) -> None:
+def test_a_fixed_setting_cannot_change(word: str) -> None:
     before = load_recipe("tiny", ["train.batch=8"])[1]
     with pytest.raises(ConfigError) as caught:
         check_changes(before, with_overrides(before, [word]))
     assert caught.value.code == "C040" and word.partition("=")[0] in caught.value.message
 
 
-def test_parts_of_a_batch_may_change_but_not_the_batch() -> None:
+def test_gradient_accumulation_may_change_but_not_the_batch_size() -> None:
     before = load_recipe("tiny", ["train.batch=0", "train.accumulate=1"])[1]
-    from headway.tasks.recipe import batch_size
-
     size = batch_size(before)
     parts = next(n for n in range(2, size + 1) if size % n == 0)
     assert len(check_changes(before, with_overrides(before, [f"train.accumulate={parts}"]))) == 1
@@ -56,28 +82,6 @@ def test_values_that_only_one_side_knows_are_no_change() -> None:
     assert [str(change) for change in value_changes(old, new)] == ["b.c 2 → 4"]
 
 
-SMALL = [
-    *("model.depth=1", "model.width=16", "model.heads=2", "data.length=16", "train.batch=4", "train.steps=6"),
-    *("train.eval_every=6", "train.sample_every=6", "train.save_every=3", "train.warmup=0"),
-]
-
-
-def stopped(tmp_path: Path) -> Run:
-    (tmp_path / "text.txt").write_text("some text to learn from\n" * 60)
-    words = [*SMALL, f"data.train={tmp_path / 'text.txt'}", f"out={tmp_path / 'runs'}"]
-    run = start(*load_recipe("tiny", words))
-
-    def interrupt(kind: str, **facts: Any) -> None:
-        if kind == "step" and facts["step"] == 3:
-            run.loop.stop_signal = signal.SIGTERM
-
-    return train(run, interrupt)
-
-
-def never(path: Path, why: str) -> None:
-    pytest.fail(why)
-
-
 def edit(folder: Path, old: str, new: str) -> None:
     path = folder / "run" / "recipe.toml"
     text = path.read_text()
@@ -85,21 +89,28 @@ def edit(folder: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_an_edited_recipe_is_told_or_refused(tmp_path: Path) -> None:
-    run = stopped(tmp_path)
-    edit(run.folder, "steps = 6", "steps = 8")
-    again = resume(run.folder, never)
-    assert again.notes == ["train.steps 6 → 8"]
+def test_an_edited_recipe_is_noted_or_refused(tmp_path: Path) -> None:
+    run = stop_after(begin(tmp_path), 3)
+    edit(run.folder, "\nsteps = 6", "\nsteps = 8")
+    assert resume(run.folder, never).notes == ["train.steps 6 → 8"]
     edit(run.folder, "seed = 1337", "seed = 7")
     with pytest.raises(ConfigError) as caught:
         resume(run.folder, never)
     assert caught.value.code == "C040" and "seed 1337 → 7" in caught.value.message
 
 
-def test_words_on_top_are_kept_with_the_run(tmp_path: Path) -> None:
-    run = stopped(tmp_path)
-    again = train(resume(run.folder, never, ["train.steps=9", "train.keep=1"]), lambda kind, **facts: None)
+def test_overrides_stay_with_the_run(tmp_path: Path) -> None:
+    run = stop_after(begin(tmp_path), 3)
+    again = train(resume(run.folder, never, ["train.steps=9", "train.keep=1"]), quiet)
     assert again.loop.progress.step == 9
     assert resume(run.folder, never).notes == []
-    further = train(resume(run.folder, never, ["train.steps=12"]), lambda kind, **facts: None)
+    further = train(resume(run.folder, never, ["train.steps=12"]), quiet)
     assert further.loop.progress.step == 12 and (run.folder / "model.safetensors").exists()
+
+
+def test_a_run_with_old_keys_is_resumed(tmp_path: Path) -> None:
+    """In the recipe of its folder and in the record of its checkpoint."""
+    run = stop_after(begin(tmp_path), 3)
+    edit(run.folder, "cuda_graphs = true", "record = true")
+    assert resume(run.folder, never).notes == []
+    assert resume(run.folder, never, ["train.record=false"]).notes == ["train.cuda_graphs True → False"]

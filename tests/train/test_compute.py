@@ -1,4 +1,4 @@
-"""A recorded step equals an ordinary one."""
+"""A captured step equals an eager one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKENIZER = train_tokenizer("bytes", [])
 
 
 def make(
-    optimizer: str, records: bool, accumulate: int = 1, device: str = "cuda", rows: Literal["stream", "pad"] = "stream"
+    optimizer: str, captures: bool, accumulate: int = 1, device: str = "cuda", rows: Literal["stream", "pad"] = "stream"
 ) -> Loop:
     torch.manual_seed(3)
     model = Transformer(decoder_config(ShapeConfig(depth=2, width=64, heads=2), 30, 32)).to(device)
@@ -36,7 +36,7 @@ def make(
         ends = np.concatenate([[0], np.random.default_rng(1).integers(2, 30, 200).cumsum()])
         ids = np.arange(ends[-1]) % 7  # something to learn
     store = TokenStore(ids[: ends[-1]], ends, int(ends[-1]), None)
-    config = TrainConfig(steps=40, batch=8, lr=1e-2, warmup=5, accumulate=accumulate, record=records)
+    config = TrainConfig(steps=40, batch=8, lr=1e-2, warmup=5, accumulate=accumulate, cuda_graphs=captures)
     config = replace(config, optimizer=optimizer, on_nan="skip")  # type: ignore[arg-type]
     task = LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=32, rows=rows)), TOKENIZER, store, store)
     world = World(0, 1, torch.device(device))
@@ -45,8 +45,8 @@ def make(
     return loop
 
 
-class Remembered:
-    """Stands in for a recorded step: keeps its inputs, and does the work again."""
+class FakeGraph:
+    """Stands in for a captured step: keeps its inputs, and computes again."""
 
     made = 0
 
@@ -74,8 +74,8 @@ class Remembered:
 
 
 @pytest.fixture
-def remembered(monkeypatch: pytest.MonkeyPatch) -> type[Remembered]:
-    class Here(Remembered):
+def graphs(monkeypatch: pytest.MonkeyPatch) -> type[FakeGraph]:
+    class Here(FakeGraph):
         made = 0
 
     monkeypatch.setattr("headway.train.compute._CapturedStep", Here)
@@ -84,38 +84,38 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> type[Remembered]:
 
 @pytest.mark.parametrize("rows", ["stream", "pad"])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_step_is_recorded_when_its_shape_comes_again(
-    rows: Literal["stream", "pad"], accumulate: int, remembered: type[Remembered]
+def test_a_step_is_captured_when_its_shape_repeats(
+    rows: Literal["stream", "pad"], accumulate: int, graphs: type[FakeGraph]
 ) -> None:
-    ordinary, other = (make("adamw", True, accumulate, "cpu", rows) for _ in range(2))
+    eager, other = (make("adamw", True, accumulate, "cpu", rows) for _ in range(2))
     other.compute.captures = True
     seen: list[Any] = []
     for step in range(30):
         parts = other._make_batches(step)
         shapes = tuple(tuple(None if t is None else t.shape for t in batch.tensors) for batch, _ in parts)
         before = dict(other.compute.captured)
-        assert ordinary.step() == pytest.approx(other.step(), rel=1e-5)
+        assert eager.step() == pytest.approx(other.step(), rel=1e-5)
         if shapes not in seen or step < EAGER_STEPS:
-            assert other.compute.captured == before  # the first of a shape is an ordinary one
+            assert other.compute.captured == before  # the first step of a shape is eager
         else:
             assert shapes in other.compute.captured
         seen.append(shapes)
-    assert remembered.made == len(other.compute.captured) == len({s for i, s in enumerate(seen) if s in seen[:i]})
-    assert (remembered.made > 1) == (rows == "pad")
-    for a, b in zip(ordinary.model.parameters(), other.model.parameters(), strict=True):
+    assert graphs.made == len(other.compute.captured) == len({s for i, s in enumerate(seen) if s in seen[:i]})
+    assert (graphs.made > 1) == (rows == "pad")
+    for a, b in zip(eager.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(a, b)
 
 
-def test_no_more_than_so_many_shapes(remembered: type[Remembered], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_graphs_is_bounded(graphs: type[FakeGraph], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.train.compute.MAX_GRAPHS", 1)
     loop = make("adamw", True, 1, "cpu", "pad")
     loop.compute.captures = True
     for _ in range(40):
         loop.step()
-    assert len(loop.compute.captured) == remembered.made == 1
+    assert len(loop.compute.captured) == graphs.made == 1
 
 
-def test_parts_that_count_for_nothing_are_not_recorded(remembered: type[Remembered]) -> None:
+def test_micro_batches_that_count_nothing_are_not_captured(graphs: type[FakeGraph]) -> None:
     loop = make("adamw", True, 1, "cpu")
     loop.compute.captures = True
     counting, idle = loop._make_batches(0)[0][0], loop._make_batches(1)[0][0]
@@ -127,20 +127,20 @@ def test_parts_that_count_for_nothing_are_not_recorded(remembered: type[Remember
     assert not loop.compute.captured
 
 
-def test_what_cannot_be_recorded_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_continues_if_capturing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(compute: Compute, parts: Any) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr("headway.train.compute._CapturedStep", refuse)
-    ordinary, other = (make("adamw", True, 1, "cpu") for _ in range(2))
+    eager, other = (make("adamw", True, 1, "cpu") for _ in range(2))
     other.compute.captures = True
-    with pytest.warns(RuntimeWarning, match="steps are not recorded.*not permitted"):
+    with pytest.warns(RuntimeWarning, match="not permitted"):
         for _ in range(8):
-            assert ordinary.step() == other.step()
+            assert eager.step() == other.step()
     assert not other.compute.captures
 
 
-def test_a_recorded_step_that_went_wrong_is_named(remembered: type[Remembered]) -> None:
+def test_a_bad_gradient_of_a_captured_step_is_named(graphs: type[FakeGraph]) -> None:
     loop = make("adamw", True, 1, "cpu")
     loop.compute.captures = True
     for _ in range(6):
@@ -159,10 +159,10 @@ def test_a_recorded_step_that_went_wrong_is_named(remembered: type[Remembered]) 
 @pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_recorded_equals_ordinary(optimizer: str, accumulate: int) -> None:
-    ordinary, recorded = make(optimizer, False, accumulate), make(optimizer, True, accumulate)
-    pairs = [(ordinary.step(), recorded.step()) for _ in range(15)]
-    assert len(recorded.compute.captured) == 1 and not ordinary.compute.captured
+def test_captured_equals_eager(optimizer: str, accumulate: int) -> None:
+    eager, captured = make(optimizer, False, accumulate), make(optimizer, True, accumulate)
+    pairs = [(eager.step(), captured.step()) for _ in range(15)]
+    assert len(captured.compute.captured) == 1 and not eager.compute.captured
     for a, b in pairs:
         assert a["loss"] == pytest.approx(b["loss"], abs=2e-2)
         assert a["lr"] == b["lr"]
@@ -170,7 +170,7 @@ def test_recorded_equals_ordinary(optimizer: str, accumulate: int) -> None:
 
 
 @pytest.mark.gpu
-def test_a_recorded_run_is_restored() -> None:
+def test_a_captured_run_is_restored() -> None:
     loop = make("adamw", True)
     for _ in range(8):
         loop.step()
@@ -182,10 +182,10 @@ def test_a_recorded_run_is_restored() -> None:
 
 
 @pytest.mark.gpu
-def test_batches_of_several_shapes_are_recorded() -> None:
-    ordinary, recorded = make("adamw", False, rows="pad"), make("adamw", True, rows="pad")
-    pairs = [(ordinary.step(), recorded.step()) for _ in range(40)]
-    assert len(recorded.compute.captured) > 1
+def test_batches_of_several_shapes_are_captured() -> None:
+    eager, captured = make("adamw", False, rows="pad"), make("adamw", True, rows="pad")
+    pairs = [(eager.step(), captured.step()) for _ in range(40)]
+    assert len(captured.compute.captured) > 1
     for a, b in pairs:
         assert a["loss"] == pytest.approx(b["loss"], abs=2e-2)
     assert pairs[-1][0]["loss"] < pairs[0][0]["loss"]

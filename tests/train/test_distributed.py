@@ -22,14 +22,15 @@ from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model
+from headway.runs.events import read_events
 from headway.tasks.lm.training import LanguageModelTraining
 from headway.tasks.recipe import Recipe, load_recipe
 from headway.train.checkpoint import load
 from headway.train.distributed import World, close_distributed, init_distributed, torchrun_line
-from headway.train.log.events import read_log
 from headway.train.loop import Loop
 from headway.train.optim.optimizer import make_optimizer
 from headway.train.run import Run, resume, start, train
+from tests.train.conftest import never, quiet
 
 TOKENIZER = train_tokenizer("bytes", [])
 
@@ -51,19 +52,16 @@ def begin(out: Path) -> Run:
 def until(run: Run, stop: int) -> Run:
     """Train; before step `stop`, if not 0, the last process alone is asked to stop, and all have to notice."""
 
-    def watch(kind: str, **facts: Any) -> None:
-        pass
-
     step = run.loop.step
     last = run.loop.world.rank == run.loop.world.size - 1
 
     def asked_to_stop() -> dict[str, float]:
         if last and run.loop.progress.step + 1 == stop:
-            run.loop.asked = signal.SIGTERM
+            run.loop.received_signal = signal.SIGTERM
         return step()
 
     run.loop.step = asked_to_stop  # type: ignore[method-assign]
-    return train(run, watch)
+    return train(run, quiet)
 
 
 def together(out: Path, stop: int) -> None:
@@ -81,11 +79,11 @@ def environment() -> dict[str, str]:
 
 def alone(out: Path, stop: int) -> None:
     folder = out / "tiny-0001"
-    until(resume(folder, lambda path, why: pytest.fail(why)) if folder.exists() else begin(out), stop)
+    until(resume(folder, never) if folder.exists() else begin(out), stop)
 
 
 def losses(out: Path) -> list[float]:
-    events = read_log(out / "tiny-0001" / "run" / "log.jsonl")
+    events = list(read_events(out / "tiny-0001" / "run" / "log.jsonl"))
     return [e["loss"] for e in events if e["event"] == "step"] + [e["valid"] for e in events if e["event"] == "eval"]
 
 
@@ -107,7 +105,7 @@ def straight(text: Path) -> list[float]:
 def test_a_run_goes_on_with_another_number_of_processes(order: Any, text: Path, straight: list[float]) -> None:
     out = text / order[0].__name__
     order[0](out, 6)
-    assert load(out / "tiny-0001" / "run" / "checkpoints", skipped=lambda path, why: pytest.fail(why)).step == 6  # type: ignore[union-attr]
+    assert load(out / "tiny-0001" / "run" / "checkpoints", skipped=never).step == 6  # type: ignore[union-attr]
     order[1](out, 0)
     assert losses(out) == pytest.approx(straight, rel=1e-5)
     assert (out / "tiny-0001" / "model.safetensors").exists()
@@ -165,9 +163,9 @@ def test_one_killed_process_ends_the_job(text: Path) -> None:
     _, talk = job.communicate(timeout=60)
     assert time.time() - began < 30
     assert job.returncode != 0
-    found = load(out / "tiny-0001" / "run" / "checkpoints", skipped=lambda path, why: pytest.fail(why))
+    found = load(out / "tiny-0001" / "run" / "checkpoints", skipped=never)
     assert found is not None and found.step >= 5, talk
-    run = resume(out / "tiny-0001", lambda path, why: pytest.fail(why))
+    run = resume(out / "tiny-0001", never)
     assert run.loop.progress.step == found.step
 
 

@@ -16,25 +16,23 @@ from headway.train import footprint as module
 from headway.train.footprint import Footprint, check_disk, check_memory, footprint, memory_advice
 from headway.train.run import Run, resume, start, train
 from headway.train.state import collect
+from tests.train.conftest import SMALL, never, quiet
 
 CPU = torch.device("cpu")
-SMALL = [
-    *("model.depth=2", "model.width=32", "model.heads=2", "data.length=32", "train.batch=8", "train.steps=2"),
-    *("train.eval_every=2", "train.sample_every=2", "train.save_every=1", "train.warmup=0", "train.keep=1"),
+WORDS = [
+    *("model.depth=2", "model.width=32", "data.length=32", "train.batch=8", "train.steps=2", "train.keep=1"),
+    *("train.eval_every=2", "train.sample_every=2", "train.save_every=1", "train.warmup=0"),
 ]
 
 
-def begin(tmp_path: Path, task: str, *words: str) -> Run:
-    return start(*load_recipe(task, [*SMALL, f"out={tmp_path / 'runs'}", *words]))
-
-
-def nothing(kind: str, **facts: Any) -> None:
-    pass
+def small(tmp_path: Path, task: str, *words: str) -> Run:
+    """A run on the built-in data."""
+    return start(*load_recipe(task, [*SMALL, *WORDS, f"out={tmp_path / 'runs'}", *words]))
 
 
 @pytest.mark.parametrize("words", [(), ("train.optimizer=sgd",), ("train.optimizer=muon",), ("train.ema=0.9",)])
 def test_it_is_a_bound_from_below_and_a_tight_one_for_what_stays(words: tuple[str, ...], tmp_path: Path) -> None:
-    run = begin(tmp_path, "tiny", *words)
+    run = small(tmp_path, "tiny", *words)
     run.loop.step()
     need = footprint(run.recipe, run.model)
     tensors, _ = collect(run.loop)
@@ -51,7 +49,7 @@ def test_it_is_a_bound_from_below_and_a_tight_one_for_what_stays(words: tuple[st
     ("task", "words"),
     [
         ("tiny", ()),
-        ("tiny", ("train.checkpointing=true",)),
+        ("tiny", ("train.gradient_checkpointing=true",)),
         ("tiny", ("model.gated=true", "model.bias=false", "model.norm=rmsnorm", "model.activation=relu")),
         ("tiny", ("model.kind=gru",)),
         ("mlm", ("data.vocab=300",)),
@@ -60,7 +58,7 @@ def test_it_is_a_bound_from_below_and_a_tight_one_for_what_stays(words: tuple[st
     ],
 )
 def test_activations_are_at_least_what_is_said(task: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    run = begin(tmp_path, task, *words)
+    run = small(tmp_path, task, *words)
     ((batch, _),) = run.loop._next_batches()
     run.loop.close()
     own = {p.untyped_storage().data_ptr() for p in run.model.parameters()}
@@ -85,7 +83,7 @@ def test_what_cannot_fit_is_refused_before_a_weight_is_made(tmp_path: Path, monk
 
     monkeypatch.setattr(runs, "build_model", lambda *_: pytest.fail("a model was made"))
     with pytest.raises(MemoryOrDiskError) as caught:
-        begin(tmp_path, "tiny")
+        small(tmp_path, "tiny")
     assert (caught.value.code, caught.value.exit_code) == ("M011", 7)
     assert "train.accumulate=2" in caught.value.hint
     assert list((tmp_path / "runs").iterdir()) == []
@@ -93,7 +91,7 @@ def test_what_cannot_fit_is_refused_before_a_weight_is_made(tmp_path: Path, monk
 
 def test_nothing_is_refused_where_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "available_host_memory", lambda: None)
-    begin(tmp_path, "tiny")
+    small(tmp_path, "tiny")
 
 
 def test_processes_share_what_stays_but_not_the_activations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +124,7 @@ def test_a_gpu_and_the_host_beside_it_are_both_looked_at(monkeypatch: pytest.Mon
     [
         (["train.batch=12", "train.accumulate=2"], "train.accumulate=4 "),
         (["train.batch=9"], "train.accumulate=3 "),
-        (["train.batch=7", "train.accumulate=7"], "train.checkpointing=true"),
+        (["train.batch=7", "train.accumulate=7"], "train.gradient_checkpointing=true"),
         (["train.batch=0"], "train.batch="),
         (["model.from=./m"], "model.lora=8"),
     ],
@@ -144,50 +142,40 @@ def limit_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 
 
 def test_a_disk_without_room_is_noticed_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train(begin(tmp_path, "tiny"), nothing)
+    run = train(small(tmp_path, "tiny"), quiet)
     one = sum(path.stat().st_size for path in (run.checkpoints / "step-00000002").iterdir())
     model = (run.folder / "model.safetensors").stat().st_size
     with monkeypatch.context() as patch:
         limit_disk(patch, int(1.5 * one))  # one is kept, a second is written before it goes
         with pytest.raises(MemoryOrDiskError) as caught:
-            begin(tmp_path, "tiny")
+            small(tmp_path, "tiny")
     assert (caught.value.code, caught.value.exit_code) == ("M002", 7)
     assert len(list((tmp_path / "runs").iterdir())) == 1
     with monkeypatch.context() as patch:
         limit_disk(patch, 2 * one + model)
-        begin(tmp_path, "tiny")
+        small(tmp_path, "tiny")
 
 
 def test_a_resumed_run_needs_room_for_what_is_not_there_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train(begin(tmp_path, "tiny"), nothing)
+    run = train(small(tmp_path, "tiny"), quiet)
     need = footprint(run.recipe, run.model)
     limit_disk(monkeypatch, int(1.1 * need.checkpoint))
-    again = resume(run.folder, lambda path, why: pytest.fail(why), ["train.steps=4"])  # one of two is there
+    again = resume(run.folder, never, ["train.steps=4"])  # one of two is there
     with pytest.raises(MemoryOrDiskError):
         check_disk(need, again.recipe, tmp_path / "elsewhere", 0, 0)
 
 
-def test_memory_that_runs_out_in_training_says_what_to_change(tmp_path: Path) -> None:
-    run = begin(tmp_path, "tiny")
+@pytest.mark.parametrize("where", ["loss", "evaluate", "sample", "batch"])
+def test_memory_that_runs_out_in_training_says_what_to_change(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small(tmp_path, "tiny")
 
     def hungry(*_: Any) -> torch.Tensor:
         return torch.empty(1 << 61, dtype=torch.uint8)
 
-    run.loop.compute.loss = hungry
+    monkeypatch.setattr(run.loop.compute if where == "loss" else type(run.task), where, hungry)
     with pytest.raises(MemoryOrDiskError) as caught:
-        train(run, nothing)
+        train(run, quiet)
     assert (caught.value.code, caught.value.exit_code) == ("M010", 7)
     assert "train.accumulate=2" in caught.value.hint and f"--resume {run.folder}" in caught.value.hint
-
-
-@pytest.mark.parametrize("where", ["evaluate", "sample", "batch"])
-def test_so_it_does_elsewhere_in_a_run(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = begin(tmp_path, "tiny")
-
-    def hungry(*_: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(type(run.task), where, hungry)
-    with pytest.raises(MemoryOrDiskError) as caught:
-        train(run, nothing)
-    assert caught.value.code == "M010"

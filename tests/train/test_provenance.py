@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,9 @@ from headway.data.batching.token_store import TokenStore
 from headway.errors import ConfigError, DamagedError, DataError, NotFoundError
 from headway.tasks.recipe import load_recipe
 from headway.train import checkpoint, provenance
-from headway.train.log.events import read_log
-from headway.train.optim.optimizer import lr_factor_from_start, peak_lr
+from headway.train.optim.schedule import lr_factor_from_start, peak_lr
 from headway.train.run import Run, resume, start, train
-
-SMALL = [
-    *("model.depth=1", "model.width=16", "model.heads=2", "data.length=16", "train.batch=4", "train.steps=6"),
-    *("train.eval_every=6", "train.sample_every=6", "train.save_every=3", "train.warmup=2"),
-]
+from tests.train.conftest import SMALL, events, never, quiet, stop_after
 
 
 def lm_rows(n: int) -> str:
@@ -46,14 +39,6 @@ TASKS: dict[str, tuple[str, str, Callable[[int], str], list[str]]] = {
 }
 
 
-def nothing(kind: str, **facts: Any) -> None:
-    pass
-
-
-def never(path: Path, why: str) -> None:
-    pytest.fail(why)
-
-
 def stopped(folder: Path, task: str, valid: bool = False) -> tuple[Run, Path]:
     """A run that was interrupted after three of six steps, and its data."""
     recipe_name, ending, rows, more = TASKS[task]
@@ -64,15 +49,7 @@ def stopped(folder: Path, task: str, valid: bool = False) -> tuple[Run, Path]:
         other = folder / f"valid.{ending}"
         other.write_text(rows(12))
         words.append(f"data.valid={other}")
-    run = start(*load_recipe(recipe_name, words))
-
-    def interrupt(kind: str, **facts: Any) -> None:
-        if kind == "step" and facts["step"] == 3:
-            run.loop.stop_signal = signal.SIGTERM
-
-    train(run, interrupt)
-    assert run.loop.progress.step == 3
-    return run, path
+    return stop_after(start(*load_recipe(recipe_name, words)), 3), path
 
 
 CHANGES: dict[str, Callable[[Path, Callable[[int], str]], None]] = {
@@ -83,10 +60,11 @@ CHANGES: dict[str, Callable[[Path, Callable[[int], str]], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("valid", [False, True])
+@pytest.mark.parametrize(("valid", "changed"), [(False, "data"), (True, "data"), (True, "valid")])
 @pytest.mark.parametrize("task", TASKS)
-def test_changed_data_are_refused(task: str, valid: bool, change: str, tmp_path: Path) -> None:
+def test_changed_data_are_refused(task: str, valid: bool, changed: str, change: str, tmp_path: Path) -> None:
     run, path = stopped(tmp_path, task, valid)
+    path = path.with_name(f"{changed}{path.suffix}")
     CHANGES[change](path, TASKS[task][2])
     with pytest.raises(DataError) as caught:
         resume(run.folder, never)
@@ -95,22 +73,12 @@ def test_changed_data_are_refused(task: str, valid: bool, change: str, tmp_path:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_changed_validation_data_are_refused(task: str, tmp_path: Path) -> None:
-    run, path = stopped(tmp_path, task, valid=True)
-    other = path.with_name(f"valid{path.suffix}")
-    other.write_text(TASKS[task][2](13))
-    with pytest.raises(DataError) as caught:
-        resume(run.folder, never)
-    assert caught.value.code == "D020" and other.name in caught.value.message
-
-
-@pytest.mark.parametrize("task", TASKS)
 def test_changed_data_can_be_accepted_and_the_log_says_so(task: str, tmp_path: Path) -> None:
     run, path = stopped(tmp_path, task)
     path.write_text(TASKS[task][2](61))
-    again = train(resume(run.folder, never, accept_changed_data=True), nothing)
+    again = train(resume(run.folder, never, accept_changed_data=True), quiet)
     assert again.loop.progress.step == 6
-    (event,) = [e for e in read_log(run.folder / "run" / "log.jsonl") if e["event"] == "changes"]
+    (event,) = events(run.folder, "changes")
     assert any("accepted" in note and path.name in note for note in event["notes"])
     # the next checkpoint knows the new data: they are accepted once
     assert resume(run.folder, never).notes == []
@@ -126,7 +94,7 @@ def test_touched_and_moved_data_are_the_same(task: str, tmp_path: Path) -> None:
     shutil.move(path, moved)
     again = resume(run.folder, never, [f"data.train={moved}"])
     assert again.notes == [f"data.train {path} → {moved}"]
-    train(again, nothing)
+    train(again, quiet)
     assert resume(run.folder, never).notes == []
 
 
@@ -137,8 +105,8 @@ def test_a_run_that_was_not_stopped_ends_in_the_same_bits_when_its_data_moved(tm
     other, _ = stopped(tmp_path / "b", "lm")
     moved = path.rename(tmp_path / "moved.txt")
     ends = [
-        train(resume(run.folder, never, [f"data.train={moved}"]), nothing),
-        train(resume(other.folder, never), nothing),
+        train(resume(run.folder, never, [f"data.train={moved}"]), quiet),
+        train(resume(other.folder, never), quiet),
     ]
     first, second = ((one.folder / "model.safetensors").read_bytes() for one in ends)
     assert first == second
@@ -150,8 +118,8 @@ def test_the_difference_is_named_with_both_sizes(tmp_path: Path) -> None:
     path.write_text(lm_rows(30))
     with pytest.raises(DataError) as caught:
         resume(run.folder, never)
-    assert f"{before:,} bytes, now {path.stat().st_size:,} (60 → 30 lines)" in caught.value.message
-    assert "learned from" in caught.value.message  # the held-out part would be recut
+    numbers = (f"{before:,}", f"{path.stat().st_size:,}", "60", "30")
+    assert all(number in caught.value.message for number in numbers), caught.value.message
 
 
 def test_files_of_a_folder_are_compared_one_by_one() -> None:
@@ -178,9 +146,8 @@ def test_a_run_of_an_older_headway_is_resumed_with_a_note(tmp_path: Path) -> Non
     forget_origin(run.folder)
     again = resume(run.folder, never)
     assert again.loop.progress.step == 3 and len(again.notes) == 1 and "older headway" in again.notes[0]
-    train(again, nothing)
-    log = read_log(run.folder / "run" / "log.jsonl")
-    rates = [event["lr"] for event in log if event["event"] == "step" and event["step"] > 3]
+    train(again, quiet)
+    rates = [event["lr"] for event in events(run.folder, "step")][3:]
     config = again.recipe.train
     assert rates == pytest.approx([peak_lr(config, 16) * lr_factor_from_start(config, i, i / 6) for i in (3, 4, 5)])
 
@@ -268,7 +235,7 @@ def test_built_in_data_that_are_others_are_refused(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(text, "embedded_text", lambda: lm_rows(60))
     run = start(*load_recipe("tiny", [*SMALL, f"out={tmp_path / 'runs'}"]))
-    train(run, lambda kind, **facts: setattr(run.loop, "stop_signal", 15 if kind == "step" else run.loop.stop_signal))
+    stop_after(run, 1)
     monkeypatch.setattr(text, "embedded_text", lambda: lm_rows(60).replace("o", "u"))
     with pytest.raises(DataError) as caught:
         resume(run.folder, never)
@@ -284,7 +251,7 @@ def test_another_machine_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_many_files_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "MOST_FILES", 2)
+    monkeypatch.setattr(provenance, "MAX_FILES", 2)
     for i in range(3):
         (tmp_path / f"{i}.txt").write_text(f"text {i}")
     (one,) = provenance._files(str(tmp_path))
@@ -319,7 +286,7 @@ def test_a_refused_resume_changes_nothing(tmp_path: Path) -> None:
         resume(run.folder, never, ["train.steps=8", "train.lr=0.5"])
     assert error.value.code == "C030"
     assert (run.folder / "run" / "recipe.toml").read_bytes() == before
-    train(resume(run.folder, never, ["train.steps=8"]), nothing)
+    train(resume(run.folder, never, ["train.steps=8"]), quiet)
     assert "steps = 8" in (run.folder / "run" / "recipe.toml").read_text()
 
 
@@ -327,23 +294,10 @@ def test_what_was_held_out_is_not_trusted_after_data_were_mixed(tmp_path: Path) 
     run, data = stopped(tmp_path, "lm")
     provenance.check_held_out(run.folder, run.recipe)
     data.write_text(lm_rows(30))
-    train(resume(run.folder, never, accept_changed_data=True), nothing)
+    train(resume(run.folder, never, accept_changed_data=True), quiet)
     with pytest.raises(DataError) as error:
         provenance.check_held_out(run.folder, run.recipe)
     assert error.value.code == "D020"
-    train(resume(run.folder, never, ["train.steps=9"]), nothing)  # the mark stays
+    train(resume(run.folder, never, ["train.steps=9"]), quiet)  # the mark stays
     with pytest.raises(DataError):
         provenance.check_held_out(run.folder, run.recipe)
-
-
-def test_a_file_that_was_packed_anew_is_the_same(tmp_path: Path) -> None:
-    path, again = tmp_path / "a.txt.gz", tmp_path / "b.txt.gz"
-    path.write_bytes(gzip.compress(lm_rows(50).encode(), 1))
-    again.write_bytes(gzip.compress(lm_rows(50).encode(), 9))
-    assert path.read_bytes() != again.read_bytes()
-    first, second = (provenance._content(each) for each in (path, again))
-    assert first["sha256"] == second["sha256"] and first["lines"] == 50
-    again.write_bytes(gzip.compress(lm_rows(51).encode(), 9))
-    assert provenance._content(again)["sha256"] != first["sha256"]
-    again.write_bytes(b"no gzip at all")
-    assert provenance._content(again)["size"] == 14

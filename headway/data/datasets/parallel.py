@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.data.files.columns import SOURCE, TARGET, find_columns
+from headway.data.files.digest import fingerprint
 from headway.data.files.lines import BadLine, Lines, open_text
-from headway.data.files.locate import file_format, find_files, fingerprint
+from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, brief, peek
 from headway.errors import DataError

@@ -10,7 +10,8 @@ from pathlib import Path
 from headway.config.recipe import DataConfig
 from headway.data.batching.token_store import TokenStore, open_store
 from headway.data.batching.windows import embedded_text
-from headway.data.files.locate import file_format, find_files, fingerprint
+from headway.data.files.digest import fingerprint
+from headway.data.files.locate import file_format, find_files
 from headway.data.files.rows import BadRows, documents
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import glob
 import gzip
-import hashlib
 import os
 import re
 import zlib
@@ -62,22 +61,6 @@ def find_files(spec: str) -> list[Path]:
     if os.path.exists(path):
         raise NotFoundError("F001", f"{show(spec)} is neither a file nor a folder", SPEC_HELP)
     raise NotFoundError("F001", f"no such file: {show(spec)[:200]}{_nearest_name(path)}", SPEC_HELP)
-
-
-def fingerprint(spec: str) -> str:
-    """SHA-256 over the bytes of the files, in order, and their names from the folder they have in common."""
-    files = find_files(spec)
-    root = os.path.commonpath([path.parent for path in files])
-    whole = hashlib.sha256()
-    for path in files:
-        name = os.path.relpath(path, root).replace(os.sep, "/").encode("utf-8", "surrogateescape")
-        try:
-            with path.open("rb") as file:
-                content = hashlib.file_digest(file, "sha256").digest()
-        except OSError as error:
-            raise unreadable(path, error) from None
-        whole.update(hashlib.sha256(name).digest() + content)  # of fixed length: no name runs into a content
-    return whole.hexdigest()
 
 
 def _nonempty(files: list[Path], spec: str) -> list[Path]:

@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar
 
 from headway.config.recipe import DataConfig
 from headway.data.files.columns import DOCUMENT, Role, find_columns
+from headway.data.files.digest import fingerprint
 from headway.data.files.lines import recode_hint
-from headway.data.files.locate import file_format, find_files, fingerprint
+from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import EMPTY, Flaw, Row, read_file
 from headway.errors import DataError, counted
 from headway.jsonfile import show

@@ -19,7 +19,7 @@ from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index
 from headway.data.datasets.pairs import TextPairs, read_pairs
 from headway.data.datasets.text import HELD_OUT, Corpus, train_or_load_tokenizer
-from headway.data.files.locate import fingerprint
+from headway.data.files.digest import fingerprint
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError

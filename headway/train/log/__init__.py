@@ -1,1 +1,1 @@
-"""The log of a run."""
+"""The log of a run, its copies in trackers, and what the run cost."""

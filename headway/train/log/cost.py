@@ -1,4 +1,4 @@
-"""What a run costs: operations, and how many of those the hardware could have done."""
+"""What a run costs: floating-point operations, their share of the hardware's peak (MFU), memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from headway.config.baselines import AnyConfig, BaselineConfig
 
 PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
-"""Dense bfloat16 operations a second, by a part of the device's name, from the makers' data sheets."""
+"""Dense bfloat16 operations per second, by a part of the device's name, from the makers' data sheets."""
 
 
 def flops_per_token(config: AnyConfig, parameters: int, length: int) -> float:
-    """Of a training step: two a weight forward and four backward, and attention's products (Chowdhery et al. 2022)."""
+    """Operations of a training step per token: 6 per weight, and attention's products (Chowdhery et al. 2022)."""
     stack = config.output_stack
     layers = config.attention_layers if isinstance(config, BaselineConfig) else stack.n_layers
     return 6.0 * parameters + 12.0 * layers * stack.n_heads * stack.head_width * length
 
 
 def utilisation(flops: float, seconds: float, device: torch.device) -> float | None:
-    """Share of the device's peak (MFU); None where that is not known."""
+    """Model FLOPs utilisation, a share of the device's peak; None if the peak is not known."""
     if device.type != "cuda" or seconds <= 0:
         return None
     name = torch.cuda.get_device_name(device).lower()
@@ -30,7 +30,7 @@ def utilisation(flops: float, seconds: float, device: torch.device) -> float | N
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes in use at a time: on the accelerator, or else by this process."""
+    """The most bytes in use at one time: on the GPU, or else by this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,1 +1,1 @@
-"""Optimizers, schedules, and averages of weights."""
+"""Optimizers, learning-rate schedules, and averages of weights."""

@@ -1,4 +1,4 @@
-"""Other weights than the last ones: a running mean, and those of the best evaluation."""
+"""Copies of the trained weights: their exponential moving average, and those of the best evaluation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def trainable_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def average_weights(several: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several sets of weights, summed in double precision."""
+def average_weights(checkpoints: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of the weights of several checkpoints, summed in double precision."""
     return {
-        name: torch.stack([weights[name].double() for weights in several]).mean(0).to(tensor.dtype)
-        for name, tensor in several[0].items()
+        name: torch.stack([weights[name].double() for weights in checkpoints]).mean(0).to(tensor.dtype)
+        for name, tensor in checkpoints[0].items()
     }
 
 
 class WeightCopy:
-    """A second set of a model's trained weights."""
+    """A copy of a model's trainable weights."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -31,21 +31,19 @@ class WeightCopy:
 
     @torch.no_grad()
     def store(self) -> None:
-        """The weights as they are now."""
+        """Copy the model's current weights."""
         for name, p in trainable_weights(self.model).items():
             self.tensors[name].copy_(p)
 
     @torch.no_grad()
-    def update(self, decay: float, step: int) -> None:
-        """A step of the running mean; the first ones forget faster, as there is little worth remembering yet."""
-        weight = 1 - min(decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(
-            list(self.tensors.values()), [p.detach() for p in trainable_weights(self.model).values()], weight
-        )
+    def copy_to_model(self) -> None:
+        """Replace the model's weights by this copy."""
+        for name, p in trainable_weights(self.model).items():
+            p.copy_(self.tensors[name])
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """The model with these weights, for a while."""
+        """Use this copy as the model's weights inside a `with` block."""
         before = WeightCopy(self.model)
         self.copy_to_model()
         try:
@@ -53,8 +51,13 @@ class WeightCopy:
         finally:
             before.copy_to_model()
 
+
+class EMA(WeightCopy):
+    """An exponential moving average of the weights."""
+
     @torch.no_grad()
-    def copy_to_model(self) -> None:
-        """Into the model, for good."""
-        for name, p in trainable_weights(self.model).items():
-            p.copy_(self.tensors[name])
+    def update(self, decay: float, step: int) -> None:
+        """Add the current weights. Early steps use a smaller decay, because the first weights are far from trained."""
+        new_share = 1 - min(decay, (1 + step) / (10 + step))
+        current = [p.detach() for p in trainable_weights(self.model).values()]
+        torch._foreach_lerp_(list(self.tensors.values()), current, new_share)

@@ -1,4 +1,4 @@
-"""Muon with all matrices of one shape at once; torch's own takes them one by one, hundreds of small kernels a step."""
+"""Muon for all matrices of one shape at once; torch's own launches hundreds of small kernels."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 
 class Muon(torch.optim.Muon):
-    """The same update as torch.optim.Muon (momentum by Nesterov, rates that match AdamW's), from fewer kernels."""
+    """torch.optim.Muon with fewer kernels: Nesterov momentum, and a learning rate on the scale of AdamW's."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            alike: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+            by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
             for p in group["params"]:
                 if p.grad is not None:
-                    alike[p.shape].append((p, p.grad))
-            for shape, pairs in alike.items():
+                    by_shape[p.shape].append((p, p.grad))
+            for shape, pairs in by_shape.items():
                 parameters, gradients = (list(side) for side in zip(*pairs, strict=True))
                 self._update(parameters, gradients, shape, group)
 
@@ -40,7 +40,7 @@ class Muon(torch.optim.Muon):
 
 
 def orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """Matrices (N, R, C) with singular values near one, by a quintic Newton–Schulz iteration (Jordan et al. 2024)."""
+    """Orthogonalise matrices (N, R, C) by a quintic Newton–Schulz iteration (Jordan et al. 2024)."""
     a, b, c = coefficients
     tall = x.shape[1] > x.shape[2]
     x = x.bfloat16()

@@ -12,7 +12,8 @@ import pytest
 from huggingface_hub import errors as hub
 from huggingface_hub.utils import filter_repo_objects
 
-from headway.data.files.locate import FORMATS, file_format, find_files, fingerprint
+from headway.data.files.digest import fingerprint
+from headway.data.files.locate import FORMATS, file_format, find_files
 from headway.data.files.rows import documents
 from headway.errors import DataError, NetworkError, NotFoundError
 

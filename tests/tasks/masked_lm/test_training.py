@@ -247,7 +247,7 @@ def test_runs_learn_and_go_on_where_they_stopped(text: Path, tmp_path: Path) -> 
 
     def stop(kind: str, **facts: Any) -> None:
         if kind == "step" and next(stopped) == 29:
-            again.loop.asked = 15
+            again.loop.received_signal = 15
 
     train(again, stop)
     more = train(resume(again.folder, lambda path, why: None), lambda kind, **facts: None)

@@ -292,9 +292,9 @@ def test_a_run_leaves_a_folder_that_transformers_opens(finished: Path) -> None:
 
 
 def test_a_run_learns_and_says_what(finished: Path) -> None:
-    from headway.train.log.events import read_log
+    from headway.runs.events import read_events
 
-    log = list(read_log(finished / "run" / "log.jsonl"))
+    log = list(read_events(finished / "run" / "log.jsonl"))
     losses = [event["loss"] for event in log if event["event"] == "step"]
     assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
     begun = next(event for event in log if event["event"] == "start")

@@ -1,0 +1,91 @@
+"""What a finished run leaves in its folder: model and tokenizer, test score, evaluation.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torch import Tensor
+
+from headway.hub.adapter import write_adapter
+from headway.hub.convert import tie_weights
+from headway.hub.download import resolve
+from headway.hub.folder import write_model_files
+from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters
+from headway.model.model import Model
+from headway.tasks.recipe import Recipe
+from headway.train.build import empty_model
+from headway.train.checkpoint import last_weights
+from headway.train.distributed import full_tensor
+from headway.train.loop import Loop, Report
+from headway.train.optim.average import average_weights, trainable_weights
+from headway.train.state import load_weights
+
+
+def finish(loop: Loop, recipe: Recipe, folder: Path, report: Report) -> None:
+    """Write the model, then score it on the test data: an error there loses nothing."""
+    loop.load_final_weights()
+    if recipe.train.average:
+        loop.world.barrier()  # until rank 0 has written the last checkpoint
+        checkpoints = last_weights(folder / "run" / "checkpoints", recipe.train.average)
+        load_weights(trainable_weights(loop.model), average_weights(checkpoints))
+    model = full_model(loop, recipe)
+    if loop.world.first:
+        _write_model(loop, model, recipe, folder)
+    with loop.compute.precision():
+        scores = loop.task.test(loop.model, loop.world)
+    if scores is not None:
+        report("test", step=loop.progress.step, **scores)
+    if loop.world.first:
+        _write_evaluation(loop, model, folder)
+    loop.world.barrier()
+
+
+def saved_weights(model: Model) -> dict[str, Tensor]:
+    """The weights that the run's folder will hold: the adapters, if nothing else trains, or all."""
+    return trainable_weights(model) if _trains_adapters_only(model) else dict(model.named_parameters())
+
+
+def _trains_adapters_only(model: Model) -> bool:
+    return all(name.endswith(ADAPTER_SUFFIXES) for name in trainable_weights(model))
+
+
+def _write_model(loop: Loop, model: Model, recipe: Recipe, folder: Path) -> None:
+    shape, tokenizer = recipe.model, loop.task.tokenizer
+    if _trains_adapters_only(loop.model):
+        write_adapter(model, folder, shape.from_, shape.lora, shape.lora_targets)
+        if tokenizer is not None:
+            tokenizer.save(folder)
+    else:
+        merge_adapters(model)  # an adapter's folder has no place for a new head
+        write_model_files(model, folder, tokenizer, resolve(shape.from_) if shape.from_ else None)
+
+
+def _write_evaluation(loop: Loop, model: Model, folder: Path) -> None:
+    """Write run/evaluation.json, the details that the report shows."""
+    with loop.compute.precision():
+        details = loop.task.details(model)
+    if details is not None:
+        text = json.dumps(details, ensure_ascii=False, indent=1)
+        (folder / "run" / "evaluation.json").write_text(text + "\n", encoding="utf-8")
+
+
+def full_model(loop: Loop, recipe: Recipe) -> Model:
+    """The model with all of its weights, gathered from all processes; rank 0 uses it."""
+    if loop.world.size == 1:
+        return loop.model
+    model = empty_model(loop.model.config, recipe.model)
+    parameters = dict(loop.model.named_parameters())
+    state = {name: full_tensor(parameters[name].detach()) for name, _ in model.named_parameters()}
+    model.load_state_dict(state, assign=True, strict=False)  # tied weights are in the state once
+    tie_weights(model)
+    return model
+
+
+def sample_text(loop: Loop, recipe: Recipe) -> str:
+    """The model's output for a held-out example, for people to look at."""
+    was_training = loop.model.training
+    model = full_model(loop, recipe).eval()
+    text = loop.task.sample(model) if loop.world.first else ""
+    loop.model.train(was_training)
+    return text
