@@ -147,7 +147,7 @@ def _check_base(over: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
     base = merged["model"].get("from") if isinstance(merged.get("model"), Mapping) else ""
     if not base:
         if type(model.get("freeze")) is int and model["freeze"] > 0:
-            raise ConfigError("C004", "model.freeze needs a pretrained model: set model.from")
+            raise ConfigError("C004", f"model.freeze = {model['freeze']} needs a pretrained model: set model.from")
         return
     decided = [f"model.{name}" for name in model if name not in CHOSEN] + [f"data.{n}" for n in TOKENS if n in data]
     if decided:

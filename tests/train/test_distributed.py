@@ -21,7 +21,7 @@ from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.token_store import TokenStore
 from headway.data.tokenizers.train import train_tokenizer
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.runs.events import read_events
 from headway.tasks.lm.training import LanguageModelTraining
 from headway.tasks.recipe import Recipe, load_recipe
@@ -134,7 +134,7 @@ def test_the_stream_is_that_of_one_process(workers: int) -> None:
         seen[size] = [[] for _ in range(30)]
         for rank in range(size):
             task = LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=16)), TOKENIZER, store, store)
-            model = Model(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16))
+            model = Transformer(decoder_config(ShapeConfig(depth=1, width=16, heads=2), 30, 16))
             world = World(rank, size, torch.device("cpu"))
             loop = Loop(model, task, make_optimizer(model, config, 16), config, task.plan(10), world, workers)
             for step in range(30):

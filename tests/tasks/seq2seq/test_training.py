@@ -231,7 +231,7 @@ def test_the_layout_of_a_shape(fields: dict[str, Any], layout: str, tmp_path: Pa
     assert (config.encoder.n_layers, config.decoder.n_layers, config.decoder.d_ff) == (2, 1, 48)
     assert config.source.scale == pytest.approx(32**0.5) and config.shared_embedding  # type: ignore[union-attr]
     assert fitting(config)[0].name == "seq2seq"
-    model = Model(config).eval()
+    model = Transformer(config).eval()
     assert model.source.table is model.target.table and model.lm.output.weight is model.source.table.weight
     folder = save_model(model, tmp_path / "model")
     assert json.loads((folder / "config.json").read_text())["architectures"] == [layout]

@@ -11,14 +11,14 @@ import torch
 from headway.config.model import ClassifyHeadConfig
 from headway.config.recipe import ShapeConfig, TrainConfig
 from headway.config.shape import encoder_config
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 from headway.train.optim.optimizer import Optimizer, depths, make_optimizer
 from headway.train.optim.schedule import unfrozen_depth
 
 
 def model() -> Model:
     shape = ShapeConfig(depth=3, width=16, heads=2, norm_at="post")
-    return Model(replace(encoder_config(shape, 30, 16), classify=ClassifyHeadConfig(dense="tanh")))
+    return Transformer(replace(encoder_config(shape, 30, 16), classify=ClassifyHeadConfig(dense="tanh")))
 
 
 def rates(model: Model, optimizer: Optimizer) -> dict[str, float]:
