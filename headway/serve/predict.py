@@ -21,8 +21,8 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
 from headway.serve.errors import ApiError
-from headway.serve.lengths import far_too_long
 from headway.serve.limits import Limits
+from headway.serve.requests import far_too_long
 from headway.tasks.inputs import TaskInput
 from headway.tasks.predictions import predictor
 from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate

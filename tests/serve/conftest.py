@@ -28,9 +28,9 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
 from headway.serve.auth import open_socket, url
+from headway.serve.context import ServedModel
 from headway.serve.limits import Limits
-from headway.serve.server import Server, build
-from headway.serve.service import ServedModel
+from headway.serve.server import Server, make_context
 
 KEY = "a-key-for-tests-7f3a"
 CHATML = (
@@ -184,11 +184,11 @@ def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
 @contextmanager
 def running(bundle: Bundle, *keys: str, **limits: Any) -> Iterator[Running]:
     """A server for this model until the end of the block."""
-    settings, logged, ready = Limits(**limits), list[Mapping[str, Any]](), threading.Event()
+    logged, ready = list[Mapping[str, Any]](), threading.Event()
     sock = open_socket("127.0.0.1", 0, keys)
-    served = ServedModel(bundle, settings)
-    middleware, context = build(served, settings, keys, sock, logged.append)
-    server = Server(middleware, context, ready.set)
+    served = ServedModel(bundle, Limits(**limits))
+    context = make_context(served, sock, keys, logged.append)
+    server = Server(context, ready.set)
     served.start()
     thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
     thread.start()

@@ -42,7 +42,7 @@ def failing(error: BaseException) -> Any:
 def test_an_error_nobody_foresaw(
     reciter: Running, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
 ) -> None:
-    monkeypatch.setattr(reciter.served.requests, "complete", failing(error))
+    monkeypatch.setattr(reciter.served.requests, "build", failing(error))
     answer = reciter.post("/v1/completions", BODY, **{"x-request-id": f"find-me-{code}"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert answer.headers["content-type"] == "application/json"
@@ -141,13 +141,12 @@ def test_an_engine_that_is_gone(bundle: Bundle) -> None:
 
 def test_an_answer_that_breaks_off_is_seen_to_be_broken(reciter: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is too late for a status, the connection is closed before the end of the answer."""
-    from headway.serve import app
 
-    async def half(*_: Any) -> Any:
+    async def half(_: Any) -> Any:
         yield b"data: half"
         raise ZeroDivisionError
 
-    monkeypatch.setattr(app, "stream", half)
+    monkeypatch.setattr("headway.serve.responses.GenerationResponse.stream", half)
     with reciter.connect() as sock:
         raw = json.dumps(BODY | {"stream": True})
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"

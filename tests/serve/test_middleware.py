@@ -230,11 +230,11 @@ def test_what_is_not_there(reciter: Running) -> None:
         answer = reciter.get(path)
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] in ("no_route", "model_not_found")
-    there = reciter.get("/v1").json()["error"]["message"]
-    assert "/v1/chat/completions, /v1/completions, " in there and "/v1/models" in there
+    message = reciter.get("/v1").json()["error"]["message"]
+    assert all(path in message for path in ("/v1/chat/completions", "/v1/completions", "/v1/models"))
     answer = reciter.get("/v1/completions")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert answer.json()["error"]["message"] == "this address takes no GET, but POST"
+    assert answer.json()["error"]["code"] == "no_route"
 
 
 def test_every_answer_says_that_it_is_no_page(reciter: Running) -> None:

@@ -12,9 +12,9 @@ from headway.config import presets
 from headway.config.model import ModelConfig
 from headway.generate.engine.engine import Engine
 from headway.model.model import Model
-from headway.serve import slots
+from headway.serve import context as slots
+from headway.serve.context import ServedModel
 from headway.serve.limits import Limits
-from headway.serve.service import ServedModel
 
 GROUPED = presets.llama(layers=3, width=32, heads=4, kv_heads=2, ff=64, vocab=64)
 LEARNED = presets.gpt2(2, 16, 2, vocab=64, length=48)

@@ -18,9 +18,6 @@ from typing import Any
 import pytest
 
 from headway.api import Bundle
-from headway.generate.engine.engine import Event
-from headway.serve.generation import Generation
-from headway.serve.metrics import Metrics
 from tests.serve.conftest import KEY, Running, recite, running, until
 
 BODY = {"model": "reciter", "prompt": "a", "max_tokens": 300, "temperature": 0}
@@ -160,89 +157,6 @@ def test_who_leaves_while_a_body_is_read(reciter: Running) -> None:
     assert reciter.idle()
 
 
-class SlowEngine:
-    """Takes its time to let a text in, and remembers who was called off."""
-
-    def __init__(self, enough: int = 99) -> None:
-        self.asked, self.go, self.tickets, self.enough = threading.Event(), threading.Event(), list[Any](), enough
-
-    def submit(self, request: Any, on_event: Any) -> Any:
-        self.asked.set()
-        assert self.go.wait(10)
-        if len(self.tickets) == self.enough:
-            raise RuntimeError("no more")
-        self.tickets.append(
-            type("Ticket", (), {"cancelled": False, "cancel": lambda t: setattr(t, "cancelled", True)})()
-        )
-        return self.tickets[-1]
-
-
-def test_who_leaves_during_admission_leaves_nothing_behind() -> None:
-    async def leave() -> list[bool]:
-        engine = SlowEngine()
-        generation = Generation(engine, ["a", "b", "c"], Metrics())  # type: ignore[arg-type,list-item]
-        work = asyncio.get_running_loop().run_in_executor(None, generation.submit)
-        await asyncio.to_thread(engine.asked.wait)
-        generation.cancel()
-        engine.go.set()
-        await work
-        return [ticket.cancelled for ticket in engine.tickets]
-
-    assert asyncio.run(leave()) == [True]
-
-
-def test_texts_are_submitted_all_or_none() -> None:
-    async def fail() -> list[bool]:
-        engine = SlowEngine(enough=2)
-        engine.go.set()
-        generation = Generation(engine, ["a", "b", "c"], Metrics())  # type: ignore[arg-type,list-item]
-        with pytest.raises(RuntimeError, match="no more"):
-            generation.submit()
-        return [ticket.cancelled for ticket in engine.tickets]
-
-    assert asyncio.run(fail()) == [True, True]
-
-
-def test_a_busy_loop_is_woken_once_for_all_that_came() -> None:
-    """And what came before it was told that somebody waits is not lost."""
-
-    async def listen() -> tuple[int, list[list[int]]]:
-        generation = Generation(SlowEngine(), ["a"], Metrics())  # type: ignore[arg-type,list-item]
-        wakes, plain = [0], generation.loop.call_soon_threadsafe
-
-        def counted(*given: Any) -> Any:
-            wakes[0] += 1
-            return plain(*given)
-
-        generation.loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
-        for token in (1, 2, 3):
-            generation._on_event(0, Event(token))
-        batches = []
-        async for news in generation.events():
-            batches.append([event.token for _, event in news])
-            if len(batches) == 1:
-                generation._on_event(0, Event(4, finish="stop"))
-        return wakes[0], batches
-
-    wakes, batches = asyncio.run(listen())
-    assert (wakes, batches) == (2, [[1, 2, 3], [4]])
-
-
-def test_what_came_before_an_error_is_not_lost() -> None:
-    async def listen() -> list[int | None]:
-        generation = Generation(SlowEngine(), ["a"], Metrics())  # type: ignore[arg-type,list-item]
-        generation.tickets = [type("Ticket", (), {"error": None})()]  # type: ignore[list-item]
-        for event in (Event(1), Event(2), Event(None, finish="error")):
-            generation._on_event(0, event)
-        found = []
-        with pytest.raises(RuntimeError, match="ended text 0: error"):
-            async for news in generation.events():
-                found += [event.token for _, event in news]
-        return found
-
-    assert asyncio.run(listen()) == [1, 2]
-
-
 # --- crowds
 
 
@@ -295,7 +209,7 @@ def check_crowd(server: Running, count: int) -> None:
     assert server.idle(seconds=10 if count > 100 else 3)
     assert server.served.engine.cache.taken == set()  # type: ignore[union-attr]
     assert not [line for line in server.logged if line["status"] >= 500]
-    assert server.served.alive()
+    assert not server.served.failure()
     assert server.post("/v1/completions", BODY | {"max_tokens": 4}).json()["choices"][0]["text"] == recite("a", 4)
 
 
