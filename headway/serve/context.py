@@ -75,7 +75,7 @@ class ServedModel:
         self.requests = RequestBuilder(
             encoder, limits, vocab=vocab, context_length=self.engine.capacity, settings=settings
         )
-        self.grammars = Grammars(self.tokenizer, limits, vocab=vocab, ends=self.requests.ends)
+        self.grammars = Grammars(self.tokenizer, limits, vocab=vocab, eos_ids=self.requests.eos_ids)
 
     def capabilities(self) -> list[str]:
         """List what the model does: chat, complete, and the tasks of /v1/run."""

@@ -60,7 +60,7 @@ class RequestBuilder:
         self.encoder, self.limits, self.settings = encoder, limits, settings
         self.vocab, self.context_length = vocab, context_length
         self.tokenizer, self.template = encoder.tokenizer, encoder.template
-        self.ends = encoder.special.eos_ids
+        self.eos_ids = encoder.special.eos_ids
         """End-of-sequence ids: they end a sequence and are no part of its text."""
 
     def build(self, body: ChatRequest | CompletionRequest, grammar: Grammar | None = None) -> list[Request]:
@@ -173,8 +173,8 @@ def _content(message: Message, number: int) -> str:
 class Grammars:
     """Compiles the grammars of one model's requests, one at a time. Only the event loop uses it."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits, *, vocab: int, ends: Sequence[int]) -> None:
-        self.tokenizer, self.limits, self.vocab, self.ends = tokenizer, limits, vocab, ends
+    def __init__(self, tokenizer: Tokenizer, limits: Limits, *, vocab: int, eos_ids: Sequence[int]) -> None:
+        self.tokenizer, self.limits, self.vocab, self.eos_ids = tokenizer, limits, vocab, eos_ids
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-grammar")
         """One thread: the grammars of many clients together take no more than one core."""
         self.open = 0
@@ -211,4 +211,4 @@ class Grammars:
 
     @cached_property
     def _patterns(self) -> Patterns:
-        return Patterns(self.tokenizer, self.vocab, self.ends)
+        return Patterns(self.tokenizer, self.vocab, self.eos_ids)

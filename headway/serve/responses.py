@@ -213,7 +213,7 @@ class GenerationResponse:
             self.metrics.next_token.observe(now - choice.last_token)
         choice.last_token = now
         assert self.served.requests is not None
-        ended = event.finish == "stop" and event.token in self.served.requests.ends
+        ended = event.finish == "stop" and event.token in self.served.requests.eos_ids
         if self.body.alternatives is not None and not ended:
             choice.tokens.append(event)
 

@@ -1,4 +1,4 @@
-"""What is said of requests: one line each, whatever a client put into its path; and numbers that JSON can hold."""
+"""The request log: one line per request, whatever a client puts into its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to tokens: what a message says can never pass for what the template says."""
+"""Request bodies to engine requests. The text of a message can never pass for a control token of the template."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def chat(*contents: str, **more: Any) -> ChatRequest:
 
 
 def ids(text: str) -> list[int]:
-    """As bytes, with the special tokens of the template where they stand."""
+    """Bytes as ids, with the special tokens of the template."""
     return BYTES.encode(text, special=False).ids
 
 
@@ -75,17 +75,17 @@ def test_no_message_holds_a_control_token(tokenizer: Tokenizer, parts: list[str]
 
 
 def test_a_completion_may_hold_control_tokens() -> None:
-    """Its prompt is the whole text, which the client is to write."""
+    """The client writes the whole prompt."""
     asked = CompletionRequest.model_validate({"model": "m", "prompt": "<|im_start|>a"})
     assert builder().build(asked)[0].prompt == (START, ord("a"))
 
 
-def test_the_template_decides_what_is_a_conversation() -> None:
-    with pytest.raises(Exception, match="it refuses this conversation: roles must alternate") as refused:
-        builder(template="{{ raise_exception('roles must alternate') }}").build(chat("a"))
-    assert refused.value.code == "D008"  # type: ignore[attr-defined]
-    with pytest.raises(DataError, match="makes no text"):
-        builder(template="").build(chat("a"))
+@pytest.mark.parametrize("template", ["{{ raise_exception('roles must alternate') }}", ""])
+def test_a_template_that_renders_nothing(template: str) -> None:
+    with pytest.raises(DataError) as refused:
+        builder(template=template).build(chat("a"))
+    assert refused.value.code == "D008"
+    assert "roles must alternate" in refused.value.message or not template
 
 
 def test_seeds_of_several_answers() -> None:
@@ -108,18 +108,15 @@ def test_settings() -> None:
     assert request.sampling.max_tokens == 3
 
 
-def test_room() -> None:
-    own = builder()
+def test_the_context_length() -> None:
+    own, rest = builder(), {"max_tokens": None}
     length = len(own.build(chat("a"))[0].prompt)
-    whole = own.build(chat("a", max_tokens=5000 - length))[0]
-    assert whole.sampling.max_tokens == 5000 - length
-    with pytest.raises(ApiError, match=rf"{length} tokens and max_tokens is {5001 - length}.* 5000"):
-        own.build(chat("a", max_tokens=5001 - length))
-    rest = ChatRequest.model_validate({"model": "m", "messages": [{"role": "user", "content": "a"}]})
-    assert own.build(rest)[0].sampling.max_tokens == 5000 - length
-    full = ChatRequest.model_validate({"model": "m", "messages": [{"role": "user", "content": "a" * 5000}]})
-    with pytest.raises(ApiError, match="5000"):
-        own.build(full)
+    for more in ({"max_tokens": 5000 - length}, rest):
+        assert own.build(chat("a", **more))[0].sampling.max_tokens == 5000 - length
+    for text, more, param in (("a", {"max_tokens": 5001 - length}, "max_tokens"), ("a" * 5000, rest, None)):
+        with pytest.raises(ApiError, match="5000") as refused:
+            own.build(chat(text, **more))
+        assert (refused.value.code, refused.value.param) == ("D001", param)
 
 
 def test_probabilities_are_computed_only_where_they_are_asked_for() -> None:

@@ -34,7 +34,7 @@ class SlowEngine:
 
 
 def response(engine: SlowEngine, count: int) -> GenerationResponse:
-    served: Any = SimpleNamespace(engine=engine, id="m", requests=SimpleNamespace(ends=()))
+    served: Any = SimpleNamespace(engine=engine, id="m", requests=SimpleNamespace(eos_ids=()))
     context: Any = SimpleNamespace(server=SimpleNamespace(model=served, metrics=Metrics()), log_fields={})
     body = CompletionRequest.model_validate({"model": "m", "n": count})
     requests = [Request((1,), Sampling()) for _ in range(count)]
