@@ -1,4 +1,4 @@
-"""All limits of the server. `headway serve --print-limits` prints them; key=value arguments change them."""
+"""All limits of the server; `headway serve --print-limits` prints them."""
 
 from __future__ import annotations
 

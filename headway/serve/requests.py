@@ -1,4 +1,4 @@
-"""Turn the body of a chat or completion request into engine requests: prompt ids, sampling settings and a grammar."""
+"""Bodies of chat and completion requests to engine requests: prompt ids, sampling, a grammar."""
 
 from __future__ import annotations
 

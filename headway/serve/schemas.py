@@ -1,4 +1,4 @@
-"""Schemas of request and response bodies: OpenAI's API, with `top_k`, `min_p` and `repetition_penalty` added.
+"""Bodies of requests and responses: OpenAI's API plus `top_k`, `min_p` and `repetition_penalty`.
 
 Types are strict: "1" is not a number. Unknown fields are refused, because they may be typing errors. UNSUPPORTED fields
 are refused because they would change the response. IGNORED fields do not change it and are allowed.
