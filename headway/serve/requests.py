@@ -121,14 +121,16 @@ class RequestBuilder:
         return Sampling(**{"temperature": 1.0, **self.settings.fields(given), "max_tokens": max_tokens})
 
     def _prompts(self, body: CompletionRequest) -> list[list[int]]:
+        special = self.encoder.special
         given: Any = [[]] if body.prompt in (None, []) else body.prompt
         if isinstance(given, str) or isinstance(given[0], int):
             given = [given]
         if len(given) * body.count > self.limits.texts:  # before all of them are tokenized
             message = f"{len(given)} prompts times n = {body.count}; the limit is {self.limits.texts} sequences"
             raise ApiError(400, message, "D001", "prompt")
-        start = [start_token(self.encoder.special)]
-        prompts = [self._text(each) if isinstance(each, str) else list(each) or start for each in given]
+        prompts = [
+            self._text(each) if isinstance(each, str) else list(each) or [start_token(special)] for each in given
+        ]
         if (largest := max(max(prompt, default=0) for prompt in prompts)) >= self.vocab:
             raise ApiError(400, f"token {largest} does not exist: the vocabulary has {self.vocab}", "D001", "prompt")
         return prompts

@@ -23,9 +23,9 @@ BYTES = train_tokenizer("bytes", [], special=("<|im_start|>", "<|im_end|>"))
 WORDS = train_tokenizer("bpe", ["user assistant system hello there " * 9], 280, special=("<|im_start|>", "<|im_end|>"))
 
 
-def builder(tokenizer: Tokenizer = BYTES, template: str = CHATML) -> RequestBuilder:
+def builder(tokenizer: Tokenizer = BYTES, template: str = CHATML, end: int | None = END) -> RequestBuilder:
     own = Tokenizer(tokenizer.backend, {"chat_template": template})
-    encoder = PromptEncoder(own, SpecialTokens(bos=END, eos=END))
+    encoder = PromptEncoder(own, SpecialTokens(bos=end, eos=end))
     return RequestBuilder(encoder, Limits(), vocab=len(tokenizer), context_length=5000)
 
 
@@ -78,6 +78,15 @@ def test_a_completion_may_hold_control_tokens() -> None:
     """The client writes the whole prompt."""
     asked = CompletionRequest.model_validate({"model": "m", "prompt": "<|im_start|>a"})
     assert builder().build(asked)[0].prompt == (START, ord("a"))
+
+
+def test_a_model_without_a_start_token_needs_a_prompt() -> None:
+    own = builder(end=None)
+    assert own.build(CompletionRequest.model_validate({"model": "m", "prompt": [[7], [8, 9]]}))[1].prompt == (8, 9)
+    for prompt in (None, [], [[]]):
+        with pytest.raises(DataError) as refused:
+            own.build(CompletionRequest.model_validate({"model": "m", "prompt": prompt}))
+        assert refused.value.code == "D001"
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('roles must alternate') }}", ""])
