@@ -20,7 +20,7 @@ from headway.generate.sampling.sampler import Sampling
 from headway.hub.generation_config import GenerationSettings
 from headway.serve.errors import ApiError, overloaded, unsupported
 from headway.serve.limits import Limits
-from headway.serve.schemas import ChatRequest, CompletionRequest, GenerationRequest, Message, ResponseFormat
+from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat
 
 NO_SETTINGS = GenerationSettings()
 CHARACTERS_PER_TOKEN = 8
@@ -104,7 +104,7 @@ class RequestBuilder:
             self.settings.sampling.get("max_tokens", self.context_length), self.context_length - prompt
         )
 
-    def _sampling(self, body: GenerationRequest, max_tokens: int) -> Sampling:
+    def _sampling(self, body: ChatRequest | CompletionRequest, max_tokens: int) -> Sampling:
         """Use the request's settings first, then those of the model's folder, then the defaults of OpenAI's API."""
         given = {
             "temperature": body.temperature,

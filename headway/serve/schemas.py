@@ -96,16 +96,6 @@ class GenerationRequest(RequestBody):
         """Whether a stream ends with the numbers of tokens."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    @property
-    def max_new_tokens(self) -> int | None:
-        """The most tokens to generate; None: as many as fit."""
-        raise NotImplementedError
-
-    @property
-    def alternatives(self) -> int | None:
-        """How many alternatives to report for each token; None: no log-probabilities at all."""
-        raise NotImplementedError
-
 
 class Part(RequestBody):
     type: str
@@ -128,10 +118,12 @@ class ChatRequest(GenerationRequest):
 
     @property
     def max_new_tokens(self) -> int | None:
+        """The most tokens to generate; None: as many as fit."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def alternatives(self) -> int | None:
+        """How many alternatives to report for each token; None: no log-probabilities at all."""
         return self.top_logprobs or 0 if self.logprobs else None
 
 
@@ -142,7 +134,7 @@ class CompletionRequest(GenerationRequest):
     logprobs: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
     @property
-    def max_new_tokens(self) -> int | None:
+    def max_new_tokens(self) -> int:
         return self.max_tokens or 16
 
     @property
