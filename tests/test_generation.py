@@ -23,9 +23,9 @@ from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import load_model, save_model, write_model_files
 from headway.hub.generation_config import COPIED, copied_settings, read_generation
 from headway.model.model import Transformer
+from headway.serve.context import ServedModel
 from headway.serve.limits import Limits
 from headway.serve.schemas import ChatRequest, CompletionRequest
-from headway.serve.service import ServedModel
 
 ENDS = [3, 7, 11]
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -74,9 +74,9 @@ def test_any_of_several_ends_ends_a_text(tmp_path: Path) -> None:
     ]
     service = ServedModel(bundle, Limits(slots=2))
     try:
-        assert service.engine is not None
+        assert service.engine is not None and service.requests is not None
         asked = CompletionRequest.model_validate({"model": "m", "prompt": "ab", "max_tokens": 9})
-        ticket = service.engine.submit(service.generator()[0].complete(asked).requests[0])
+        ticket = service.engine.submit(service.requests.build(asked)[0])
         while service.engine.step():
             pass
         assert [event.finish for event in ticket] == ["stop"]
@@ -156,14 +156,14 @@ def test_the_command_line_tells_what_it_took(tmp_path: Path, capfd: pytest.Captu
 def test_requests_win_over_the_folder(tmp_path: Path) -> None:
     service = ServedModel(load(write(tmp_path / "m", **ALL, eos_token_id=ENDS)), Limits(slots=1))
     try:
-        prompts, _ = service.generator()
+        assert service.requests is not None
+        builder = service.requests
 
         def sampling(kind: Any = ChatRequest, **more: Any) -> Sampling:
             body = {"model": "m", **({"prompt": "a"} if kind is CompletionRequest else {}), **more}
             if kind is ChatRequest:
                 body["messages"] = [{"role": "user", "content": "a"}]
-            made = prompts.chat if kind is ChatRequest else prompts.complete
-            return made(kind.model_validate(body)).requests[0].sampling
+            return builder.build(kind.model_validate(body))[0].sampling
 
         assert sampling() == load(tmp_path / "m").sampling()
         assert sampling(CompletionRequest).max_tokens == 16  # OpenAI's own
@@ -176,7 +176,8 @@ def test_requests_win_over_the_folder(tmp_path: Path) -> None:
     silent = ServedModel(load(write(tmp_path / "n")), Limits(slots=1))
     try:
         body = {"model": "n", "messages": [{"role": "user", "content": "a"}]}
-        made = silent.generator()[0].chat(ChatRequest.model_validate(body)).requests[0].sampling
+        assert silent.requests is not None
+        made = silent.requests.build(ChatRequest.model_validate(body))[0].sampling
         assert made == Sampling(temperature=1.0, max_tokens=127)
     finally:
         silent.close()

@@ -14,7 +14,7 @@ from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bun
 from headway.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from headway.serve.service import ServedModel
+    from headway.serve.context import ServedModel
 
 Served = Annotated[str, typer.Argument(help="a run (last, its name), a folder, a hub id or smollm2", metavar="MODEL")]
 Settings = Annotated[list[str] | None, typer.Argument(help="limits; see --print-limits", metavar="KEY=VALUE…")]
@@ -67,8 +67,7 @@ def serve(
     with open_socket(host, port, keys) as sock:
         from headway.generate.accel.dispatch import compile_kernels
         from headway.serve import metrics, server
-        from headway.serve.service import ServedModel
-        from headway.serve.slots import choose_slots
+        from headway.serve.context import ServedModel, choose_slots
 
         bundle = load_bundle(model, device, dtype, quiet)
         for note in filter(None, (*bundle.notes, bundle.generation.taken({}))):
@@ -79,7 +78,6 @@ def serve(
             served,
             sock,
             keys,
-            limits,
             log=metrics.LOGS["json" if json_ else "quiet" if quiet else "lines"],
             ready=lambda: say("\n".join(_greeting(served, url(sock), auth, hint))),
             say=say,

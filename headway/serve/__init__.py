@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server: one model, one process, behind one gate."""
+"""An OpenAI-compatible server: one model, one process."""

@@ -1,12 +1,12 @@
-"""The routes. What comes before them (keys, limits, who may call) is the gate's business."""
+"""The routes of the API. The middleware has checked keys and limits before a route runs."""
 
 from __future__ import annotations
 
 import base64
 import re
 import struct
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -18,176 +18,138 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from headway.errors import HeadwayError
-from headway.generate.grammar.grammar import Grammar
 from headway.jsonfile import parse_object
 from headway.serve import schemas
-from headway.serve.context import RequestContext, ServerContext
+from headway.serve.context import ServerContext
 from headway.serve.errors import ApiError
-from headway.serve.generation import Generation
-from headway.serve.middleware import Receive, Scope, Send
-from headway.serve.requests import PreparedRequest, RequestBuilder
-from headway.serve.responses import ResponseBuilder, collect, stream
+from headway.serve.middleware import Middleware, Scope
+from headway.serve.responses import EventStream, GenerationResponse
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
-from headway.serve.service import ServedModel
 from headway.version import __version__
 
-NO_EMBEDDING = "this model has no text encoder, so it makes no embeddings"
 JSON_TYPE = re.compile(r"application/(?:[\w.-]+\+)?json *(?:;.*)?", re.IGNORECASE)
 
 
-class EventStream(Response):
-    media_type = "text/event-stream"
-
-    def __init__(self, parts: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(headers={"x-accel-buffering": "no"})
-        del self.headers["content-length"]
-        self.parts = parts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self.parts) as parts:
-            async for part in parts:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-
-def create_app(served: ServedModel, server: ServerContext) -> FastAPI:
-    """One model behind OpenAI's routes."""
+def create_app(server: ServerContext) -> Middleware:
+    """Build the ASGI application: the routes inside the middleware."""
     app = FastAPI(title="headway", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    routes, parts = Routes(served, server), dict[str, Any]()
+    routes, parts = Routes(server), dict[str, Any]()
     for path, handler, request, result in (
         ("/v1/chat/completions", routes.chat, ChatRequest, schemas.ChatCompletion),
         ("/v1/completions", routes.complete, CompletionRequest, schemas.Completion),
         ("/v1/embeddings", routes.embed, EmbeddingRequest, schemas.EmbeddingList),
         ("/v1/run", routes.run, RunRequest, schemas.RunList),
     ):
-        answers = schemas.openapi_responses(result, 404, stream=issubclass(request, schemas.GenerationRequest))
-        app.post(path, responses=answers, openapi_extra=_request_schema(request, served, parts))(handler)
+        responses = schemas.openapi_responses(result, 404, stream=issubclass(request, schemas.GenerationRequest))
+        app.post(path, responses=responses, openapi_extra=_request_schema(request, server.model.id, parts))(handler)
     app.get("/v1/models", responses=schemas.openapi_responses(schemas.ModelList))(routes.models)
     app.get("/v1/models/{model:path}", responses=schemas.openapi_responses(schemas.ModelCard, 404))(routes.card)
     app.get("/health", responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}})(routes.health)
     plain = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    app.get("/metrics", responses=schemas.openapi_responses(schemas.Health) | {200: plain}, response_class=Response)(
-        routes.metrics
-    )
+    responses = schemas.openapi_responses(schemas.Health) | {200: plain}
+    app.get("/metrics", responses=responses, response_class=Response)(routes.metrics)
     for kind in (ApiError, HeadwayError, Exception):
         app.add_exception_handler(kind, _error_response)
     app.add_exception_handler(HTTPException, _http_exception)
     app.openapi = lambda: _openapi(app, parts)  # type: ignore[method-assign]
-    return app
+    return Middleware(app, server, partial(_check_body, app))
 
 
 class Routes:
-    def __init__(self, served: ServedModel, server: ServerContext) -> None:
-        self.served, self.server = served, server
+    """The handlers of the routes. FastAPI shows the first line of each docstring in /openapi.json."""
+
+    def __init__(self, server: ServerContext) -> None:
+        self.server, self.served = server, server.model
 
     async def chat(self, request: Request) -> Response:
-        """An answer to a conversation."""
+        """Answer a conversation."""
         return await self._generate(request, ChatRequest)
 
     async def complete(self, request: Request) -> Response:
-        """A text that goes on."""
+        """Continue a text."""
         return await self._generate(request, CompletionRequest)
 
     async def _generate(self, request: Request, schema: type[ChatRequest] | type[CompletionRequest]) -> Response:
-        context: RequestContext = request.scope["context"]
-        raw = await _json_bytes(request)
-        asked = await self.server.run_in_thread(self._read, schema, raw)
-        prompts, grammars = self.served.generator()
-        grammar = await grammars.compile(asked.response_format)
-        prepared, form = await self.server.run_in_thread(self._prepare, prompts, asked, grammar)
-        assert self.served.engine is not None
-        generation = Generation(self.served.engine, prepared.requests, self.server.metrics)
-        context.attach(generation)
-        await self.server.run_in_thread(generation.submit)
-        self.server.metrics.prompt_tokens.inc(prepared.prompt_tokens)
-        context.log_fields["prompt_tokens"] = prepared.prompt_tokens
-        if prepared.stream:
-            return EventStream(stream(form, generation, context))
-        return JSONResponse(await collect(form, generation, context))
-
-    def _prepare(
-        self, prompts: RequestBuilder, asked: ChatRequest | CompletionRequest, grammar: Grammar | None
-    ) -> tuple[PreparedRequest, ResponseBuilder]:
-        """What the engine takes, made in a thread aside."""
-        chat = isinstance(asked, ChatRequest)
-        prepared = prompts.chat(asked, grammar) if isinstance(asked, ChatRequest) else prompts.complete(asked, grammar)
-        spelling = self.served.spelling
-        if prepared.top is not None:
-            spelling.table  # noqa: B018 - takes a moment with a large vocabulary, which is better spent here
-        return prepared, ResponseBuilder("chat" if chat else "text", self.served.id, prepared, spelling, prompts.ends)
+        context, server = request.scope["context"], self.server
+        body = await server.run_in_thread(self._parse, schema, await _json_bytes(request))
+        builder, grammars, spelling = self.served.requests, self.served.grammars, self.served.spelling
+        if builder is None or grammars is None or spelling is None:
+            raise ApiError(400, "this model does not generate text", "D001", "model")
+        grammar = await grammars.compile(body.response_format)
+        requests = await server.run_in_thread(builder.build, body, grammar)
+        context.work = response = GenerationResponse(context, body, requests, spelling)
+        await server.run_in_thread(response.submit)
+        return EventStream(response.stream()) if body.stream else JSONResponse(await response.collect())
 
     async def embed(self, request: Request) -> Response:
-        """Vectors of texts."""
-        asked, _, items, tokens = await self.server.run_in_thread(
-            self._read_texts, EmbeddingRequest, await _json_bytes(request)
-        )
-        found = await self.served.tasks.run(self.served.tasks.embedder, items)
-        return JSONResponse(self._list([_embedding(asked, each) for each in found], tokens))
+        """Compute the embeddings of texts."""
+        raw = await _json_bytes(request)
+        body, _, items, tokens = await self.server.run_in_thread(self._parse_inputs, EmbeddingRequest, raw)
+        results = await self.served.tasks.run(self.served.tasks.embedder, items)
+        return JSONResponse(self._list([_embedding(body, each) for each in results], tokens))
 
     async def run(self, request: Request) -> Response:
-        """Whatever else the model does with texts."""
-        _, task, items, tokens = await self.server.run_in_thread(
-            self._read_texts, RunRequest, await _json_bytes(request)
-        )
+        """Run a task of the model on texts."""
+        raw = await _json_bytes(request)
+        _, task, items, tokens = await self.server.run_in_thread(self._parse_inputs, RunRequest, raw)
         return JSONResponse({**self._list(await self.served.tasks.run(task, items), tokens), "task": task})
 
-    def _read_texts(self, schema: type[Any], raw: bytes) -> tuple[Any, str, list[Any], int]:
-        asked, tasks = self._read(schema, raw), self.served.tasks
+    def _parse_inputs(self, schema: type[Any], raw: bytes) -> tuple[Any, str, list[Any], int]:
+        body, tasks = self._parse(schema, raw), self.served.tasks
         if schema is EmbeddingRequest and not tasks.embedder:
-            raise ApiError(400, NO_EMBEDDING, "D001", "model")
-        task = tasks.embedder if schema is EmbeddingRequest else tasks.choose(asked.task)
-        return asked, task, *tasks.check(asked, task)
+            raise ApiError(400, "this model has no text encoder, so it computes no embeddings", "D001", "model")
+        task = tasks.embedder if schema is EmbeddingRequest else tasks.choose(body.task)
+        return body, task, *tasks.check(body, task)
 
     def _list(self, data: list[dict[str, Any]], tokens: int) -> dict[str, Any]:
         self.server.metrics.prompt_tokens.inc(tokens)
         usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": self.served.id, "usage": usage}
 
-    def _read(self, schema: type[schemas.R], raw: bytes) -> schemas.R:
+    def _parse(self, schema: type[schemas.R], raw: bytes) -> schemas.R:
         try:
-            body = parse_object(raw, self.server.limits.json_values)
+            values = parse_object(raw, self.server.limits.json_values)
         except ValueError as error:
             raise ApiError(400, f"the body: {error}", "C001") from None
-        asked = schemas.validate(schema, body)
-        self.served.check_name(asked.model)  # type: ignore[attr-defined]
-        return asked
+        body = schemas.validate(schema, values)
+        self.served.check_name(body.model)  # type: ignore[attr-defined]
+        return body
 
     async def models(self) -> Response:
-        """The one model that is served."""
+        """List the model that is served."""
         return JSONResponse({"object": "list", "data": [self.served.card()]})
 
     async def card(self, model: str) -> Response:
-        """What it can do."""
+        """Describe the model and what it can do."""
         self.served.check_name(model)
         return JSONResponse(self.served.card())
 
     async def health(self) -> Response:
-        """Whether requests are answered."""
+        """Tell whether the server answers requests."""
         if self.server.stopping:
             return JSONResponse({"status": "stopping"}, 503)
-        if why := self.served.trouble():
+        if why := self.served.failure():
             return JSONResponse({"status": "failed", "reason": why}, 503)
         return JSONResponse({"status": "ok"})
 
     async def metrics(self) -> Response:
-        """For Prometheus."""
+        """Return the metrics in Prometheus's text format."""
         return Response(self.server.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _embedding(asked: EmbeddingRequest, result: dict[str, Any]) -> dict[str, Any]:
+def _embedding(body: EmbeddingRequest, result: dict[str, Any]) -> dict[str, Any]:
     row: list[float] = result["embedding"]
-    if asked.dimensions not in (None, len(row)):
-        message = f"dimensions = {asked.dimensions}; this model's vectors have {len(row)}"
+    if body.dimensions not in (None, len(row)):
+        message = f"dimensions = {body.dimensions}, but this model's embeddings have {len(row)}"
         raise ApiError(400, message, "C003", "dimensions")
     packed = base64.b64encode(struct.pack(f"<{len(row)}f", *row)).decode()
-    shown = packed if asked.encoding_format == "base64" else row
+    shown = packed if body.encoding_format == "base64" else row
     return {"object": "embedding", "index": result["index"], "embedding": shown}
 
 
 async def _json_bytes(request: Request) -> bytes:
     if not JSON_TYPE.fullmatch(request.headers.get("content-type", "")):
-        raise ApiError(415, "the body should be JSON, with the header `Content-Type: application/json`", "not_json")
+        raise ApiError(415, "the body must be JSON, with the header `Content-Type: application/json`", "not_json")
     return await request.body()
 
 
@@ -198,37 +160,41 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    api_error = _route_error(request.app, request.method, error.status_code, (error.headers or {}).get("Allow", ""))
+    allowed = (error.headers or {}).get("Allow", "")
+    api_error = _route_error(request.app, request.method, error.status_code, allowed)
     return JSONResponse(api_error.body(), api_error.status, headers=api_error.headers)
 
 
-def _route_error(app: FastAPI, method: str, status: int, takes: str) -> ApiError:
+def _route_error(app: FastAPI, method: str, status: int, allowed: str) -> ApiError:
     paths = [route.path_format for route in app.routes if isinstance(route, APIRoute)]
-    known = {
-        404: f"there is nothing at this address; there is something at {', '.join(paths)}",
-        405: f"this address takes no {method[:16]}, but {takes or 'nothing else'}",
+    messages = {
+        404: f"there is no such path; the paths are {', '.join(paths)}",
+        405: f"this path does not take {method[:16]}, only {allowed or 'other methods'}",
     }
-    headers = {"Allow": takes} if takes else {}
-    return ApiError(status, known.get(status, "not possible"), "no_route", headers=headers)
+    headers = {"Allow": allowed} if allowed else {}
+    return ApiError(status, messages.get(status, "not possible"), "no_route", headers=headers)
 
 
-def check_body(app: FastAPI, scope: Scope) -> None:
-    """Refuse a body, unread, that comes with anything but a POST to an address that takes one."""
+def _check_body(app: FastAPI, scope: Scope) -> None:
+    """Refuse a body, unread, unless it belongs to a POST to a route that takes one."""
     found = {match: route for route in app.routes for match in [route.matches(scope)[0]]}
     if Match.FULL in found:
         if scope["method"] != "POST":
-            raise ApiError(413, f"a {scope['method'][:16]} of this address has no body", "request_too_large")
+            raise ApiError(413, f"{scope['method'][:16]} of this path has no body", "request_too_large")
     elif isinstance(route := found.get(Match.PARTIAL), Route):
         raise _route_error(app, scope["method"], 405, ", ".join(sorted(route.methods or ())))
     else:
         raise _route_error(app, scope["method"], 404, "")
 
 
-def _request_schema(schema: type[BaseModel], served: ServedModel, parts: dict[str, Any]) -> dict[str, Any]:
-    """How a request is described, which FastAPI cannot know: it is read in a thread. `parts` gets what it refers to."""
+def _request_schema(schema: type[BaseModel], model: str, parts: dict[str, Any]) -> dict[str, Any]:
+    """Describe a request body for /openapi.json: FastAPI cannot, because routes parse bodies in a thread.
+
+    Definitions that the schema refers to are added to `parts`.
+    """
     described = schema.model_json_schema(ref_template="#/components/schemas/{model}")
     parts |= described.pop("$defs", {})
-    described["properties"]["model"]["enum"] = [served.id]
+    described["properties"]["model"]["enum"] = [model]
     described["properties"] |= {name: {} for name in schemas.IGNORED}
     refused = {name: {"enum": schemas.empty_values(name)} for name in schemas.UNSUPPORTED}
     described["properties"] = refused | described["properties"]

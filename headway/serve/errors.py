@@ -1,8 +1,8 @@
-"""Answers that are no result: a status, and a body in OpenAI's shape.
+"""Errors of the HTTP API: a status, headers, and a body in OpenAI's shape.
 
-`code` is headway's own where an error has one (D001, C003, …); what only a server can say is a word, as OpenAI does.
-What is the server's fault shows no message of its own, which could hold paths, but the request's id, under which the
-log has the rest.
+`code` is the code of a `HeadwayError` (D001, C003, …); errors that only a server has use a word, as OpenAI does.
+A server error does not show its own message, because the message could contain paths. It shows the request id; the log
+has the traceback under the same id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETRY = {"retry-after": "1"}
 
 
 class ApiError(Exception):
-    """Raised wherever a request turns out not to be answered with a result."""
+    """Raise it to answer a request with an error instead of a result."""
 
     def __init__(
         self, status: int, message: str, code: str, param: str | None = None, headers: Mapping[str, str] | None = None
@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 
 def unsupported(param: str, message: str) -> ApiError:
-    """For what would change an answer and is not there: to ignore it would be to answer another question."""
+    """A field that would change the response and is not implemented. Ignoring it would answer another question."""
     return ApiError(400, f"{param}: {message}", "unsupported", param)
 
 
@@ -51,8 +51,8 @@ def stuck(why: str) -> ApiError:
     return ApiError(503, why, "stuck", headers=RETRY)
 
 
-def to_api_error(error: Exception, request: str) -> ApiError:
-    """How an error is told to the client whose request, with this id, met it."""
+def to_api_error(error: Exception, request_id: str) -> ApiError:
+    """Convert any error into the one that the client of this request gets."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, QueueFull):
@@ -65,6 +65,6 @@ def to_api_error(error: Exception, request: str) -> ApiError:
     if (short := as_headway_error(error)) is not None:
         error = short
     if isinstance(error, MemoryOrDiskError):
-        return ApiError(503, f"too little memory for this request ({request})", error.code, headers=RETRY)
+        return ApiError(503, f"not enough memory for this request ({request_id})", error.code, headers=RETRY)
     code = error.code if isinstance(error, HeadwayError) else "B000"
-    return ApiError(500, f"the server failed to answer; its log has the reason under {request}", code)
+    return ApiError(500, f"the server failed on this request; its log has the reason under {request_id}", code)

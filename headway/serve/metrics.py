@@ -1,6 +1,6 @@
-"""What a server tells those who run it: a line per request, and the numbers that Prometheus reads at /metrics.
+"""The request log and the Prometheus metrics at /metrics.
 
-Neither headers nor bodies are ever in a log. Meanings of the numbers are those of vLLM's of like names.
+The log never contains headers or bodies. Metrics have the meaning of vLLM's metrics of similar names.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ Log = Callable[[Mapping[str, Any]], None]
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-def log_errors(facts: Mapping[str, Any]) -> None:
-    """Only what went wrong on our side."""
-    if "reason" in facts:
-        log_lines(facts)
+def log_errors(entry: Mapping[str, Any]) -> None:
+    """Log only requests that failed because of the server."""
+    if "reason" in entry:
+        log_lines(entry)
 
 
-def log_lines(facts: Mapping[str, Any]) -> None:
-    """`12:00:01 POST /v1/completions 200 0.123s id=… new_tokens=16`, and the reason of an error of ours below."""
+def log_lines(entry: Mapping[str, Any]) -> None:
+    """Log `12:00:01 POST /v1/completions 200 0.123s id=… new_tokens=16`, and the traceback of a server error below."""
     known = ("method", "path", "status", "seconds", "reason")
-    rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in known)
-    path = show(str(facts["path"]))  # it comes from the client
+    rest = " ".join(f"{name}={value}" for name, value in entry.items() if name not in known)
+    path = show(str(entry["path"]))  # escaped: the client chose it
     line = (
-        f"{time.strftime('%H:%M:%S')} {show(facts['method'])} {path} {facts['status']} {facts['seconds']:.3f}s {rest}"
+        f"{time.strftime('%H:%M:%S')} {show(entry['method'])} {path} {entry['status']} {entry['seconds']:.3f}s {rest}"
     )
-    if reason := facts.get("reason"):
+    if reason := entry.get("reason"):
         line += f"\n{reason.rstrip()}"
     print(line, file=sys.stderr, flush=True)
 
 
-def log_json(facts: Mapping[str, Any]) -> None:
-    print(json.dumps({"time": round(time.time(), 3), **facts}), file=sys.stderr, flush=True)
+def log_json(entry: Mapping[str, Any]) -> None:
+    print(json.dumps({"time": round(time.time(), 3), **entry}), file=sys.stderr, flush=True)
 
 
 LOGS: dict[str, Log] = {"lines": log_lines, "json": log_json, "quiet": log_errors}
 
 
 class Metrics:
-    """Of one server; nothing is global, so several can run in one process."""
+    """The metrics of one server. Nothing is global, so a process can run several servers."""
 
     def __init__(self) -> None:
         self.registry = own = CollectorRegistry()
-        self.requests = Counter("headway_requests", "requests answered", ("route", "status"), registry=own)
-        self.prompt_tokens = Counter("headway_prompt_tokens", "tokens of prompts", registry=own)
-        self.new_tokens = Counter("headway_generation_tokens", "tokens written", registry=own)
-        self.cancelled = Counter("headway_cancelled", "texts that nobody waited for to the end", registry=own)
+        self.requests = Counter("headway_requests", "finished requests", ("route", "status"), registry=own)
+        self.prompt_tokens = Counter("headway_prompt_tokens", "prompt tokens", registry=own)
+        self.new_tokens = Counter("headway_generation_tokens", "generated tokens", registry=own)
+        self.cancelled = Counter("headway_cancelled", "sequences that were cancelled", registry=own)
         self.first_token = Histogram(
             "headway_time_to_first_token_seconds", "from the request to its first token", buckets=SECONDS, registry=own
         )
         self.next_token = Histogram(
-            "headway_inter_token_latency_seconds", "between two tokens of a text", buckets=SECONDS, registry=own
+            "headway_inter_token_latency_seconds", "between two tokens of a sequence", buckets=SECONDS, registry=own
         )
 
     def add_gauges(self, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
-        """Name → meaning and a function that has the value now."""
+        """Add a gauge per name, from its description and a function that returns the current value."""
         for name, (what, value) in gauges.items():
             Gauge(f"headway_{name}", what, registry=self.registry).set_function(value)
 

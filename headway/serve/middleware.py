@@ -1,8 +1,8 @@
-"""The one way in: an ASGI application around the app that lets a request pass only when all is well with it.
+"""The ASGI middleware around the app: it checks every request before the app sees it.
 
-In this order: headers, Host and Origin, key, whether the server takes requests, whether the address takes a body, body.
-Nothing is kept of a body before all the rest is well. Whatever happens behind it, the
-gate answers in OpenAI's shape, ends the work of a client that has gone, and writes one line into the log.
+The checks, in this order: headers, Host and Origin, API key, free capacity, whether the route takes a body, body.
+No part of a body is kept before all other checks have passed. The middleware turns every error into a response in
+OpenAI's shape, cancels the work of clients that disconnect, and writes one log line per request.
 """
 
 from __future__ import annotations
@@ -16,99 +16,96 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import unquote
 
-from headway.serve.context import RequestContext, ServerContext
+from headway.serve.context import Message, RequestContext, Send, ServerContext
 from headway.serve.errors import ApiError, overloaded, stopping, stuck
 
-Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Drop = Callable[[], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PUBLIC = frozenset({"/health"})
 """Paths that need no key."""
 MONITORING = PUBLIC | {"/metrics"}
-"""Paths for whoever watches the server. They answer without a body and at once, also when it takes nothing else."""
+"""Paths for monitoring. They take no body, and work when the server is overloaded or stopping."""
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rb"https?://" + HOST.pattern)
 ABSOLUTE_URI = re.compile(rb"https?://([^/]+)(/.*)?", re.IGNORECASE | re.DOTALL)
-"""How a client speaks to a proxy: the whole address instead of its path."""
-SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""The request target that clients send to a proxy: a whole URI instead of a path."""
 
 
 class ClientDisconnected(Exception):
-    """The client has closed the connection."""
+    """The client closed the connection."""
 
 
 class Middleware:
-    def __init__(self, app: App, server: ServerContext, bodies: Callable[[Scope], None]) -> None:
-        """`bodies` raises a Problem where a request has a body that nobody would read."""
-        self.app, self.server, self.bodies = app, server, bodies
+    def __init__(self, app: App, server: ServerContext, check_body: Callable[[Scope], None]) -> None:
+        """`check_body` raises an `ApiError` for a request whose route takes no body."""
+        self.app, self.server, self.check_body = app, server, check_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise ValueError(f"this server speaks no {scope['type']}")
+            raise ValueError(f"this server does not speak {scope['type']}")
         _normalize_target(scope)
-        began, context = time.monotonic(), RequestContext(_request_id(scope["headers"]), self.server)
-        writer, inside = ResponseWriter(send, context.id), False
-        scope["context"] = context
+        began, context = time.monotonic(), RequestContext(_request_id(scope["headers"]), self.server, send)
+        scope["context"], body_read = context, False
         try:
             self._check(scope)
             counted = scope["path"] not in MONITORING
             self.server.open += counted
             try:
-                body, inside = await self._read(scope, receive), True
-                await _run_until_disconnect(self.app, scope, body, receive, writer)
+                body, body_read = await self._read_body(scope, receive), True
+                await _run_until_disconnect(self.app, scope, body, receive, context)
             finally:
                 self.server.open -= counted
         except ClientDisconnected:
             context.log_fields["gone"] = True
         except asyncio.CancelledError:
-            if context.api_error is None:  # by somebody else
+            if context.error is None:  # cancelled by someone else
                 raise
             context.task.uncancel()
-            await self._refuse(context.api_error, context, writer, None if inside else scope["drop"])
+            await self._send_error(context.error, context, None if body_read else scope["drop"])
         except Exception as error:
-            await self._refuse(error, context, writer, None if inside else scope["drop"])
+            await self._send_error(error, context, None if body_read else scope["drop"])
         finally:
             context.end()
-            self._log(scope, context, writer, time.monotonic() - began)
+            self._log(scope, context, time.monotonic() - began)
 
     def _check(self, scope: Scope) -> None:
-        """All that can be known before the body is there."""
-        headers, limits, server = scope["headers"], self.server.limits, self.server
+        """Check all that is known before the body arrives."""
+        headers, limits = scope["headers"], self.server.limits
         if len(headers) > limits.headers:
             raise ApiError(431, f"{len(headers)} headers; the limit is {limits.headers}", "headers_too_large")
         size = sum(len(name) + len(value) + 4 for name, value in headers) + len(scope["raw_path"])
         size += len(scope["query_string"])
         if size > limits.header_bytes:
-            message = f"headers and address of {size:,} bytes; the limit is {limits.header_bytes:,}"
+            message = f"{size:,} bytes of headers and path; the limit is {limits.header_bytes:,}"
             raise ApiError(431, message, "headers_too_large")
-        if server.hosts:
-            _check_host_and_origin(headers, server.hosts)
+        if self.server.hosts:
+            _check_host_and_origin(headers, self.server.hosts)
         if scope["path"] not in PUBLIC:
-            self._authorize(scope)
+            self._admit(scope)
         if _content_length(headers) != 0:
-            self.bodies(scope)
+            self.check_body(scope)
 
-    def _authorize(self, scope: Scope) -> None:
+    def _admit(self, scope: Scope) -> None:
+        """Check the key, and whether the server takes requests now."""
         server, limits = self.server, self.server.limits
         if not server.keys.accepts(scope["headers"]):
-            message = "no key, or not the right one: send the header `Authorization: Bearer KEY`, once"
+            message = "missing or wrong API key: send exactly one header `Authorization: Bearer KEY`"
             raise ApiError(401, message, "invalid_api_key", headers={"www-authenticate": "Bearer"})
         if scope["path"] in MONITORING:
             return
         if server.stopping:
             raise stopping()
-        if why := server.stuck():
+        if why := server.model.stuck():
             raise stuck(why)
         if server.open >= limits.requests:
             raise overloaded(f"{limits.requests} requests are open")
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """The body: not more of it than may be, and not for longer than it may take."""
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
+        """Read the body within the limits on its size and time."""
         limits, parts = self.server.limits, list[bytes]()
         size = _content_length(scope["headers"]) or 0
         more = size <= limits.body_bytes
@@ -120,82 +117,58 @@ class Middleware:
                         raise ClientDisconnected
                     parts.append(message.get("body", b""))
                     scope["context"].reserve_body(len(parts[-1]))
-                    size = max(size, scope["context"].body)
+                    size = max(size, scope["context"].body_bytes)
                     more = message.get("more_body", False) and size <= limits.body_bytes
         except TimeoutError:
-            late = f"no complete body within {limits.body_seconds:g} s"
+            late = f"the body was not complete after {limits.body_seconds:g} s"
             raise ApiError(408, late, "request_timeout") from None
         if size > limits.body_bytes:
-            large = f"a body of {size:,} bytes or more; the limit is {limits.body_bytes:,}"
+            large = f"the body has {size:,} bytes or more; the limit is {limits.body_bytes:,}"
             raise ApiError(413, large, "request_too_large")
         return b"".join(parts)
 
-    async def _refuse(
-        self, error: Exception, context: RequestContext, writer: ResponseWriter, drop: Drop | None
-    ) -> None:
-        """Tell the client; where its body was not read, `drop` forgets the rest of it."""
+    async def _send_error(self, error: Exception, context: RequestContext, drop: Drop | None) -> None:
+        """Send an error. `drop` discards the rest of a body that was not read; the connection closes after it."""
         api_error = context.record_error(error)
-        context.release()
-        if writer.complete:  # the app has told it already
+        context.release_body()
+        if context.complete:  # the app has sent the error
             return
-        if writer.status is not None:  # too late to say it otherwise: uvicorn closes the connection
+        if context.status is not None:  # too late for another status: uvicorn closes the connection
             context.log_fields["cut"] = True
             return
-        await writer.api_error(api_error, closing=drop is not None)
-        if drop is not None:
-            await drop()
-        await writer.finish()
-
-    def _log(self, scope: Scope, context: RequestContext, writer: ResponseWriter, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")  # the path itself is the client's choice
-        status = writer.status or 499
-        self.server.metrics.requests.labels(route, str(status)).inc()
-        log_fields = {"method": scope["method"][:16], "path": scope["path"][:100], "status": status}
-        self.server.log({"id": context.id, **log_fields, "seconds": round(seconds, 3), **context.log_fields})
-
-
-class ResponseWriter:
-    """The way back to the client: every answer carries the request's id; remembers how far it has come."""
-
-    def __init__(self, send: Send, request: str) -> None:
-        self.out, self.id = send, request.encode()
-        self.status: int | None = None
-        self.complete = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id), *SECURITY_HEADERS]
-        await self.out(message)
-        self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
-
-    async def api_error(self, api_error: ApiError, *, closing: bool) -> None:
         body = json.dumps(api_error.body()).encode()
         headers = {"content-type": "application/json", "content-length": str(len(body)), **api_error.headers}
-        if closing:
+        if drop is not None:
             headers["connection"] = "close"
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": api_error.status, "headers": raw})
-        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+        await context.send({"type": "http.response.start", "status": api_error.status, "headers": raw})
+        await context.send({"type": "http.response.body", "body": body, "more_body": True})
+        if drop is not None:
+            await drop()
+        await context.send({"type": "http.response.body", "body": b""})
 
-    async def finish(self) -> None:
-        await self.send({"type": "http.response.body", "body": b""})
+    def _log(self, scope: Scope, context: RequestContext, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")  # not the path itself, which the client chooses
+        status = context.status or 499
+        self.server.metrics.requests.labels(route, str(status)).inc()
+        entry = {"id": context.id, "method": scope["method"][:16], "path": scope["path"][:100], "status": status}
+        self.server.log({**entry, "seconds": round(seconds, 3), **context.log_fields})
 
 
-async def _run_until_disconnect(app: App, scope: Scope, body: bytes, receive: Receive, writer: ResponseWriter) -> None:
-    """The app's answer, for as long as somebody waits for it."""
+async def _run_until_disconnect(app: App, scope: Scope, body: bytes, receive: Receive, context: RequestContext) -> None:
+    """Run the app on a request. Cancel it when the client disconnects."""
     never, given = asyncio.Event(), [body]
 
-    async def whole() -> Message:
+    async def receive_body() -> Message:
         if not given:
             await never.wait()
         return {"type": "http.request", "body": given.pop(), "more_body": False}
 
-    work = asyncio.ensure_future(app(scope, whole, writer.send))
+    work = asyncio.ensure_future(app(scope, receive_body, context.send))
     watch = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and not writer.complete:
+        if not work.done() and not context.complete:
             raise ClientDisconnected
         await work
     finally:
@@ -210,15 +183,15 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
-    """Bytes of the body by its headers, which have been read as HTTP; None where they will be known at its end."""
+    """Return the length of the body from valid headers. None: a chunked body, whose length is not known yet."""
     found = dict(headers)
     return None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
 
 
 def _normalize_target(scope: Scope) -> None:
-    """Where a request names a whole address, take the path from it, and its host for the Host header (RFC 9112, 3.2.2).
+    """Replace a target that is a whole URI by its path, and the Host header by the URI's host (RFC 9112, 3.2.2).
 
-    All that follows sees the path alone. The host is checked as if it were the header: nobody passes by naming two.
+    All later checks see only the path and that one host, so a request cannot pass by naming two hosts.
     """
     if found := ABSOLUTE_URI.fullmatch(scope["raw_path"]):
         host, path = found[1], found[2] or b"/"
@@ -232,13 +205,13 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def _check_host_and_origin(headers: Iterable[tuple[bytes, bytes]], hosts: frozenset[str]) -> None:
-    """On loopback: a web page can send requests here, by a name of its own that points here, or across origins."""
+    """Stop web pages from calling a server on loopback, through a DNS name that points here or across origins."""
     called = [HOST.fullmatch(value) for name, value in headers if name == b"host"]
-    if len(called) != 1 or _name(called[0]) not in hosts:
+    if len(called) != 1 or _host_name(called[0]) not in hosts:
         raise ApiError(403, "the Host header names another server", "wrong_host")
-    if any(_name(ORIGIN.fullmatch(value)) not in hosts for name, value in headers if name == b"origin"):
+    if any(_host_name(ORIGIN.fullmatch(value)) not in hosts for name, value in headers if name == b"origin"):
         raise ApiError(403, "web pages of other sites may not call this server", "wrong_origin")
 
 
-def _name(found: re.Match[bytes] | None) -> str:
+def _host_name(found: re.Match[bytes] | None) -> str:
     return found[1].decode().lower() if found else ""

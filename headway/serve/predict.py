@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from headway.data.chat_template.template import special_token_strings
 from headway.errors import DataError
 from headway.serve.errors import ApiError
-from headway.serve.lengths import far_too_long
 from headway.serve.limits import Limits
+from headway.serve.requests import far_too_long
 from headway.tasks.base import Json, Task
 from headway.tasks.predictor import Loaded, Predictor
 from headway.tasks.registry import fitting, get_task

@@ -1,43 +1,51 @@
-"""Requests to what the engine takes: tokens of a prompt, and how to go on from it."""
+"""Bodies of chat and completion requests to engine requests: prompt ids, sampling, a grammar."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import asyncio
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from headway.data.prompts import PromptEncoder, start_token
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.generate.engine.engine import Request
-from headway.generate.grammar.grammar import Grammar
+from headway.generate.grammar.grammar import Grammar, Patterns
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.generation_config import GenerationSettings
-from headway.serve.errors import ApiError, unsupported
-from headway.serve.lengths import far_too_long
+from headway.serve.errors import ApiError, overloaded, unsupported
 from headway.serve.limits import Limits
-from headway.serve.schemas import ChatRequest, CompletionRequest, GenerationRequest, Message
+from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat
 
-SILENT = GenerationSettings()
-NO_TEMPLATE = "this model has no chat template, so it cannot chat; use /v1/completions"
+NO_SETTINGS = GenerationSettings()
+CHARACTERS_PER_TOKEN = 8
+"""More than the average token has in natural text."""
+CHUNK = 4096
+"""Characters that are tokenized at least."""
 
 
-@dataclass(frozen=True)
-class PreparedRequest:
-    """A request made ready for the engine: one entry per text to be written."""
+def far_too_long(tokenizer: Tokenizer, text: str, context_length: int) -> bool:
+    """Whether a text has more than twice the tokens that fit, found without tokenizing all of it.
 
-    requests: list[Request]
-    prompts: list[str]
-    """The prompts as text, where they are to be repeated in the answer; else empty."""
-    prompt_tokens: int
-    """Each prompt counted once, however many answers it gets."""
-    top: int | None
-    """Alternatives to show beside each token; None shows no probabilities at all."""
-    stream: bool
-    usage: bool
-    """Whether a stream ends with the numbers of tokens."""
+    Tokenizing a very long text could take seconds, and a lot of memory. A text that is only a little too long passes:
+    its tokens are counted later.
+    """
+    chunk = max(CHUNK, CHARACTERS_PER_TOKEN * context_length)
+    count = 0
+    for start in range(0, len(text) if len(text) > chunk else 0, chunk):
+        count += len(tokenizer.ids([text[start : start + chunk]])[0])
+        if count > 2 * context_length + 64:  # cutting a text into chunks adds some tokens, but not so many
+            return True
+    return False
 
 
 class RequestBuilder:
-    """Makes jobs for one model."""
+    """Builds engine requests for one model."""
 
     def __init__(
         self,
@@ -46,140 +54,109 @@ class RequestBuilder:
         *,
         vocab: int,
         context_length: int,
-        settings: GenerationSettings = SILENT,
+        settings: GenerationSettings = NO_SETTINGS,
     ) -> None:
-        """`context_length` is for a prompt and its answer together; `settings` are those of the model's folder."""
-        self.settings = settings
-        self.encoder, self.limits, self.vocab, self.context_length = encoder, limits, vocab, context_length
+        """`context_length` is for a prompt and its completion together; `settings` come from the model's folder."""
+        self.encoder, self.limits, self.settings = encoder, limits, settings
+        self.vocab, self.context_length = vocab, context_length
         self.tokenizer, self.template = encoder.tokenizer, encoder.template
-        self.ends = encoder.special.eos_ids
-        """Tokens that end a text and are no part of it."""
+        self.eos_ids = encoder.special.eos_ids
+        """End-of-sequence ids: they end a sequence and are no part of its text."""
 
-    def chat(self, asked: ChatRequest, grammar: Grammar | None = None) -> PreparedRequest:
-        if self.template is None:
-            raise ApiError(400, NO_TEMPLATE, "D008", "messages")
-        if len(asked.messages) > self.limits.messages:
-            many = f"{len(asked.messages)} messages; the limit is {self.limits.messages}"
-            raise ApiError(400, many, "D001", "messages")
-        if asked.top_logprobs and not asked.logprobs:
-            raise ApiError(400, "top_logprobs needs logprobs = true", "C004", "top_logprobs")
-        top = self._top("top_logprobs", asked.top_logprobs or 0) if asked.logprobs else None
-        wanted = asked.max_completion_tokens or asked.max_tokens
-        self._check(asked)
-        return self._prepared(asked, [self._conversation(asked.messages)], wanted, top, grammar)
-
-    def complete(self, asked: CompletionRequest, grammar: Grammar | None = None) -> PreparedRequest:
-        self._check(asked)
-        top = None if asked.logprobs is None else self._top("logprobs", asked.logprobs)
-        if asked.echo and top is not None:
-            raise unsupported("echo", "the probabilities of a prompt's own tokens are not known here")
-        prompts = self._prompts(asked)
-        if len(prompts) * (asked.n or 1) > self.limits.texts:
-            many = f"{len(prompts)} prompts, {asked.n or 1} answers to each; the limit is {self.limits.texts} in all"
-            raise ApiError(400, many, "D001", "prompt")
-        prepared = self._prepared(asked, prompts, asked.max_tokens or 16, top, grammar)
-        if not asked.echo:
-            return prepared
-        return replace(prepared, prompts=[self.tokenizer.decode(request.prompt) for request in prepared.requests])
-
-    def _prepared(
-        self,
-        asked: GenerationRequest,
-        prompts: list[list[int]],
-        wanted: int | None,
-        top: int | None,
-        grammar: Grammar | None,
-    ) -> PreparedRequest:
-        requests = []
+    def build(self, body: ChatRequest | CompletionRequest, grammar: Grammar | None = None) -> list[Request]:
+        """Return a request for each sequence: `n` for the first prompt, then `n` for the second, and so on."""
+        self._check(body)
+        prompts = [self._conversation(body)] if isinstance(body, ChatRequest) else self._prompts(body)
+        top, requests = body.alternatives, list[Request]()
         for prompt in prompts:
-            sampling = self._sampling(asked, wanted, self._length(len(prompt), wanted))
-            for i in range(asked.n or 1):
-                seed = None if asked.seed is None else asked.seed + i
-                request = Request(tuple(prompt), replace(sampling, seed=seed), top or 0, likely=top is not None)
-                requests.append(request if grammar is None else _with_grammar(request, grammar))
-        usage = bool(asked.stream_options and asked.stream_options.include_usage)
-        return PreparedRequest(requests, [""] * len(requests), sum(map(len, prompts)), top, bool(asked.stream), usage)
+            sampling = self._sampling(body, self._max_tokens(len(prompt), body.max_new_tokens))
+            for i in range(body.count):
+                seed = None if body.seed is None else body.seed + i
+                mask = None if grammar is None else Grammar(grammar.first, grammar.vocab)  # a state for each sequence
+                settings = replace(sampling, seed=seed)
+                requests.append(Request(tuple(prompt), settings, top or 0, mask=mask, likely=top is not None))
+        return requests
 
-    def _check(self, asked: GenerationRequest) -> None:
+    def _check(self, body: ChatRequest | CompletionRequest) -> None:
         limits = self.limits
-        if asked.stream_options is not None and not asked.stream:
+        if body.stream_options is not None and not body.stream:
             raise ApiError(400, "stream_options needs stream = true", "C004", "stream_options")
-        if (asked.n or 1) > limits.n:
-            raise ApiError(400, f"n = {asked.n}; the limit is {limits.n}", "C003", "n")
-        if len(asked.stops) > limits.stop:
-            raise ApiError(400, f"{len(asked.stops)} stop strings; the limit is {limits.stop}", "C003", "stop")
-        if not all(0 < len(stop) <= limits.stop_characters for stop in asked.stops):
+        if body.count > limits.n:
+            raise ApiError(400, f"n = {body.n}; the limit is {limits.n}", "C003", "n")
+        if len(body.stops) > limits.stop:
+            raise ApiError(400, f"{len(body.stops)} stop strings; the limit is {limits.stop}", "C003", "stop")
+        if not all(0 < len(stop) <= limits.stop_characters for stop in body.stops):
             raise ApiError(400, f"a stop string has 1 to {limits.stop_characters} characters", "C003", "stop")
+        if isinstance(body, ChatRequest) and body.top_logprobs and not body.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs = true", "C004", "top_logprobs")
+        if isinstance(body, CompletionRequest) and body.echo and body.logprobs is not None:
+            raise unsupported("echo", "the log-probabilities of prompt tokens are not computed")
+        if (top := body.alternatives or 0) > limits.top_logprobs:
+            name = "top_logprobs" if isinstance(body, ChatRequest) else "logprobs"
+            raise ApiError(400, f"{name} = {top}; the limit is {limits.top_logprobs}", "C003", name)
 
-    def _top(self, name: str, value: int) -> int:
-        if value > self.limits.top_logprobs:
-            raise ApiError(400, f"{name} = {value}; the limit is {self.limits.top_logprobs}", "C003", name)
-        return value
-
-    def _length(self, prompt: int, wanted: int | None) -> int:
+    def _max_tokens(self, prompt: int, wanted: int | None) -> int:
         if prompt + (wanted or 1) > self.context_length:
-            new = f" and max_tokens = {wanted}" if wanted else ""
-            message = (
-                f"the prompt has {prompt} tokens{new}; together with its answer there is room for {self.context_length}"
-            )
+            new = f" and max_tokens is {wanted}" if wanted else ""
+            message = f"the prompt has {prompt} tokens{new}; the context length is {self.context_length} tokens"
             raise ApiError(400, message, "D001", "max_tokens" if wanted and prompt < self.context_length else None)
         return wanted or min(
             self.settings.sampling.get("max_tokens", self.context_length), self.context_length - prompt
         )
 
-    def _sampling(self, asked: GenerationRequest, wanted: int | None, tokens: int) -> Sampling:
-        """What the request says, else what the folder does, else what OpenAI's API does."""
-        said = {
-            "temperature": asked.temperature,
-            "top_p": asked.top_p,
-            "top_k": None if asked.top_k is None else max(0, asked.top_k),
-            "min_p": asked.min_p,
-            "presence": asked.presence_penalty,
-            "frequency": asked.frequency_penalty,
-            "repetition": asked.repetition_penalty,
-            "stop_strings": asked.stops or None,
-            "max_tokens": wanted,
+    def _sampling(self, body: ChatRequest | CompletionRequest, max_tokens: int) -> Sampling:
+        """Use the request's settings first, then those of the model's folder, then the defaults of OpenAI's API."""
+        given = {
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "top_k": None if body.top_k is None else max(0, body.top_k),
+            "min_p": body.min_p,
+            "presence": body.presence_penalty,
+            "frequency": body.frequency_penalty,
+            "repetition": body.repetition_penalty,
+            "stop_strings": body.stops or None,
+            "max_tokens": body.max_new_tokens,
         }
-        given = {name: value for name, value in said.items() if value is not None}
-        return Sampling(**{"temperature": 1.0, **self.settings.fields(given), "max_tokens": tokens})
+        given = {name: value for name, value in given.items() if value is not None}
+        return Sampling(**{"temperature": 1.0, **self.settings.fields(given), "max_tokens": max_tokens})
 
-    def _prompts(self, asked: CompletionRequest) -> list[list[int]]:
-        given = asked.prompt
-        if given is None or given == []:
-            return [[start_token(self.encoder.special)]]
-        if isinstance(given, str):
+    def _prompts(self, body: CompletionRequest) -> list[list[int]]:
+        special = self.encoder.special
+        given: Any = [[]] if body.prompt in (None, []) else body.prompt
+        if isinstance(given, str) or isinstance(given[0], int):
             given = [given]
-        if isinstance(given[0], int):
-            given = [given]
-        if len(given) > self.limits.texts:  # before they are all tokenized
-            raise ApiError(400, f"{len(given)} prompts; the limit is {self.limits.texts}", "D001", "prompt")
-        ids = [self._text(p) if isinstance(p, str) else list(p) or [start_token(self.encoder.special)] for p in given]
-        for prompt in ids:
-            if (largest := max(prompt, default=0)) >= self.vocab:
-                raise ApiError(400, f"there is no token {largest}: the model has {self.vocab}", "D001", "prompt")
-        return ids
+        if len(given) * body.count > self.limits.texts:  # before all of them are tokenized
+            message = f"{len(given)} prompts times n = {body.count}; the limit is {self.limits.texts} sequences"
+            raise ApiError(400, message, "D001", "prompt")
+        prompts = [
+            self._text(each) if isinstance(each, str) else list(each) or [start_token(special)] for each in given
+        ]
+        if (largest := max(max(prompt, default=0) for prompt in prompts)) >= self.vocab:
+            raise ApiError(400, f"token {largest} does not exist: the vocabulary has {self.vocab}", "D001", "prompt")
+        return prompts
 
-    def _check_size(self, text: str) -> None:
+    def _check_length(self, text: str) -> None:
         if far_too_long(self.tokenizer, text, self.context_length):
-            message = f"the prompt has far more tokens than there is room for, which is {self.context_length}"
+            message = f"the prompt has far more tokens than the context length of {self.context_length}"
             raise ApiError(400, message, "D001")
 
     def _text(self, text: str) -> list[int]:
-        self._check_size(text)
+        self._check_length(text)
         return self.encoder.text(text)
 
-    def _conversation(self, messages: Sequence[Message]) -> list[int]:
+    def _conversation(self, body: ChatRequest) -> list[int]:
+        if self.template is None:
+            message = "this model has no chat template; use /v1/completions"
+            raise ApiError(400, message, "D008", "messages")
+        if len(body.messages) > self.limits.messages:
+            many = f"{len(body.messages)} messages; the limit is {self.limits.messages}"
+            raise ApiError(400, many, "D001", "messages")
         rows = [
             {"role": "system" if message.role == "developer" else message.role, "content": _content(message, i)}
             | ({"name": message.name} if message.name is not None else {})
-            for i, message in enumerate(messages)
+            for i, message in enumerate(body.messages)
         ]
-        return self.encoder.chat(rows, self._check_size)
-
-
-def _with_grammar(request: Request, grammar: Grammar) -> Request:
-    """A request whose text follows a grammar; each text has its own place in it."""
-    return replace(request, mask=Grammar(grammar.first, grammar.vocab))
+        return self.encoder.chat(rows, self._check_length)
 
 
 def _content(message: Message, number: int) -> str:
@@ -188,7 +165,52 @@ def _content(message: Message, number: int) -> str:
         return content or ""
     for part in content:
         if part.type != "text":
-            raise unsupported(f"messages.{number}.content", f"only parts of text are read here, not {part.type[:40]!r}")
+            where = f"messages.{number}.content"
+            raise unsupported(where, f"a part of type {part.type[:40]!r}; this server takes only text")
         if part.text is None:
             raise DataError("D007", f"message {number + 1} has a part of type text without a text")
     return "".join(part.text or "" for part in content)
+
+
+class Grammars:
+    """Compiles the grammars of one model's requests, one at a time. Only the event loop uses it."""
+
+    def __init__(self, tokenizer: Tokenizer, limits: Limits, *, vocab: int, eos_ids: Sequence[int]) -> None:
+        self.tokenizer, self.limits, self.vocab, self.eos_ids = tokenizer, limits, vocab, eos_ids
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-grammar")
+        """One thread: the grammars of many clients together take no more than one core."""
+        self.open = 0
+        """Requests that wait for their grammar, with the one that is being compiled."""
+
+    async def compile(self, response_format: ResponseFormat | None) -> Grammar | None:
+        """Compile what a response has to follow. Compilation ends early when the client disconnects."""
+        if response_format is None or response_format.type == "text":
+            return None
+        if self.open >= self.limits.grammars:
+            raise overloaded(f"{self.open} JSON schemas wait to be compiled")
+        gone = threading.Event()
+        self.open += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.pool, self._compile, response_format, gone)
+        finally:
+            self.open -= 1
+            gone.set()
+
+    def _compile(self, response_format: ResponseFormat, gone: threading.Event) -> Grammar:
+        return self._patterns.schema(self._schema(response_format), gone.is_set)
+
+    def _schema(self, response_format: ResponseFormat) -> Mapping[str, Any]:
+        if response_format.type == "json_object":
+            return {"type": "object"}
+        if response_format.json_schema is None:
+            raise ApiError(400, "type json_schema needs a json_schema", "C004", "response_format.json_schema")
+        schema = response_format.json_schema.rules
+        size = len(json.dumps(schema, ensure_ascii=False).encode())
+        if size > self.limits.schema_bytes:
+            message = f"the JSON schema has {size:,} bytes; the limit is {self.limits.schema_bytes:,}"
+            raise ApiError(400, message, "C003", "response_format.json_schema")
+        return schema
+
+    @cached_property
+    def _patterns(self) -> Patterns:
+        return Patterns(self.tokenizer, self.vocab, self.eos_ids)

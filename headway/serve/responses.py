@@ -1,37 +1,43 @@
-"""Texts as they are written to what a client reads: whole, or as a stream of server-sent events."""
+"""Responses to chat and completion requests: engine events to JSON, whole or as server-sent events."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import secrets
+import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, partial
+from typing import Any
+
+from fastapi.responses import Response
 
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import DataError
-from headway.generate.engine.engine import Event
+from headway.errors import DataError, HeadwayError
+from headway.generate.engine.engine import Event, Request
 from headway.generate.grammar.grammar import token_bytes
-from headway.serve.context import RequestContext
-from headway.serve.generation import Generation
-from headway.serve.requests import PreparedRequest
+from headway.serve.context import RequestContext, Send
+from headway.serve.errors import ApiError
+from headway.serve.schemas import ChatRequest, CompletionRequest
 
 Json = dict[str, Any]
 LOGPROB_FLOOR = -9999.0
-"""Stands for the logarithm of nothing, for which JSON has no word."""
+"""Stands for the log-probability of an impossible token: JSON has no infinity."""
 
 
 class TokenSpelling:
-    """What single tokens add to a text. A token may be part of a character only: then its bytes are spelled out."""
+    """The text and the bytes of single tokens. A token may be a part of a character: then its text spells the bytes."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
     @cached_property
     def table(self) -> list[bytes] | None:
+        """The bytes of every token. Building it takes a moment for a large vocabulary."""
         try:
             return token_bytes(self.tokenizer)
         except DataError:  # a tokenizer that joins words by rules
@@ -49,95 +55,235 @@ class TokenSpelling:
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
+    def entry(self, token: int, logprob: float | None) -> Json:
+        return {"token": self.text(token), "logprob": _finite(logprob), "bytes": list(self.bytes(token))}
+
+
+def _finite(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else LOGPROB_FLOOR
+
+
+class EventQueue:
+    """Brings events from the engine's thread to the event loop, which creates it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._pending: list[tuple[int, Event]] = []
+        self._lock = threading.Lock()
+        self._wakeup = asyncio.Event()
+        self._error: ApiError | None = None
+
+    def put(self, index: int, event: Event) -> None:
+        """Add an event, in the engine's thread. A busy loop is woken once for many events: waking is a system call."""
+        with self._lock:
+            self._pending.append((index, event))
+            first = len(self._pending) == 1
+        if first:
+            with suppress(RuntimeError):  # the loop is closed: no client waits any more
+                self.loop.call_soon_threadsafe(self._wakeup.set)
+
+    def fail(self, error: ApiError) -> None:
+        """Let `get` raise an error, in the event loop."""
+        self._error = error
+        self._wakeup.set()
+
+    async def get(self) -> list[tuple[int, Event]]:
+        """Wait for events, and return all there are, each with the index of its sequence."""
+        await self._wakeup.wait()
+        self._wakeup.clear()
+        if self._error is not None:
+            raise self._error
+        with self._lock:
+            pending, self._pending = self._pending, []
+        return pending
+
 
 @dataclass(eq=False)
 class Choice:
-    """One of the texts that are written for a request."""
+    """One generated sequence of a response."""
 
     index: int
-    prompt: str
+    prompt: str = ""
+    """The prompt's text, where the request asks to echo it."""
     parts: list[str] = field(default_factory=list)
     tokens: list[Event] = field(default_factory=list)
-    """Those with a token, where probabilities are asked for."""
+    """Events whose log-probabilities are not sent yet."""
     finish: str | None = None
     count: int = 0
+    """Generated tokens."""
     offset: int = 0
-    """Characters of the tokens shown so far."""
+    """Characters of the tokens whose log-probabilities were sent."""
+    last_token: float | None = None
+    """When the last token came."""
 
 
-class ResponseBuilder:
-    """The two shapes of an answer: a message of a chat, or the continuation of a text."""
+class GenerationResponse:
+    """The response to one request. Create it in the event loop; `submit` may take a while and belongs into a thread."""
 
     def __init__(
         self,
-        kind: Literal["chat", "text"],
-        model: str,
-        prepared: PreparedRequest,
+        context: RequestContext,
+        body: ChatRequest | CompletionRequest,
+        requests: Sequence[Request],
         spelling: TokenSpelling,
-        ends: Sequence[int],
     ) -> None:
-        """`ends` are the tokens that end a text and are no part of it."""
-        self.chat, self.model, self.prepared, self.spelling, self.ends = kind == "chat", model, prepared, spelling, ends
+        self.context, self.body, self.requests, self.spelling = context, body, requests, spelling
+        self.served, self.metrics = context.server.model, context.server.metrics
+        self.chat = isinstance(body, ChatRequest)
         self.id = f"{'chatcmpl' if self.chat else 'cmpl'}-{secrets.token_hex(12)}"
-        self.created = int(time.time())
-        self.choices = [Choice(i, prompt) for i, prompt in enumerate(prepared.prompts)]
+        self.created, self.began = int(time.time()), time.monotonic()
+        self.choices = [Choice(i) for i in range(len(requests))]
+        self.prompt_tokens = sum(len(request.prompt) for request in requests[:: body.count])
+        """Tokens of the prompts, each counted once, however many completions it has."""
+        self.queue = EventQueue()
+        self.submitted: list[Request] = []
+        self.cancelled = False
+        self._lock = threading.Lock()
+        """Guards `submitted` and `cancelled`: a client may disconnect while its requests are being submitted."""
 
-    def take(self, index: int, event: Event) -> Choice:
-        choice = self.choices[index]
-        choice.count += event.token is not None
+    def submit(self) -> None:
+        """Submit all requests to the engine, or none."""
+        assert self.served.engine is not None
+        if isinstance(self.body, CompletionRequest) and self.body.echo:
+            for choice, request in zip(self.choices, self.requests, strict=True):
+                choice.prompt = self.spelling.tokenizer.decode(request.prompt)
+        if self.body.alternatives is not None:
+            self.spelling.table  # noqa: B018 - built here, in a thread, and not in the event loop
+        try:
+            for index, request in enumerate(self.requests):
+                submitted = self.served.engine.submit(request, partial(self.queue.put, index))
+                with self._lock:
+                    self.submitted.append(submitted)
+                    cancelled = self.cancelled
+                if cancelled:
+                    submitted.cancel()
+                    return
+        except BaseException:
+            self.cancel()
+            raise
+        self.metrics.prompt_tokens.inc(self.prompt_tokens)
+        self.context.log_fields["prompt_tokens"] = self.prompt_tokens
+
+    def fail(self, error: ApiError) -> None:
+        self.queue.fail(error)
+        self.cancel()
+
+    def cancel(self) -> None:
+        with self._lock:
+            first, self.cancelled = not self.cancelled, True
+            submitted = list(self.submitted)
+        if first:
+            self.metrics.cancelled.inc(sum(choice.finish is None for choice in self.choices))
+        for request in submitted:
+            request.cancel()
+
+    async def events(self) -> AsyncIterator[list[tuple[Choice, Event]]]:
+        """Yield the events that have come, until all sequences have ended. Raises the error of a sequence."""
+        open_choices = len(self.choices)
+        while open_choices:
+            found: list[tuple[Choice, Event]] = []
+            for index, event in await self.queue.get():
+                if event.finish in ("error", "cancelled"):
+                    yield found  # events before the error count
+                    raise self._error(index, event)
+                open_choices -= event.finish is not None
+                found.append((self.choices[index], event))
+            yield found
+
+    def _error(self, index: int, event: Event) -> Exception:
+        """Return a `HeadwayError` unchanged: the client may be at fault, with a pattern that cannot match, say."""
+        error = self.submitted[index].error
+        if isinstance(error, HeadwayError):
+            return error
+        reason = RuntimeError(f"the engine ended sequence {index}: {event.finish}")
+        reason.__cause__ = error
+        return reason
+
+    def _take(self, choice: Choice, event: Event) -> None:
+        """Count an event, and keep its log-probabilities for the next chunk where the request asks for them."""
         choice.finish = event.finish
-        last = event.finish == "stop" and event.token in self.ends
-        if self.prepared.top is not None and event.token is not None and not last:
+        if event.token is None:
+            return
+        now = time.monotonic()
+        choice.count += 1
+        self.metrics.new_tokens.inc()
+        if choice.last_token is None:
+            self.metrics.first_token.observe(now - self.began)
+        else:
+            self.metrics.next_token.observe(now - choice.last_token)
+        choice.last_token = now
+        assert self.served.requests is not None
+        ended = event.finish == "stop" and event.token in self.served.requests.eos_ids
+        if self.body.alternatives is not None and not ended:
             choice.tokens.append(event)
-        return choice
 
-    def usage(self) -> Json:
-        new = sum(choice.count for choice in self.choices)
-        old = self.prepared.prompt_tokens
-        return {"prompt_tokens": old, "completion_tokens": new, "total_tokens": old + new}
-
-    def whole(self) -> Json:
+    async def collect(self) -> Json:
+        """Wait for all sequences, and return the whole response."""
+        async for events in self.events():
+            for choice, event in events:
+                self._take(choice, event)
+                choice.parts.append(event.text)
+        self.context.log_fields["new_tokens"] = self._usage()["completion_tokens"]
         choices: list[Json] = []
         for choice in self.choices:
             text = choice.prompt + "".join(choice.parts)
-            shown = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
-            choices.append(self._choice(choice, shown))
+            content = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+            choices.append(self._choice(choice, content))
         kind = "chat.completion" if self.chat else "text_completion"
-        return {**self._head(kind), "choices": choices, "usage": self.usage()}
+        return {**self._head(kind), "choices": choices, "usage": self._usage()}
 
-    def chunk(self, choice: Choice, text: str, *, role: bool = False) -> Json:
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """Yield server-sent events. An error is an event too; [DONE] does not follow it."""
+        try:
+            for choice in self.choices:
+                if self.chat or choice.prompt:
+                    yield _sse(self._chunk(choice, choice.prompt, role=True))
+            async for events in self.events():
+                yield b"".join(self._event_bytes(choice, event) for choice, event in events)
+            if self.body.include_usage:
+                yield _sse(self._chunk_of([]) | {"usage": self._usage()})
+            yield b"data: [DONE]\n\n"
+        except Exception as error:
+            yield _sse(self.context.record_error(error).body())
+        finally:
+            self.context.log_fields["new_tokens"] = self._usage()["completion_tokens"]
+
+    def _event_bytes(self, choice: Choice, event: Event) -> bytes:
+        self._take(choice, event)
+        shown = event.text or choice.tokens or choice.finish is not None
+        return _sse(self._chunk(choice, event.text)) if shown else b""
+
+    def _usage(self) -> Json:
+        old, new = self.prompt_tokens, sum(choice.count for choice in self.choices)
+        return {"prompt_tokens": old, "completion_tokens": new, "total_tokens": old + new}
+
+    def _chunk(self, choice: Choice, text: str, *, role: bool = False) -> Json:
         delta = ({"role": "assistant"} if role else {}) | ({"content": text} if text or role else {})
-        shown = {"delta": delta} if self.chat else {"text": text}
-        return self._chunk([self._choice(choice, shown)])
+        return self._chunk_of([self._choice(choice, {"delta": delta} if self.chat else {"text": text})])
 
-    def last(self) -> Json:
-        return self._chunk([]) | {"usage": self.usage()}
-
-    def _chunk(self, choices: list[Json]) -> Json:
+    def _chunk_of(self, choices: list[Json]) -> Json:
         kind = "chat.completion.chunk" if self.chat else "text_completion"
-        return {**self._head(kind), "choices": choices} | ({"usage": None} if self.prepared.usage else {})
+        return {**self._head(kind), "choices": choices} | ({"usage": None} if self.body.include_usage else {})
 
     def _head(self, kind: str) -> Json:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.served.id}
 
-    def _choice(self, choice: Choice, shown: Json) -> Json:
-        found, tokens = None, choice.tokens
-        choice.tokens = []
-        if self.prepared.top is not None:
-            found = {"content": [self._entry(event) for event in tokens]} if self.chat else self._table(choice, tokens)
-        return {"index": choice.index, **shown, "logprobs": found, "finish_reason": choice.finish}
+    def _choice(self, choice: Choice, content: Json) -> Json:
+        events, choice.tokens, logprobs = choice.tokens, [], None
+        if self.body.alternatives is not None:
+            logprobs = self._chat_logprobs(events) if self.chat else self._text_logprobs(choice, events)
+        return {"index": choice.index, **content, "logprobs": logprobs, "finish_reason": choice.finish}
 
-    def _entry(self, event: Event) -> Json:
-        assert event.token is not None
-        others = [self._alternative(token, value) for token, value in event.alternatives]
-        return self._alternative(event.token, event.log_probability) | {"top_logprobs": others}
+    def _chat_logprobs(self, events: list[Event]) -> Json:
+        entry, content = self.spelling.entry, list[Json]()
+        for event in events:
+            assert event.token is not None
+            others = [entry(token, value) for token, value in event.alternatives]
+            content.append(entry(event.token, event.log_probability) | {"top_logprobs": others})
+        return {"content": content}
 
-    def _alternative(self, token: int, value: float | None) -> Json:
-        spelled = self.spelling
-        return {"token": spelled.text(token), "logprob": _finite(value), "bytes": list(spelled.bytes(token))}
-
-    def _table(self, choice: Choice, events: list[Event]) -> Json:
-        """The older form; beside the alternatives it always has the token itself."""
+    def _text_logprobs(self, choice: Choice, events: list[Event]) -> Json:
+        """The older format. Its alternatives always include the token itself."""
         offsets, tops = [], []
         pairs = [(event.token, event.log_probability) for event in events if event.token is not None]
         texts = [self.spelling.text(token) for token, _ in pairs]
@@ -148,44 +294,28 @@ class ResponseBuilder:
         return {
             "tokens": texts,
             "token_logprobs": [_finite(value) for _, value in pairs],
-            "top_logprobs": tops if self.prepared.top else None,
+            "top_logprobs": tops if self.body.alternatives else None,
             "text_offset": offsets,
         }
 
 
-def _finite(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else LOGPROB_FLOOR
-
-
-async def collect(form: ResponseBuilder, generation: Generation, context: RequestContext) -> Json:
-    async for events in generation.events():
-        for index, event in events:
-            form.take(index, event).parts.append(event.text)
-    context.log_fields["new_tokens"] = form.usage()["completion_tokens"]
-    return form.whole()
-
-
-async def stream(form: ResponseBuilder, generation: Generation, context: RequestContext) -> AsyncGenerator[bytes, None]:
-    """Server-sent events. An error comes as an event too, and then no [DONE]: that would be to say all is there."""
-    try:
-        for choice in form.choices:
-            if form.chat or choice.prompt:
-                yield _event(form.chunk(choice, choice.prompt, role=True))
-        async for events in generation.events():
-            yield b"".join(_chunk_bytes(form, index, event) for index, event in events)
-        if form.prepared.usage:
-            yield _event(form.last())
-        yield b"data: [DONE]\n\n"
-    except Exception as error:
-        yield _event(context.record_error(error).body())
-    finally:
-        context.log_fields["new_tokens"] = form.usage()["completion_tokens"]
-
-
-def _chunk_bytes(form: ResponseBuilder, index: int, event: Event) -> bytes:
-    choice = form.take(index, event)
-    return _event(form.chunk(choice, event.text)) if event.text or choice.tokens or choice.finish is not None else b""
-
-
-def _event(value: Json) -> bytes:
+def _sse(value: Json) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+
+
+class EventStream(Response):
+    """Sends server-sent events as they come. Unlike Starlette's own class, it leaves disconnects to the middleware."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, parts: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(headers={"x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self.parts = parts
+
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with aclosing(self.parts) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})

@@ -1,7 +1,7 @@
-"""Requests and answers as OpenAI's API has them, with `top_k`, `min_p` and `repetition_penalty` added.
+"""Bodies of requests and responses: OpenAI's API plus `top_k`, `min_p` and `repetition_penalty`.
 
-Types are strict: "1" is no number. A field that nobody knows is refused, as it may be a slip of the pen; so is one that
-would change the answer and is not supported here (UNSUPPORTED). What changes no answer (IGNORED) may be there.
+Types are strict: "1" is not a number. Unknown fields are refused, because they may be typing errors. UNSUPPORTED fields
+are refused because they would change the response. IGNORED fields do not change it and are allowed.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from headway.errors import nearest
 from headway.serve.errors import ApiError, unsupported
 
 UNSUPPORTED = {
-    "audio": "there is no sound in answers",
-    "best_of": "ask for n answers instead",
-    "chat_template": "a request cannot bring a template",
-    "chat_template_kwargs": "a request cannot set variables of the template",
-    "functions": "this server calls no functions",
-    "logit_bias": "scores of single tokens cannot be changed",
-    "prediction": "predicted outputs are not known here",
-    "suffix": "text is written after a prompt, not into one",
-    "tools": "this server calls no tools",
+    "audio": "this server does not generate audio",
+    "best_of": "use n instead",
+    "chat_template": "requests cannot change the chat template",
+    "chat_template_kwargs": "requests cannot set variables of the chat template",
+    "functions": "this server does not call functions",
+    "logit_bias": "this server cannot change the logits of single tokens",
+    "prediction": "this server does not use predicted outputs",
+    "suffix": "this server generates only after a prompt, not inside it",
+    "tools": "this server does not call tools",
 }
-"""Field → why it is refused, unless what it says is nothing."""
+"""Field → why it is refused, unless its value is empty."""
 EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
-"""All that JSON has to say nothing with."""
+"""Values with which a field is as good as absent."""
 IGNORED = (
     *("function_call", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"),
     *("safety_identifier", "service_tier", "store", "tool_choice", "user"),
 )
-"""For OpenAI's accounts and caches, or about tools, without which they mean nothing."""
+"""Fields for OpenAI's accounts and caches, or for tools."""
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Token = Annotated[int, Field(ge=0, lt=2**32)]
@@ -43,7 +43,7 @@ Count = Annotated[int, Field(ge=1, lt=2**31)]
 
 T = TypeVar("T")
 FailFastList = Annotated[list[T], Field(fail_fast=True)]
-"""A list that is wrong with its first wrong entry; to find all of them could take seconds."""
+"""A list whose validation ends at the first wrong entry: finding all of them could take seconds."""
 
 
 class RequestBody(BaseModel):
@@ -64,7 +64,7 @@ class ResponseFormat(RequestBody):
 
 
 class GenerationRequest(RequestBody):
-    """What both kinds of text share."""
+    """Fields of both /v1/chat/completions and /v1/completions."""
 
     model: str
     stream: bool | None = False
@@ -72,7 +72,7 @@ class GenerationRequest(RequestBody):
     n: Count | None = 1
     stop: str | FailFastList[str] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """Where this and the next ones are left out, the model's generation_config.json decides, and then OpenAI's 1."""
+    """Default of this and the following settings: the model's generation_config.json, or else OpenAI's."""
     top_p: Probability | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     min_p: Probability | None = None
@@ -85,6 +85,16 @@ class GenerationRequest(RequestBody):
     @property
     def stops(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def count(self) -> int:
+        """Completions of each prompt."""
+        return self.n or 1
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the numbers of tokens."""
+        return bool(self.stream_options and self.stream_options.include_usage)
 
 
 class Part(RequestBody):
@@ -106,12 +116,30 @@ class ChatRequest(GenerationRequest):
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The most tokens to generate; None: as many as fit."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives to report for each token; None: no log-probabilities at all."""
+        return self.top_logprobs or 0 if self.logprobs else None
+
 
 class CompletionRequest(GenerationRequest):
     prompt: str | FailFastList[str] | FailFastList[Token] | FailFastList[FailFastList[Token]] | None = None
     max_tokens: Count | None = 16
     echo: bool | None = False
     logprobs: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+
+    @property
+    def max_new_tokens(self) -> int:
+        return self.max_tokens or 16
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.logprobs
 
 
 class EmbeddingRequest(RequestBody):
@@ -126,18 +154,18 @@ class RunRequest(RequestBody):
     input: str | dict[str, Any] | FailFastList[str | dict[str, Any]]
     """One input or several: texts, or objects with the fields that the task reads."""
     task: str | None = None
-    """What to do with it; by default, the first thing that the model can do."""
+    """The task to run; default: the first one that the model can do."""
     pair: str | FailFastList[str] | None = None
-    """For classify: a second text to each, or one to all."""
+    """For classify: a second text for each input, or one for all inputs."""
     context: str | FailFastList[str] | None = None
-    """For answer: the text that has the answer, to each question or to all."""
+    """For answer: a context for each question, or one for all questions."""
 
 
 R = TypeVar("R", bound=RequestBody)
 
 
 def validate(schema: type[R], body: Mapping[str, Any]) -> R:
-    """A request of this kind, or what is wrong with it: the first mistake, by the name of its field."""
+    """Return the request, or raise an error for the first wrong field."""
     for name, why in UNSUPPORTED.items():
         if name in body and name not in schema.model_fields and not _is_empty(name, body[name]):
             raise unsupported(name, why)
@@ -152,7 +180,7 @@ def validate(schema: type[R], body: Mapping[str, Any]) -> R:
 
 
 def empty_values(name: str) -> list[Any]:
-    """Values of an unsupported field that change no answer."""
+    """List the values of an unsupported field that are allowed."""
     return [*EMPTY, 1] if name == "best_of" else list(EMPTY)
 
 
@@ -164,14 +192,16 @@ def _validation_error(error: ValidationError, body: Mapping[str, Any]) -> ApiErr
     found = error.errors(include_url=False, include_context=False, include_input=False)
     same = [each for each in found if each["loc"][:1] == found[0]["loc"][:1]]
     places = [_field_path(each["loc"], body, missing=each["type"] == "missing") for each in same]
-    first = max(range(len(same)), key=lambda i: len(places[i]))  # of several types, the one that fitted longest
+    first = max(
+        range(len(same)), key=lambda i: len(places[i])
+    )  # of several alternative types, the one that matched furthest
     place, kind, message = ".".join(places[first]), same[first]["type"], same[first]["msg"]
     code = "C004" if kind == "missing" else "C002" if kind.endswith("_type") else "C003"
     return ApiError(400, f"{place}: {message[:1].lower()}{message[1:]}", code, place)
 
 
 def _field_path(location: Sequence[str | int], body: Any, *, missing: bool) -> list[str]:
-    """Where in the body; pydantic also names the alternative of a type that it tried, which is no place."""
+    """Return the path of a field in the body, without the names of alternative types that pydantic puts into it."""
     parts, here = [], body
     for i, part in enumerate(location):
         inside = part in here if isinstance(here, Mapping) else isinstance(here, list) and isinstance(part, int)
@@ -181,7 +211,7 @@ def _field_path(location: Sequence[str | int], body: Any, *, missing: bool) -> l
     return parts
 
 
-# --- answers, for the description of the API at /openapi.json; the answers themselves are plain dicts
+# --- responses, for /openapi.json; the server itself builds plain dicts
 
 Finish = Literal["stop", "length"]
 
@@ -264,7 +294,7 @@ class EmbeddingList(BaseModel):
 
 
 class RunResult(BaseModel):
-    """One for each input; what else it holds is the task's own."""
+    """The result for one input. Its other fields depend on the task."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -296,7 +326,7 @@ class ModelList(BaseModel):
 class Health(BaseModel):
     status: Literal["ok", "stopping", "failed"]
     reason: str | None = None
-    """Of a failure."""
+    """Why the status is failed."""
 
 
 class Error(BaseModel):
@@ -310,11 +340,11 @@ class ErrorBody(BaseModel):
     error: Error
 
 
-def openapi_responses(result: type[BaseModel], *problems: int, stream: bool = False) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route. What the gate may answer comes with every route."""
+def openapi_responses(result: type[BaseModel], *errors: int, stream: bool = False) -> dict[int | str, dict[str, Any]]:
+    """Describe the responses of a route. Every route has those of the middleware."""
     found: dict[int | str, dict[str, Any]] = {200: {"model": result}}
     if stream:
         event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
         found[200]["content"] = {"text/event-stream": {"schema": event}}
     every = (400, 401, 403, 408, 413, 415, 429, 431, 500, 503)
-    return found | {status: {"model": ErrorBody} for status in (*every, *problems)}
+    return found | {status: {"model": ErrorBody} for status in (*every, *errors)}

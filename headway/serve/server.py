@@ -1,8 +1,7 @@
-"""uvicorn with deadlines for its connections, and an end in two stages.
+"""The HTTP server: uvicorn with timeouts for every connection, and a shutdown in two stages.
 
-On the first signal the server takes no more requests but still listens, so that whoever asks is told; answers that are
-being written go on until `drain_seconds` are over and are then ended with an error that says so. A second signal ends
-the process at once.
+After the first signal, the server takes no new requests, but it still listens and answers them with an error. Open
+requests go on for up to `drain_seconds`; then they end with an error. A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -27,57 +26,52 @@ from uvicorn import Config
 from uvicorn import Server as Uvicorn
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from headway.serve.app import check_body, create_app
+from headway.serve.app import create_app
 from headway.serve.auth import Keys, is_loopback, loopback_names
-from headway.serve.context import ServerContext
+from headway.serve.context import ServedModel, ServerContext
 from headway.serve.errors import ApiError, stopping, stuck
 from headway.serve.limits import Limits
-from headway.serve.metrics import Log, Metrics
-from headway.serve.middleware import Middleware
-from headway.serve.service import ServedModel
+from headway.serve.metrics import Log
 
 SWEEP = 0.5
-"""Seconds between two looks for overdue connections."""
+"""Seconds between two checks for overdue connections."""
 GRACE = 1.0
-"""Seconds for the last words of answers that were ended, and again for connections to close."""
-
-
+"""Seconds to send the errors of requests that were ended, and again to close their connections."""
 LINGER = 1.0
-"""Seconds in which what a refused client is still sending is forgotten."""
+"""Seconds in which the server still discards what a refused client sends, before it closes the connection."""
 CLOSE = 2.0
-"""Seconds for threads to end, when nobody waits for what they do."""
-
-
+"""Seconds for threads to end when the server stops."""
 PROBES = (0.25, 1.0, 8.0, 30.0)
-"""Seconds after a client has closed its side when it is sent a word to find out whether it is still there. Not at once:
-a short answer then comes alone, which clients that know little HTTP expect."""
+"""Seconds after a client has shut down its sending side at which it gets a probe. Not at once: simple clients may not
+expect a `100 Continue`, and most responses are complete before the first probe."""
 
 
 class Connection(H11Protocol):
-    """uvicorn waits for ever for headers, and for a client that does not read its answer.
+    """A connection with timeouts, which uvicorn does not have for headers and for clients that do not read.
 
-    The server asks each connection now and then whether it is `overdue`, and ends those that are.
+    The server calls `overdue` at intervals and aborts the connections that are.
 
-    To uvicorn, a client that has closed its side has left. But it may have closed only that, and wait for its answer:
-    TCP tells the two apart only when something is sent, to which a client that has left answers with a reset.
+    uvicorn takes a client that has shut down its sending side for a client that has disconnected. But the client may
+    wait for its response. TCP tells the two cases apart only after the server sends something: a client that has
+    disconnected answers with a reset.
     """
 
     def __init__(self, *arguments: Any, limits: Limits, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.limits = limits
         self.reading: float | None = None
-        """Since when a request, or the unread rest of one that is answered, has been coming in."""
+        """When a request began to arrive, or the unread rest of a request that has its response."""
         self.stalled: float | None = None
-        """Since when the client has taken nothing of what waits for it."""
+        """Since when the client has read nothing of what is buffered for it."""
         self.waiting = 0
-        """Bytes of that, when last seen."""
+        """Bytes that were buffered for the client at the last check."""
         self.refused = False
         self.left = asyncio.Event()
-        """Set once nothing more can come from the client."""
+        """Set once the client can send nothing more."""
         self.dropping = False
-        """Whether what comes is forgotten unread: it would take seconds to parse hundreds of large bodies."""
+        """Whether incoming data is discarded unparsed: parsing hundreds of large bodies would take seconds."""
         self.ended: float | None = None
-        """When the client closed its side, with its answer still to come."""
+        """When the client shut down its sending side while its request was open."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -100,7 +94,7 @@ class Connection(H11Protocol):
             self.scope["drop"] = self.drop  # type: ignore[typeddict-unknown-key]
 
     async def drop(self) -> None:
-        """Forget the rest of a body, for a moment: closed at once, who is still sending might not see the answer."""
+        """Discard the rest of a body for a moment: a client that is reset while it sends may miss the response."""
         self.cycle.body.clear()
         if self.cycle.more_body and not self.transport.is_closing():
             self.dropping = True
@@ -118,11 +112,11 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self.reading = None
         super().on_response_complete()
-        if self.ended is not None and not self._responding():  # nor is another request here already
+        if self.ended is not None and not self._responding():  # no further request is pipelined
             self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether to leave the connection open: where a whole request is being answered."""
+        """Return whether the connection stays open: it does for a complete request that has no response yet."""
         self.left.set()
         if self.refused or not self._responding() or self.cycle.more_body:
             return False
@@ -132,9 +126,9 @@ class Connection(H11Protocol):
         return True
 
     def _probe(self, sent: int) -> None:
-        """Find out whether a client that has closed its side is still there; `sent` words were sent for that.
+        """Find out whether a client that shut down its sending side is still there, after `sent` probes.
 
-        The word is `100 Continue`, which a client passes over before its answer. In a stream, tokens serve as well.
+        A probe is a `100 Continue`, which clients skip before the response. In a stream, the tokens serve as well.
         """
         if self.transport.is_closing() or not self._responding():
             return
@@ -151,35 +145,36 @@ class Connection(H11Protocol):
         self.loop.call_later(min(0.25, max(0.01, waited / 4)), self._probe, sent)
 
     def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn while it handles h11's error, which knows when it is headers that are too large."""
+        """Refuse a request that h11 cannot parse. Its error has a hint for headers that are too large."""
         hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
         if hint == 431:
-            self._refuse(ApiError(431, f"headers of more than {self.limits.header_bytes:,} bytes", "headers_too_large"))
+            message = f"the headers have more than {self.limits.header_bytes:,} bytes"
+            self._refuse(ApiError(431, message, "headers_too_large"))
         else:
-            self._refuse(ApiError(400, "this is not HTTP", "bad_http"))
+            self._refuse(ApiError(400, "this is not a valid HTTP request", "bad_http"))
 
-    def _refuse(self, api_error: ApiError) -> None:
-        """Answer without the app, and close: soon, as who is still sending might not see why otherwise."""
+    def _refuse(self, error: ApiError) -> None:
+        """Send an error without the app, and close the connection after LINGER seconds."""
         self.refused = True
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = json.dumps(api_error.body()).encode()
+            body = json.dumps(error.body()).encode()
             headers = [
                 (b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode()),
                 (b"connection", b"close"),
             ]
-            reason = STATUS_PHRASES[api_error.status]
+            reason = STATUS_PHRASES[error.status]
             for event in (
-                h11.Response(status_code=api_error.status, headers=headers, reason=reason),
+                h11.Response(status_code=error.status, headers=headers, reason=reason),
                 h11.Data(data=body),
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
             self.transport.write_eof()
             self.loop.call_later(LINGER, self.transport.close)
-        else:  # an answer has begun: there is no other way to say it
+        else:  # a response has begun, so it is too late for an error
             self.transport.close()
 
     def overdue(self, now: float) -> bool:
@@ -196,22 +191,21 @@ class Connection(H11Protocol):
 class Server(Uvicorn):
     def __init__(
         self,
-        middleware: Middleware,
         context: ServerContext,
         ready: Callable[[], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """`ready` is called once clients can connect; `say` is told when answers are waited for at the end."""
+        """`ready` is called once clients can connect; `say` gets a message when the shutdown waits for requests."""
         limits = context.limits
         config = Config(
-            middleware,
+            create_app(context),
             http=partial(Connection, limits=limits),  # type: ignore[arg-type]
             ws="none",
             loop="asyncio",
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            log_level="critical",  # the gate's log has all there is to say
+            log_level="critical",  # the middleware logs every request
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -222,7 +216,7 @@ class Server(Uvicorn):
         super().__init__(config)
         self.context, self.ready, self.say = context, ready, say
         self.signal = 0
-        """The first one that came."""
+        """The first signal that came."""
         self.deadline = float("inf")
         self.swept = 0.0
 
@@ -233,7 +227,7 @@ class Server(Uvicorn):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn does it, but signals are not raised again afterwards: the caller has an exit code for them."""
+        """Handle signals as uvicorn does, but do not raise them again: the caller has an exit code for them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -256,12 +250,12 @@ class Server(Uvicorn):
 
     def _drain_message(self) -> str:
         count, most = self.context.open, self.context.limits.drain_seconds
-        answers = "an answer is" if count == 1 else f"{count} answers are"
-        return f"stopping once {answers} finished, or in {most:g} s; a second signal stops at once"
+        requests = "1 open request" if count == 1 else f"{count} open requests"
+        return f"stopping: waiting up to {most:g} s for {requests}; a second signal stops at once"
 
     async def on_tick(self, counter: int) -> bool:
-        now = time.monotonic()
-        if self.context.stopping and self.context.open and self.say is not None:
+        now, context = time.monotonic(), self.context
+        if context.stopping and context.open and self.say is not None:
             self.say(self._drain_message())
             self.say = None
         if now - self.swept > SWEEP:
@@ -269,47 +263,39 @@ class Server(Uvicorn):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection) and connection.overdue(now):
                     connection.transport.abort()
-        if why := self.context.stuck():
-            for request in list(self.context.running):
-                request.fail(stuck(why))
-        if now > self.deadline:
-            for request in list(self.context.running):
-                request.fail(stopping())
-        if self.context.stopping and (not self.context.open or now > self.deadline + GRACE):
+        why = context.model.stuck()
+        if why or now > self.deadline:
+            for request in list(context.running):
+                request.fail(stuck(why) if why else stopping())
+        if context.stopping and (not context.open or now > self.deadline + GRACE):
             self.should_exit = True
         return await super().on_tick(counter)
 
 
-def build(
-    served: ServedModel, limits: Limits, keys: Sequence[str], sock: socket.socket, log: Log
-) -> tuple[Middleware, ServerContext]:
+def make_context(model: ServedModel, sock: socket.socket, keys: Sequence[str], log: Log) -> ServerContext:
     hosts = loopback_names(sock) if is_loopback(sock) else frozenset[str]()
-    context = ServerContext(limits, Keys(keys), Metrics(), log, hosts, served.stuck)
-    context.metrics.add_gauges(served.gauges() | {"requests_open": ("requests being answered", lambda: context.open)})
-    app = create_app(served, context)
-    return Middleware(app, context, partial(check_body, app)), context
+    return ServerContext(model, Keys(keys), log, hosts)
 
 
 def serve(
-    served: ServedModel,
+    model: ServedModel,
     sock: socket.socket,
     keys: Sequence[str],
-    limits: Limits,
     *,
     log: Log,
     ready: Callable[[], None],
     say: Callable[[str], None],
 ) -> int:
     """Serve until a signal comes, and return its number. `ready` is called once clients can connect."""
-    middleware, context = build(served, limits, keys, sock, log)
-    server = Server(middleware, context, ready, say)
-    served.start()
+    context = make_context(model, sock, keys, log)
+    server = Server(context, ready, say)
+    model.start()
     try:
         server.run([sock])
     finally:
-        ended = _close_all((lambda: context.pool.shutdown(cancel_futures=True), served.close), CLOSE)
-    if not ended:
-        say("stopped, though some work had not ended")
+        closed = _close_all((lambda: context.pool.shutdown(cancel_futures=True), model.close), CLOSE)
+    if not closed:
+        say("stopped before all threads had ended")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(128 + server.signal)  # Python would wait for these threads, perhaps for ever
@@ -317,7 +303,7 @@ def serve(
 
 
 def _close_all(closing: Sequence[Callable[[], None]], seconds: float) -> bool:
-    """Whether all that is to be closed is closed in this time."""
+    """Call all functions, each in a thread, and return whether they ended in time."""
     threads = [threading.Thread(target=close, name="headway-close", daemon=True) for close in closing]
     for thread in threads:
         thread.start()

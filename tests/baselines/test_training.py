@@ -254,8 +254,8 @@ def test_a_recipe_by_name() -> None:
 
 def test_the_server_says_what_it_cannot_do(place: Path) -> None:
     pytest.importorskip("fastapi")
+    from headway.serve.context import ServedModel
     from headway.serve.limits import Limits
-    from headway.serve.service import ServedModel
 
     run = train(make(place, "model.kind=elman", "train.steps=1"), quiet)
     with pytest.raises(DataError, match="of kind elman"):

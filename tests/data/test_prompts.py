@@ -185,7 +185,7 @@ def test_a_text_is_the_same_everywhere(
     if text:
         assert read_sources(bundle.require_tokenizer(), [text], None)[0].ids == [expected]  # an encoder's, too
     asked = {"model": "m", "prompt": text, "max_tokens": 3}
-    assert list(served(bundle).complete(CompletionRequest.model_validate(asked)).requests[0].prompt) == expected
+    assert list(served(bundle).build(CompletionRequest.model_validate(asked))[0].prompt) == expected
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if text])
@@ -234,8 +234,8 @@ def test_a_conversation_is_the_same_everywhere(
     """The template has the BOS, which nobody adds again."""
     list(bundle.chat(messages, 3))
     asked = ChatRequest.model_validate({"model": "m", "messages": messages, "max_tokens": 3})
-    job = served(bundle).chat(asked)
-    assert read == [list(job.requests[0].prompt)] == [talk_ids(theirs, messages)]
+    (request,) = served(bundle).build(asked)
+    assert read == [list(request.prompt)] == [talk_ids(theirs, messages)]
 
 
 def test_the_command_line_talks_alike(
@@ -253,7 +253,7 @@ def test_no_message_passes_for_the_template(bundle: Bundle, theirs: Any, read: l
     list(bundle.chat(messages, 3))
     list(bundle.chat([{"role": "user", "content": [{"type": "text", "text": "a<eos>b"}]}], 3))
     asked = ChatRequest.model_validate({"model": "m", "messages": messages, "max_tokens": 3})
-    assert read[0] == list(served(bundle).chat(asked).requests[0].prompt)
+    assert read[0] == list(served(bundle).build(asked)[0].prompt)
     (end,) = bundle.config.special.eos_ids
     plain = talk_ids(theirs, [{"role": "user", "content": "ab"}]).count(end)
     assert [ids.count(end) for ids in read] == [plain, plain]

@@ -1,7 +1,8 @@
-"""Servers to talk to: real ones, on free ports of this machine, with a model whose answers are known.
+"""Real servers on free ports of this machine, with a model whose completions are known.
 
-The model recites: after `c` comes `d`, after `z` or the end of a line `a`; `A`, `B`, `C` and `.` end a text, and all
-else is repeated. Each token alone decides what follows, with near certainty at temperature 1 and by chance at 2.
+The model recites the alphabet: `d` follows `c`; `a` follows `z` or the end of a line; `A`, `B`, `C` and `.` end a
+sequence; any other token repeats. Only the last token decides what follows, nearly always at temperature 1, and by
+chance at temperature 2.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,9 +29,9 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Transformer
 from headway.serve.auth import open_socket, url
+from headway.serve.context import ServedModel
 from headway.serve.limits import Limits
-from headway.serve.server import Server, build
-from headway.serve.service import ServedModel
+from headway.serve.server import Server, make_context
 
 KEY = "a-key-for-tests-7f3a"
 CHATML = (
@@ -54,7 +55,7 @@ def following(token: int) -> int:
 
 
 def recite(text: str, count: int) -> str:
-    """What the model writes after a text, if nothing ends it."""
+    """What the model generates after a text, if nothing ends it."""
     written, token = "", ord(text[-1])
     for _ in range(count):
         token = following(token)
@@ -83,7 +84,7 @@ def reciting_model(width: int = 64) -> Transformer:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reciting model with a chat template, saved; not to be changed."""
+    """The reciting model with a chat template, saved. Tests must not change it."""
     tokenizer = train_tokenizer("bytes", [], special=("<|im_start|>", "<|im_end|>"))
     made = save_model(reciting_model(), tmp_path_factory.mktemp("serve") / "reciter", tokenizer)
     (made / "chat_template.jinja").write_text(CHATML, encoding="utf-8")
@@ -97,7 +98,7 @@ def bundle(folder: Path) -> Bundle:
 
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A tiny BERT that also labels texts."""
+    """A tiny BERT that also classifies texts."""
     torch.manual_seed(0)
     tokenizer = train_tokenizer("wordpiece", ["good bad film day rain sun " * 20], 60)
     base = presets.bert(1, 16, 2, vocab=len(tokenizer), length=32)
@@ -110,7 +111,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @dataclass
 class Running:
-    """A server in a thread, and ways to talk to it."""
+    """A server in a thread, and clients for it."""
 
     url: str
     sock: socket.socket
@@ -149,12 +150,21 @@ class Running:
             own = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
             return client.post(path, content=raw, headers=own | headers)
 
+    def complete(self, **more: Any) -> httpx.Response:
+        """Post a completion request: 40 tokens after `a`, greedily, unless `more` says otherwise."""
+        body = {"model": self.served.id, "prompt": "a", "max_tokens": 40, "temperature": 0}
+        return self.post("/v1/completions", body | more)
+
+    def works(self) -> bool:
+        """Whether a completion is as it should be."""
+        return bool(self.complete().json()["choices"][0]["text"] == recite("a", 40))
+
     def get(self, path: str, **headers: str) -> httpx.Response:
         with httpx.Client(base_url=self.url, **PLAIN) as client:
             return client.get(path, headers={"authorization": f"Bearer {self.key}"} | headers)
 
     def line(self, answer: httpx.Response) -> Mapping[str, Any]:
-        """What the log says of a request, once it has been answered."""
+        """The log entry of a request."""
         ours = answer.headers["x-request-id"]
         assert until(lambda: any(line["id"] == ours for line in self.logged))
         (only,) = [line for line in self.logged if line["id"] == ours]
@@ -163,13 +173,58 @@ class Running:
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=30)
 
+    def raw(self, data: bytes | str, *, half_close: bool = False) -> bytes:
+        """What the server sends after these bytes, up to the end of the connection."""
+        with self.connect() as sock:
+            sock.sendall(data.encode("latin-1") if isinstance(data, str) else data)
+            if half_close:
+                sock.shutdown(socket.SHUT_WR)
+            return receive(sock)
+
     def idle(self, seconds: float = 5.0) -> bool:
-        """Whether all is as it was before the first request, after a moment."""
+        """Whether nothing is left of any request, after a moment."""
         return until(lambda: not self.context.open and not self.context.running and not self.busy(), seconds)
 
     def busy(self) -> int:
         stats = self.served.engine.stats() if self.served.engine else None
         return 0 if stats is None else stats.running + stats.waiting
+
+
+def receive(sock: socket.socket) -> bytes:
+    """All bytes up to the end of the connection."""
+    return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def http(target: str, body: Any = None, *, headers: str = "", key: str | None = KEY) -> bytes:
+    """An HTTP request as bytes; `headers` are whole lines."""
+    raw = b"" if body is None else json.dumps(body).encode()
+    lines = f"{target} HTTP/1.1\r\nHost: localhost\r\n" + (f"Authorization: Bearer {key}\r\n" if key else "") + headers
+    if body is not None:
+        lines += f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n"
+    return f"{lines}\r\n".encode() + raw
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def refusal(answer: httpx.Response | bytes) -> tuple[int, str]:
+    """Status and code of an error, which has OpenAI's shape."""
+    raw = isinstance(answer, bytes)
+    error = json.loads(answer.partition(b"\r\n\r\n")[2] if raw else answer.content)["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    return status(answer) if raw else answer.status_code, error["code"]
+
+
+def in_threads(work: Callable[[Any], Any], inputs: Iterable[Any]) -> list[Any]:
+    """Results of a function for all inputs, each in a thread of its own, in the order in which they end."""
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda each=each: results.append(work(each))) for each in inputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return results
 
 
 def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
@@ -184,11 +239,11 @@ def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
 @contextmanager
 def running(bundle: Bundle, *keys: str, **limits: Any) -> Iterator[Running]:
     """A server for this model until the end of the block."""
-    settings, logged, ready = Limits(**limits), list[Mapping[str, Any]](), threading.Event()
+    logged, ready = list[Mapping[str, Any]](), threading.Event()
     sock = open_socket("127.0.0.1", 0, keys)
-    served = ServedModel(bundle, settings)
-    middleware, context = build(served, settings, keys, sock, logged.append)
-    server = Server(middleware, context, ready.set)
+    served = ServedModel(bundle, Limits(**limits))
+    context = make_context(served, sock, keys, logged.append)
+    server = Server(context, ready.set)
     served.start()
     thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
     thread.start()

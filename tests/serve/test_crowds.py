@@ -1,4 +1,4 @@
-"""Many connections with large bodies that nobody asked for: they cost little memory, and others do not notice."""
+"""Many connections with large bodies that no route takes: they cost little memory and do not disturb others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headway.api import Bundle
-from tests.serve.conftest import KEY, Running, recite, running
+from tests.serve.conftest import KEY, Running, http
 
-BODY = {"model": "reciter", "prompt": "a", "max_tokens": 4, "temperature": 0}
 CROWD = """
 import asyncio, json, sys
 host, port, count, size, head, chunked = json.loads(sys.argv[1])
@@ -46,11 +43,11 @@ async def crowd():
 
 asyncio.run(crowd())
 """
-"""In a process of its own, whose memory is not counted: first lines of what so many are told who send such bodies."""
+"""Runs in a process of its own, whose memory is not counted; prints the first line of each response."""
 
 
 class Peak(threading.Thread):
-    """The most memory that this process has while the block runs, in megabytes above what it had before."""
+    """Measures the most memory of this process while the block runs, in megabytes."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -73,12 +70,6 @@ class Peak(threading.Thread):
         self.join()
 
 
-@pytest.fixture(scope="module")
-def server(bundle: Bundle) -> Iterator[Running]:
-    with running(bundle, KEY) as made:
-        yield made
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize(
@@ -92,20 +83,18 @@ def server(bundle: Bundle) -> Iterator[Running]:
         ("POST /v1/nowhere", True, {"404", "429"}),
     ],
 )
-def test_bodies_that_nobody_reads(server: Running, head: str, key: bool, expected: set[str], chunked: bool) -> None:
-    text = f"{head} HTTP/1.1\r\nHost: localhost\r\n"
-    text += f"Authorization: Bearer {KEY}\r\n" if key else ""
-    text += "Transfer-Encoding: chunked\r\n\r\n" if chunked else "Content-Length: 2000000\r\n\r\n"
-    crowd = json.dumps([*server.address, 300, 2_000_000, text, chunked])
+def test_bodies_that_no_route_takes(reciter: Running, head: str, key: bool, expected: set[str], chunked: bool) -> None:
+    framing = "Transfer-Encoding: chunked\r\n" if chunked else "Content-Length: 2000000\r\n"
+    text = http(head, headers=framing, key=KEY if key else None).decode()
+    crowd = json.dumps([*reciter.address, 300, 2_000_000, text, chunked])
     with Peak() as peak, subprocess.Popen([sys.executable, "-c", CROWD, crowd], stdout=subprocess.PIPE) as sending:
         while sending.poll() is None:
             began = time.monotonic()
-            answer = server.post("/v1/completions", BODY)
-            assert answer.json()["choices"][0]["text"] == recite("a", 4)
+            assert reciter.works()
             assert time.monotonic() - began < 3
         assert sending.stdout is not None
         lines = json.loads(sending.stdout.read())
     assert len(lines) == 300
     assert {line.split()[-1] for line in lines} <= expected
     assert peak.most - peak.first < 50
-    assert server.idle()
+    assert reciter.idle()

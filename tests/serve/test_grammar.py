@@ -1,4 +1,4 @@
-"""Answers that follow a JSON schema, whatever the model would rather write."""
+"""Responses that follow a JSON schema, whatever the model would generate without it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from headway.api import Bundle
-from tests.serve.conftest import KEY, Running, recite, running, until
+from tests.serve.conftest import KEY, Running, in_threads, recite, refusal, running, until
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SCHEMA = {
@@ -39,7 +39,7 @@ def check(text: str) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, 1, 2])
-def test_an_answer_follows_its_schema(reciter: Running, temperature: float) -> None:
+def test_a_response_follows_its_schema(reciter: Running, temperature: float) -> None:
     answer = ask(reciter, temperature=temperature, n=3, response_format=held(SCHEMA)).json()
     for choice in answer["choices"]:
         check(choice["message"]["content"])
@@ -66,16 +66,12 @@ def test_completions_follow_a_schema_too(reciter: Running) -> None:
         check(choice["text"])
 
 
-def test_neighbours_write_what_they_like(bundle: Bundle) -> None:
-    """A text with a grammar and one without are in the same step."""
+def test_other_sequences_of_a_batch_are_free(bundle: Bundle) -> None:
+    """Sequences with and without a grammar are in the same step."""
     with running(bundle, KEY) as server:
-        found: list[Any] = []
         bodies = [{"response_format": held(SCHEMA), "n": 4}, {"temperature": 0, "max_tokens": 100}]
-        threads = [threading.Thread(target=lambda b=b: found.append((b, ask(server, **b).json()))) for b in bodies]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        found = in_threads(lambda body: (body, ask(server, **body).json()), bodies)
+        assert len(found) == 2
         for body, answer in found:
             for choice in answer["choices"]:
                 if "n" in body:
@@ -85,42 +81,36 @@ def test_neighbours_write_what_they_like(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "code", "param"),
+    ("response_format", "code", "param"),
     [
-        ({"type": "nonsense"}, "C003", None),
-        ({"$ref": "http://10.0.0.1/x.json"}, "C003", None),
-        ({"type": "string", "pattern": "(?=x)"}, "C003", None),
-        ({"enum": ["x" * 40_000]}, "C003", "response_format.json_schema"),
-        (None, "C002", "response_format.json_schema.schema"),
-        ([1], "C002", "response_format.json_schema.schema"),
+        *((held(schema), "C003", None) for schema in ({"type": "nonsense"}, {"$ref": "http://10.0.0.1/x.json"})),
+        (held({"type": "string", "pattern": "(?=x)"}), "C003", None),
+        (held({"enum": ["x" * 40_000]}), "C003", "response_format.json_schema"),
+        *((held(schema), "C002", "response_format.json_schema.schema") for schema in (None, [1])),
+        ({"type": "json_schema"}, "C004", "response_format.json_schema"),
     ],
 )
-def test_a_schema_that_is_none(reciter: Running, schema: Any, code: str, param: str | None) -> None:
-    answer = ask(reciter, response_format=held(schema))
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), answer.text
+def test_a_wrong_schema(reciter: Running, response_format: Any, code: str, param: str | None) -> None:
+    answer = ask(reciter, response_format=response_format)
+    assert refusal(answer) == (400, code), answer.text
     assert answer.json()["error"]["param"] == param
+    assert reciter.idle()
 
 
 def test_a_schema_is_measured_in_bytes(reciter: Running) -> None:
-    """Not in what JSON may write for them: six letters for each of these, which have two or three bytes."""
+    """Not in JSON's escapes: they take six letters for each of these characters of two or three bytes."""
     limit = reciter.context.limits.schema_bytes
     for letter, size in (("é", 2), ("東", 3)):
         assert ask(reciter, response_format=held({"enum": [letter * (limit // 6 + 9)]})).status_code == 200
         answer = ask(reciter, response_format=held({"enum": [letter * (limit // size)]}))
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "C003")
+        assert refusal(answer) == (400, "C003")
         assert answer.json()["error"]["param"] == "response_format.json_schema"
-    answer = ask(reciter, response_format=held({"enum": ["\ud800"]}))  # has no bytes at all
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "C001")
-
-
-def test_a_schema_is_needed(reciter: Running) -> None:
-    answer = ask(reciter, response_format={"type": "json_schema"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "C004")
-    assert reciter.idle()
+    answer = ask(reciter, response_format=held({"enum": ["\ud800"]}))  # UTF-8 cannot encode it
+    assert refusal(answer) == (400, "C001")
 
 
 def test_a_pattern_that_turns_out_too_hard_breaks_nothing(reciter: Running) -> None:
-    """The grammar gives up while the text is being written: that request fails, and the server is as well as before."""
+    """The grammar gives up during generation: that request fails, and the server works as before."""
     hard = {"type": "string", "pattern": "^(a|aa|aaa|aaaa)*b(a?){500}(a){500}$"}
     for _ in range(4):
         assert ask(reciter, response_format=held(hard)).status_code in (200, 400, 500)
@@ -131,11 +121,11 @@ def test_a_pattern_that_turns_out_too_hard_breaks_nothing(reciter: Running) -> N
 
 LETTERS = "abcdefghijklmnopqrst"
 ENDLESS: dict[str, Any] = {"type": "string", "allOf": [{"pattern": f"(.*{c}.*{c}.*)"} for c in LETTERS]}
-"""A kilobyte that takes minutes and gigabytes to compile where nothing bounds it."""
+"""A kilobyte that takes minutes and gigabytes to compile without bounds."""
 
 
 def endless(number: int) -> dict[str, Any]:
-    """Another one, of which no verdict is known."""
+    """A variant of it, which the server has not compiled before."""
     return held(ENDLESS | {"description": str(number)})
 
 
@@ -143,25 +133,25 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
 
-def test_a_schema_without_end_is_refused_while_others_go_on(bundle: Bundle) -> None:
+def test_a_schema_that_takes_too_long_does_not_disturb_others(bundle: Bundle) -> None:
     with running(bundle, KEY) as server:
-        before, found = resident(), list[Any]()
+        before, pauses, compiled = resident(), list[float](), list[int]()
 
-        def hard(number: int) -> None:
+        def work(number: int) -> Any:
             began = time.monotonic()
-            answer = ask(server, response_format=endless(number))
-            found.append((answer.status_code, answer.json()["error"]["code"], time.monotonic() - began < 8))
+            if number < 6:
+                answer = ask(server, response_format=endless(number))
+                compiled.append(number)
+                return *refusal(answer), time.monotonic() - began < 8
+            while len(compiled) < 6:
+                began = time.monotonic()
+                plain = ask(server, temperature=0, max_tokens=4).json()
+                assert plain["choices"][0]["message"]["content"] == "abcd"
+                assert server.get("/health").status_code == 200
+                pauses.append(time.monotonic() - began)
+            return None
 
-        threads = [threading.Thread(target=hard, args=(i,)) for i in range(6)]
-        for thread in threads:
-            thread.start()
-        pauses = []
-        while any(thread.is_alive() for thread in threads):
-            began = time.monotonic()
-            plain = ask(server, temperature=0, max_tokens=4).json()
-            assert plain["choices"][0]["message"]["content"] == "abcd"
-            assert server.get("/health").status_code == 200
-            pauses.append(time.monotonic() - began)
+        found = [each for each in in_threads(work, range(7)) if each is not None]
         assert found == [(400, "C005", True)] * 6
         assert max(pauses) < 1
         assert resident() - before < 64
@@ -175,12 +165,12 @@ def test_more_schemas_than_may_wait(bundle: Bundle) -> None:
         first.start()
         assert until(lambda: server.context.open == 1)
         answer = ask(server, response_format=endless(11))
-        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert refusal(answer) == (429, "rate_limit_exceeded")
         assert answer.headers["retry-after"] == "1"
         first.join()
 
 
-def test_who_leaves_has_nothing_compiled(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disconnect_ends_the_compilation(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.generate.grammar.client.SECONDS", 60.0)
     monkeypatch.setattr("headway.generate.grammar.client.WALL_SECONDS", 60.0)
     monkeypatch.setattr("headway.generate.grammar.client.ROOM", 1 << 30)

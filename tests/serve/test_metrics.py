@@ -1,14 +1,12 @@
-"""What is said of requests: one line each, whatever a client put into its path; and numbers that JSON can hold."""
+"""The request log: one line per request, whatever a client puts into its path."""
 
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 
 from headway.serve.metrics import LOGS
-from headway.serve.responses import LOGPROB_FLOOR, _finite
 
 FACTS = {"id": "r1", "method": "GET", "path": "/a\n\x1b[31mb", "status": 404, "seconds": 0.25, "error": "no_route"}
 
@@ -34,10 +32,3 @@ def test_quiet_tells_only_what_went_wrong_here(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
     LOGS["quiet"](FACTS | {"reason": "Traceback …"})
     assert capsys.readouterr().err.endswith("Traceback …\n")
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(-1.5, -1.5), (-math.inf, LOGPROB_FLOOR), (math.nan, LOGPROB_FLOOR), (None, LOGPROB_FLOOR)]
-)
-def test_json_has_no_word_for_infinity(value: float | None, shown: float) -> None:
-    assert _finite(value) == shown

@@ -1,4 +1,4 @@
-"""What /openapi.json says of the API is true, for requests made by its rules and against them."""
+"""/openapi.json describes the API correctly, for requests that follow it and for requests that do not."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ GET = ["/v1/models", "/v1/models/{model}", "/health", "/metrics"]
 BOTH = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 OPERATIONS = [(path, "POST", mode) for path in POST for mode in BOTH] + [(path, "GET", BOTH[0]) for path in GET]
 LEFT_OUT = ("positive_data_acceptance", "ignored_auth")
-"""A request may fit the description and not the model: too long, or for something that it cannot do. That the key is
-needed is tested elsewhere: this check sends it along by mistake."""
+"""A request may fit the description and not the model: it may be too long, or for a task that the model cannot do.
+Other tests cover the key: this check sends it along by mistake."""
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,13 @@ def labels(encoder: Bundle) -> Iterator[Running]:
 
 
 def check(server: Running, operation: Any, mode: GenerationMode, examples: int) -> set[int]:
-    """Statuses of the answers to so many requests, each of them as the description has it."""
+    """Send generated requests, validate the responses, and return their statuses."""
     found: set[int] = set()
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None)
     @given(case=operation.as_strategy(mode))
     def ask(case: Any) -> None:
-        if isinstance(case.body, dict) and operation.path in WRITING:  # for the sake of time
+        if isinstance(case.body, dict) and operation.path in WRITING:  # to save time
             case.body.setdefault("max_tokens", 4)
             for name in ("max_tokens", "max_completion_tokens"):
                 value = case.body.get(name)
@@ -75,7 +75,7 @@ def test_every_route_is_described(reciter: Running) -> None:
 
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}, 1, 1.0, True, 2, "a", [0], {"a": None}])
 def test_fields_that_are_not_supported(reciter: Running, value: Any) -> None:
-    """They may be there if they say nothing, and the description says the same."""
+    """They are allowed with empty values, and the description says so."""
     description = reciter.get("/openapi.json").json()
     body = description["paths"][WRITING[1]]["post"]["requestBody"]["content"]["application/json"]["schema"]
     valid = jsonschema_rs.validator_for(body | {"components": description["components"]})
@@ -101,7 +101,7 @@ def test_some_requests(reciter: Running, description: Any, path: str, method: st
 @pytest.mark.parametrize(
     ("path", "more"), [(WRITING[0], {"messages": [{"role": "user", "content": "a"}]}), (WRITING[1], {})]
 )
-def test_an_answer_is_as_described(
+def test_a_response_is_as_described(
     reciter: Running, description: Any, path: str, more: dict[str, Any], stream: bool
 ) -> None:
     body = {"model": "reciter", "max_tokens": 3, "stream": stream, "logprobs": True if more else 2, "user": "me"}

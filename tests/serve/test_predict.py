@@ -20,11 +20,11 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.generate.beam.search import Beam
 from headway.model.model import Transformer
+from headway.serve.context import ServedModel
 from headway.serve.errors import ApiError
 from headway.serve.limits import Limits
 from headway.serve.predict import Tasks
 from headway.serve.schemas import RunRequest
-from headway.serve.service import ServedModel
 from tests.serve.conftest import Running, running
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -149,21 +149,29 @@ def test_texts_that_are_far_too_long_are_not_read(
     assert sum(read) < 20_000
 
 
-def test_what_a_model_cannot_do_is_said(labels: Running, reciter: Running) -> None:
-    for server, path, body, words in (
-        (labels, "/v1/completions", {"model": "encoder", "prompt": "a"}, "writes no text"),
-        (labels, "/v1/chat/completions", {"model": "encoder", "messages": HELLO}, "writes no text"),
-        (reciter, "/v1/embeddings", {"model": "reciter", "input": "a"}, "no text encoder"),
-        (reciter, "/v1/run", {"model": "reciter", "input": "a"}, "has no other task"),
-        (labels, "/v1/run", {"model": "encoder", "input": "a", "task": "fill"}, "it can classify, embed"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": "rain " * 40}, "42 tokens; the model reads 32"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": []}, "0 inputs"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": ["a"] * 257}, "257 inputs"),
-        (labels, "/v1/embeddings", {"model": "encoder", "input": "a", "dimensions": 5}, "have 16"),
-    ):
-        answer = server.post(path, body)
-        assert answer.status_code == 400
-        assert words in answer.json()["error"]["message"]
+@pytest.mark.parametrize(
+    ("name", "path", "body", "code", "param"),
+    [
+        ("encoder", "/v1/completions", {"prompt": "a"}, "D001", "model"),
+        ("encoder", "/v1/chat/completions", {"messages": HELLO}, "D001", "model"),
+        ("reciter", "/v1/embeddings", {"input": "a"}, "D001", "model"),
+        ("reciter", "/v1/run", {"input": "a"}, "D001", "model"),
+        ("encoder", "/v1/run", {"input": "a", "task": "fill"}, "C003", "task"),
+        ("encoder", "/v1/embeddings", {"input": "rain " * 40}, "D001", "input"),
+        ("encoder", "/v1/embeddings", {"input": []}, "D001", "input"),
+        ("encoder", "/v1/embeddings", {"input": ["a"] * 257}, "D001", "input"),
+        ("encoder", "/v1/embeddings", {"input": "a", "dimensions": 5}, "C003", "dimensions"),
+    ],
+)
+def test_what_a_model_cannot_do_is_refused(
+    labels: Running, reciter: Running, name: str, path: str, body: dict[str, Any], code: str, param: str
+) -> None:
+    answer = {"encoder": labels, "reciter": reciter}[name].post(path, {"model": name, **body})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, code, param), answer.text
+
+
+def test_a_model_says_what_it_can_do(labels: Running) -> None:
     assert labels.get("/v1/models").json()["data"][0]["can"] == ["classify", "embed"]
 
 
