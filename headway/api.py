@@ -113,13 +113,13 @@ class Bundle:
         writes = self.config.lm is not None and self.config.kind != "encoder"
         return self.generation.notes(encodes=self.config.kind == "encoder-decoder") if writes else ()
 
-    def sampling(self, **given: Any) -> Sampling:
-        """How the folder says that texts are drawn, with settings of the caller's own."""
+    def sampling(self, /, **given: Any) -> Sampling:
+        """Sampling settings: `given`, then those of the model's folder, then the defaults."""
         return build(Sampling, self.generation.fields(given))
 
-    def beam(self, **given: Any) -> Beam:
-        """The same for a beam search."""
-        return build(Beam, self.generation.fields(given, beam=True))
+    def beam(self, /, **given: Any) -> Beam:
+        """Settings of a beam search, in the same order."""
+        return build(Beam, {"max_tokens": Sampling().max_tokens, **self.generation.fields(given, beam=True)})
 
     @cached_property
     def prefix_cache(self) -> PrefixCache:
@@ -141,12 +141,10 @@ class Bundle:
         Up to `tokens` of them, drawn by `sampling`; without it, as the folder says. `by` reads in the model's place:
         what is `prefix_cache`, or a `speculation`. The text fits `mask`, from `pattern`.
         """
-        return self._pieces(
-            self.prompts.text(prompt), self._sampling_for(sampling, tokens), trace, by or self.model, mask
-        )
+        return self._pieces(self.prompts.text(prompt), self._limited(sampling, tokens), trace, by or self.model, mask)
 
-    def _sampling_for(self, sampling: Sampling | None, tokens: int | None, usual: int = 200) -> Sampling:
-        sampling = sampling or Sampling(**{"max_tokens": usual, **self.generation.fields({})})
+    def _limited(self, sampling: Sampling | None, tokens: int | None) -> Sampling:
+        sampling = sampling or self.sampling()
         return sampling if tokens is None else replace(sampling, max_tokens=tokens, max_length=0)
 
     def _pieces(
@@ -201,8 +199,8 @@ class Bundle:
 
         What the last turn read is held: only what is new is read.
         """
-        drawn = self._sampling_for(sampling, tokens, usual=400)
-        return self._pieces(self.prompts.chat(messages), drawn, trace, by or self.prefix_cache, mask)
+        limited = self._limited(sampling, tokens)
+        return self._pieces(self.prompts.chat(messages), limited, trace, by or self.prefix_cache, mask)
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """How likely the model finds each text, its first token given where it has no beginning of its own."""

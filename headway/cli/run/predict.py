@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.evaluation import recipe_for, task_for
-from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows, stdin_is_piped
-from headway.errors import DataError, UsageError, nearest
+from headway.cli.run.args import RunArgs, check_count
+from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows
+from headway.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from headway.config.recipe import Recipe
@@ -33,95 +32,13 @@ TRY = {
 """Task → what may follow `headway run last`; it fits what each learns from where it is given no data …"""
 OWN = {"mlm": '"… [MASK] …"', "answer": '--context FILE "…"', "embed": '"…"   headway run last --nearest FILE "…"'}
 """… and what may follow where it was given some, for tasks that take more than a text."""
-SETTINGS = ("task", "pair", "top", "data", "tag", "answer", "embed", "seq2seq", "n_best")
-SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
 TOP = 5
-
-
-@dataclass(frozen=True)
-class RunArgs:
-    """A command line, apart from settings."""
-
-    texts: list[str]
-    settings: dict[str, Any] = field(default_factory=dict)
-    pairs: list[str] = field(default_factory=list)
-    file: str = ""
-    context: str = ""
-    near: str = ""
-    score: bool = False
-    json: bool = False
-    align: bool = False
-    beam: int = 0
-
-    @property
-    def source(self) -> str:
-        """The file to read texts from, - for stdin: where that is said, or where there is one and nothing else."""
-        if self.file or self.texts not in ([], ["-"]):
-            return self.file
-        return "-" if self.texts or (not self.near and stdin_is_piped()) else ""
-
-
-def task_argument(args: Sequence[str]) -> str:
-    """What task=… says."""
-    from headway.tasks.registry import TASKS
-
-    task = next((arg.removeprefix("task=") for arg in args if arg.startswith("task=")), "")
-    if task and task not in TASKS:
-        raise UsageError("U001", f"task={task} is unknown{nearest(task, TASKS)}", f"one of {', '.join(TASKS)}")
-    return task
 
 
 def task_for_run(bundle: Any) -> str:
     """What the model is for. One that reads and writes is left to its writing."""
     found = task_for(bundle)
     return "lm" if found == "mlm" and bundle.config.kind != "encoder" else found
-
-
-def split_args(args: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
-    """Texts, settings and second texts. What looks like a setting and is none may be a slip of the pen."""
-    from headway.config.toml import parse_overrides
-
-    texts, settings, pairs = [], [], []
-    for arg in args:
-        found = SETTING.match(arg)
-        if found and found[1] == "pair":
-            pairs.append(arg.removeprefix("pair="))
-        elif found and found[1] in SETTINGS:
-            settings.append(arg)
-        elif found and not re.search(r"\s", arg):
-            hint = f"settings are {', '.join(SETTINGS)}; a text of one word with = in it can come from a file"
-            raise UsageError("U001", f"{arg!r} is no setting here{nearest(found[1], SETTINGS)}", hint)
-        else:
-            texts.append(arg)
-    return texts, parse_overrides(settings), pairs
-
-
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse what is wrong whatever the model is."""
-    from headway.config.recipe import read_recipe
-
-    for name in ("top", "n_best"):
-        _check_count(name, settings.get(name, 1))
-    sections = {name: value for name, value in settings.items() if name not in ("task", "top", "n_best")}
-    for name, value in sections.items():
-        if not isinstance(value, Mapping):
-            raise UsageError("U001", f"{name}={value} sets nothing: {name} is a group of settings", f"as {name}.KEY=…")
-    if "data" in sections:  # an overlap has to be less than the length, which may be the model's own
-        sections["data"] = {"length": sys.maxsize, **sections["data"]}
-    read_recipe(sections)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if type(value) is not int or value < 1:
-        raise UsageError("U001", f"{name}={value} should be a number from 1 on")
-
-
-def split_data(args: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Settings of writing, and those of the data it is for."""
-    from headway.config.toml import parse_overrides
-
-    data = [arg for arg in args if arg.startswith("data.")]
-    return [arg for arg in args if arg not in data], parse_overrides(data)
 
 
 def predict(bundle: Any, task: str, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
@@ -170,7 +87,7 @@ def _check(predictor: Predictor) -> None:
     if len(args.pairs) > 1 and len(args.pairs) != len(args.texts):
         raise UsageError("U001", f"{len(args.texts)} texts and {len(args.pairs)} pair=…: give as many, or one")
     for name, value in (("top", predictor.top), ("n_best", predictor.n_best)):
-        _check_count(name, value)
+        check_count(name, value)
 
 
 @dataclass(frozen=True)
