@@ -50,6 +50,15 @@ def test_the_import_is_light() -> None:
     assert names & HEAVY == set()
 
 
+def test_runs_are_read_without_a_model_or_a_report() -> None:
+    """`load("last")` looks the run up; nothing else of it is needed."""
+    code = "import sys, headway.runs.history, headway.runs.compare, headway.runs.prune; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    names = done.stdout.split()
+    assert "headway.runs.history" in names
+    assert not [name for name in names if name == "torch" or name.startswith(("headway.report", "headway.train"))]
+
+
 def test_a_heavy_import_is_seen() -> None:
     assert "numpy" in imported("-c", "import numpy")
 

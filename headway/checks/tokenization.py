@@ -81,9 +81,9 @@ def open_tokenizer(name: str) -> Tokenizer:
     path = Path(os.path.expanduser(name))
     if name == "last":
         from headway.config.recipe import RUNS
-        from headway.train.run import last_folder
+        from headway.runs.history import resolve_run
 
-        return load_tokenizer(last_folder(Path(RUNS)))
+        return load_tokenizer(resolve_run(name, Path(RUNS)))
     if path.is_file() and path.suffix != ".gguf":
         if path.name != "tokenizer.json":
             hint = "give a folder, its tokenizer.json, or a .gguf file"

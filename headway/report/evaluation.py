@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.report import format as w
-from headway.runs.details import KNOWN
+from headway.runs.compare import SLICE_KEYS
 from headway.runs.events import as_float
 
 MOST_LABELS, MOST_ROWS, LETTERS, NAME = 40, 60, 300, 40
@@ -141,7 +141,7 @@ def _mistakes(found: Any) -> Mistakes | None:
 
 
 def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [name for name in dict.fromkeys(k for row in rows for k in row) if name not in KNOWN][:MOST_METRICS]
+    return [name for name in dict.fromkeys(k for row in rows for k in row) if name not in SLICE_KEYS][:MOST_METRICS]
 
 
 def _plain(value: Any) -> str:

@@ -19,9 +19,8 @@ from headway.report.curves import curves
 from headway.report.diagnostics import data_name, describe_data, epochs_seen, health, suggestions, uniform_loss, verdict
 from headway.report.format import plural
 from headway.report.page import render_page
-from headway.runs.details import read_details
 from headway.runs.events import Event, as_count, as_float
-from headway.runs.history import History, read_run
+from headway.runs.history import History, read_evaluation, read_run
 
 FORMAT_VERSION = 1
 HELD_BACK = "a part of the same data, held back"
@@ -85,7 +84,7 @@ def gather(run: History) -> dict[str, Any]:
             {k: v for k, v in e.items() if as_float(v) is not None and k != "time"} for e in shown_evals(run)
         ],
         "samples": [{"step": as_count(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
-        "details": read_details(run.folder),
+        "details": read_evaluation(run.folder),
         "data": _data(run),
         "health": asdict(health(run)),
         "cost": _cost(run),

@@ -290,9 +290,9 @@ def test_prune_broken_takes_runs_that_cannot_go_on(run: Run, messy: Path) -> Non
     aged(write_run(messy / "empty-0001", [event("start"), *steps(1, 3)]), 7200)
     assert "bad-0001" not in run("prune").out
     rows = run("prune", "--broken").out
-    assert re.search(r"^runs/bad-0001 .*broken: no such file: run/recipe.toml$", rows, re.M)
-    assert re.search(r"^runs/diverged-0001 .*diverged: not a finite number$", rows, re.M)
-    assert re.search(r"^runs/empty-0001 .*stopped: no checkpoint to go on from$", rows, re.M)
+    assert re.search(r"^runs/bad-0001 .*broken: .*run/recipe.toml$", rows, re.M)
+    assert re.search(r"^runs/diverged-0001 .*diverged: ", rows, re.M)
+    assert re.search(r"^runs/empty-0001 .*stopped: ", rows, re.M)
     assert not re.search(r"^runs/tiny-000[12] ", rows, re.M), "a stopped run with a checkpoint can go on"
     assert run("prune", "--broken", "--yes").code == 0
     assert sorted(path.name for path in messy.iterdir()) == ["tiny-0001", "tiny-0002"]

@@ -10,7 +10,7 @@ import pytest
 
 from headway.report.page import render_macro
 from headway.report.sections import details
-from headway.runs.details import read_details
+from headway.runs.history import read_evaluation
 
 FOUND: dict[str, Any] = {
     "data": "test",
@@ -90,9 +90,9 @@ def test_what_is_not_of_the_kind_expected_is_left_out(found: Any) -> None:
 
 
 def test_the_file_of_a_run(tmp_path: Path) -> None:
-    assert read_details(tmp_path) is None
+    assert read_evaluation(tmp_path) is None
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "evaluation.json").write_text("{", encoding="utf-8")
-    assert read_details(tmp_path) is None
+    assert read_evaluation(tmp_path) is None
     (tmp_path / "run" / "evaluation.json").write_text(json.dumps(FOUND), encoding="utf-8")
-    assert read_details(tmp_path) == FOUND
+    assert read_evaluation(tmp_path) == FOUND

@@ -296,7 +296,7 @@ def test_broken_runs_say_why(tmp_path: Path) -> None:
     (tmp_path / "e" / "run" / "log.jsonl").mkdir(parents=True)
     (tmp_path / "e" / "run" / "recipe.toml").write_text("")
     assert "cannot be read" in read_run(tmp_path / "e").problem
-    with pytest.raises(NotFoundError, match="is no run"):
+    with pytest.raises(NotFoundError, match="F001"):
         read_run(tmp_path / "nowhere")
 
 
@@ -354,9 +354,9 @@ def test_names_and_prefixes_and_paths(tmp_path: Path, monkeypatch: pytest.Monkey
     assert resolve_run("lm-0001", Path("runs")) == Path("runs/lm-0001"), "a whole name before a beginning"
     assert resolve_run("runs/tiny-0002", Path("elsewhere")) == Path("runs/tiny-0002")
     assert resolve_run(str(out / "lm-0001"), Path("runs")) == out / "lm-0001"
-    with pytest.raises(NotFoundError, match="2 runs begin with tiny") as caught:
+    with pytest.raises(NotFoundError, match="F001") as caught:
         resolve_run("tiny", out)
-    assert caught.value.hint == "say which: tiny-0002, tiny-0001"
+    assert caught.value.hint.endswith(": tiny-0002, tiny-0001")
     runs_at(out, "word-0001")
     assert resolve_run("wo", out) == out / "word-0001"
 
