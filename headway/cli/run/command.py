@@ -38,7 +38,7 @@ def run(
         typer.Argument(help="the prompt, or the texts to predict for (- is stdin), then settings", metavar="TEXT"),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(help="the most new tokens; default: as the model's folder says, else 200")
+        int | None, typer.Option(help="the most new tokens; default: 200, or as the model's folder says")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="draw the same text each time")] = None,
     beam: Annotated[int, typer.Option(help="beam search with this many beams, instead of sampling")] = 0,

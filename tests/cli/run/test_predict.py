@@ -225,7 +225,7 @@ def test_bad_rows_stop_or_are_counted(models: dict[str, Path], run: Run, monkeyp
     assert json.loads(done.out)["line"] == 1  # what came before is not lost
     done = run(models["classify"], "--file", "b.jsonl", "data.bad_rows=skip")
     assert [row["line"] for row in rows(done)] == [1, 5]
-    assert "2 answers\n3 rows left out:\nb.jsonl:2: " in done.err and "b.jsonl:4: " in done.err
+    assert re.search(r"^2 .*\n3 rows .*\nb.jsonl:2: ", done.err) and "b.jsonl:4: " in done.err
     lines = ["anna [MASK]", "no blank", f"{'rain ' * 30}[MASK]", "[MASK] met"]
     Path("m.txt").write_text("\n".join(lines))
     done = run(models["mlm"], "--file", "m.txt", "data.bad_rows=skip")
