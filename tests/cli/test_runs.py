@@ -165,7 +165,7 @@ def test_show(run: Run, three: Path) -> None:
     assert len(chart) == 8 and len({len(line) for line in chart}) == 1
     assert done.err == "next: headway runs report tiny-0001\n"
     assert run("show", "bad").out.splitlines()[0] == "bad-0001  broken"
-    assert "Go on with it: headway train --resume runs/tiny-0002" in run("show", "tiny-0002").out
+    assert "headway train --resume runs/tiny-0002" in run("show", "tiny-0002").out
 
 
 def test_show_as_json(run: Run, three: Path) -> None:
