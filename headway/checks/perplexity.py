@@ -1,4 +1,4 @@
-"""How good a language model is on a text, how sure that is, and whether another one is better."""
+"""Perplexity and bits per byte of a language model on a text, with bootstrap intervals; comparison of two models."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from headway.tasks.losses.tokens import IGNORE
 from headway.train.provenance import check_held_out
 
 RESAMPLES = 1000
-"""Resamples behind an interval."""
+"""Bootstrap resamples."""
 ROWS = 16
 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean loss and what follows from it, each with the bounds that hold 95 % of resampled texts."""
+    """Loss, perplexity and bits per byte, each with a 95 % confidence interval."""
 
     tokens: int
     bytes: int
@@ -43,7 +43,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Losses:
-    """Sums of losses and numbers of predictions, row by row of a text."""
+    """The sum of losses and the number of predictions of each row of a text."""
 
     sums: NDArray[np.float64]
     counts: NDArray[np.float64]
@@ -51,14 +51,14 @@ class Losses:
 
 
 def evaluation_text(folder: Path | None, data: str) -> tuple[str, DataConfig]:
-    """The text to score on and how it is read: as given, or what the run held out (its test text, where it has one)."""
+    """The text and the data settings: as given, else the run's test data, validation data or held-out part."""
     recipe = Recipe()
     if folder is not None and (path := folder / "run" / "recipe.toml").exists():
         values, text = read_toml(path)
         recipe = read_recipe(values, source=text)
     elif not data:
         raise NotFoundError(
-            "F001", "which text? this model is no run of headway's", "give one: headway eval MODEL FILE"
+            "F001", "no text given, and the model is not a run of headway", "give one: headway eval MODEL FILE"
         )
     settings = recipe.data
     spec = data or settings.test or settings.valid
@@ -68,7 +68,7 @@ def evaluation_text(folder: Path | None, data: str) -> tuple[str, DataConfig]:
 
 
 def evaluation_tokens(spec: str, data: DataConfig, tokenizer: Tokenizer) -> TokenStore:
-    """Its tokens; without a spec, the part of the training text that was held out."""
+    """The tokens of the text; without a spec, of the held-out part of the training text."""
     if not spec:
         return tokenize_corpus(hold_out(read_corpus(data.train, data))[1], tokenizer)
     return tokenize_corpus(read_corpus(spec, data), tokenizer)
@@ -76,9 +76,9 @@ def evaluation_tokens(spec: str, data: DataConfig, tokenizer: Tokenizer) -> Toke
 
 @torch.no_grad()
 def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
-    """The loss of every row that evaluation reads."""
+    """The losses of all evaluation rows."""
     if model.config.kind != "decoder" or model.config.lm is None:
-        raise DataError("D001", "only a model that writes text can be scored on one")
+        raise DataError("D001", "perplexity needs a language model: this model does not generate text")
     if model.config.max_length is not None:
         length = min(data.length, model.config.max_length)
         data = replace(data, length=length, overlap=min(data.overlap, length - 1))
@@ -95,7 +95,7 @@ def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
 
 
 def score(losses: Losses, seed: int = 0) -> Score:
-    """The figures, with bootstrap intervals over rows."""
+    """The metrics, with bootstrap intervals over rows."""
     total, count = losses.sums.sum(), losses.counts.sum()
     rows = np.random.default_rng(seed).integers(0, len(losses.sums), (RESAMPLES, len(losses.sums)))
     resampled = losses.sums[rows].sum(1) / losses.counts[rows].sum(1)
@@ -113,10 +113,10 @@ def score(losses: Losses, seed: int = 0) -> Score:
 
 
 def bits_saved(ours: Losses, theirs: Losses, seed: int = 0) -> tuple[float, float, float]:
-    """Bits per byte that the first saves over the second, with bounds: rows are resampled in pairs."""
+    """Bits per byte that the first model saves over the second, with an interval from a paired bootstrap over rows."""
     if ours.sums.shape != theirs.sums.shape or ours.bytes != theirs.bytes:
         difference = theirs.sums.sum() / theirs.bytes - ours.sums.sum() / ours.bytes
-        return (float(difference) / math.log(2), -math.inf, math.inf)  # other tokens, other rows: no pairs
+        return (float(difference) / math.log(2), -math.inf, math.inf)  # different tokens: rows cannot be paired
     rows = np.random.default_rng(seed).integers(0, len(ours.sums), (RESAMPLES, len(ours.sums)))
     difference = (theirs.sums - ours.sums) * len(ours.sums) / math.log(2) / ours.bytes
     low, high = np.quantile(difference[rows].mean(1), [0.025, 0.975])

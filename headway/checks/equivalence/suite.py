@@ -1,4 +1,4 @@
-"""Proof that a model's fast paths equal its slow ones, for any folder: what `headway check` prints."""
+"""All checks of a model, in the order in which `headway check` prints them; those of one forward pass are here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headway.model.cache import KVCache
 from headway.model.model import Model, Output
 
 LENGTHS = (5, 37, 22)
-"""Of the sequences tried: longer than T5's exact buckets, and unequal."""
+"""Lengths of the sequences: different, and one longer than T5's exact position buckets."""
 Check = Callable[[], CheckResult | Iterable[CheckResult]]
 
 
@@ -42,7 +42,7 @@ Check = Callable[[], CheckResult | Iterable[CheckResult]]
 def check_model(
     model: Model, tokenizer: Tokenizer | None = None, *, compiled: bool = True, seed: int = 0
 ) -> Iterator[CheckResult]:
-    """Each check as it is done. The model is as before when it is."""
+    """Yield each result when it is known. The model is unchanged afterwards."""
     was_training = model.training
     model.eval()
     try:
@@ -56,21 +56,21 @@ def check_model(
 
 
 def _rows(names: Sequence[str], check: Check) -> Iterator[CheckResult]:
-    """The rows of a check. One that breaks has failed, and so have those that were to follow."""
+    """The results of a check. If it raises an error, the results that are missing have failed."""
     done = 0
     try:
         found = check()
         for row in [found] if isinstance(found, CheckResult) else found:
             done += 1
             yield row
-    except Exception as error:  # whatever it is, it is no proof; other rows may still say where the mistake is
+    except Exception as error:  # a failed check; other checks may show where the error is
         known = isinstance(error, HeadwayError)
         note = f"{error.code}: {error.message}" if known else f"{type(error).__name__}: {error}"  # type: ignore[attr-defined]
         yield from (CheckResult(name, math.inf, note=note) for name in names[done:])
 
 
 class _ModelChecks:
-    """A few random sequences, each read alone once: what every other way of reading them must equal."""
+    """A few random sequences with their outputs, each computed alone; every other path must give the same."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer | None, seed: int) -> None:
         self.model, self.config, self.tokenizer, self.seed = model, model.config, tokenizer, seed
@@ -82,11 +82,11 @@ class _ModelChecks:
         self.targets = [self._tokens(n, self.config.target) for n in reversed(self.lengths)]
         self.alone = [self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)]
         largest = max(1.0, *(float(s.abs().max()) for scores in self.alone for s in scores.values()))
-        rounded = self.dtype if self.config.quantization == "none" else torch.bfloat16  # as quantised products are
+        rounded = self.dtype if self.config.quantization == "none" else torch.bfloat16  # the precision of int8 products
         self.limit = TOLERANCE[rounded] * (largest if largest < float("inf") else 1.0)
 
     def table(self) -> list[tuple[Sequence[str], Check]]:
-        """Names of rows, and what gives them."""
+        """Names of results, and the check that yields them."""
         return [
             (("right padding = none", "left padding = none"), self.padding),
             (("batch = single",), self.batching),
@@ -102,8 +102,8 @@ class _ModelChecks:
         ]
 
     def _generating(self) -> list[tuple[Sequence[str], Check]]:
-        """Rows about all that sequences come from; one that says why, where there is nothing."""
-        note = self._decodes() or (f"the model reads fewer than {SHORTEST} tokens" if too_short(self.config) else "")
+        """Checks of generation; a note if the model does not generate."""
+        note = self._decodes() or (f"the context is shorter than {SHORTEST} tokens" if too_short(self.config) else "")
         if note:
             return [(("decoded = recomputed",), lambda: CheckResult("decoded = recomputed", None, note=note))]
         return [
@@ -125,7 +125,7 @@ class _ModelChecks:
         return text.segments(self.model, self.tokenizer, self._encode, self.limit)
 
     def _row(self, name: str, worst: float) -> CheckResult:
-        """A difference beyond the limit may still be rounding: some models magnify it at some tokens."""
+        """A difference above the limit may still be rounding: some models amplify it at some tokens."""
         if worst <= self.limit or not math.isfinite(worst):
             return CheckResult(name, worst, self.limit)
         return CheckResult(
@@ -137,7 +137,7 @@ class _ModelChecks:
 
     @cached_property
     def rounding_error(self) -> float:
-        """How far the outputs are from those in float64."""
+        """The largest difference of the outputs from those in float64."""
         if self.model.parameter_count() > LARGEST:
             return 0.0
         exact, worst = exact_copy(self.model), 0.0
@@ -185,7 +185,7 @@ class _ModelChecks:
                 yield CheckResult(
                     name,
                     None,
-                    note="images have no padding" if self.images else "sound is padded on the right",
+                    note="images have no padding" if self.images else "audio is padded on the right",
                 )
                 continue
             inputs, attention_mask = pad(self.inputs, left=side == "left")
@@ -203,24 +203,24 @@ class _ModelChecks:
         for i, alone in enumerate(self.alone):
             for name, score in alone.items():
                 mine = batch[name][i]
-                if score.shape[1:] != mine.shape:  # one score per token: compare the real ones
+                if score.shape[1:] != mine.shape:  # one output per token: compare those of real tokens
                     mine = mine[attention_mask[i]]
                 worst = max(worst, max_difference(mine, score[0]))
         return worst
 
     def batching(self) -> CheckResult:
-        """The same input four times in a batch."""
+        """A batch of four copies of an input."""
         x, t = self.inputs[1], self.targets[1]
         batch = self._read(torch.stack([x] * 4), torch.stack([t] * 4))
         pairs = ((batch[k][i], self.alone[1][k][0]) for i in range(4) for k in batch)
         return self._row("batch = single", max(max_difference(a, b) for a, b in pairs))
 
     def packing(self) -> CheckResult:
-        """All sequences in one row, each blind to the others."""
+        """All sequences packed in one row, without attention between them."""
         if not isinstance(self.config.source or self.config.target, TokensConfig):
             return CheckResult("packed = separate", None, note="only text is packed")
         if isinstance(self.config, BaselineConfig):
-            return CheckResult("packed = separate", None, note="the model reads one text a row")
+            return CheckResult("packed = separate", None, note="the model takes one sequence per row")
         pooled = {n for n in self.alone[0] if self.alone[0][n].ndim == 2}
         segment_ids = [
             torch.cat([torch.full_like(r, i + 1) for i, r in enumerate(rows)]) for rows in (self.inputs, self.targets)
@@ -244,7 +244,7 @@ class _ModelChecks:
         return "" if self.config.decoder and self.config.lm else "the model does not generate"
 
     def caching(self) -> CheckResult:
-        """Left-padded prompts through the cache, three tokens and then one at a time."""
+        """Left-padded prompts through the KV cache, three tokens and then one at a time."""
         if note := self._decodes():
             return CheckResult("cached = uncached", None, note=note)
         ids, attention_mask = pad(self.targets if self.config.encoder else self.inputs, left=True)
@@ -265,12 +265,12 @@ class _ModelChecks:
         return self.model.start(inputs, attention_mask=attention_mask, capacity=capacity)
 
     def reordering(self) -> CheckResult:
-        """Rows of a cache swapped half-way go on as if they had always been there."""
+        """Rows of the KV cache that are reordered half-way continue as if they had always been there."""
         if note := self._decodes():
             return CheckResult("reordered = fresh", None, note=note)
         ids, attention_mask = pad(self.targets if self.config.encoder else self.inputs, left=True)
         if ids.shape[1] < 2:
-            return CheckResult("reordered = fresh", None, note="the model reads one token only")
+            return CheckResult("reordered = fresh", None, note="the context is one token")
         rows = torch.tensor([2, 0, 0], device=self.device)
         cache = self._start(ids.shape[1])
         self.model.extend(cache, ids[:, :-1], attention_mask[:, :-1])
@@ -280,7 +280,7 @@ class _ModelChecks:
         return self._row("reordered = fresh", worst)
 
     def maps(self) -> CheckResult:
-        """Attention maps recomputed beside the fused kernel against those of the eager one, and both outputs."""
+        """Attention maps that are recomputed beside the fused kernel, and its output, against the eager backend."""
         seen: dict[str, list[Tensor]] = {}
 
         def hook(name: str, make: Callable[[], Tensor]) -> None:
@@ -297,7 +297,7 @@ class _ModelChecks:
         return self._row("maps = eager weights", worst)
 
     def saving(self) -> Iterator[CheckResult]:
-        """Written to a folder and read back: the same bits, and one matrix where there was one."""
+        """Saved and loaded: the same bits, and tied matrices are still one."""
         with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
             save_model(self.model, Path(folder) / "model")
             again = load_model(Path(folder) / "model", dtype=self.dtype, device=self.device)
@@ -320,7 +320,7 @@ class _ModelChecks:
 
 
 def _lengths(config: ModelConfig) -> list[int]:
-    """Long enough for a window or BigBird's pattern to leave something out, and short enough for the model."""
+    """Lengths at which a window or BigBird's pattern masks something, within the model's context."""
     reach = 0
     for stack in (config.encoder, config.decoder):
         if stack is not None and stack.sparse is not None:

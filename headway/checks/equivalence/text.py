@@ -1,4 +1,4 @@
-"""Proofs about text: two texts that a model is to tell apart, and conversations through the model's own template."""
+"""Checks of text: token type ids of a pair of texts, and conversations through the model's chat template."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Read = Callable[..., dict[str, Tensor]]
 
 
 def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float) -> CheckResult:
-    """Other segment ids give another output, in a padded batch as alone; and the tokenizer gives a pair both of them.
+    """Token type ids change the output, equally alone and in a padded batch; the tokenizer gives a pair both of them.
 
-    `read` gives the outputs of the model for ids, and for a mask and segment ids where there are any.
+    `read` returns the model's outputs for ids, with an attention mask and token type ids if given.
     """
     front = model.config.source
     if not isinstance(front, TokensConfig) or front.segments < 2:
-        return CheckResult(SEGMENTS, None, note="the model has no segments")
+        return CheckResult(SEGMENTS, None, note="the model has no token type ids")
     if tokenizer is not None and not {0, 1} <= set(tokenizer.encode("one text", "another text").token_type_ids):
-        return CheckResult(SEGMENTS, math.inf, limit, "the tokenizer gives a pair of texts one segment")
+        return CheckResult(SEGMENTS, math.inf, limit, "the tokenizer gives both texts of a pair the same type")
     generator = torch.Generator().manual_seed(0)
     ids = [torch.randint(front.vocab, (n,), generator=generator) for n in (9, 5)]
     kinds = [(torch.arange(len(row)) >= len(row) // 2).long() for row in ids]
@@ -43,8 +43,8 @@ def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float
     without = read(ids[0][None], token_type_ids=torch.zeros_like(kinds[0])[None])
     if (
         max_difference(alone[0]["hidden"], without["hidden"]) == 0
-    ):  # however small, there is a difference where they count
-        return CheckResult(SEGMENTS, math.inf, limit, "they do not change the output")
+    ):  # where they count, there is a difference, however small
+        return CheckResult(SEGMENTS, math.inf, limit, "token type ids do not change the output")
     worst = max(max_difference(without[name], value) for name, value in read(ids[0][None]).items())
     for left in (False, True):
         inputs, attention_mask = pad(ids, left=left)
@@ -60,22 +60,22 @@ def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float
 
 
 def chat(reference: Reference, tokenizer: Tokenizer | None) -> CheckResult:
-    """Two turns with the KV cache held between them, and the same prompts read anew."""
+    """Two turns with the KV cache kept between them, and the same prompts from the first token."""
     template = None if tokenizer is None else parse_template(tokenizer.config.get("chat_template"))
     if tokenizer is None or template is None:
         return CheckResult(CHAT, None, note="the model has no chat template")
     if reference.config.encoder is not None:
-        return CheckResult(CHAT, None, note="it is for decoders alone")
+        return CheckResult(CHAT, None, note="only without an encoder")
     held, messages, worst = PrefixCache(reference.model), [], 0.0
     for turn in TURNS:
         messages.append({"role": "user", "content": turn})
         text = template.render(messages, tokens=special_token_strings(tokenizer), add_generation_prompt=True)
         if turn not in text:
-            return CheckResult(CHAT, math.inf, reference.limit, "the template leaves out what was said")
+            return CheckResult(CHAT, math.inf, reference.limit, "the template leaves out the user's message")
         ids = tokenizer.encode(text, special=False).ids
         room = reference.config.max_length
         if room is not None and len(ids) + REPLY.max_tokens > room:
-            return CheckResult(CHAT, None, note=f"the model reads at most {room} tokens")
+            return CheckResult(CHAT, None, note=f"the context is only {room} tokens")
         new = generated(held, [ids], [REPLY])[0]
         worst = max(worst, error_of(reference, ids, new, REPLY))
         messages.append({"role": "assistant", "content": tokenizer.decode(new.tokens)})

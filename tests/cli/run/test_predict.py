@@ -26,7 +26,6 @@ from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConf
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Model
-from headway.progress import Display
 from headway.tasks.registry import TASKS
 from tests.cli.conftest import Done, Run
 
@@ -433,38 +432,4 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     elsewhere = said_after("", None, "other")
     assert (
         "last" not in elsewhere and f"headway run {tmp_path} " in elsewhere and f"headway eval {tmp_path}" in elsewhere
-    )
-
-
-def test_examples_are_shown_whole(capfd: pytest.CaptureFixture[str]) -> None:
-    show = Display(False).report
-    three = [line for i in range(3) for line in (f"text {i}", "  → nothing", f"  in truth {i}")]
-    show("sample", text="\n".join(three))
-    assert capfd.readouterr().err.splitlines() == [f"  {line}" for line in three[:6]]
-    show("sample", text="\n".join([f"line {i}" for i in range(9)]))
-    assert len(capfd.readouterr().err.splitlines()) == 6
-    show("sample", text="\n".join(["a", *["  more"] * 9]))
-    assert len(capfd.readouterr().err.splitlines()) == 6
-
-
-def test_which_weights_are_kept_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    show = Display(False).report
-    show("kept", step=9, best=9, early=0)
-    assert capfd.readouterr().err == ""
-    show("kept", step=30, best=20, early=2)
-    show("kept", step=30, best=20, early=0)
-    assert capfd.readouterr().err.splitlines() == [
-        "no better in 2 evaluations: stopped at step 30; the weights of step 20 are kept, the best",
-        "the weights of step 20 are kept, the best",
-    ]
-
-
-def test_what_data_lost_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    show = Display(False).report
-    show("data", tokens=1000, valid_tokens=10, bad_rows=0, shortened=0, cut=0, left_out=0)
-    assert capfd.readouterr().err == "1,000 tokens to learn from, 10 held out\n"
-    show("data", tokens=1000, valid_tokens=10, vocab=9, bad_rows=1, shortened=2000, cut=3, left_out=4)
-    said = capfd.readouterr().err
-    assert (
-        "vocabulary 9, 1 bad row left out, 2,000 shortened by their first turns, 3 cut at the end, 4 too long" in said
     )
