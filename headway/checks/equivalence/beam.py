@@ -17,13 +17,11 @@ import torch
 from torch import Tensor
 
 from headway.checks.equivalence.reference import NEW, Reference, with_kernels
-from headway.checks.equivalence.result import CheckResult, max_difference
+from headway.checks.equivalence.result import Outcome, max_difference, skip
 from headway.generate.accel.dispatch import beam_decoder
 from headway.generate.beam.search import Beam, Hypothesis, beam_search
 from headway.generate.protocol import Decoder, prefill
 from headway.model.model import Model
-
-READERS, SEARCH = "beam readers = step", "beams = reference"
 
 Tokens = tuple[int, ...]
 WIDTH = 3
@@ -41,7 +39,7 @@ TRIES = 6
 """Prompts to try until each rule has changed a result that rounding cannot change."""
 
 
-def readers(reference: Reference) -> CheckResult:
+def readers(reference: Reference) -> Outcome:
     """Logits on each path of a beam search, with beams that are reordered and inputs that finish."""
     worst, tried = 0.0, set[type]([type(reference.model)])
     for inputs in (1, len(reference.prompts), MANY):
@@ -53,8 +51,8 @@ def readers(reference: Reference) -> CheckResult:
                 with with_kernels(use_kernels):
                     worst = max(worst, _reader_gap(reference, reader, inputs))
     if len(tried) == 1:
-        return CheckResult(READERS, None, note="not used: beam search runs the model itself")
-    return CheckResult(READERS, worst, reference.limit, reference.note)
+        return skip("not used: beam search runs the model itself")
+    return Outcome(worst, reference.limit, reference.note)
 
 
 def _reader_gap(reference: Reference, reader: Decoder[Any], inputs: int) -> float:
@@ -84,7 +82,7 @@ def _compare(reference: Reference, found: Tensor, texts: Sequence[Sequence[int]]
     return max(max_difference(found[i], reference.logits(texts[i], places[i])[-1]) for i in rows)
 
 
-def searches(reference: Reference) -> CheckResult:
+def searches(reference: Reference) -> Outcome:
     """The best sequences and their scores, with several length penalties, when sequences end at different lengths."""
     if reference.low_precision:  # rounding would decide between beams; in float32 it does not
         reference = Reference(reference.exact, note="in float32")
@@ -99,7 +97,7 @@ def searches(reference: Reference) -> CheckResult:
         if not left:
             break
     note = f"{len(left)} of {len(SEARCHES)} searches are too close to call" if left else reference.note
-    return CheckResult(SEARCH, worst if len(left) < len(SEARCHES) else None, limit, note)
+    return Outcome(worst if len(left) < len(SEARCHES) else None, limit, note)
 
 
 def _difference(found: Sequence[Hypothesis], wanted: Sequence[Hypothesis]) -> float:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headway.checks.equivalence.reference import NEW, Reference, with_kernels
-from headway.checks.equivalence.result import CheckResult, max_difference
+from headway.checks.equivalence.result import Outcome, max_difference, skip
 from headway.generate.accel import dispatch as fast
 from headway.generate.decode import decode
 from headway.generate.engine.engine import Engine, Request
@@ -40,15 +40,15 @@ OUTGROWN = 256
 """The largest context, in tokens, that a check fills up."""
 
 
-def fast_decoder(reference: Reference) -> CheckResult:
+def fast_decoder(reference: Reference) -> Outcome:
     """Logits of the accelerated decoder, for one sequence and for several, with prompts prefilled in parts."""
-    name, model = "fast decoder = step", reference.model
+    model = reference.model
     with with_kernels():
         if not fast.accelerates(model, len(reference.prompts)):
-            return CheckResult(name, None, note=f"not used: {why_not(model)}")
+            return skip(f"not used: {why_not(model)}")
         worst = max(_fast_gap(reference, reference.prompts[:1]), _fast_gap(reference, reference.prompts))
     small = "" if fast.accelerates(model, 1) else "not used for a model this small, but checked"
-    return CheckResult(name, worst, reference.limit, reference.note or small)
+    return Outcome(worst, reference.limit, reference.note or small)
 
 
 def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
@@ -182,15 +182,15 @@ class DecodingChecks:
     def error_of(self, prompt: Sequence[int], new: Generated, sampling: Sampling, place: int = 0) -> float:
         return error_of(self.reference, prompt, new, sampling, place, self.eos)
 
-    def row(self, name: str, worst: float) -> CheckResult:
-        return CheckResult(name, worst, self.reference.limit, self.reference.note)
+    def outcome(self, worst: float) -> Outcome:
+        return Outcome(worst, self.reference.limit, self.reference.note)
 
-    def skipped(self, name: str) -> CheckResult | None:
+    def skipped(self) -> Outcome | None:
         if not isinstance(self.model, Model):
-            return CheckResult(name, None, note="only for transformers")
-        return None if self.model.config.encoder is None else CheckResult(name, None, note="only without an encoder")
+            return skip("only for transformers")
+        return None if self.model.config.encoder is None else skip("only without an encoder")
 
-    def decoded(self) -> CheckResult:
+    def decoded(self) -> Outcome:
         """A batch with different settings, and an all-greedy batch; with a trace, and without."""
         worst, source = 0.0, self.reference.source(range(len(self.prompts)))
         for use_kernels in self.ways():
@@ -199,11 +199,11 @@ class DecodingChecks:
                     found = generated(self.model, self.prompts, settings, source, traced=traced)
                 for i, each in enumerate(zip(self.prompts, found, settings, strict=True)):
                     worst = max(worst, self.error_of(*each, i))
-        return self.row("decoded = recomputed", worst)
+        return self.outcome(worst)
 
-    def engine(self) -> CheckResult:
+    def engine(self) -> Outcome:
         """Requests with different settings, and all greedy; with log-probabilities, and without."""
-        if skipped := self.skipped("engine = alone"):
+        if skipped := self.skipped():
             return skipped
         worst = 0.0
         for use_kernels in self.ways():
@@ -215,7 +215,7 @@ class DecodingChecks:
                     logp = [event.log_probability for event in events if event.log_probability is not None]
                     new = Generated([event.token for event in events if event.token is not None], logp)
                     worst = max(worst, self.error_of(request.prompt, new, request.sampling))
-        return self.row("engine = alone", worst)
+        return self.outcome(worst)
 
     def _served(self, settings: Sequence[Sampling], likely: bool) -> list[Request]:
         """Requests that arrive during others, wait for a slot, are cancelled, or share a prefix with others."""
@@ -230,9 +230,9 @@ class DecodingChecks:
             pass
         return requests
 
-    def prefix(self) -> CheckResult:
+    def prefix(self) -> Outcome:
         """Sequences that share a prefix with the one before, shorten it, or share nothing."""
-        if skipped := self.skipped("prefix cache = fresh"):
+        if skipped := self.skipped():
             return skipped
         worst, (a, b, _, like_b) = 0.0, self.prompts
         for use_kernels in self.ways():
@@ -241,25 +241,24 @@ class DecodingChecks:
                 with with_kernels(use_kernels):
                     (new,) = generated(held, [text], [GREEDY])
                 worst = max(worst, self.error_of(text, new, GREEDY))
-        return self.row("prefix cache = fresh", worst)
+        return self.outcome(worst)
 
-    def speculative(self) -> CheckResult:
+    def speculative(self) -> Outcome:
         """With a draft that is always right (the model itself), and with one that is always wrong."""
-        if skipped := self.skipped("speculative = plain"):
+        if skipped := self.skipped():
             return skipped
         worst, prompt = 0.0, self.prompts[1]
         for draft in (self.model, _WorstDraft(self.model)):
             for sampling in SETTINGS[:2]:
                 use_kernels = SpeculativeDecoder(PrefixCache(self.model), PrefixCache(draft), sampling, ahead=3)
                 worst = max(worst, self.error_of(prompt, generated(use_kernels, [prompt], [sampling])[0], sampling))
-        return self.row("speculative = plain", worst)
+        return self.outcome(worst)
 
-    def outgrown(self) -> CheckResult:
+    def outgrown(self) -> Outcome:
         """A sequence longer than the model's context continues from its last half."""
-        name, room = "outgrown = last half", self.model.config.max_length
+        room = self.model.config.max_length
         if room is None or room > OUTGROWN:
-            note = "no limit" if room is None else f"checked up to {OUTGROWN} tokens"
-            return CheckResult(name, None, note=note)
+            return skip("no limit" if room is None else f"checked up to {OUTGROWN} tokens")
         generator, sampling = torch.Generator().manual_seed(6), replace(GREEDY, stop=())
         text = torch.randint(self.reference.vocab, (room - 3,), generator=generator).tolist()
         worst = 0.0
@@ -273,10 +272,10 @@ class DecodingChecks:
                 one = Generated(new.tokens[n : n + 1], new.logp[n : n + 1])
                 worst = max(worst, error_of(self.reference, seen[begin:], one, replace(sampling, max_tokens=1)))
                 seen += one.tokens
-        return self.row(name, worst if len(new.tokens) == NEW else math.inf)
+        return self.outcome(worst if len(new.tokens) == NEW else math.inf)
 
 
-def scored(reference: Reference) -> CheckResult:
+def scored(reference: Reference) -> Outcome:
     """Log-probabilities of given sequences; a long common prefix is computed once."""
     worst, every = 0.0, list(range(len(reference.prompts)))
     for some in (every, [1, 3]) if not reference.sources else (every,):
@@ -285,7 +284,7 @@ def scored(reference: Reference) -> CheckResult:
         for i, row, values in zip(some, rows, found, strict=True):
             logp = reference.logits(row, i)[:-1].log_softmax(-1)
             worst = max(worst, max_difference(values, logp.gather(1, torch.tensor(row[1:])[:, None])[:, 0]) / 2)
-    return CheckResult("scored = recomputed", worst, reference.limit, reference.note)
+    return Outcome(worst, reference.limit, reference.note)
 
 
 class _NullTokenizer:
@@ -302,15 +301,3 @@ class _WorstDraft:
         self.model, self.config, self.parameters = model, model.config, model.parameters
         self.start, self.step, self.extend, self.reorder = model.start, model.step, model.extend, model.reorder
         self.lm: Callable[[Tensor], Tensor] = lambda x: -model.lm(x)
-
-
-CHECKS: dict[str, Callable[[DecodingChecks], CheckResult]] = {
-    "fast decoder = step": lambda checks: fast_decoder(checks.reference),
-    "decoded = recomputed": DecodingChecks.decoded,
-    "engine = alone": DecodingChecks.engine,
-    "prefix cache = fresh": DecodingChecks.prefix,
-    "speculative = plain": DecodingChecks.speculative,
-    "scored = recomputed": lambda checks: scored(checks.reference),
-    "outgrown = last half": DecodingChecks.outgrown,
-}
-"""Name of the row → check."""

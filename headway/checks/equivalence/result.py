@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,13 +12,26 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torc
 """The largest allowed difference, relative to the largest logit or to 1, whichever is larger."""
 
 
+class Outcome(NamedTuple):
+    """What a check found."""
+
+    difference: float | None
+    """The largest absolute difference; None if the check does not apply, and `note` says why."""
+    limit: float = 0.0
+    note: str = ""
+
+
+def skip(note: str) -> Outcome:
+    """The outcome of a check that does not apply."""
+    return Outcome(None, note=note)
+
+
 @dataclass(frozen=True)
 class CheckResult:
-    """One line of the table that `headway check` prints."""
+    """One line of the table that `headway check` prints: an outcome with its name."""
 
     name: str
     difference: float | None
-    """The largest absolute difference; None if the check does not apply, and `note` says why."""
     limit: float = 0.0
     note: str = ""
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.checks.equivalence.reference import LARGEST, Reference, too_short, with_kernels
-from headway.checks.equivalence.result import TOLERANCE, CheckResult, max_difference
+from headway.checks.equivalence.result import TOLERANCE, Outcome, max_difference, skip
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import decode
 from headway.generate.sampling.sampler import Sampling
@@ -25,21 +25,19 @@ from headway.model.model import Model
 from headway.model.quantized import Int8Linear, stored_tensors
 from headway.tasks.losses.tokens import r_drop_loss, token_loss
 
-SPARE, TIED = "spare rows closed", "tied = one matrix"
-ADAPTERS, INT8 = "LoRA merged = beside", "int8 alone = together"
 MATRICES = ("qkv", "q", "kv", "out", "up", "down")
 """Matrices that can have an adapter."""
 TOGETHER = 33
 """Sequences in one step: more than one kernel call takes."""
 
 
-def spare_rows(model: Model, limit: float) -> CheckResult:
+def spare_rows(model: Model, limit: float) -> Outcome:
     """The model pads its vocabulary. Whatever the padding rows hold, they are not predicted, not part of any loss, and
     not in any file."""
     if model.config.lm is None:
-        return CheckResult(SPARE, None, note="the model does not predict tokens")
+        return skip("the model does not predict tokens")
     if model.lm.output.out_features == model.lm.vocab:
-        return CheckResult(SPARE, None, note="the vocabulary has no padding")
+        return skip("the vocabulary has no padding")
     generator = torch.Generator().manual_seed(0)
     first = next(model.parameters())
     hidden = torch.randn(6, model.config.output_stack.d_model, generator=generator).to(first.device, first.dtype)
@@ -48,10 +46,10 @@ def spare_rows(model: Model, limit: float) -> CheckResult:
     with _spare_rows_filled(model, hidden):
         after, changed = [*_logits_and_losses(model, hidden), *_generated(model, prompts)], _in_files(model)
     if files != changed:
-        return CheckResult(SPARE, math.inf, limit, "a file holds the padding rows")
+        return Outcome(math.inf, limit, "a file holds the padding rows")
     if any(a.shape != b.shape for a, b in zip(before, after, strict=True)):
-        return CheckResult(SPARE, math.inf, limit, "the logits include the padding rows")
-    return CheckResult(SPARE, max(max_difference(a, b) for a, b in zip(before, after, strict=True)), limit)
+        return Outcome(math.inf, limit, "the logits include the padding rows")
+    return Outcome(max(max_difference(a, b) for a, b in zip(before, after, strict=True)), limit)
 
 
 def _logits_and_losses(model: Model, hidden: Tensor) -> list[Tensor]:
@@ -101,11 +99,11 @@ def _spare_rows_filled(model: Model, hidden: Tensor) -> Iterator[None]:
             part.data[rows:] = old
 
 
-def tied(model: Model, again: Model) -> CheckResult:
+def tied(model: Model, again: Model) -> Outcome:
     """Tied matrices are one tensor, in the model and after saving and loading."""
     config = model.config
     if not (config.shared_embedding or (config.lm and config.lm.tied)):
-        return CheckResult(TIED, None, note="no tied matrices")
+        return skip("no tied matrices")
     for each in (model, again):
         fronts = [
             front for front in (getattr(each, "target", None), getattr(each, "source", None)) if front is not None
@@ -113,28 +111,26 @@ def tied(model: Model, again: Model) -> CheckResult:
         tables = [fronts[0].table, *([fronts[1].table] if config.shared_embedding else [])]
         tables += [each.lm.output] if config.lm and config.lm.tied else []
         if len({stored_tensors(table)[0].data_ptr() for table in tables}) != 1:
-            return CheckResult(
-                TIED, math.inf, note="not tied before saving" if each is model else "not tied after loading"
-            )
-    return CheckResult(TIED, 0.0)
+            return Outcome(math.inf, note="not tied before saving" if each is model else "not tied after loading")
+    return Outcome(0.0)
 
 
-def adapters(model: Model, read: Any) -> CheckResult:
+def adapters(model: Model, read: Any) -> Outcome:
     """LoRA adapters beside the matrices, and merged into them; `read` returns the outputs of a model.
 
     A model in half precision is checked in float32: rounding would hide the effect of small adapters.
     """
     if model.config.quantization != "none":
-        return CheckResult(ADAPTERS, None, note="int8 models have no adapters")
+        return skip("int8 models have no adapters")
     if model.parameter_count() > LARGEST:
-        return CheckResult(ADAPTERS, None, note=f"checked up to {LARGEST:,} parameters")
+        return skip(f"checked up to {LARGEST:,} parameters")
     kind = next(model.parameters()).dtype
     wide = torch.promote_types(kind, torch.float32)
     note = "" if kind == wide else "in float32"
     twin = copy.deepcopy(model).to(wide)
     plain = read(twin)
     if not add_adapters(twin, 2, MATRICES):
-        return CheckResult(ADAPTERS, None, note="no matrix can have an adapter")
+        return skip("no matrix can have an adapter")
     twin = twin.to(wide)  # adapters start in float32
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -147,15 +143,15 @@ def adapters(model: Model, read: Any) -> CheckResult:
     largest = max(float(value.abs().max()) for value in plain.values())
     limit = TOLERANCE[wide] * (max(1.0, largest) if math.isfinite(largest) else 1.0)
     if not any(max_difference(plain[k], beside[k]) > limit for k in plain):
-        return CheckResult(ADAPTERS, math.inf, limit, "adapters have no effect")
-    return CheckResult(ADAPTERS, max(max_difference(beside[k], merged[k]) for k in beside), limit, note)
+        return Outcome(math.inf, limit, "adapters have no effect")
+    return Outcome(max(max_difference(beside[k], merged[k]) for k in beside), limit, note)
 
 
-def int8_batches(reference: Reference) -> CheckResult:
+def int8_batches(reference: Reference) -> Outcome:
     """A sequence alone, and in a batch so large that another kernel computes the products."""
     model = reference.model
     if not any(isinstance(part, Int8Linear) for part in model.modules()):
-        return CheckResult(INT8, None, note="the model is not quantized")
+        return skip("the model is not quantized")
     text, count = reference.prompts[0], TOGETHER
     ids = torch.tensor([text], device=reference.device)
     source = reference.source([0] * count)
@@ -168,4 +164,4 @@ def int8_batches(reference: Reference) -> CheckResult:
             else model.start(some.inputs, attention_mask=some.attention_mask, capacity=len(text))
         )
         found.append(model.step(cache, ids.expand(rows, -1))[0])
-    return CheckResult(INT8, max_difference(*found), reference.limit, reference.note)
+    return Outcome(max_difference(*found), reference.limit, reference.note)
