@@ -15,19 +15,9 @@ import headway
 ROOT = Path(__file__).resolve().parent.parent
 
 HEAVY = {
-    "torch",
-    "numpy",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "huggingface_hub",
-    "pyarrow",
-    "jinja2",
-    "PIL",
-    "soundfile",
-    "fastapi",
-    "uvicorn",
-}
+    "torch", "numpy", "transformers", "tokenizers", "safetensors", "huggingface_hub", "pyarrow", "jinja2",
+    "PIL", "soundfile", "fastapi", "uvicorn",
+}  # fmt: skip
 
 
 def imported(*arguments: str) -> set[str]:

@@ -56,7 +56,7 @@ def metrics_table(found: Any) -> Table | None:
         if values:
             value, low, high = (w.fixed(x) for x in values)
             rows.append([_name(name), value, f"{low} … {high}"])
-    return Table("", ["", "value", "95 % of resamples"], rows) if rows else None
+    return Table("", ["", "value", "95 % interval"], rows) if rows else None
 
 
 def blocks(details: Any) -> list[Block]:

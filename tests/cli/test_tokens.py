@@ -152,22 +152,9 @@ def test_json(run: Run, folder: Path) -> None:
     assert done.err == ""
     first, second = json.loads(done.out)
     assert (first["tokenizer"], second["tokenizer"]) == ("bytes", f"{folder}/unigram")
-    assert first["tokens"][1] == {
-        "id": 169,
-        "piece": "©",
-        "bytes": "a9",
-        "start": 0,
-        "end": 1,
-        "unknown": False,
-        "inserted": False,
-    }
-    assert {key: first[key] for key in ("count", "characters", "bytes", "unknown", "inserted")} == {
-        "count": 6,
-        "characters": 5,
-        "bytes": 6,
-        "unknown": 0,
-        "inserted": 0,
-    }
+    place = {"id": 169, "piece": "©", "bytes": "a9", "start": 0, "end": 1}
+    assert first["tokens"][1] == {**place, "unknown": False, "inserted": False}
+    assert [first[key] for key in ("count", "characters", "bytes", "unknown", "inserted")] == [6, 5, 6, 0, 0]
     assert first["characters_per_token"] == round(5 / 6, 3)
     assert first["bytes_per_token"] == 1.0
     word = second["words"][-1]

@@ -23,7 +23,7 @@ from headway.report.curves import MARKS, event_steps
 from headway.report.page import script_text
 from headway.report.report import gather, json_value, render, shown_evals, shown_samples, write_report
 from headway.runs.history import History, read_run
-from tests.runs.conftest import HOSTILE, NOON, Page, event, finished, steps, towards, write_run
+from tests.runs.conftest import HOSTILE, KEYS, KINDS, NOON, Page, event, finished, steps, towards, write_run
 
 LIMIT = 2_000_000
 
@@ -183,26 +183,6 @@ def test_a_report_of_nearly_nothing(tmp_path: Path) -> None:
 ANYTHING = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.lists(st.integers(), max_size=2)
 )
-KINDS = (
-    "start",
-    "data",
-    "step",
-    "step",
-    "step",
-    "eval",
-    "sample",
-    "save",
-    "spike",
-    "nan",
-    "restart",
-    "best",
-    "end",
-    "sink",
-)
-KEYS = (
-    "step", "time", "loss", "valid", "tokens", "seconds", "text", "action", "signal", "parameters", "where", "lr",
-    "grad_norm", "share", "bits_per_byte", "vocab", "train", "documents", "bad_rows", "device", "world", "mfu", "name",
-)  # fmt: skip
 
 
 @settings(max_examples=25)

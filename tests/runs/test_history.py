@@ -19,7 +19,7 @@ from headway.runs.events import EventLog, as_count, as_float, read_events, smoot
 from headway.runs.history import LOCK, find_runs, read_run, resolve_run
 from headway.train import checkpoint
 from headway.train.run import last_folder
-from tests.runs.conftest import NOON, event, finished, steps, towards, write_run
+from tests.runs.conftest import KEYS, KINDS, NOON, event, finished, steps, towards, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -225,23 +225,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-KINDS = (
-    "start",
-    "data",
-    "step",
-    "eval",
-    "sample",
-    "save",
-    "spike",
-    "nan",
-    "restart",
-    "best",
-    "end",
-    "test",
-    "sink",
-    "x",
-)
-KEYS = ("step", "time", "loss", "valid", "tokens", "seconds", "text", "action", "signal", "parameters", "where", "lr")
 EVENTS = st.builds(
     lambda kind, facts: {"event": kind, **facts},
     st.sampled_from(KINDS),
