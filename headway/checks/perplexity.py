@@ -20,10 +20,9 @@ from headway.errors import DataError, NotFoundError
 from headway.model.model import Model
 from headway.tasks.lm.task import evaluation_rows
 from headway.tasks.losses.tokens import IGNORE
+from headway.tasks.metrics.bootstrap import Interval, interval, mean_interval
 from headway.train.provenance import check_held_out
 
-RESAMPLES = 1000
-"""Bootstrap resamples."""
 ROWS = 16
 
 
@@ -33,9 +32,9 @@ class Score:
 
     tokens: int
     bytes: int
-    loss: tuple[float, float, float]
-    perplexity: tuple[float, float, float]
-    bits_per_byte: tuple[float, float, float]
+    loss: Interval
+    perplexity: Interval
+    bits_per_byte: Interval
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -94,30 +93,18 @@ def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
     return Losses(np.concatenate(sums), np.concatenate(counts), store.byte_count)
 
 
-def score(losses: Losses, seed: int = 0) -> Score:
+def score(losses: Losses) -> Score:
     """The metrics, with bootstrap intervals over rows."""
-    total, count = losses.sums.sum(), losses.counts.sum()
-    rows = np.random.default_rng(seed).integers(0, len(losses.sums), (RESAMPLES, len(losses.sums)))
-    resampled = losses.sums[rows].sum(1) / losses.counts[rows].sum(1)
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    mean = float(total / count)
-    each = float(count) / math.log(2) / losses.bytes
-    three = (mean, float(low), float(high))
-    return Score(
-        int(count),
-        losses.bytes,
-        three,
-        (math.exp(three[0]), math.exp(three[1]), math.exp(three[2])),
-        (three[0] * each, three[1] * each, three[2] * each),
-    )
+    sums, counts = losses.sums, losses.counts
+    loss = interval(lambda rows: float(sums[rows].sum() / counts[rows].sum()), len(sums))
+    per_byte = float(counts.sum()) / math.log(2) / losses.bytes
+    perplexity, bits = ((f(loss[0]), f(loss[1]), f(loss[2])) for f in (math.exp, lambda x: x * per_byte))
+    return Score(int(counts.sum()), losses.bytes, loss, perplexity, bits)
 
 
-def bits_saved(ours: Losses, theirs: Losses, seed: int = 0) -> tuple[float, float, float]:
+def bits_saved(ours: Losses, theirs: Losses) -> Interval:
     """Bits per byte that the first model saves over the second, with an interval from a paired bootstrap over rows."""
     if ours.sums.shape != theirs.sums.shape or ours.bytes != theirs.bytes:
         difference = theirs.sums.sum() / theirs.bytes - ours.sums.sum() / ours.bytes
         return (float(difference) / math.log(2), -math.inf, math.inf)  # different tokens: rows cannot be paired
-    rows = np.random.default_rng(seed).integers(0, len(ours.sums), (RESAMPLES, len(ours.sums)))
-    difference = (theirs.sums - ours.sums) * len(ours.sums) / math.log(2) / ours.bytes
-    low, high = np.quantile(difference[rows].mean(1), [0.025, 0.975])
-    return float(difference.mean()), float(low), float(high)
+    return mean_interval((theirs.sums - ours.sums) * len(ours.sums) / math.log(2) / ours.bytes)
