@@ -72,7 +72,7 @@ def data(
         if wrong := [name for name, given in others.items() if given]:
             raise UsageError("U001", f"{wrong[0]} does not go with --chat", "leave one of them out")
         _show_chats(file, chat, keep, bad=bad, json_=json_)
-        say(f"next: {_next_chat(file, chat)}")
+        say("next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"]))
         return
     from headway.data.profile.survey import SHOWN_BAD, survey
 
@@ -132,10 +132,6 @@ def _next(found: Survey, task: str, settings: list[str], all_shown: bool) -> str
     return f"next: {shlex.join([*words, *settings])}"
 
 
-def _next_chat(file: str, model: str) -> str:
-    return shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={model}"])
-
-
 def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:
     """Print conversations as tokens, and which of them count in the loss."""
     from headway.checks.tokenization import open_tokenizer
@@ -146,19 +142,16 @@ def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> 
     tokenizer, template = ensure_template(open_tokenizer(model))
     flaws = BadRows("skip", keep)
     chats = encode_conversations(read_conversations(file, flaws), tokenizer, template, flaws)
+    shown = [_tokens(chats, number, tokenizer) for number in range(min(SHOWN, len(chats)))]
     if json_:
-        print(json.dumps({**_facts(chats, flaws), "examples": [_tokens(chats, n, tokenizer) for n in _first(chats)]}))
+        print(json.dumps({**_facts(chats, flaws), "examples": shown}))
         return
     if bad:
         print("\n".join(flaws.first))
         return
     print("\n".join(_lines(chats, flaws)))
-    for number in _first(chats):
-        print("\n" + painted(_tokens(chats, number, tokenizer), colour=colours()))
-
-
-def _first(chats: Any) -> range:
-    return range(min(SHOWN, len(chats)))
+    for tokens in shown:
+        print("\n" + painted(tokens, colour=colours()))
 
 
 def _facts(chats: Any, flaws: Any) -> dict[str, Any]:

@@ -217,8 +217,7 @@ def _list_row(run: History) -> tuple[str, ...]:
     from headway.report import format as w
 
     facts = _facts(run)
-    best = "" if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
-    numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), best or w.ABSENT, w.fixed(facts["bits_per_byte"]))
+    numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), _best(facts), w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
     return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
 
@@ -228,7 +227,6 @@ def _lines(run: History) -> list[tuple[str, str]]:
     from headway.report import format as w
 
     facts = _facts(run)
-    best = "" if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
     return [
         ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
         ("started", w.moment(facts["started"])),
@@ -238,13 +236,20 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("training loss", w.fixed(facts["loss"])),
         ("validation loss, best", w.fixed(facts["valid"])),
         ("validation loss, last", w.fixed(facts["last_valid"])),
-        ("best metric", best or w.ABSENT),
+        ("best metric", _best(facts)),
         ("bits per byte", w.fixed(facts["bits_per_byte"])),
         ("tokens/s", w.count(facts["tokens_per_second"])),
         ("time", w.duration(facts["seconds"])),
         ("on disk", w.size(facts["bytes"])),
         ("folder", _shown(facts["folder"])),
     ]
+
+
+def _best(facts: dict[str, Any]) -> str:
+    """The primary metric and its best value; the validation loss has a column of its own."""
+    from headway.report import format as w
+
+    return w.ABSENT if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
 
 
 def _place(out: Path) -> str:

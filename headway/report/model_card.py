@@ -13,6 +13,7 @@ from headway.jsonfile import read_json
 from headway.report import format as w
 from headway.report.diagnostics import data_name, describe_data, summary, verdict
 from headway.report.report import COMMAND, HELD_BACK, gather, write_text
+from headway.report.sections import versions
 from headway.runs.events import as_count, as_float
 from headway.runs.history import History, read_run
 
@@ -119,8 +120,6 @@ def _use(run: History, kind: str) -> str:
 
 def _training(run: History, facts: Mapping[str, Any]) -> str:
     cost, known = facts["cost"], facts["reproduce"]
-    names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
-    versions = ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
     base = run.setting("model.from")
     rows = (
         ("started from", code_span(_short(base)) if base else ""),
@@ -130,7 +129,7 @@ def _training(run: History, facts: Mapping[str, Any]) -> str:
         ("training FLOPs", w.number(cost["flops"])),
         ("device", escape_markdown(known["device"]) if known["device"] else ""),
         ("processes", escape_markdown(known["world"]) if known["world"] else ""),
-        ("versions", escape_markdown(versions)),
+        ("versions", escape_markdown(versions(known))),
         ("seed", escape_markdown(known["seed"]) if known["seed"] is not None else ""),
     )
     recipe = (

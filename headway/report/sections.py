@@ -178,17 +178,20 @@ def cost(spent: Facts, on_disk: float | None) -> list[tuple[str, str]]:
 
 def reproduce(known: Facts) -> list[tuple[str, str]]:
     """Seed, versions and device."""
-    names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
-    versions = ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
     return _known(
         (
             ("seed", known["seed"]),
-            ("versions", versions or "not recorded"),
+            ("versions", versions(known) or "not recorded"),
             ("device", known["device"] or "not recorded"),
             ("processes", known["world"]),
             ("determinism", known["determinism"]),
         )
     )
+
+
+def versions(known: Facts) -> str:
+    names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
+    return ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
 
 
 def _known(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:

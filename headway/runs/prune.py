@@ -35,7 +35,7 @@ class Leftover:
 def find_leftovers(out: Path, runs: Sequence[History], broken: bool) -> list[Leftover]:
     """Old checkpoints of finished runs, and unfinished files; with `broken` also runs that cannot be resumed."""
     found = [item for run in runs if not is_running(run.folder) for item in _of_run(run, broken)]
-    return [*found, *_beside(out)]
+    return found + [_leftover(path, "an unfinished folder", None) for path in _half_made(out, aged=True)]
 
 
 def remove(items: Iterable[Leftover]) -> list[Leftover]:
@@ -73,7 +73,8 @@ def _of_run(run: History, broken: bool) -> Iterator[Leftover]:
     came_to_nothing = run.status in ("broken", "diverged") or (run.status == "stopped" and not steps)
     if broken and came_to_nothing and not run.folder.is_symlink():
         if (run.folder / "run" / "log.jsonl").exists() or not _young(run.folder):  # a new run may be about to start
-            yield _leftover(run.folder, f"{run.status}: {run.problem or _why(run)}", run.folder)
+            why = "the loss was not finite" if run.status == "diverged" else "no checkpoint to resume from"
+            yield _leftover(run.folder, f"{run.status}: {run.problem or why}", run.folder)
         return
     for path in _half_made(checkpoints, aged=False):
         yield _leftover(path, "an unfinished checkpoint", run.folder)
@@ -84,15 +85,6 @@ def _of_run(run: History, broken: bool) -> Iterator[Leftover]:
         newest = next((i for i, path in enumerate(steps) if _looks_whole(path)), len(steps))
         for path in steps[newest + 1 :]:
             yield _leftover(path, "an older checkpoint of a finished run", run.folder)
-
-
-def _why(run: History) -> str:
-    return "the loss was not finite" if run.status == "diverged" else "no checkpoint to resume from"
-
-
-def _beside(out: Path) -> Iterator[Leftover]:
-    for path in _half_made(out, aged=True):
-        yield _leftover(path, "an unfinished folder", None)
 
 
 def _leftover(path: Path, reason: str, run: Path | None) -> Leftover:

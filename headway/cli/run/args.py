@@ -99,7 +99,8 @@ class RunArgs:
         args = list(self.args)
         if self.file or not args:
             return "", args
-        known, spaced = args[0].partition("=")[0] in self._generation_fields(), re.search(r"\s", args[0])
+        names = [field.name for field in fields(self._settings_class)]
+        known, spaced = args[0].partition("=")[0] in names, re.search(r"\s", args[0])
         if re.match(r"[a-z_]+=", args[0]) and ((known or not spaced) if self.chat else (known and not spaced)):
             return "", args
         return args[0], args[1:]
@@ -132,9 +133,7 @@ class RunArgs:
         options = {"max_tokens": self.tokens, **({"width": self.beam} if self.beam else {"seed": self.seed})}
         return {**{name: value for name, value in options.items() if value is not None}, **values}
 
-    def _generation_fields(self) -> list[str]:
-        return [field.name for field in fields(self._settings_class())]
-
+    @cached_property
     def _settings_class(self) -> type[Any]:
         from headway.generate.beam.search import Beam
         from headway.generate.sampling.sampler import Sampling
@@ -188,7 +187,7 @@ class RunArgs:
         """Refuse settings that neither kind of model accepts."""
         from headway.config.toml import build, parse_overrides
 
-        known, generation, prediction = self._generation_fields(), list[str](), list[str]()
+        known, generation, prediction = [f.name for f in fields(self._settings_class)], list[str](), list[str]()
         for arg in self._prompt_and_settings[1]:
             found = SETTING.match(arg)
             if found is None or re.search(r"\s", arg):
@@ -201,7 +200,7 @@ class RunArgs:
                 hint = f"to generate: {', '.join(known)}; to predict: {', '.join(SETTINGS)}"
                 message = f"unknown setting {found[1]}{nearest(found[1], [*known, *SETTINGS])}"
                 raise ConfigError("C014", message, hint)
-        build(self._settings_class(), self._overrides(generation))
+        build(self._settings_class, self._overrides(generation))
         check_sections(parse_overrides([arg for arg in prediction if not arg.startswith("pair=")]))
 
 
