@@ -1,4 +1,4 @@
-"""What `import headway` offers: load a model by name, use it, prove it, save it."""
+"""The Python interface: `load` a model by name; a `Bundle` generates, predicts, checks and saves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from headway.tasks.tagging.predict import Entity, tag
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model with what belongs to it: its tokenizer, if it reads text, and where it came from."""
+    """A model with its tokenizer, if it has one, and the folder that it was loaded from."""
 
     name: str
     model: Model
@@ -72,65 +72,65 @@ class Bundle:
         return self.model.config
 
     def check(self, *, compiled: bool = True) -> Iterator[CheckResult]:
-        """Prove that its fast paths equal its slow ones."""
+        """Check that every fast path equals its slow path."""
         return check_model(self.model, self.tokenizer, compiled=compiled)
 
     def save(self, folder: str | Path) -> Path:
-        """Write a folder in the Hugging Face layout."""
+        """Save a folder in the Hugging Face layout."""
         return save_model(self.model, Path(folder), self.tokenizer, self.folder)
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """How it was trained, if it is a run of ours."""
+        """The recipe of the run, if the folder is a run of headway."""
         if self.folder is None or not (self.folder / "run" / "recipe.toml").exists():
             return None
         return load_run_recipe(self.folder)
 
     def require_tokenizer(self) -> Tokenizer:
-        """The tokenizer, or the reason why there is none."""
+        """The tokenizer; an error says why there is none."""
         if self.tokenizer is not None:
             return self.tokenizer
         if self.folder is None:
-            raise DataError("D001", f"{self.name} has no tokenizer", "train one, or load a folder that has it")
+            raise DataError("D001", f"{self.name} has no tokenizer", "load the folder of a trained model")
         return read_tokenizer(self.folder)
 
     def _generation_tokenizer(self) -> Tokenizer:
         if self.config.kind != "decoder" or self.config.lm is None:
-            raise DataError("D001", f"{self.name} does not write text")
+            raise DataError("D001", f"{self.name} does not generate text")
         return self.require_tokenizer()
 
     @cached_property
     def prompts(self) -> PromptEncoder:
-        """What makes prompts of texts and conversations."""
+        """The encoder of texts and conversations into prompts."""
         return PromptEncoder(self._generation_tokenizer(), self.config.special, self.name)
 
     @cached_property
     def generation(self) -> GenerationSettings:
-        """How the model's folder says that it generates."""
+        """The generation settings of the model's folder."""
         found = read_generation(self.folder)
         vocab = self.model.lm.vocab if self.config.lm is not None else 0
         if vocab and (strange := [token for token in found.tokens if not 0 <= token < vocab]):
-            message = f"generation_config.json names token {strange[0]}, and the model has {vocab}"
-            raise ConfigError("C003", message, "take it out of the file")
+            message = f"generation_config.json names token {strange[0]}; the vocabulary has {vocab} tokens"
+            raise ConfigError("C003", message, "remove the token from the file")
         return found
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the folder says of generation that is not followed."""
+        """Generation settings of the folder that headway does not follow."""
         writes = self.config.lm is not None and self.config.kind != "encoder"
         return self.generation.notes(encodes=self.config.kind == "encoder-decoder") if writes else ()
 
-    def sampling(self, **given: Any) -> Sampling:
-        """How the folder says that texts are drawn, with settings of the caller's own."""
+    def sampling(self, /, **given: Any) -> Sampling:
+        """Sampling settings: `given`, then those of the model's folder, then the defaults."""
         return build(Sampling, self.generation.fields(given))
 
-    def beam(self, **given: Any) -> Beam:
-        """The same for a beam search."""
-        return build(Beam, self.generation.fields(given, beam=True))
+    def beam(self, /, **given: Any) -> Beam:
+        """Settings of a beam search, in the same order."""
+        return build(Beam, {"max_tokens": Sampling().max_tokens, **self.generation.fields(given, beam=True)})
 
     @cached_property
     def prefix_cache(self) -> PrefixCache:
-        """The model with the keys and values of what it read last, so that a conversation is not read again."""
+        """The model with the KV cache of its last sequence, so that a conversation is not prefilled again."""
         return PrefixCache(self.model)
 
     def stream(
@@ -143,17 +143,15 @@ class Bundle:
         by: Decoder[Any] | None = None,
         mask: Mask | None = None,
     ) -> Iterator[str]:
-        """New text after the prompt, piece by piece; what is not yet whole (half a character) waits for its rest.
+        """Generate text after the prompt, and yield it piece by piece; a piece never ends inside a character.
 
-        Up to `tokens` of them, drawn by `sampling`; without it, as the folder says. `by` reads in the model's place:
-        what is `prefix_cache`, or a `speculation`. The text fits `mask`, from `pattern`.
+        At most `tokens` tokens, with `sampling` or the settings of the folder. `by` decodes in the model's place: a
+        `prefix_cache` or a `speculation`. The text satisfies `mask`, from `pattern`.
         """
-        return self._pieces(
-            self.prompts.text(prompt), self._sampling_for(sampling, tokens), trace, by or self.model, mask
-        )
+        return self._pieces(self.prompts.text(prompt), self._limited(sampling, tokens), trace, by or self.model, mask)
 
-    def _sampling_for(self, sampling: Sampling | None, tokens: int | None, usual: int = 200) -> Sampling:
-        sampling = sampling or Sampling(**{"max_tokens": usual, **self.generation.fields({})})
+    def _limited(self, sampling: Sampling | None, tokens: int | None) -> Sampling:
+        sampling = sampling or self.sampling()
         return sampling if tokens is None else replace(sampling, max_tokens=tokens, max_length=0)
 
     def _pieces(
@@ -164,7 +162,7 @@ class Bundle:
                 yield piece.text
 
     def generate(self, prompts: Sequence[str], sampling: Sampling | None = None) -> list[str]:
-        """New text after each prompt, all of them at one time; the same as one by one where there is a seed."""
+        """Generate text after each prompt, in one batch; with a seed, the same text as one by one."""
         tokenizer, found = self._generation_tokenizer(), [""] * len(prompts)
         ids = [self.prompts.text(prompt) for prompt in prompts]
         for piece in decode(self.model, ids, sampling or self.sampling(), tokenizer=tokenizer) if ids else ():
@@ -172,10 +170,10 @@ class Bundle:
         return found
 
     def speculation(self, draft: Bundle, sampling: Sampling, ahead: int = 4) -> SpeculativeDecoder:
-        """What writes the same text with a smaller model's guesses; one for each text, and it counts them."""
+        """A speculative decoder for one text: the draft proposes tokens, the text stays the same."""
         if self._generation_tokenizer().backend.get_vocab() != draft._generation_tokenizer().backend.get_vocab():
-            message = f"{draft.name} cannot guess for {self.name}: their tokenizers differ"
-            raise DataError("D001", message, "a draft is a smaller model of the same family")
+            message = f"{draft.name} cannot be the draft of {self.name}: their tokenizers differ"
+            raise DataError("D001", message, "use a smaller model of the same family")
         return SpeculativeDecoder(self.prefix_cache, draft.prefix_cache, sampling, ahead)
 
     @cached_property
@@ -183,13 +181,13 @@ class Bundle:
         return Patterns(self._generation_tokenizer(), self.model.lm.vocab, self.config.special.eos_ids)
 
     def pattern(self, regex: str = "", schema: Mapping[str, Any] | None = None) -> Mask:
-        """What holds one new text to a regular expression, or to JSON by a schema."""
+        """A mask that restricts one new text to a regular expression or a JSON schema."""
         return self._patterns.regular(regex) if schema is None else self._patterns.schema(schema)
 
     def beams(
         self, prompt: str, beam: Beam | None = None, trace: list[Growth] | None = None
     ) -> list[tuple[str, float]]:
-        """The best continuations of a prompt that a beam search finds, with their scores."""
+        """The best continuations of a prompt by beam search, with their scores."""
         tokenizer = self._generation_tokenizer()
         found = beam_search(self.model, beam or self.beam(), [self.prompts.text(prompt)], trace=trace)[0]
         return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
@@ -204,69 +202,69 @@ class Bundle:
         by: Decoder[Any] | None = None,
         mask: Mask | None = None,
     ) -> Iterator[str]:
-        """The next turn of a conversation, piece by piece, through the model's own chat template.
+        """Generate the next turn of a conversation piece by piece, with the model's chat template.
 
-        What the last turn read is held: only what is new is read.
+        The KV cache of the last turn is kept: only new tokens are prefilled.
         """
-        drawn = self._sampling_for(sampling, tokens, usual=400)
-        return self._pieces(self.prompts.chat(messages), drawn, trace, by or self.prefix_cache, mask)
+        limited = self._limited(sampling, tokens)
+        return self._pieces(self.prompts.chat(messages), limited, trace, by or self.prefix_cache, mask)
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
-        """How likely the model finds each text, its first token given where it has no beginning of its own."""
+        """The log-probability of each text. Without a beginning-of-sequence token, the first token is given."""
         return score_texts(self.model, self._generation_tokenizer(), texts)
 
     def choices(self, config: ChoicesConfig, bad: BadRows | None = None) -> Accuracy:
-        """How many questions of a file the model answers, by which of the choices it finds the likeliest."""
+        """The accuracy on multiple-choice questions of a file: the model takes the most likely choice."""
         return measure_choices(self.model, self._generation_tokenizer(), config, bad or BadRows(setting="bad_rows"))
 
     def attention(
         self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> tuple[list[str], dict[str, Tensor]]:
-        """The pieces of a text, and who of them looks at whom: weights (1, heads, queries, keys) by layer."""
+        """The tokens of a text, and the attention weights (1, heads, queries, keys) by layer."""
         if self.config.kind == "encoder-decoder" or self.config.output_front.kind != "tokens":
-            raise DataError("D001", f"{self.name} does not read a single text")
+            raise DataError("D001", f"{self.name} does not take a single text")
         tokenizer = self.require_tokenizer()
         ids = tokenizer.encode(text).ids
         device = next(self.model.parameters()).device
         maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
         return tokenizer.pieces(ids), maps
 
-    # --- what models do that were trained for a task
+    # --- predictions of models for a task
 
     def classify(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
-        """What the model says of each text, or of each text with its second one."""
+        """The label of each text, or of each pair of texts."""
         return classify(
             self.model, self.require_tokenizer(), _several(texts), None if pairs is None else _several(pairs)
         )
 
     def tag(self, texts: str | Sequence[str | Sequence[str]]) -> list[list[Entity]]:
-        """The entities of each text; of a text given as words, too."""
+        """The entities of each text; a text may be given as words."""
         return tag(self.model, self.require_tokenizer(), [texts] if isinstance(texts, str) else texts)
 
     def answer(self, question: str, context: str, settings: QuestionAnsweringConfig | None = None) -> list[Answer]:
-        """The best answers that a context has to a question; one without a text is that there is none."""
+        """The best answers to a question in a context; an empty text means that there is no answer."""
         return answer(self.model, self.require_tokenizer(), question, context, settings)
 
     def fill(self, texts: str | Sequence[str], top: int = 5) -> list[Filled]:
-        """The likeliest words for each [MASK] of each text."""
+        """The most likely words for each [MASK] of each text."""
         return fill_all(self.model, self.require_tokenizer(), _several(texts), top)
 
     def embed(self, texts: str | Sequence[str], pool: str = "") -> Tensor:
-        """One vector of length one for each text; `pool` is mean or first, as trained where it is left out."""
+        """A unit vector for each text; `pool` is mean or first, by default as in training."""
         return embed(self.model, self.require_tokenizer(), _several(texts), self._pool(pool))
 
     def nearest(self, query: str, texts: Sequence[str], k: int = 5, pool: str = "") -> list[Near]:
-        """The k texts that mean most nearly the same as the query, the best first."""
+        """The k texts nearest in meaning to the query, best first."""
         return nearest_texts(self.model, self.require_tokenizer(), query, texts, k, self._pool(pool))
 
     def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Translation]]:
-        """The best that an encoder–decoder makes of each text, with scores; as trained where no search is given."""
+        """The best outputs of an encoder–decoder for each text, with scores; by default as in training."""
         recipe = recipe_of(self.model, self.folder, self.recipe)
         beam = beam or replace(beam_for(recipe), **self.generation.rules)
         return translate(self.model, self.require_tokenizer(), _several(texts), recipe, beam)
 
     def translate(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[str]:
-        """What each text becomes: its translation, its summary."""
+        """The translation or summary of each text."""
         return [best[0].text for best in self.hypotheses(texts, beam)]
 
     def _pool(self, asked: str) -> str:
@@ -274,7 +272,7 @@ class Bundle:
 
 
 def _several(texts: str | Sequence[str]) -> list[str]:
-    """A text alone is one text, not as many as it has letters."""
+    """A single text as a list of one."""
     return [texts] if isinstance(texts, str) else list(texts)
 
 
@@ -286,26 +284,30 @@ def load(
     image: int | None = None,
     seed: int = 0,
 ) -> Bundle:
-    """A model by folder, run (`last`, or its name), hub id (`org/name[@revision]`) or preset, which knows nothing yet.
+    """Load a model by folder, run (`last` or its name), hub id (`org/name[@revision]`) or preset (random weights).
 
-    `image` is for vision models: their positions are resampled to square images of that size.
+    `image` resamples the positions of a vision model for square images of that size.
     """
     name = str(what)
     if name == "last" or (name not in PRESETS and os.path.isdir(os.path.join(RUNS, name, "run"))):
         name = str(resolve_run(name, Path(RUNS)))
     if name in PRESETS and not os.path.isdir(name):
         with torch.device("meta"):
-            check_memory(4 * Transformer(preset(name)).parameter_count())  # weights start as float32
+            check_memory(4 * Transformer(preset(name)).parameter_count())  # weights are initialized in float32
         torch.manual_seed(seed)
         model: Model = Transformer(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
     if "/" not in name and not os.path.isdir(name) and (close := nearest(name, PRESETS)):
-        raise NotFoundError("F001", f"no such model: {name}{close}", "give a folder, org/name[@revision] or a preset")
+        raise NotFoundError(
+            "F001", f"no such model: {name}{close}", "give a run, a folder, org/name[@revision] or a preset"
+        )
     folder = resolve(name)
     model = load_model(folder, dtype, device)
     if image is not None:
         resize_images(model, image)
     bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
     if bundle.tokenizer and bundle.recipe and bundle.recipe.task in ("lm", "chat") and not bundle.recipe.model.from_:
-        bundle.tokenizer.backend.post_processor = None  # it read its texts bare, whatever an older run's file says
+        bundle.tokenizer.backend.post_processor = (
+            None  # trained without special tokens, whatever the tokenizer.json of an older run says
+        )
     return bundle

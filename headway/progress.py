@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: one line that moves on a terminal, and lines that stay."""
+"""Progress messages of a training run: a moving line on a terminal, and lines that stay."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import time
 from typing import Any
 
 DATA_NOTES = {
-    "bad_rows": "bad rows left out",
-    "bad_tests": "bad rows of the test data left out",
+    "bad_rows": "bad rows skipped",
+    "bad_tests": "bad rows of the test data skipped",
     "shortened": "shortened by their first turns",
-    "cut": "cut at the end",
-    "left_out": "too long, left out",
+    "cut": "truncated",
+    "left_out": "too long, skipped",
 }
-"""What may become of data on its way to a model → how that is said."""
+"""Counts in the log's data event → how they are printed."""
 
 
 class Display:
-    """Prints a run's events on stderr."""
+    """Prints a run's events to stderr."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty()
@@ -35,14 +35,14 @@ class Display:
         self._say(f"{folder}: {parameters / 1e6:.2f}M parameters{some}{where}")
 
     def _restart(self, step: int, folder: str, **_: Any) -> None:
-        self._say(f"{folder}: on from step {step:,}")
+        self._say(f"{folder}: resumed at step {step:,}")
 
     def _data(self, tokens: int, valid_tokens: int, documents: int = 1, vocab: int = 0, **facts: Any) -> None:
         texts = f"{documents:,} documents, " if documents > 1 else ""
         words = f", vocabulary {vocab:,}" if vocab else ""
         lost = {said: facts[name] for name, said in DATA_NOTES.items() if facts.get(name)}
         notes = "".join(f", {n:,} {said if n > 1 else said.replace('rows', 'row')}" for said, n in lost.items())
-        self._say(f"{texts}{tokens:,} tokens to learn from, {valid_tokens:,} held out{words}{notes}")
+        self._say(f"{texts}{tokens:,} training tokens, {valid_tokens:,} validation tokens{words}{notes}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
@@ -55,7 +55,7 @@ class Display:
         print(f"\r{line[:width]:{width}}", end="", file=sys.stderr, flush=True)
 
     def _spike(self, step: int, loss: float, usual: float, **_: Any) -> None:
-        self._say(f"step {step:,}  loss {loss:.3f} stands out from the usual {usual:.3f}")
+        self._say(f"step {step:,}  loss {loss:.3f}: a spike above the mean of {usual:.3f}")
 
     def _nan(self, step: int, action: str, where: str = "", **_: Any) -> None:
         self._say(f"step {step:,}  not finite: {action}{f' ({where})' if where else ''}")
@@ -64,7 +64,7 @@ class Display:
         self._say(_metrics(metrics))
 
     def _sink(self, problem: str, **_: Any) -> None:
-        self._say(f"the log goes on without a sink: {problem}")
+        self._say(f"a log sink failed and is dropped: {problem}")
 
     def _eval(self, step: int, **metrics: float) -> None:
         self._say(f"step {step:,}  loss {self.loss:.3f}  {_metrics(metrics)}")
@@ -75,9 +75,9 @@ class Display:
             self._say(f"  {dim}{line[:100]}{plain}")
 
     def _kept(self, step: int, best: int, early: int, **_: Any) -> None:
-        why = f"no better in {early} evaluations: stopped at step {step:,}; " if early else ""
+        why = f"no improvement in {early} evaluations, stopped at step {step:,}; " if early else ""
         if why or best != step:
-            self._say(f"{why}the weights of step {best:,} are kept, the best")
+            self._say(f"{why}kept the best weights, of step {best:,}")
 
     def _end(self, step: int, seconds: float, mfu: float | None = None, **_: Any) -> None:
         use = f", {mfu:.0%} of the device's peak" if mfu else ""
@@ -89,7 +89,7 @@ class Display:
 
 
 def _whole(lines: list[str], room: int = 6) -> list[str]:
-    """As many lines as there is room for, and none of an example of which there would only be a part."""
+    """As many lines as fit, without an example that would be incomplete."""
     if len(lines) <= room:
         return lines
     begins = [i for i, line in enumerate(lines) if not line.startswith((" ", "→"))]
@@ -97,5 +97,5 @@ def _whole(lines: list[str], room: int = 6) -> list[str]:
 
 
 def _metrics(metrics: dict[str, float]) -> str:
-    """Results on one line, each with its name."""
+    """Metrics with their names on one line."""
     return "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in metrics.items())

@@ -1,12 +1,13 @@
-"""The shape of the code: who may import whom, what is never used, how long files get.
+"""The structure of the code: who may import whom, what is banned, how large files and folders get, what nobody uses.
 
-A rule is a function of (path, source) that returns what is wrong, so that a test can show it bad code.
+A rule is a function of (path, source), or of all such pairs, that returns what is wrong: a test can show it bad code.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -41,9 +42,18 @@ BANNED_FLAGS = {"shell", "allow_pickle"}
 
 IMPORTERS = {"import_module", "__import__"}
 
+FOLDER_MODULES = 12
+ANY_NUMBER = ("headway/cli",)  # one file per verb
+STARTED = ("__main__", "headway.data.chat_template.worker")
+"""Modules that no module imports: they are started as programs."""
+
 FILE_LINES = 600
 MODEL_LINES = 1800
 
+
+Files = Sequence[tuple[str, str]]
+Rule = Callable[[str, str], list[str]]
+TreeRule = Callable[[Files], list[str]]
 
 parse = cache(ast.parse)
 
@@ -126,9 +136,41 @@ def imported_tests(path: str, source: str) -> list[str]:
     ]
 
 
-def long_folder(folder: str, limit: int, files: list[tuple[str, str]]) -> list[str]:
+def long_folder(folder: str, limit: int, files: Files) -> list[str]:
     lines = sum(len(source.splitlines()) for path, source in files if path.startswith(f"{folder}/"))
     return [f"{folder}: {lines} lines in all, the limit is {limit}"] if lines > limit else []
+
+
+def module_name(path: str) -> str:
+    return ".".join(PurePosixPath(path).with_suffix("").parts).removesuffix(".__init__")
+
+
+def crowded_folders(files: Files) -> list[str]:
+    """A folder with more modules than one can take in at a glance; `__init__` does not count."""
+    folders = Counter(str(PurePosixPath(path).parent) for path, _ in files if not path.endswith("__init__.py"))
+    return [
+        f"{folder}: {count} modules, the limit is {FOLDER_MODULES}"
+        for folder, count in folders.items()
+        if count > FOLDER_MODULES and folder not in ANY_NUMBER
+    ]
+
+
+def unimported_modules(files: Files) -> list[str]:
+    """Modules of headway/ that no other file imports, by a statement or by a string such as `headway.a.b:Class`."""
+    wanted: set[str] = set()
+    for path, source in files:
+        tree = parse(source)
+        named = [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        names = {name for _, name in modules(path, tree)} | {name.partition(":")[0] for name in named}
+        wanted |= {part for name in names for part in (name, name.rpartition(".")[0]) if part != module_name(path)}
+    return [
+        f"{path}: nothing imports it"
+        for path, _ in files
+        if path.startswith("headway/") and not path.endswith("__init__.py")
+        if module_name(path) not in wanted and not module_name(path).endswith(STARTED)
+    ]
 
 
 def sources(folder: str) -> list[tuple[str, str]]:
@@ -137,7 +179,33 @@ def sources(folder: str) -> list[tuple[str, str]]:
     return [(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in found]
 
 
-Rule = Callable[[str, str], list[str]]
+@pytest.mark.parametrize("rule", [crowded_folders, unimported_modules])
+def test_rule_of_the_tree_holds(rule: TreeRule) -> None:
+    files = [*sources("headway"), *(sources("benchmarks") if rule is not crowded_folders else [])]
+    wrong = rule(files)
+    assert not wrong, "\n".join(wrong)
+
+
+MANY = [(f"headway/model/{i}.py", "") for i in range(FOLDER_MODULES)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "files", "wrong"),
+    [
+        (crowded_folders, [*MANY, ("headway/model/__init__.py", "")], 0),
+        (crowded_folders, [*MANY, ("headway/cli/x.py", ""), ("headway/model/y/z.py", "")], 0),
+        (crowded_folders, [(path.replace("model", "cli"), "") for path, _ in [*MANY, ("headway/model/z.py", "")]], 0),
+        (crowded_folders, [*MANY, ("headway/model/z.py", "")], 1),
+        (unimported_modules, [("headway/a.py", ""), ("headway/__main__.py", "import headway.a")], 0),
+        (unimported_modules, [("headway/a.py", ""), ("headway/b/__init__.py", "from headway.a import x")], 0),
+        (unimported_modules, [("headway/b/a.py", ""), ("headway/b/__init__.py", "from . import a")], 0),
+        (unimported_modules, [("headway/a.py", ""), ("headway/__init__.py", "TASKS = {'a': 'headway.a:A'}")], 0),
+        (unimported_modules, [("headway/a.py", "from headway.a import b")], 1),
+        (unimported_modules, [("headway/a.py", "NAME = 'headway.a'"), ("headway/b.py", "import headway.a.c")], 1),
+    ],
+)
+def test_rule_of_the_tree_sees_bad_trees(rule: TreeRule, files: list[tuple[str, str]], wrong: int) -> None:
+    assert len(rule(files)) == wrong
 
 
 @pytest.mark.parametrize(

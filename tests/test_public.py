@@ -15,19 +15,9 @@ import headway
 ROOT = Path(__file__).resolve().parent.parent
 
 HEAVY = {
-    "torch",
-    "numpy",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "huggingface_hub",
-    "pyarrow",
-    "jinja2",
-    "PIL",
-    "soundfile",
-    "fastapi",
-    "uvicorn",
-}
+    "torch", "numpy", "transformers", "tokenizers", "safetensors", "huggingface_hub", "pyarrow", "jinja2",
+    "PIL", "soundfile", "fastapi", "uvicorn",
+}  # fmt: skip
 
 
 def imported(*arguments: str) -> set[str]:
@@ -48,6 +38,15 @@ def test_the_import_is_light() -> None:
     names = imported("-c", "import headway")
     assert "headway" in names
     assert names & HEAVY == set()
+
+
+def test_runs_are_read_without_a_model_or_a_report() -> None:
+    """`load("last")` looks the run up; nothing else of it is needed."""
+    code = "import sys, headway.runs.history, headway.runs.compare, headway.runs.prune; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    names = done.stdout.split()
+    assert "headway.runs.history" in names
+    assert not [name for name in names if name == "torch" or name.startswith(("headway.report", "headway.train"))]
 
 
 def test_a_heavy_import_is_seen() -> None:

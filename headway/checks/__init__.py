@@ -1,1 +1,1 @@
-"""Checks of models, recipes and machines; evaluation of language models."""
+"""Checks of models, recipes, tokenizers and machines; evaluation of language models."""

@@ -1,4 +1,4 @@
-"""Attention maps with the fused kernel on: only the layers and heads asked for are recomputed, from their q and k."""
+"""Attention maps beside the fused kernel: weights of selected layers and heads, recomputed from queries and keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def attention_maps(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> dict[str, Tensor]:
-    """Weights (batch, heads, queries, keys) by name, such as `decoder.blocks.3.attention`; None asks for all."""
+    """Weights (batch, heads, queries, keys) by name, such as `decoder.blocks.3.attention`; None selects all."""
     maps: dict[str, Tensor] = {}
     chosen = None if heads is None else list(heads)
     _check(model, layers, chosen)
@@ -33,7 +33,7 @@ def attention_maps(
 
     model(inputs, targets, attention_mask=attention_mask, hook=hook)
     if not maps:
-        raise DataError("D001", "the model has no attention: its state is all it knows of what came before")
+        raise DataError("D001", "the model has no attention: it is a recurrent network")
     return maps
 
 

@@ -1,4 +1,4 @@
-"""Zero- and few-shot evaluation: a question counts as answered when the right choice is the likeliest text after it."""
+"""Zero- and few-shot evaluation on multiple-choice questions: the model takes the most likely choice."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
 
 SERIES = re.compile(r"(?:(?:choice|option|ending|answer)s?[_ ]?)?([a-h]|[0-9])", re.IGNORECASE)
-"""Columns of one choice each: a, B, choice_0, ending1, option_c …"""
+"""Columns that hold one choice each: a, B, choice_0, ending1, option_c …"""
 BY: dict[str, By] = {"bytes": "per_byte", "tokens": "per_token", "none": "log_probability"}
 BETWEEN = "\n\n"
-"""What parts the examples of a few-shot prompt."""
+"""The separator between examples of a few-shot prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoicesConfig:
-    """What is asked, and how. Columns are guessed by their names unless given."""
+    """Settings of task=choices. Columns are guessed by their names unless given."""
 
     data: str = ""
     """A file, glob or folder: jsonl, csv, tsv, parquet …"""
     prompt: str = ""
     """The column of the question."""
     choices: str = ""
-    """The column of a list of choices, or several columns of one each, with commas between them."""
+    """The column with a list of choices, or several columns with one each, separated by commas."""
     answer: str = ""
-    """The column of the right one: its text, its letter, or its index from 0."""
+    """The column of the right choice: its text, its letter, or its index from 0."""
     template: str = "{prompt}"
-    """What is put to the model; names in braces are columns, {prompt} the question."""
+    """The prompt; names in braces are columns, {prompt} is the question."""
     shots: int = 0
-    """Answered examples that come first."""
+    """The number of answered examples in the prompt."""
     shots_from: str = ""
-    """A file whose first rows they are; otherwise the first rows of the data, which are then not scored."""
+    """A file whose first rows are the examples; by default the first rows of the data, which are then not scored."""
     normalise: Literal["bytes", "tokens", "none"] = "bytes"
-    """Log-probabilities are compared per byte, per token, or as they are."""
+    """Compare log-probabilities per byte, per token, or unnormalised."""
     limit: int = 0
-    """Rows to score at most; 0 for all."""
+    """The most rows to score; 0: all."""
     bad_rows: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self) -> None:
         for name in ("shots", "limit"):
             if getattr(self, name) < 0:
-                raise ConfigError("C003", f"{name} = {getattr(self, name)} should not be negative")
+                raise ConfigError("C003", f"{name} = {getattr(self, name)} should be at least 0")
         if self.shots_from and not self.shots:
-            raise ConfigError("C004", f"shots_from = {self.shots_from} and shots = 0: say how many, such as shots=4")
+            raise ConfigError("C004", f"shots_from = {self.shots_from} needs shots", "set shots, such as shots=4")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answered:
-    """What became of a question: the choice taken, and what each was worth."""
+    """The choice that the model took, and the normalised log-probability of each."""
 
     file: str
     line: int
@@ -83,9 +83,9 @@ class Answered:
 class Accuracy:
     n: int
     accuracy: tuple[float, float, float]
-    """With its 95 % interval (Wilson 1927)."""
+    """With its 95 % confidence interval (Wilson 1927)."""
     chance: float
-    """What guessing gets on average."""
+    """The expected accuracy of random choices."""
     rows: list[Answered]
 
     def as_dict(self) -> dict[str, Any]:
@@ -93,14 +93,14 @@ class Accuracy:
 
 
 def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, bad: BadRows) -> Accuracy:
-    """Put every question to the model; the examples before them, and each question, are read once."""
+    """Score every question; the KV cache keeps the examples, and each question for its choices."""
     asked, shots, prefix = questions(config.data, config, bad), "", PrefixCache(model)
     if config.shots:
         taken = questions(config.shots_from, config, bad) if config.shots_from else asked
         examples = [question for _, question in zip(range(config.shots), taken, strict=False)]
         if len(examples) < config.shots:
             where = config.shots_from or config.data
-            raise DataError("D002", f"{where} has {len(examples)} rows for shots = {config.shots}")
+            raise DataError("D002", f"{where} has only {len(examples)} rows: shots = {config.shots}")
         shots = "".join(joined(q.prompt, q.choices[q.answer]) + BETWEEN for q in examples)
     found: list[Answered] = []
     counts: list[int] = []
@@ -109,7 +109,7 @@ def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConf
             break
         try:
             found.append(score_question(model, tokenizer, question, shots, BY[config.normalise], prefix))
-        except DataError as error:  # longer than the model reads, or a choice of no tokens
+        except DataError as error:  # longer than the context, or a choice without tokens
             bad.add(Flaw(question.file, question.line, error.message))
         else:
             counts.append(len(question.choices))
@@ -123,7 +123,7 @@ def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConf
 def score_question(
     model: Decoder[S], tokenizer: Tokenizer, question: Question, shots: str, by: By, prefix: PrefixCache | None
 ) -> Answered:
-    """One question after the examples."""
+    """Score one question after the examples."""
     context = shots + question.prompt
     choices = [joined(context, choice)[len(context) :] for choice in question.choices]
     ranked = rank_choices(model, tokenizer, context, choices, by=by, prefix=prefix)
@@ -133,13 +133,13 @@ def score_question(
 
 
 def joined(prompt: str, choice: str) -> str:
-    """A space goes between them where there is none."""
+    """The prompt and a choice, with a space between them unless there is one."""
     apart = not prompt or prompt[-1].isspace() or choice[:1].isspace()
     return prompt + choice if apart else f"{prompt} {choice}"
 
 
 def wilson_interval(right: int, n: int, z: float = 1.959964) -> tuple[float, float, float]:
-    """A share and the bounds of its 95 % interval, which stay within 0 and 1 however few the questions."""
+    """A proportion and its 95 % confidence interval, which stays within 0 and 1 for any n."""
     p, scale = right / n, 1 + z * z / n
     middle = (p + z * z / (2 * n)) / scale
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / scale
@@ -147,7 +147,7 @@ def wilson_interval(right: int, n: int, z: float = 1.959964) -> tuple[float, flo
 
 
 def questions(spec: str, config: ChoicesConfig, bad: BadRows) -> Iterator[Question]:
-    """The rows of a file as questions; columns are looked for in the first row, and flaws are said with their line."""
+    """The rows of a file as questions. The first row determines the columns; bad rows are reported with their line."""
     columns: _Columns | None = None
     for row in rows(spec, bad):
         columns = columns or _Columns.of(row, config)
@@ -161,7 +161,7 @@ def questions(spec: str, config: ChoicesConfig, bad: BadRows) -> Iterator[Questi
 class _Columns:
     prompt: str
     choices: tuple[str, ...]
-    """One of lists, or several of texts."""
+    """One column of lists, or several columns of texts."""
     answer: str
 
     @classmethod
@@ -178,7 +178,7 @@ class _Columns:
 
 
 def _question(row: Row, columns: _Columns, template: str) -> Question:
-    """A ValueError says why a row is none."""
+    """Parse a row; a ValueError says what is wrong."""
     prompt = row.values.get(columns.prompt)
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError(f"{columns.prompt}: expected text, found {brief(prompt)}")
@@ -188,7 +188,7 @@ def _question(row: Row, columns: _Columns, template: str) -> Question:
 
 
 def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The texts and what each is called; a cell of a table may hold a list as JSON, the hub's files {text, label}."""
+    """The choices and their letters. A cell may hold a list as JSON; files of the hub hold {text, label}."""
     value: Any = [row.values.get(name) for name in columns]
     names: Any = [found[1].upper() for name in columns if (found := SERIES.fullmatch(name))]
     if len(columns) == 1:
@@ -210,7 +210,7 @@ def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _answer(value: Any, choices: list[str], names: list[str]) -> int:
-    """Text comes first, as a choice may be a letter or a number itself; then what it is called; then its index."""
+    """The index of the right choice, given by its text, else its letter, else its index."""
     plain = value.strip() if isinstance(value, str) else str(value) if type(value) is int else ""
     texts = [choice.strip() for choice in choices] if isinstance(value, str) else []
     for known in (texts, names, [name.lower() for name in names]):
@@ -218,11 +218,13 @@ def _answer(value: Any, choices: list[str], names: list[str]) -> int:
             return known.index(plain)
     if plain.isdecimal() and int(plain) < len(choices):
         return int(plain)
-    raise ValueError(f"the answer {brief(value)} is none of {len(choices)} choices: give text, letter or index from 0")
+    raise ValueError(
+        f"the answer {brief(value)} is not one of {len(choices)} choices: give its text, letter or index from 0"
+    )
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Names in braces replaced by what they stand for: of Python's format language, which can reach far, no more."""
+    """Replace names in braces by their values. Python's own format language could also read attributes."""
 
     def found(match: re.Match[str]) -> str:
         name = match[1]

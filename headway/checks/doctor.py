@@ -1,4 +1,4 @@
-"""What this machine can do: what `headway doctor` prints."""
+"""A description of this machine, for `headway doctor`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OPTIONAL = {
     "llguidance": "headway[grammar]",
     "numba": "headway[cpu]",
 }
-"""Packages that some verbs need, and the extra that brings them."""
+"""Optional packages, and the extra that installs each."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts, measured now."""
+    """The machine, measured now."""
 
     python: str
     torch: str
@@ -47,10 +47,10 @@ class Machine:
 
     def lines(self) -> Iterator[str]:
         yield f"python {self.python}, torch {self.torch}"
-        yield f"{self.cores} cores ({self.threads} threads), {self.cpu_gflops:,.0f} GFLOP/s in float32 products"
+        yield f"{self.cores} cores ({self.threads} threads), {self.cpu_gflops:,.0f} GFLOP/s (float32 matrix products)"
         yield f"{self.memory_gb:.1f} GB memory, {self.disk_free_gb:.1f} GB free on this disk"
-        yield "; ".join(self.gpus) if self.gpus else "no GPU: everything works, large models take longer"
-        yield "torch.compile: " + ("yes" if self.compiler else "no C++ compiler (install g++ or clang)")
+        yield "; ".join(self.gpus) if self.gpus else "no GPU: everything works, but large models are slow"
+        yield "torch.compile: " + ("yes" if self.compiler else "not available, install g++ or clang")
         yield f"model cache {self.cache}" + (" (offline mode is on)" if self.offline else "")
         for name in self.missing:
             yield f"optional: {name} is not installed — pip install '{OPTIONAL[name]}'"
@@ -91,7 +91,7 @@ def _gpus() -> Iterator[str]:
 
 
 def _matrix_rate(size: int = 1024, seconds: float = 0.3) -> float:
-    """Best rate of a square float32 product, in GFLOP/s."""
+    """The best speed of a square float32 matrix product, in GFLOP/s."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     best, end = 0.0, time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -1,4 +1,4 @@
-"""How good a language model is on a text, how sure that is, and whether another one is better."""
+"""Perplexity and bits per byte of a language model on a text, with bootstrap intervals; comparison of two models."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from headway.errors import DataError, NotFoundError
 from headway.model.model import Model
 from headway.tasks.lm.training import evaluation_rows
 from headway.tasks.losses.tokens import IGNORE
+from headway.tasks.metrics.bootstrap import Interval, interval, mean_interval
 from headway.tasks.recipe import Recipe, load_run_recipe
 from headway.train.provenance import check_held_out
 
-RESAMPLES = 1000
-"""Resamples behind an interval."""
 ROWS = 16
 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean loss and what follows from it, each with the bounds that hold 95 % of resampled texts."""
+    """Loss, perplexity and bits per byte, each with a 95 % confidence interval."""
 
     tokens: int
     bytes: int
-    loss: tuple[float, float, float]
-    perplexity: tuple[float, float, float]
-    bits_per_byte: tuple[float, float, float]
+    loss: Interval
+    perplexity: Interval
+    bits_per_byte: Interval
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -43,7 +42,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Losses:
-    """Sums of losses and numbers of predictions, row by row of a text."""
+    """The sum of losses and the number of predictions of each row of a text."""
 
     sums: NDArray[np.float64]
     counts: NDArray[np.float64]
@@ -51,13 +50,13 @@ class Losses:
 
 
 def evaluation_text(folder: Path | None, data: str) -> tuple[str, DataConfig]:
-    """The text to score on and how it is read: as given, or what the run held out (its test text, where it has one)."""
+    """The text and the data settings: as given, else the run's test data, validation data or held-out part."""
     recipe = Recipe()
     if folder is not None and (folder / "run" / "recipe.toml").exists():
         recipe = load_run_recipe(folder)
     elif not data:
         raise NotFoundError(
-            "F001", "which text? this model is no run of headway's", "give one: headway eval MODEL FILE"
+            "F001", "no text given, and the model is not a run of headway", "give one: headway eval MODEL FILE"
         )
     settings = recipe.data
     spec = data or settings.test or settings.valid
@@ -67,7 +66,7 @@ def evaluation_text(folder: Path | None, data: str) -> tuple[str, DataConfig]:
 
 
 def evaluation_tokens(spec: str, data: DataConfig, tokenizer: Tokenizer) -> TokenStore:
-    """Its tokens; without a spec, the part of the training text that was held out."""
+    """The tokens of the text; without a spec, of the held-out part of the training text."""
     if not spec:
         return tokenize_corpus(hold_out(read_corpus(data.train, data))[1], tokenizer)
     return tokenize_corpus(read_corpus(spec, data), tokenizer)
@@ -75,9 +74,9 @@ def evaluation_tokens(spec: str, data: DataConfig, tokenizer: Tokenizer) -> Toke
 
 @torch.no_grad()
 def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
-    """The loss of every row that evaluation reads."""
+    """The losses of all evaluation rows."""
     if model.config.kind != "decoder" or model.config.lm is None:
-        raise DataError("D001", "only a model that writes text can be scored on one")
+        raise DataError("D001", "perplexity needs a language model: this model does not generate text")
     if model.config.max_length is not None:
         length = min(data.length, model.config.max_length)
         data = replace(data, length=length, overlap=min(data.overlap, length - 1))
@@ -93,30 +92,18 @@ def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
     return Losses(np.concatenate(sums), np.concatenate(counts), store.byte_count)
 
 
-def score(losses: Losses, seed: int = 0) -> Score:
-    """The figures, with bootstrap intervals over rows."""
-    total, count = losses.sums.sum(), losses.counts.sum()
-    rows = np.random.default_rng(seed).integers(0, len(losses.sums), (RESAMPLES, len(losses.sums)))
-    resampled = losses.sums[rows].sum(1) / losses.counts[rows].sum(1)
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    mean = float(total / count)
-    each = float(count) / math.log(2) / losses.bytes
-    three = (mean, float(low), float(high))
-    return Score(
-        int(count),
-        losses.bytes,
-        three,
-        (math.exp(three[0]), math.exp(three[1]), math.exp(three[2])),
-        (three[0] * each, three[1] * each, three[2] * each),
-    )
+def score(losses: Losses) -> Score:
+    """The metrics, with bootstrap intervals over rows."""
+    sums, counts = losses.sums, losses.counts
+    loss = interval(lambda rows: float(sums[rows].sum() / counts[rows].sum()), len(sums))
+    per_byte = float(counts.sum()) / math.log(2) / losses.bytes
+    perplexity, bits = ((f(loss[0]), f(loss[1]), f(loss[2])) for f in (math.exp, lambda x: x * per_byte))
+    return Score(int(counts.sum()), losses.bytes, loss, perplexity, bits)
 
 
-def bits_saved(ours: Losses, theirs: Losses, seed: int = 0) -> tuple[float, float, float]:
-    """Bits per byte that the first saves over the second, with bounds: rows are resampled in pairs."""
+def bits_saved(ours: Losses, theirs: Losses) -> Interval:
+    """Bits per byte that the first model saves over the second, with an interval from a paired bootstrap over rows."""
     if ours.sums.shape != theirs.sums.shape or ours.bytes != theirs.bytes:
         difference = theirs.sums.sum() / theirs.bytes - ours.sums.sum() / ours.bytes
-        return (float(difference) / math.log(2), -math.inf, math.inf)  # other tokens, other rows: no pairs
-    rows = np.random.default_rng(seed).integers(0, len(ours.sums), (RESAMPLES, len(ours.sums)))
-    difference = (theirs.sums - ours.sums) * len(ours.sums) / math.log(2) / ours.bytes
-    low, high = np.quantile(difference[rows].mean(1), [0.025, 0.975])
-    return float(difference.mean()), float(low), float(high)
+        return (float(difference) / math.log(2), -math.inf, math.inf)  # different tokens: rows cannot be paired
+    return mean_interval((theirs.sums - ours.sums) * len(ours.sums) / math.log(2) / ours.bytes)

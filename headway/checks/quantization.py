@@ -1,4 +1,4 @@
-"""A model quantized, and what that did to it: its size, and how well it predicts a text."""
+"""Quantize a model to int8, and measure its size and perplexity before and after."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from headway.model.model import Model, Transformer
 from headway.model.quantized import quantize_
 
 TOKENS, LENGTH, ROWS = 4096, 512, 4
-"""How much text is read, in stretches of which length at most, and how many of them at a time."""
+"""Tokens of the text, tokens per row, rows per batch."""
 CHARACTERS = 40_000
-"""Enough for as many tokens, of eight or nine characters each."""
+"""Enough characters for TOKENS tokens."""
 
 
 @dataclass(frozen=True)
 class QuantizationResult:
-    """Before and after."""
+    """Size and perplexity before and after quantization."""
 
     bytes: tuple[int, int]
     perplexity: tuple[float, float] | None
-    """None where the model does not write text, or has no tokenizer to read one with."""
+    """None if the model does not generate text, or has no tokenizer."""
     tokens: int
 
     def lines(self) -> list[str]:
-        """The same in words."""
+        """The result as sentences."""
         before, after = self.bytes
         size = f"weights {before / 1e6:,.1f} MB → {after / 1e6:,.1f} MB ({before / after:.2f} times smaller)"
         if self.perplexity is None:
-            return [size, "loss in perplexity: not measured, since there is no text the model could be asked to write"]
+            return [size, "perplexity: not measured, the model does not generate text"]
         first, last = self.perplexity
         where = f"on {self.tokens:,} tokens of Python's reference"
         return [size, f"perplexity {first:,.3f} → {last:,.3f} ({100 * (last / first - 1):+.2f} %) {where}"]
 
 
 def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> QuantizationResult:
-    """Quantize the model in place, measured before and after on the same text."""
+    """Quantize the model in place; measure it before and after on the same text."""
     if isinstance(model.config, BaselineConfig):
-        raise ConfigError("C004", f"quant = int8 is for transformers, the model is of kind {model.config.network}")
+        raise ConfigError("C004", f"quant = int8 is for transformers; this model is of kind {model.config.network}")
     if model.config.quantization != "none":
-        raise ConfigError("C004", f"quant = int8, but the model is in {model.config.quantization} already")
+        raise ConfigError("C004", f"quant = int8: the model is already quantized ({model.config.quantization})")
     writes = model.config.kind == "decoder" and model.config.lm is not None
     rows = _rows(model, tokenizer) if tokenizer is not None and writes else []
     size, loss = _bytes(model), _perplexity(model, rows)
@@ -56,11 +56,11 @@ def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Quantizat
 
 
 def card(name: str, result: QuantizationResult) -> str:
-    """README.md of a quantized folder, which no longer opens where that of its model did."""
+    """README.md of a quantized model's folder."""
     parts = (
         "---\nlibrary_name: headway\ntags:\n- headway\n- int8\n---",
         f"# {name}, int8",
-        "Large matrices are stored in whole numbers of one byte, with a scale for each row; all else is as it was.",
+        "Large matrices are stored as int8, with a scale for each row; everything else is unchanged.",
         "\n".join(f"- {line}" for line in result.lines()),
         "headway reads this folder: `run`, `eval`, `check`, `serve`. It cannot be trained. `transformers` cannot "
         "read it; config.json says so with `model_type: headway` and `quantization: int8`.",
@@ -73,7 +73,7 @@ def _bytes(model: Model) -> int:
 
 
 def _rows(model: Model, tokenizer: Tokenizer) -> list[list[int]]:
-    """The part of the embedded text that recipes hold back, cut to what the model can read."""
+    """The held-out part of headway's own text, split to the model's context."""
     text = split_text(embedded_text())[1][:CHARACTERS]
     ids, before = tokenizer.ids([text])[0][:TOKENS], list(tokenizer.prefix_ids)
     length = min(LENGTH, model.config.max_length or LENGTH) - len(before)

@@ -1,4 +1,4 @@
-"""How a tokenizer cuts a text: pieces, ids, bytes, places; and how each word came to its pieces."""
+"""How a tokenizer splits a text: pieces, ids, bytes, positions; and the merges of each word."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headway.hub.download import resolve
 from headway.jsonfile import show
 
 STEPS_LIMIT = 400
-"""Characters of a text whose words are shown step by step: more is no longer read."""
+"""The most characters of a text whose words are shown step by step."""
 FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 """How sentencepiece vocabularies spell a byte."""
 
@@ -32,25 +32,25 @@ class Token:
     piece: str
     """As the vocabulary spells it."""
     data: bytes
-    """What it stands for: the bytes its piece spells, where pieces spell bytes, else those of its characters."""
+    """The bytes that the token stands for."""
     start: int
     end: int
-    """Its characters in the text; two tokens that share a character both have it."""
+    """The token's characters in the text; tokens that share a character both include it."""
     unknown: bool
     inserted: bool
-    """Put around the text by the tokenizer's template; it stands for no part of it."""
+    """Added by the tokenizer's template; it stands for no part of the text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizedText:
-    """A text as one tokenizer cuts it."""
+    """A text and its tokens."""
 
     text: str
     tokens: list[Token]
 
     @property
     def of_text(self) -> int:
-        """Tokens that stand for a part of the text."""
+        """The number of tokens that stand for a part of the text."""
         return sum(not token.inserted for token in self.tokens)
 
     @property
@@ -60,15 +60,15 @@ class TokenizedText:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Word:
-    """How one word came to its pieces."""
+    """A word and how it is split."""
 
     text: str
     steps: list[list[str]]
-    """BPE: from characters to pieces, one merge at a time. Otherwise the pieces alone."""
+    """BPE: from characters to pieces, one merge at a time. Other tokenizers: only the pieces."""
     scores: list[float]
     """Unigram: the log-probability of each piece."""
     runner_up: list[str]
-    """Unigram: the segmentation that came second; empty where there is only one."""
+    """Unigram: the second best segmentation; empty if there is only one."""
     runner_up_score: float
 
     @property
@@ -81,30 +81,32 @@ def open_tokenizer(name: str) -> Tokenizer:
     path = Path(os.path.expanduser(name))
     if name == "last":
         from headway.config.recipe import RUNS
-        from headway.train.run import last_folder
+        from headway.runs.history import resolve_run
 
-        return load_tokenizer(last_folder(Path(RUNS)))
+        return load_tokenizer(resolve_run(name, Path(RUNS)))
     if path.is_file() and path.suffix != ".gguf":
         if path.name != "tokenizer.json":
             hint = "give a folder, its tokenizer.json, or a .gguf file"
-            raise NotFoundError("F005", f"{show(name)} is no tokenizer.json", hint)
+            raise NotFoundError("F005", f"{show(name)} is not a tokenizer.json", hint)
         return load_tokenizer(path.parent)
     if not path.is_dir():
         if name == "bytes":
             return train_tokenizer("bytes", ["any text"])
         if name in KINDS or name in PRESETS:
-            what = "a kind of tokenizer that is learned from text" if name in KINDS else "a preset, without a tokenizer"
+            what = (
+                "a kind of tokenizer, which is trained on text" if name in KINDS else "a preset, which has no tokenizer"
+            )
             raise NotFoundError("F005", f"{name} is {what}", "give the folder of a trained model, or bytes")
     place = resolve(name)
     if place.is_file() or any(place.glob("*.gguf")):
-        from headway.hub.folder import read_tokenizer  # which imports torch
+        from headway.hub.folder import read_tokenizer  # imports torch
 
         return read_tokenizer(place)
     return load_tokenizer(place)
 
 
 def tokenize(tokenizer: Tokenizer, text: str) -> TokenizedText:
-    """The text as a model reads it, with the tokens that the tokenizer puts around it."""
+    """The tokens of a text, with those that the tokenizer's template adds."""
     described = _described(tokenizer)
     bytes_of, unknown = _byte_speller(tokenizer, described), _unknown_ids(described["model"], tokenizer)
     encoded = tokenizer.encode(text)
@@ -127,9 +129,9 @@ def tokenize(tokenizer: Tokenizer, text: str) -> TokenizedText:
 
 
 def words(tokenizer: Tokenizer, text: str) -> list[Word]:
-    """Every distinct word of a text, in order, with what led to its pieces."""
+    """Every distinct word of a text, in order, with its merges."""
     if len(text) > STEPS_LIMIT:
-        raise DataError("D001", f"a text of {len(text):,} characters; steps are shown for up to {STEPS_LIMIT}")
+        raise DataError("D001", f"the text has {len(text):,} characters; steps are shown for at most {STEPS_LIMIT}")
     model = _described(tokenizer)["model"]
     encoded = tokenizer.encode(text, special=False)
     numbered = zip(encoded.words, tokenizer.pieces(encoded.ids), encoded.offsets, strict=True)
@@ -147,7 +149,7 @@ def words(tokenizer: Tokenizer, text: str) -> list[Word]:
 
 
 def _by_word(steps: list[list[str]], found: list[list[str]]) -> Iterator[list[list[str]]]:
-    """The merges of a whole text, parted into those of each word; no piece reaches over the end of a word."""
+    """The merges of a text, split by word; no piece crosses the end of a word."""
     rows = [iter(row) for row in steps]
     for pieces in found:
         bytes_of, history = "".join(pieces), list[list[str]]()
@@ -172,7 +174,7 @@ def _word(text: str, steps: list[list[str]], scores: Mapping[str, float]) -> Wor
 
 
 def segmentations(word: str, scores: Mapping[str, float], best: int) -> list[tuple[float, list[str]]]:
-    """The `best` likeliest ways to cut a word into pieces: Viterbi's algorithm with several survivors a place."""
+    """The `best` most likely segmentations of a word, by Viterbi's algorithm with several survivors per position."""
     ways: list[list[tuple[float, list[str]]]] = [[(0.0, [])]]
     for end in range(1, len(word) + 1):
         found = [
@@ -186,7 +188,7 @@ def segmentations(word: str, scores: Mapping[str, float], best: int) -> list[tup
 
 
 def _described(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The tokenizer's own description: what tokenizer.json would say."""
+    """The content of the tokenizer's tokenizer.json."""
     described: dict[str, Any] = json.loads(tokenizer.backend.to_str())
     return described
 
@@ -197,7 +199,7 @@ def _unknown_ids(model: Mapping[str, Any], tokenizer: Tokenizer) -> set[int]:
 
 
 def _byte_speller(tokenizer: Tokenizer, described: Mapping[str, Any]) -> Any:
-    """A function from a piece to the bytes it spells; None where a piece is characters of the text."""
+    """A function from a piece to the bytes that it spells; None if the piece consists of characters."""
     decoders = set(_types(described["decoder"]))
     whole = {token.content for token in tokenizer.backend.get_added_tokens_decoder().values()}
     table = byte_ids() if "ByteLevel" in decoders else {}
@@ -213,7 +215,7 @@ def _byte_speller(tokenizer: Tokenizer, described: Mapping[str, Any]) -> Any:
 
 
 def _types(part: Any) -> Iterator[str]:
-    """The types of a part of tokenizer.json and of those inside it."""
+    """The `type` of a part of tokenizer.json and of all parts inside it."""
     if isinstance(part, dict):
         yield str(part.get("type"))
         for inner in part.values():

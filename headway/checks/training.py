@@ -1,4 +1,4 @@
-"""The proof that a recipe trains exactly: what must not change a run, does not change it."""
+"""Checks of a recipe: accumulation, resuming and workers do not change a run, and a NaN stops it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headway.train.run import Run, start
 from headway.train.state import collect, restore
 
 STEPS = 6
-"""Of each small run."""
+"""Steps of each small run."""
 
 
 def check_training(name: str, recipe: Recipe) -> Iterator[CheckResult]:
-    """Each check as it is done, on a few steps of the recipe's own data and model, in a folder that is then gone."""
+    """Yield each result when it is known: a few steps with the recipe's data and model, in a temporary folder."""
     settings = replace(recipe.train, steps=1000, minutes=None, epochs=None, sinks=(), compile=False, dtype="float32")
     with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
         checks = _TrainingChecks(name, replace(recipe, out=folder, gpus=1, train=settings))
@@ -41,9 +41,9 @@ class _TrainingChecks:
         return run
 
     def accumulation(self) -> CheckResult:
-        """A batch in two parts gives the gradients of the whole; in float64, where nothing is lost to rounding."""
+        """Two accumulated half batches give the gradients of the whole batch; in float64, to exclude rounding."""
         if not self.recipe.train.batch_tokens and (self._size() % 2 or self._size() < 2):
-            return CheckResult("accumulated = whole", None, note=f"a batch of {self._size()} does not part in two")
+            return CheckResult("accumulated = whole", None, note=f"a batch of {self._size()} cannot be halved")
         gradients = []
         for parts in (1, 2):
             run = self._run(f"train.accumulate={parts}", "model.dropout=0.0")
@@ -59,7 +59,7 @@ class _TrainingChecks:
         return batch_size(self.recipe)
 
     def resuming(self) -> CheckResult:
-        """Stopped half-way and gone on in another process, as it were: the same bits."""
+        """A run that is saved half-way and restored gives the same bits as one that is not interrupted."""
         straight = self._run()
         for _ in range(STEPS):
             straight.loop.step()
@@ -76,11 +76,11 @@ class _TrainingChecks:
         same = digest(straight) == digest(second)
         for run in (straight, first, second):
             run.loop.close()
-        note = "" if straight.loop.world.device.type == "cpu" else "bits may differ on a GPU"
+        note = "" if straight.loop.world.device.type == "cpu" else "a GPU may give other bits"
         return CheckResult("resumed = straight", 0.0 if same else math.inf, 0.0, note)
 
     def workers(self) -> CheckResult:
-        """However many threads prepare the batches."""
+        """The batches do not depend on the number of threads that prepare them."""
         streams = []
         for workers in (0, 3):
             run = self._run(f"data.workers={workers}")
@@ -91,7 +91,7 @@ class _TrainingChecks:
         return CheckResult("any workers = none", 0.0 if same else math.inf, 0.0)
 
     def non_finite(self) -> CheckResult:
-        """A weight that is not a number is noticed in that step, and nothing is updated."""
+        """A NaN weight stops the run in the same step, before any update."""
         run = self._run("train.on_nan=stop")
         parameter = next(p for p in run.model.parameters() if p.requires_grad)
         with torch.no_grad():
@@ -109,7 +109,7 @@ class _TrainingChecks:
 
 
 def digest(run: Run, files: tuple[str, ...] = ("model", "optimizer", "rng", "mean", "best")) -> str:
-    """SHA-256 of what a checkpoint would hold in these files, and of its counters but for the time it took."""
+    """SHA-256 of these files of a checkpoint, and of its counters except for times."""
     tensors, counters = collect(run.loop)
     counters = {k: v for k, v in counters.items() if k not in ("seconds", "skipped")}
     whole = hashlib.sha256(repr(sorted(counters.items())).encode())

@@ -1,4 +1,4 @@
-"""The command line: one thin function per verb, in files by what the verb is about."""
+"""The command line: a thin function for each verb."""
 
 from headway.cli import compare, data, eval, models, runs, serve, tokens, train
 from headway.cli.app import main

@@ -1,13 +1,14 @@
-"""What every verb shares: the app, its options, loading by name, and how errors end. Results on stdout, talk on stderr.
+"""What all verbs share: the app, common options, loading a model, tables, error reports.
 
-Nothing heavy is imported before a verb runs: `headway --help` answers at once.
+Results go to stdout, progress messages to stderr. Nothing heavy is imported before a verb runs, so `headway --help`
+is fast.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +16,12 @@ from typing import Annotated, Any
 import typer
 
 from headway import __version__
-from headway.errors import HeadwayError, UsageError, nearest
+from headway.errors import HeadwayError, MemoryOrDiskError, UsageError, nearest
 from headway.resources import as_headway_error
 
 app = typer.Typer(
     name="headway",
-    help="A transformer workbench: train, use, prove, save.",
+    help="A transformer workbench: train models, use them, check them, serve them.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -28,27 +29,29 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Model = Annotated[str, typer.Argument(help="a folder, a hub id (org/name[@revision]) or a preset", metavar="MODEL")]
-Json = Annotated[bool, typer.Option("--json", help="machine-readable result on stdout")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no talk on stderr")]
-Device = Annotated[str, typer.Option(help="where to compute: auto, cpu, cuda, mps")]
-Dtype = Annotated[str, typer.Option(help="weights as: auto (as stored), float32, bfloat16, float16")]
+Model = Annotated[
+    str, typer.Argument(help="a run, a folder, a hub id (org/name[@revision]) or a preset", metavar="MODEL")
+]
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress messages")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
+Dtype = Annotated[str, typer.Option(help="dtype of the weights: auto (as stored), float32, bfloat16 or float16")]
 
 
 def examples(*lines: str) -> str:
-    """The foot of a verb's help; \\b keeps the lines apart."""
+    """The examples at the end of a verb's help; \\b keeps the line breaks."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 EXIT_FILE = "HEADWAY_EXIT_FILE"
-"""Where several processes leave their exit code: torchrun has only one of its own."""
+"""The file to which several processes write their exit code: torchrun returns only its own."""
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
 @app.callback(invoke_without_command=True)
 def _root(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="print the traceback of an error")] = False,
 ) -> None:
     if version:
         print(__version__)
@@ -70,7 +73,7 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
     except (RuntimeError, AssertionError):  # torch asserts that it was built for the device
         known = False
     if not known:
-        raise UsageError("U001", f"--device {device} is not here", "one of auto, cpu, cuda, cuda:N, mps")
+        raise UsageError("U001", f"--device {device} is not available here", "one of auto, cpu, cuda, cuda:N, mps")
     return load(model, dtype=None if dtype == "auto" else getattr(torch, dtype), device=device)
 
 
@@ -82,7 +85,7 @@ def console() -> Any:
 
 
 def progress_printer(quiet: bool) -> Callable[..., None]:
-    """Talk goes to stderr, and a line that is meant to be overwritten only to a terminal."""
+    """A function that prints progress messages to stderr; one that will be overwritten only if that is a terminal."""
 
     def say(text: str, end: str = "\n") -> None:
         if not quiet and (end == "\n" or sys.stderr.isatty()):
@@ -91,18 +94,35 @@ def progress_printer(quiet: bool) -> Callable[..., None]:
     return say
 
 
+def save_text(path: str, text: str) -> None:
+    """Write a file that the user asked for."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MemoryOrDiskError("M002", f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:
+    """Columns of equal width, without colours or frames; those not in `left` are aligned to the right."""
+    lines = [head, *rows] if head else list(rows)
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        cells = (f"{c:<{n}}" if i in left else f"{c:>{n}}" for i, (c, n) in enumerate(zip(line, widths, strict=True)))
+        print(indent + "  ".join(cells).rstrip())
+
+
 class ReportedExit(int):
-    """An exit code of which a person knows the reason already."""
+    """An exit code whose reason has already been printed."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; every error ends as one screen and its exit code."""
+    """Run a command. Every error ends as a short message and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments or bool(os.environ.get("HEADWAY_DEBUG"))
     arguments = [a for a in arguments if a != "--debug"] or ["--help"]
     try:
         code = app(arguments, standalone_mode=False)
-        if code == 130 and not isinstance(code, ReportedExit):  # the parser's answer to an interrupt
+        if code == 130 and not isinstance(code, ReportedExit):  # how the parser reports an interrupt
             raise KeyboardInterrupt
     except HeadwayError as error:
         code = _report(str(error), error.exit_code, debug)
@@ -120,21 +140,23 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _leave_code(path: Path, code: int) -> None:
-    """The first process that fails says why: those that it takes along only know that they were stopped."""
+    """The first process that fails writes its code; the others were only stopped because of it."""
     if code or os.environ.get("RANK") == "0":
         with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
             file.write(str(code))
 
 
 def _report_unexpected(error: Exception, debug: bool) -> int:
-    """Errors of the command-line parser are the user's, those of memory and disk the machine's, all others ours."""
+    """Report an error that is not ours: of the command-line parser, of memory or disk, or a bug."""
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         usage = UsageError("U001", error.format_message(), "see: headway --help")
         return _report(str(usage), usage.exit_code, debug)
     if (short := as_headway_error(error)) is not None:
         return _report(str(short), short.exit_code, debug)
     text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    bug = HeadwayError("B000", f"headway did not expect this: {text}", "--debug shows where; please report it")
+    bug = HeadwayError(
+        "B000", f"unexpected error: {text}", "this is a bug: --debug prints the traceback, please report it"
+    )
     return _report(str(bug), bug.exit_code, debug)
 
 

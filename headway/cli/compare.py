@@ -1,4 +1,4 @@
-"""The verb that compares: one recipe over several values and seeds, in one table."""
+"""`headway compare`: train one recipe with several values and seeds, and compare the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, ReportedExit, app, examples, progress_printer
+from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_table, progress_printer
 from headway.errors import ConfigError, DivergedError, HeadwayError
 
 if TYPE_CHECKING:
@@ -33,14 +33,15 @@ def compare(
     recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="settings; those with several values, and seeds, are varied", metavar="KEY=A,B… KEY=VALUE…"
-        ),
+        typer.Argument(help="settings; KEY=A,B compares values, seeds=3 repeats each", metavar="KEY=A,B… KEY=VALUE…"),
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a recipe with each of several values, and with several seeds; finished runs are not trained again."""
+    """Train a recipe with several values, and compare the results.
+
+    Finished runs are not trained again.
+    """
     from headway.runs.compare import compare as together
     from headway.runs.compare import grid
 
@@ -61,7 +62,7 @@ def compare(
 
 
 def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
-    """The recipes of every variant, one a seed: all mistakes are found before the first is trained."""
+    """The recipes of each variant, one per seed. All of them are checked before the first is trained."""
     from dataclasses import replace
 
     from headway.tasks.recipe import load_recipe
@@ -70,7 +71,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     for args in plan.variants:
         name, recipe = load_recipe(what, [*plan.common, *args])
         if recipe.gpus > 1:
-            raise ConfigError("C004", f"compare trains in one process, not gpus = {recipe.gpus}")
+            raise ConfigError("C004", f"headway compare trains in one process: gpus = {recipe.gpus}", "leave gpus out")
         if recipe.model.from_ and recipe.model.freeze:
             _check_base(recipe)
         label = "-".join([name, *(key.rpartition(".")[2] for key in plan.keys)])
@@ -80,7 +81,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
 
 
 def _check_base(recipe: Recipe) -> None:
-    """Whether the model that a recipe starts from can be frozen as it says."""
+    """Check model.freeze against the pretrained model."""
     from headway.hub.adapter import is_adapter
     from headway.hub.download import resolve
     from headway.hub.folder import open_folder
@@ -88,39 +89,41 @@ def _check_base(recipe: Recipe) -> None:
     from headway.train.run import with_absolute_paths
 
     folder = resolve(with_absolute_paths(recipe).model.from_)
-    if not is_adapter(folder):  # of these, the run itself will tell
+    if not is_adapter(folder):  # an adapter is checked by the run itself
         check_freeze(open_folder(folder).config, recipe.model.freeze)
 
 
 def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> History:
-    """A run of the recipe: one that is there already, gone on with where it stopped, or a new one."""
+    """A run of the recipe: one that has finished, one that is resumed, or a new one."""
     from headway.train.provenance import same_data
     from headway.train.run import resume, start, with_absolute_paths
 
     recipe = with_absolute_paths(recipe)
     for old in _same(recipe):
         if not same_data(old.folder, recipe):
-            say(f"{title}: not {old.folder}, whose data have changed since")
+            say(f"{title}: {old.folder} is not used: its data have changed")
             continue
         if old.status in ("finished", "diverged"):
             say(f"{title}: {old.folder}, {old.status}")
             return old
         if old.status == "stopped":
-            say(f"{title}: {old.folder}, on from where it stopped")
-            return _train(resume(old.folder, lambda path, why: say(f"passed over {path}: {why}")), say, quiet)
+            say(f"{title}: {old.folder}, resumed")
+            return _train(
+                resume(old.folder, lambda path, why: say(f"checkpoint {path} is not used: {why}")), say, quiet
+            )
         if old.status == "running":
-            raise ConfigError("C030", f"{old.folder} is being trained by another process", "wait for it, or stop it")
+            raise ConfigError("C030", f"another process trains {old.folder}", "wait for it, or stop it")
     say(title)
     return _train(start(name, recipe), say, quiet)
 
 
 def _same(recipe: Recipe) -> Iterator[History]:
-    """Runs in the recipe's folder that have all of its settings, the newest first."""
+    """Runs in the recipe's folder with the same settings, newest first."""
     from headway.runs.history import find_runs
     from headway.tasks.recipe import read_recipe, same_recipe
 
     for run in find_runs(Path(recipe.out)):
-        with suppress(HeadwayError):  # of another version of headway: it cannot be the same
+        with suppress(HeadwayError):  # written by another version of headway
             if same_recipe(read_recipe(run.recipe), recipe):
                 yield run
 
@@ -134,13 +137,13 @@ def _train(run: Any, say: Say, quiet: bool) -> History:
 
     try:
         train(run, Display(quiet).report)
-    except DivergedError as error:  # a result as well: the others may fare better
+    except DivergedError as error:  # a result too: the other runs go on
         say(str(error))
         return read_run(run.folder)
     finally:
         _clear()
     if run.loop.stop_signal:
-        say("stopped and saved: the same command goes on")
+        say("stopped and saved; the same command resumes")
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
     write_card(run.folder)
     write_report(run.folder)
@@ -148,7 +151,7 @@ def _train(run: Any, say: Say, quiet: bool) -> History:
 
 
 def _clear() -> None:
-    """Forget what was compiled for a run: torch keeps a few versions of a function, and then compiles no more."""
+    """Drop what was compiled for a run: torch compiles only a few versions of each function."""
     import torch
 
     if "torch._dynamo" in sys.modules:
@@ -171,8 +174,5 @@ def _show(found: dict[str, Any]) -> None:
     for head, lines in (rows(found), length_rows(found)):
         if not lines:
             continue
-        wide = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
-        for line in [head, *lines]:
-            first, *rest = line
-            print("  ".join([first.ljust(wide[0]), *(cell.rjust(n) for cell, n in zip(rest, wide[1:], strict=True))]))
+        print_table(head, lines, left=(0,))
         print()

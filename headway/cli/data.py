@@ -1,4 +1,4 @@
-"""The verb that looks at data."""
+"""`headway data`: look at a dataset before training on it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from headway.tasks.base import Task
 
 MOST_READ = 200_000_000
-"""Bytes of data that are read once more, as the task would that they seem to be for."""
+"""Bytes of the largest dataset that is read a second time, as its task reads it."""
 SHOWN, SHOWN_TOKENS = 3, 400
-"""Conversations that are shown, and of each so many tokens at most; --json has all of them."""
+"""The number of conversations printed, and of tokens of each; --json has all tokens."""
 DIM, BRIGHT, PLAIN = "\x1b[2m", "\x1b[1;32m", "\x1b[0m"
 
 File = Annotated[
@@ -47,17 +47,24 @@ File = Annotated[
 )
 def data(
     file: File,
-    valid: Annotated[str, typer.Argument(help="data to evaluate on: how much of it is in FILE?", metavar="VALID")] = "",
-    column: Annotated[str, typer.Option(help="the column that holds the text", metavar="NAME")] = "",
-    tokenizer: Annotated[Path | None, typer.Option(help="count its tokens too", metavar="FOLDER")] = None,
-    chat: Annotated[
-        str, typer.Option(help="conversations as this model's tokens, answers marked", metavar="MODEL")
+    valid: Annotated[
+        str, typer.Argument(help="validation data: how much of it also stands in FILE?", metavar="VALID")
     ] = "",
-    bad: Annotated[bool, typer.Option("--bad", help="list every bad line, and nothing else")] = False,
+    column: Annotated[str, typer.Option(help="the column that holds the text", metavar="NAME")] = "",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="also count the tokens of this tokenizer", metavar="FOLDER")
+    ] = None,
+    chat: Annotated[
+        str, typer.Option(help="show conversations as tokens of this model, with the answers marked", metavar="MODEL")
+    ] = "",
+    bad: Annotated[bool, typer.Option("--bad", help="list all bad rows, and nothing else")] = False,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Look at a dataset: rows, columns, lengths, labels, duplicates, bad lines with file and line."""
+    """Look at a dataset before training on it.
+
+    Rows, columns, lengths, labels, duplicates, and bad rows with file and line.
+    """
     say = progress_printer(quiet)
     say("reading …", end="\r")
     keep = sys.maxsize if bad else 20
@@ -66,7 +73,7 @@ def data(
         if wrong := [name for name, given in others.items() if given]:
             raise UsageError("U001", f"{wrong[0]} does not go with --chat", "leave one of them out")
         _show_chats(file, chat, keep, bad=bad, json_=json_)
-        say(f"next: {_next_chat(file, chat)}")
+        say("next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"]))
         return
     from headway.data.profile.survey import SHOWN_BAD, survey
     from headway.tasks.registry import suggest
@@ -98,7 +105,7 @@ def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: in
 
 
 def _next(found: Survey, task: Task | None, settings: Sequence[str], all_shown: bool) -> str:
-    """What a person does now: train, or look at what stands in the way."""
+    """What to do next: train, or look at the bad rows."""
     from headway.data.files.lines import recode_hint
 
     if task is None:
@@ -114,12 +121,8 @@ def _next(found: Survey, task: Task | None, settings: Sequence[str], all_shown: 
     return f"next: {shlex.join([*words, *settings])}"
 
 
-def _next_chat(file: str, model: str) -> str:
-    return shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={model}"])
-
-
 def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:
-    """Conversations as a model would read them, and which of the tokens it would learn to write."""
+    """Print conversations as tokens, and which of them count in the loss."""
     from headway.checks.tokenization import open_tokenizer
     from headway.data.chat_template.template import ensure_template
     from headway.data.datasets.chat import encode_conversations, read_conversations
@@ -128,19 +131,16 @@ def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> 
     tokenizer, template = ensure_template(open_tokenizer(model))
     flaws = BadRows("skip", keep)
     chats = encode_conversations(read_conversations(file, flaws), tokenizer, template, flaws)
+    shown = [_tokens(chats, number, tokenizer) for number in range(min(SHOWN, len(chats)))]
     if json_:
-        print(json.dumps({**_facts(chats, flaws), "examples": [_tokens(chats, n, tokenizer) for n in _first(chats)]}))
+        print(json.dumps({**_facts(chats, flaws), "examples": shown}))
         return
     if bad:
         print("\n".join(flaws.first))
         return
     print("\n".join(_lines(chats, flaws)))
-    for number in _first(chats):
-        print("\n" + painted(_tokens(chats, number, tokenizer), colour=colours()))
-
-
-def _first(chats: Any) -> range:
-    return range(min(SHOWN, len(chats)))
+    for tokens in shown:
+        print("\n" + painted(tokens, colour=colours()))
 
 
 def _facts(chats: Any, flaws: Any) -> dict[str, Any]:
@@ -164,8 +164,8 @@ def _lines(chats: Any, flaws: Any) -> list[str]:
     facts = _facts(chats, flaws)
     lines = [
         f"{facts['conversations']:,} conversations, {facts['messages']:,} messages, {facts['tokens']:,} tokens",
-        f"{facts['answer_tokens']:,} tokens of answers, {facts['share']:.1%} of all: these count in the loss",
-        f"half have {facts['median']:,} tokens or fewer, nine in ten {facts['ninety_percent']:,}, "
+        f"{facts['answer_tokens']:,} tokens of answers ({facts['share']:.1%}) count in the loss",
+        f"tokens per conversation: median {facts['median']:,}, 90 % have at most {facts['ninety_percent']:,}, "
         f"the longest {facts['longest']:,}",
     ]
     if flaws.count:
@@ -181,13 +181,13 @@ def _tokens(chats: Any, number: int, tokenizer: Any) -> list[dict[str, Any]]:
 
 
 def _text(tokenizer: Any, token: int, piece: str) -> str:
-    """What a token stands for; as the vocabulary spells it where that is no whole character, or loses its space."""
+    """The text of a token; the vocabulary's spelling if the text is part of a character or would lose its space."""
     text = str(tokenizer.decode([token], skip_special=False))
     return piece if "\ufffd" in text or not text or piece.startswith("\u2581") else text
 
 
 def painted(tokens: list[dict[str, Any]], *, colour: bool) -> str:
-    """Tokens between bars, those that count bright or, without colours, in ⟦…⟧; a new line where the text has one."""
+    """Tokens between bars; those that count in the loss are bright, or in ⟦…⟧ without colours."""
     from itertools import groupby
 
     around = {True: (BRIGHT, PLAIN), False: (DIM, PLAIN)} if colour else {True: ("⟦", "⟧"), False: ("", "")}

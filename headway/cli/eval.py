@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, save_text
 from headway.cli.evaluation import evaluate_file, show, task_for
-from headway.cli.run.command import save_text
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import get_task, task_names
 

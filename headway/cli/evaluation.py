@@ -50,7 +50,7 @@ def evaluate_file(
     bundle: Any, task: str, settings: Mapping[str, Any], load: Callable[[str], Any], say: Callable[..., None]
 ) -> dict[str, Any]:
     """A model on data of its task, and another one beside it where `against` names it."""
-    from headway.cli.run.command import save_text
+    from headway.cli.app import save_text
     from headway.tasks.registry import get_task
     from headway.train.provenance import check_held_out
 

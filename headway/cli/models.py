@@ -1,4 +1,4 @@
-"""Verbs about models as they are: prove, fetch, save; and what the machine can do."""
+"""`headway check`, `get`, `export` and `doctor`: check a model, fetch it, save it; describe this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headway.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """What `export` may change on the way."""
+    """Settings of `headway export`."""
 
     quant: Literal["none", "int8"] = "none"
 
@@ -32,18 +32,21 @@ def check(
     model: Model,
     settings: Annotated[list[str] | None, typer.Argument(help="settings of a recipe", metavar="KEY=VALUE…")] = None,
     training: Annotated[
-        bool, typer.Option("--training", help="MODEL is a recipe: prove that it trains exactly")
+        bool, typer.Option("--training", help="MODEL is a recipe: check that training is exact")
     ] = False,
-    compile: Annotated[bool, typer.Option(help="also compare with torch.compile (takes a minute)")] = True,
+    compile: Annotated[bool, typer.Option(help="also check torch.compile; this takes a minute")] = True,
     device: Device = "auto",
     dtype: Dtype = "auto",
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Prove a model right: padding, packing, KV cache, decoding, beams, saving, compiling; or how a recipe trains."""
+    """Check that every fast path of a model equals its slow path.
+
+    Padding, packing, KV cache, decoding, beam search, saving, compiling; with --training, how a recipe trains.
+    """
     rows, say = [], progress_printer(quiet)
     if settings and not training:
-        raise UsageError("U001", f"{settings[0]!r} is one word too many", "settings go with --training")
+        raise UsageError("U001", f"unexpected argument {settings[0]!r}", "settings go with --training")
     if training:
         proof = _training_proof(model, settings or [], say)
     else:
@@ -59,7 +62,7 @@ def check(
     if json_:
         result = [{f: getattr(row, f) for f in ("name", "difference", "limit", "note", "ok")} for row in rows]
         for entry in result:
-            if entry["difference"] == float("inf"):  # JSON has no word for it; "ok" tells it from a check left out
+            if entry["difference"] == float("inf"):  # JSON has no infinity; "ok" tells it from a skipped check
                 entry["difference"] = None
         print(json.dumps({"model": model, "ok": not failed, "checks": result}, allow_nan=False))
     if failed:
@@ -67,7 +70,7 @@ def check(
 
         names = ", ".join(row.name for row in failed)
         raise DamagedError("X007", f"{len(failed)} of {len(rows)} checks failed: {names}")
-    say(f"all equal. next: headway {'train' if training else 'export'} {model}{'' if training else ' OUT'}")
+    say(f"all checks passed. next: headway {'train' if training else 'export'} {model}{'' if training else ' OUT'}")
 
 
 def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
@@ -82,7 +85,7 @@ def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
 
 @app.command(epilog=examples("headway get org/name", "headway get org/name@v1.0", "headway get ./folder --json"))
 def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
-    """Fetch a model into the local cache, and say what it is."""
+    """Fetch a model into the local cache, and describe it."""
     from headway.hub.download import resolve
     from headway.hub.folder import open_folder
 
@@ -117,12 +120,12 @@ def export(
     out: Annotated[Path, typer.Argument(help="a new folder", metavar="OUT")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(help="quant=int8: a quarter of the size, for headway alone", metavar="KEY=VALUE"),
+        typer.Argument(help="quant=int8: a quarter of the size; only headway can read it", metavar="KEY=VALUE"),
     ] = None,
     dtype: Dtype = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Write a model as a folder that the rest of the ecosystem opens, or with quant=int8 a small one for headway."""
+    """Save a model as a folder that transformers can read."""
     from headway.config.toml import build, parse_overrides
     from headway.hub.folder import own_layout
 
@@ -132,25 +135,25 @@ def export(
         folder = bundle.save(out)
         print(folder)
         if own_layout(folder):
-            say("no family of transformers can say all of this model: the folder has headway's own layout")
+            say("transformers has no model like this one: the folder has headway's own layout")
         say(f"{_facts(bundle)}. next: headway check {folder}")
         return
     from headway.checks.quantization import card, quantize_and_compare
     from headway.report.report import write_text
 
-    say("measuring, quantizing, measuring …", end="\r")
+    say("quantizing, and measuring the perplexity before and after …", end="\r")
     result = quantize_and_compare(bundle.model, bundle.tokenizer)
     folder = bundle.save(out)
     write_text(folder / "README.md", card(Path(model).name, result))
     print(folder)
     for line in result.lines():
         say(line)
-    say(f"transformers cannot read this folder, headway can. next: headway check {folder}")
+    say(f"only headway can read this folder. next: headway check {folder}")
 
 
 @app.command(epilog=examples("headway doctor", "headway doctor --json"))
 def doctor(json_: Json = False) -> None:
-    """Say what this machine can do."""
+    """Describe this machine: memory, speed, GPUs, optional packages."""
     from headway.checks.doctor import examine
 
     facts = examine()

@@ -1,4 +1,4 @@
-"""The verb about runs that were: list, show, compare, report, clear away."""
+"""`headway runs`: list, show, compare, report and prune past runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, examples, progress_printer
+from headway.cli.app import Json, Quiet, app, examples, print_table, progress_printer
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 runs = typer.Typer(rich_markup_mode=None)
 app.add_typer(runs, name="runs")
 
-Name = Annotated[str, typer.Argument(help="a run: last, its name or the beginning of it, or a path", metavar="RUN")]
+Name = Annotated[str, typer.Argument(help="a run: last, its name, the beginning of its name, or a path", metavar="RUN")]
 Out = Annotated[Path, typer.Option(help="the folder that holds the runs", metavar="FOLDER")]
 HERE = Path(RUNS)
 
@@ -30,24 +30,24 @@ HERE = Path(RUNS)
     epilog=examples("headway runs", "headway runs show last", "headway runs diff tiny-0001 tiny-0002"),
 )
 def _default(context: typer.Context, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
-    """List, show, compare, report and prune runs."""
+    """List past runs; show, compare, report or prune them."""
     if context.invoked_subcommand is None:
         list_(out, json_, quiet)
     elif (out, json_, quiet) != (HERE, False, False):
         verb = context.invoked_subcommand
-        raise UsageError("U001", f"an option stands before {verb}", f"put it behind: headway runs {verb} …")
+        raise UsageError("U001", f"an option comes before {verb}", f"put it after: headway runs {verb} …")
 
 
 @runs.command("list", epilog=examples("headway runs list", "headway runs list --json", "headway runs list --out old"))
 def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
-    """All runs, the newest first."""
+    """List all runs, newest first."""
     from headway.runs.history import find_runs
 
     found, say = find_runs(out), progress_printer(quiet)
     if json_:
         print(json.dumps([_facts(run) for run in found], allow_nan=False))
     elif found:
-        _print_table(LIST_HEAD, [_list_row(run) for run in found], left=(0, 1, 2))
+        print_table(LIST_HEAD, [_list_row(run) for run in found], left=(0, 1, 2))
     for run in found:
         if run.problem:
             say(f"{_shown(run.name)}: {_shown(run.problem)}")
@@ -60,7 +60,7 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
-    """One run: its numbers, its curve, its last sample."""
+    """Show one run: its numbers, its loss curve, its last sample."""
     from headway.report.charts import text_chart
     from headway.report.diagnostics import suggestions, verdict
     from headway.report.report import gather
@@ -74,7 +74,7 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
     for sentence in verdict(run):
         print(textwrap.fill(_shown(sentence), 100, initial_indent="  ", subsequent_indent="  "))
     print()
-    _print_table((), [(key, value) for key, value in _lines(run) if value != "–"], left=(0, 1), indent="  ")
+    print_table((), [(key, value) for key, value in _lines(run) if value != "–"], left=(0, 1), indent="  ")
     if chart := text_chart(run.steps["loss"]):
         print("\n  training loss", *(f"  {line}" for line in chart), sep="\n")
     for event in run.samples[-1:]:
@@ -87,7 +87,7 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
 
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
 def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
-    """Two runs: the settings that differ, and the results."""
+    """Compare two runs: the settings that differ, and the results."""
     from headway.report.report import json_value
     from headway.runs.history import read_run, resolve_run
 
@@ -108,7 +108,7 @@ def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet:
     rows += [
         (key, a, b) for (key, a), (_, b) in zip(_lines(pair[0]), _lines(pair[1]), strict=True) if (a, b) != ("–", "–")
     ]
-    _print_table(("", *(_shown(run.name) for run in pair)), rows, left=(0, 1, 2))
+    print_table(("", *(_shown(run.name) for run in pair)), rows, left=(0, 1, 2))
     if not keys:
         progress_printer(quiet)("the recipes are the same")
 
@@ -116,14 +116,14 @@ def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet:
 @runs.command(epilog=examples("headway runs report last", "headway runs report tiny-0001 --open yes"))
 def report(
     name: Name,
-    open_: Annotated[str, typer.Option("--open", help="show it in the browser: yes or no")] = "no",
+    open_: Annotated[str, typer.Option("--open", help="open the report in a browser: yes or no")] = "no",
     out: Out = HERE,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a run's report: one HTML file, and its facts as JSON."""
+    """Write the report of a run: an HTML page, and JSON."""
     if open_ not in ("yes", "no"):
-        raise UsageError("U001", f"--open {open_}", "yes or no")
+        raise UsageError("U001", f"--open {open_} should be yes or no")
     from headway.report.report import write_report
     from headway.runs.history import resolve_run
 
@@ -141,15 +141,17 @@ def report(
 
 @runs.command(epilog=examples("headway runs prune", "headway runs prune --yes", "headway runs prune --broken --yes"))
 def prune(
-    broken: Annotated[bool, typer.Option("--broken", help="also runs that never finished and cannot go on")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete what is shown")] = False,
+    broken: Annotated[
+        bool, typer.Option("--broken", help="also runs that did not finish and cannot be resumed")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete what is listed")] = False,
     out: Out = HERE,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what is no longer needed; --yes deletes it.
+    """List files that are no longer needed; --yes deletes them.
 
-    That is: all but the newest checkpoint of a finished run, and what was left half-written.
+    These are all but the newest checkpoint of a finished run, and unfinished files.
     """
     from headway.report.format import size
     from headway.runs.history import find_runs
@@ -161,25 +163,25 @@ def prune(
         items = [{"path": str(i.path), "reason": i.reason, "bytes": i.size, "deleted": i in gone} for i in found]
         print(json.dumps({"items": items, "bytes": sum(i.size for i in found)}))
     elif found:
-        _print_table((), [(_shown(i.path), size(i.size), _shown(i.reason)) for i in found], left=(0, 2))
+        print_table((), [(_shown(i.path), size(i.size), _shown(i.reason)) for i in found], left=(0, 2))
     total = size(sum(i.size for i in (gone if yes else found)))
     if not found:
-        progress_printer(quiet)(f"nothing to clear away in {_shown(out)}")
+        progress_printer(quiet)(f"nothing to delete in {_shown(out)}")
     elif yes:
-        kept = f"; {len(found) - len(gone)} in use and left alone" if len(gone) < len(found) else ""
+        kept = f"; {len(found) - len(gone)} are in use and were kept" if len(gone) < len(found) else ""
         progress_printer(quiet)(f"{total} deleted{kept}")
     else:
         command = f"headway runs prune{' --broken' * broken} --yes{_place(out)}"
-        progress_printer(quiet)(f"{total} would go; nothing was deleted. next: {command}")
+        progress_printer(quiet)(f"{total} can be deleted; nothing was deleted yet. next: {command}")
 
 
-# --- what is shown ------------------------------------------------------------------------------
+# --- what is printed ----------------------------------------------------------------------------
 
 LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/byte", "time", "size", "when")
 
 
 def _facts(run: History) -> dict[str, Any]:
-    """A run in one flat object."""
+    """The numbers of a run as one flat object."""
     from headway.report.report import json_value
     from headway.runs.events import as_float
 
@@ -215,18 +217,16 @@ def _list_row(run: History) -> tuple[str, ...]:
     from headway.report import format as w
 
     facts = _facts(run)
-    best = "" if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
-    numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), best or w.ABSENT, w.fixed(facts["bits_per_byte"]))
+    numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), _best(facts), w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
     return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
 
 
 def _lines(run: History) -> list[tuple[str, str]]:
-    """The numbers of a run by name, the same names for all."""
+    """The numbers of a run with their titles, the same for all runs."""
     from headway.report import format as w
 
     facts = _facts(run)
-    best = "" if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
     return [
         ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
         ("started", w.moment(facts["started"])),
@@ -236,17 +236,24 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("training loss", w.fixed(facts["loss"])),
         ("validation loss, best", w.fixed(facts["valid"])),
         ("validation loss, last", w.fixed(facts["last_valid"])),
-        ("best figure", best or w.ABSENT),
+        ("best metric", _best(facts)),
         ("bits per byte", w.fixed(facts["bits_per_byte"])),
-        ("tokens a second", w.count(facts["tokens_per_second"])),
+        ("tokens/s", w.count(facts["tokens_per_second"])),
         ("time", w.duration(facts["seconds"])),
         ("on disk", w.size(facts["bytes"])),
         ("folder", _shown(facts["folder"])),
     ]
 
 
+def _best(facts: dict[str, Any]) -> str:
+    """The primary metric and its best value; the validation loss has a column of its own."""
+    from headway.report import format as w
+
+    return w.ABSENT if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
+
+
 def _place(out: Path) -> str:
-    """The option that says where, in a command to type next."""
+    """--out, for a command to type next."""
     return "" if out == HERE else f" --out {_shown(out)}"
 
 
@@ -269,12 +276,3 @@ def _shown(text: Any) -> str:
     from headway.report.format import printable
 
     return printable(text)
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:
-    """Columns of equal width, numbers to the right; no colours, no frames, so that other tools can read it."""
-    lines = [head, *rows] if head else list(rows)
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        cells = (f"{c:<{n}}" if i in left else f"{c:>{n}}" for i, (c, n) in enumerate(zip(line, widths, strict=True)))
-        print(indent + "  ".join(cells).rstrip())

@@ -1,4 +1,4 @@
-"""The verb that serves a model."""
+"""`headway serve`: serve a model over HTTP."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from headway.errors import NotFoundError
 if TYPE_CHECKING:
     from headway.serve.context import ServedModel
 
-Served = Annotated[str, typer.Argument(help="a run (last, its name), a folder, a hub id or smollm2", metavar="MODEL")]
-Settings = Annotated[list[str] | None, typer.Argument(help="limits; see --print-limits", metavar="KEY=VALUE…")]
-KeyFile = Annotated[Path | None, typer.Option(help="a file with one key per line", metavar="FILE")]
+Served = Annotated[str, typer.Argument(help="a run (last, or its name), a folder or a hub id", metavar="MODEL")]
+Settings = Annotated[
+    list[str] | None, typer.Argument(help="limits, as --print-limits lists them", metavar="KEY=VALUE…")
+]
+KeyFile = Annotated[Path | None, typer.Option(help="a file with one API key per line", metavar="FILE")]
 
 
 @app.command(
@@ -33,24 +35,24 @@ KeyFile = Annotated[Path | None, typer.Option(help="a file with one key per line
 def serve(
     model: Served = "last",
     settings: Settings = None,
-    host: Annotated[str, typer.Option(help="address to listen on; others than loopback need a key")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="address to listen on; all but loopback need a key")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on; 0: any free port", min=0, max=65535)] = 8000,
     key: Annotated[
-        list[str] | None, typer.Option(help="a key that clients must send; HEADWAY_API_KEY is safer")
+        list[str] | None, typer.Option(help="an API key that clients must send; HEADWAY_API_KEY is safer")
     ] = None,
     key_file: KeyFile = None,
-    name: Annotated[str, typer.Option(help="what clients call the model")] = "",
-    print_limits: Annotated[bool, typer.Option("--print-limits", help="show every limit, and end")] = False,
+    name: Annotated[str, typer.Option(help="the model's name for clients")] = "",
+    print_limits: Annotated[bool, typer.Option("--print-limits", help="print all limits and exit")] = False,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    json_: Annotated[bool, typer.Option("--json", help="a line of JSON for each request")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say only what fails")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="log each request as a line of JSON")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="log only errors")] = False,
 ) -> None:
-    """Serve a model to clients of OpenAI's API."""
+    """Serve a model over HTTP, with OpenAI's API."""
     from headway.config.toml import build, parse_overrides
     from headway.serve.limits import Limits
 
-    if "=" in model:  # the first of the settings, and no model
+    if "=" in model:  # a setting, not a model
         model, settings = "last", [model, *(settings or [])]
     limits = build(Limits, parse_overrides(settings or []))
     if print_limits:
@@ -63,7 +65,7 @@ def serve(
     keys = read_keys(key or [], key_file, os.environ)
     say = progress_printer(quiet)
     auth = "" if not keys else f"$(head -1 {shlex.quote(str(key_file))})" if key_file and not key else f"${KEY}"
-    hint = f"  export {KEY}=…  # the key of --key, which is not shown here" if key else ""
+    hint = f"  export {KEY}=…  # the key that --key gave" if key else ""
     with open_socket(host, port, keys) as sock:
         from headway.generate.accel.dispatch import compile_kernels
         from headway.serve import metrics, server
@@ -91,7 +93,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "complete": ("/v1/completions", {"prompt": "Hello", "max_tokens": 50}),
     "embed": ("/v1/embeddings", {"input": "Hello"}),
 }
-"""What a model can do → a request for it, to be tried first; /v1/run has the rest."""
+"""Capability → an example request; others use /v1/run."""
 CALLS = {
     "chat": 'chat.completions.create(model="{}", messages=[{{"role": "user", "content": "Hello"}}])',
     "complete": 'completions.create(model="{}", prompt="Hello")',
@@ -101,14 +103,14 @@ CALLS = {
 
 
 def _greeting(served: ServedModel, url: str, auth: str = "", hint: str = "") -> list[str]:
-    """Where the server is, and how to ask it. `auth` is the key as a shell finds it, `hint` what it needs first."""
+    """The server's address and an example request. `auth`: the key as a shell expression; `hint`: how to set it."""
     from headway.serve.auth import KEY
 
     first = served.capabilities()[0]
     path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", served.tasks.sample(first))
     data = json.dumps({"model": served.id, **body}).replace("'", "\\u0027")
     slots = 0 if served.engine is None else served.engine.stats().slots
-    at_once = "" if not slots else ", one text at a time" if slots == 1 else f", {slots} texts at one time"
+    at_once = "" if not slots else ", one sequence at a time" if slots == 1 else f", up to {slots} sequences at a time"
     key = f' -H "Authorization: Bearer {auth}"' if auth else ""
     lines = [
         f"{served.id} on {url}/v1 ({', '.join(served.capabilities())}){at_once}",

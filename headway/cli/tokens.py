@@ -1,4 +1,4 @@
-"""The verb that shows how tokenizers cut a text."""
+"""`headway tokens`: show how tokenizers split a text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headway.cli.app import Json, Quiet, app, console, examples, progress_printe
 from headway.errors import DataError, NotFoundError, UsageError
 
 MOST = 3
-"""Tokenizers side by side."""
+"""The most tokenizers side by side."""
 TEXT_LIMIT = 4_000_000
-"""Bytes of a text."""
+"""The most bytes of a text."""
 ROWS = 2000
-"""Lines of the table; --json has all."""
+"""The most lines of the table; --json has all."""
 STYLES = ("black on cyan", "black on yellow")
 UNKNOWN = "bold white on red"
 USE = 'try: headway tokens bytes "some text"'
@@ -26,11 +26,12 @@ USE = 'try: headway tokens bytes "some text"'
 Names = Annotated[
     list[str],
     typer.Argument(
-        help="folders, tokenizer.json, hub ids, last or bytes; then the text, or - for stdin", metavar="TOKENIZER… TEXT"
+        help="folders, tokenizer.json files, hub ids, last or bytes; then the text (- is stdin)",
+        metavar="TOKENIZER… TEXT",
     ),
 ]
-File = Annotated[Path | None, typer.Option("--file", help="take the text from a file", metavar="FILE")]
-Merges = Annotated[str, typer.Option(help="show how this word is built instead", metavar="WORD")]
+File = Annotated[Path | None, typer.Option("--file", help="read the text from a file", metavar="FILE")]
+Merges = Annotated[str, typer.Option(help="show instead how this word is merged", metavar="WORD")]
 
 
 @app.command(
@@ -45,11 +46,11 @@ def tokens(
     what: Names,
     file: File = None,
     merges: Merges = "",
-    steps: Annotated[bool, typer.Option("--steps", help="also how each word of a short text is built")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="also show how each word is merged, for a short text")] = False,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show how a tokenizer cuts a text: up to three side by side."""
+    """Show how tokenizers split a text, up to three side by side."""
     names, text = _arguments(what, file, merges)
     from headway.checks.tokenization import open_tokenizer, tokenize, words
 
@@ -76,13 +77,13 @@ def _arguments(what: Sequence[str], file: Path | None, merges: str) -> tuple[lis
     """The tokenizers' names, each once, and the text."""
     own = file is None and not merges
     if file is not None and merges:
-        raise UsageError("U001", "--file and --merges both give a text", "leave one out")
+        raise UsageError("U001", "--file and --merges both give a text", "leave one of them out")
     names = list(dict.fromkeys(what[:-1] if own else what))
     if not names:
-        raise UsageError("U001", f"{visible(what[0])} is a tokenizer or a text, and the other is missing", USE)
+        raise UsageError("U001", f"{visible(what[0])}: give a tokenizer and a text", USE)
     if len(names) > MOST:
         hint = "" if own else "with --file or --merges every argument is a tokenizer"
-        raise UsageError("U001", f"{len(names)} tokenizers, {MOST} at most", hint)
+        raise UsageError("U001", f"{len(names)} tokenizers; at most {MOST}", hint)
     if own and what[-1] != "-":
         return names, what[-1]
     return names, merges or _read(file)
@@ -107,9 +108,9 @@ def _read(file: Path | None) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with all that a terminal would act on, or that cannot be seen, written as an escape.
+    """Escape characters that a terminal would act on, or that cannot be seen.
 
-    That is control characters, and what reorders or hides text; a space is left, a backslash doubled.
+    These are control characters and those that reorder or hide text. Spaces stay; backslashes are doubled.
     """
     if text.isprintable() and "\\" not in text:
         return text
@@ -175,7 +176,7 @@ def _show_tokenized(screen: Any, name: str, tokenized: Any, *, table: bool) -> N
 
 
 def _pieces(shown: Sequence[Any]) -> Any:
-    """The pieces on one line, parted by bars and, on a terminal, by alternating colours."""
+    """The pieces on one line, separated by bars and, on a terminal, by alternating colours."""
     from rich.text import Text
 
     line = Text()

@@ -1,4 +1,4 @@
-"""Verbs that train."""
+"""`headway train`: train a model from a recipe, or resume a run."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ def train(
     recipe: Annotated[
         str, typer.Argument(help=f"a .toml file, or a name: {', '.join(recipe_names())}", metavar="RECIPE")
     ] = "",
-    settings: Annotated[list[str] | None, typer.Argument(help="settings on top", metavar="KEY=VALUE…")] = None,
-    resume: Annotated[str, typer.Option(help="go on with a run: its folder, its name, or last", metavar="RUN")] = "",
+    settings: Annotated[
+        list[str] | None, typer.Argument(help="settings that replace those of the recipe", metavar="KEY=VALUE…")
+    ] = None,
+    resume: Annotated[str, typer.Option(help="resume a run: its folder, its name, or last", metavar="RUN")] = "",
     accept_changed_data: Annotated[
-        bool, typer.Option("--accept-changed-data", help="resume although the data are not those the run began with")
+        bool, typer.Option("--accept-changed-data", help="resume although the data have changed")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model: from a recipe, or on from where a run stopped."""
+    """Train a model from a recipe, or resume a run."""
     from headway.tasks.recipe import load_recipe
 
     args = [recipe, *(settings or [])] if resume and recipe else settings or []
@@ -66,7 +68,7 @@ def train(
             _leave_finished(folder, say)
         run = runs.resume(
             folder,
-            lambda path, why: say(f"passed over {path}: {why}"),
+            lambda path, why: say(f"checkpoint {path} is not used: {why}"),
             args,
             accept_changed_data=accept_changed_data,
         )
@@ -84,17 +86,17 @@ def train(
 
 
 def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
-    """A run that has come to its end, and whose model is there, is not to be touched."""
+    """Do not touch a run that has finished and has its weights."""
     from headway.runs.history import read_run
 
     told = read_run(folder)
     if told.status == "finished" and not told.problem:
-        say(f"{folder} is finished: all of its {told.facts.steps:,} steps are done; train.steps=MORE goes on")
+        say(f"{folder} has finished its {told.facts.steps:,} steps; train.steps=MORE trains further")
         raise typer.Exit
 
 
 def _processes(args: list[str]) -> int:
-    """How many processes a resumed run asks for."""
+    """The number of processes for a resumed run."""
     from headway.config.toml import parse_overrides
     from headway.tasks.recipe import read_recipe
 
@@ -123,7 +125,7 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:
-    """The same command in several processes; ends with the exit code of the first of them."""
+    """Run the same command in several processes; exit with the code of the first one that failed."""
     from headway.train.distributed import torchrun_line
 
     line = torchrun_line(processes, arguments)

@@ -1,1 +1,1 @@
-"""Reports of runs: pages, charts, model cards."""
+"""Reports of runs: HTML pages, charts, model cards."""

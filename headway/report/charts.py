@@ -1,7 +1,7 @@
-"""Curves drawn by hand: as SVG for a page, as braille dots for a terminal.
+"""Line charts: SVG for a page, braille dots for a terminal.
 
-A panel is stretched to the width it is given, so its SVG holds lines only (whose width does not stretch); everything
-with letters is HTML, placed in per cent. A phone then shows the same curves with letters of the same size.
+A chart is stretched to the width of the page. Its SVG holds lines only, whose stroke width does not stretch; labels
+are HTML, placed in per cent, so that they keep their size on a phone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headway.report.page import render_macro
 from headway.runs.events import Series
 
 WIDTH, HEIGHT = 1000, 100
-"""Of the drawing, in its own units."""
+"""Size of the SVG in its own units."""
 BINS = 800
-"""Points in which a curve is drawn, two of each: its lowest and its highest."""
+"""A long curve is drawn as the lowest and the highest point of this many bins."""
 TABLE_ROWS, MOST_DOTS = 40, 60
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Bits of the braille dots, by row and column of a letter."""
+"""Bits of the braille dots, by row and column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class Line:
 
     name: str
     look: str
-    """A class of the page's style: `raw`, `train`, `valid`, …; `valid` also has a dot at each point."""
+    """A CSS class of the page: `raw`, `train`, `valid`, …; `valid` also draws a dot at each point."""
     x: Series
     y: Series
     dots: bool = False
-    """Dots for a line of any look, where its points are few and far between."""
+    """Draw a dot at each point, whatever the look: for few points."""
 
     @property
     def dotted(self) -> bool:
@@ -46,20 +46,20 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Curves on one scale."""
+    """Curves on a common scale."""
 
     key: str
     title: str
     describe: str
     lines: Sequence[Line]
     log: bool = False
-    """Drawn a second time with a logarithmic scale, to switch to."""
+    """Also draw it on a logarithmic scale, to switch to."""
     tall: bool = False
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to 0 … 1, bottom to top."""
+    """Maps values to 0 … 1, bottom to top."""
 
     low: float
     high: float
@@ -77,7 +77,7 @@ class Scale:
 
 
 def downsample(x: Series, y: Series, bins: int = BINS) -> tuple[Series, Series]:
-    """The lowest and the highest point of each of so many stretches, so that no spike is lost; few points stay all."""
+    """The lowest and the highest point of each bin, so that no spike is lost; a short curve stays as it is."""
     if len(x) <= 2 * bins:
         return x, y
     width = -(-len(x) // bins)
@@ -90,14 +90,14 @@ def downsample(x: Series, y: Series, bins: int = BINS) -> tuple[Series, Series]:
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers from low to high."""
+    """Round numbers between low and high."""
     step = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(step * f for f in (1, 2, 5, 10) if (high - low) / (step * f) <= most)
     return [round(i * step, 12) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; where there are too few, also their doubles and halves, or plain round numbers."""
+    """Powers of ten; if there are too few, also 2 and 5 times these, or round numbers."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     every = -(-len(powers) // 6)
     for factors in ((1,), (1, 2, 5)):
@@ -108,7 +108,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def scale_for(lines: Sequence[Line], log: bool) -> Scale | None:
-    """A scale that all curves fit in. What a wild spike adds beyond four times all but a hundredth is cut off."""
+    """A scale for all curves. A spike of more than four times the 99th percentile is cut off."""
     values = [line.y[np.isfinite(line.y)] for line in lines]
     values = [v[v > 0] if log else v for v in values]
     if not any(len(v) for v in values):
@@ -127,7 +127,7 @@ def _top(values: Series) -> float:
 
 
 def path_of(x: Series, y: Series, x_scale: Scale, y_scale: Scale) -> str:
-    """SVG path data; a gap where there is no value."""
+    """SVG path data, with gaps where values are missing."""
     parts, pen = [], "M"
     for a, b in zip(x_scale(x) * WIDTH, (1 - y_scale(y)) * HEIGHT, strict=True):
         if not math.isfinite(b):
@@ -139,7 +139,7 @@ def path_of(x: Series, y: Series, x_scale: Scale, y_scale: Scale) -> str:
 
 
 def view(panel: Panel, x_scale: Scale, marks: Sequence[tuple[str, float]]) -> dict[str, Any] | None:
-    """A panel as the values that templates/charts.html draws; None where it has nothing to show."""
+    """The values that templates/charts.html draws; None if the panel has no value."""
     kinds = ("linear", "log") if panel.log else ("linear",)
     drawn = [(kind, scale) for kind in kinds if (scale := scale_for(panel.lines, kind == "log")) is not None]
     plots = [
@@ -157,25 +157,15 @@ def view(panel: Panel, x_scale: Scale, marks: Sequence[tuple[str, float]]) -> di
     return {**words, **size, "legend": panel.lines, "plots": plots, "rules": rules} if plots else None
 
 
-def draw(panel: Panel, x_scale: Scale, marks: Sequence[tuple[str, float]]) -> Markup:
-    """A panel as HTML: title, legend, the curves on each of its scales."""
-    found = view(panel, x_scale, marks)
-    return Markup("") if found is None else render_macro("charts.html", "panel", found)
-
-
 def axis_ticks(x_scale: Scale) -> list[tuple[float, str]]:
-    """Places in per cent, and what stands there."""
+    """Positions in per cent, and their labels."""
     return [(100 * float(x_scale(np.array(t))), tick_name(t)) for t in nice_ticks(x_scale.low, x_scale.high)]
-
-
-def draw_axis(x_scale: Scale, name: str) -> Markup:
-    return render_macro("charts.html", "axis", axis_ticks(x_scale), name)
 
 
 def _curve(line: Line, x_scale: Scale, y_scale: Scale) -> dict[str, str]:
     x, y = downsample(line.x, line.y)
     path, dots = path_of(x, y, x_scale, y_scale), ""
-    if line.dotted and 0 < len(x) <= MOST_DOTS and path:  # a line of no length is a round dot
+    if line.dotted and 0 < len(x) <= MOST_DOTS and path:  # a line of length zero is drawn as a dot
         dots = path.replace("L", "M").replace("M", "h0M").removeprefix("h0") + "h0"
     return {"look": line.look, "path": path, "dots": dots}
 
@@ -185,7 +175,7 @@ def tick_name(value: float) -> str:
 
 
 def table(lines: Sequence[Line], write: Callable[[float], str]) -> Markup:
-    """The numbers of some curves: at most so many rows, the first and the last among them."""
+    """The values of some curves as a table of at most TABLE_ROWS rows, with the first and the last step."""
     steps = np.unique(np.concatenate([line.x for line in lines if len(line.x)] or [np.empty(0)]))
     chosen = steps[np.unique(np.linspace(0, len(steps) - 1, min(TABLE_ROWS, len(steps))).round().astype(int))]
     rows = [[f"{step:,.0f}", *(_value_at(line, step, write) for line in lines)] for step in chosen]
@@ -193,13 +183,13 @@ def table(lines: Sequence[Line], write: Callable[[float], str]) -> Markup:
 
 
 def _value_at(line: Line, step: float, write: Callable[[float], str]) -> str:
-    """The last value known by a step."""
+    """The last value up to a step."""
     near = line.y[line.x <= step][-1:]
     return write(float(near[0])) if len(near) and np.isfinite(near[0]) else ABSENT
 
 
 def text_chart(y: Series, width: int = 60, height: int = 8) -> list[str]:
-    """A curve in braille dots, with the highest and lowest value in front; nothing for fewer than two points."""
+    """A curve in braille dots, with its highest and lowest value; empty for fewer than two points."""
     y = y[np.isfinite(y)]
     if len(y) < 2:
         return []

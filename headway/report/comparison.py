@@ -1,4 +1,4 @@
-"""A comparison for people: as lines of a table in a terminal, and as a page with its curves."""
+"""A comparison of runs, as a table for a terminal and as an HTML page with curves."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from headway.report.charts import Line, Panel, Scale, axis_ticks, view
 from headway.report.page import render_page
 
 LOOKS = ("train", "valid", "lr", "norm", "rate")
-"""Styles of the page's curves, one a variant; where there are more variants, the same colours follow in dashes."""
+"""CSS classes of the curves, one per variant; further variants repeat them in dashes."""
 FIRST = ("bleu", "rouge_l", "accuracy", "f1")
-"""Figures that say most, where a task has them; then come the others in the order of the log."""
+"""Metrics that come first; the others follow in the order of the log."""
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L"}
-"""What the literature calls some of them."""
+"""Usual spellings of metrics."""
 
 
 def metric_names(found: Mapping[str, Any]) -> list[str]:
-    """Figures that any variant has, the most telling first."""
+    """Metrics that any variant has, the most important first."""
     names = dict.fromkeys(name for variant in found["variants"] for name in variant["figures"])
     return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
 def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of the table: a variant each, with up to `most` figures."""
+    """Head and rows of the table: one row per variant, with up to `most` metrics."""
     names = metric_names(found)[:most]
     keys = found["keys"]
     head = ["settings" if len(keys) > 2 else " ".join(keys) or "runs", *(name.replace("_", " ") for name in names)]
@@ -48,7 +48,7 @@ def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[
 
 
 def _value(metric: Mapping[str, Any] | None) -> str:
-    """1.234 ± 0.012 [1.204, 1.264]: mean, standard deviation, interval of the mean."""
+    """1.234 ± 0.012 [1.204, 1.264]: mean, standard deviation, confidence interval of the mean."""
     if metric is None:
         return w.ABSENT
     if metric["sd"] is None:
@@ -58,7 +58,7 @@ def _value(metric: Mapping[str, Any] | None) -> str:
 
 
 def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of a table by length; nothing where no run was evaluated so."""
+    """Head and rows of a table by length; empty if no run was evaluated by length."""
     bounds = sorted({(s["from"], s["to"]) for variant in found["variants"] for s in variant["slices"]})
     if not bounds:
         return [], []
@@ -76,7 +76,7 @@ def _metric_name(found: Mapping[str, Any]) -> str:
 
 
 def render(found: Mapping[str, Any]) -> str:
-    """The page."""
+    """The HTML page."""
     seeds, settings = ", ".join(map(str, found["seeds"])), " ".join(found["common"])
     slices = [variant["slices"] for variant in found["variants"]]
     middles = [[[(s["from"] + s["to"]) / 2, s["mean"]] for s in each] for each in slices]
@@ -89,7 +89,7 @@ def render(found: Mapping[str, Any]) -> str:
         "results": rows(found, most=9),
         "curves": _plot(found, "loss", "step", loss, [0.0, *(x for each in loss for x, _ in each)]),
         "lengths": length_rows(found),
-        "by_length": _plot(found, _metric_name(found), "tokens of the text that is read", middles, ends),
+        "by_length": _plot(found, _metric_name(found), "tokens of the input", middles, ends),
     }
     return render_page("compare.html", values)
 
@@ -101,7 +101,7 @@ def _plot(
     points: Sequence[Sequence[Sequence[float]]],
     ends: Sequence[float],
 ) -> dict[str, Any] | None:
-    """A curve for each variant that has two points or more; `up` and `across` name the axes, `ends` must be on them."""
+    """A curve for each variant with two points or more. `up` and `across` name the axes; `ends` set their range."""
     lines = []
     for i, (variant, each) in enumerate(zip(found["variants"], points, strict=True)):
         look = LOOKS[i % len(LOOKS)] + (" second" if i >= len(LOOKS) else "")
@@ -109,7 +109,7 @@ def _plot(
         lines += [Line(name=variant["name"], look=look, x=x, y=y, dots=True)] if len(x) > 1 else []
     if not lines:
         return None
-    margin = (max(ends) - min(ends)) * 0.02  # so that no dot is cut in half
+    margin = (max(ends) - min(ends)) * 0.02  # room for the last dot
     scale = Scale(min(ends), max(ends) + margin)
     describe = f"{up}, a curve for each of {len(lines)} variants, over: {across}."
     panel = view(Panel(key=up, title=up, describe=describe, lines=lines, tall=True), scale, [])

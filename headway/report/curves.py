@@ -1,4 +1,4 @@
-"""The curves of a run on one page: which there are, where something happened, and their numbers."""
+"""The curves of a run's report: loss, learning rate, gradient norm, speed; events above them; tables below."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from headway.runs.events import Series, as_count, smooth, smoothing_window
 from headway.runs.history import History
 
 MARKS = 30
-"""Signs of one kind that fit side by side."""
+"""The most marks of one kind in a row."""
 HOVER_BINS = 250
-"""Points of a curve that the page's script can read values from, two of each."""
+"""Bins of a curve whose values the page's script shows under the pointer."""
 MARK_KINDS = (
     ("save", "saved", "●"), ("best", "best", "★"), ("restart", "resumed", "↻"), ("spike", "spike", "▲"),
     ("nan", "NaN", "✕"),
 )  # fmt: skip
-"""Kind of event, its row above the curves, its sign."""
+"""Kind of event, its title above the curves, its symbol."""
 RULED = ("best", "restart", "spike", "nan")
-"""Kinds that are also drawn through the curves."""
+"""Kinds of events that are also drawn as a line through the curves."""
 
 
 def curves(run: History) -> Markup:
-    """All panels on one axis of steps, the events above them, and each panel's numbers."""
+    """All panels on a common axis of steps, with events above and tables below."""
     steps = run.steps["step"]
     if not len(steps):
         return Markup("")
-    x_scale = Scale(0.0, 1.01 * max(1.0, float(steps[-1])))  # a little room for the last point
+    x_scale = Scale(0.0, 1.01 * max(1.0, float(steps[-1])))  # room for the last point
     marks = event_steps(run, x_scale)
     rules = [(kind, at) for kind, places in marks.items() if kind in RULED for at in places]
     drawn = [(panel, found) for panel in panels(run) if (found := view(panel, x_scale, rules)) is not None]
@@ -50,11 +50,11 @@ def curves(run: History) -> Markup:
 
 
 def panels(run: History) -> list[Panel]:
-    """The curves of a run; a panel without a value is left out when it is drawn."""
+    """The panels of a run; those without a value are not drawn."""
     steps = run.steps["step"]
     where, scores = np.array(validation_losses(run), dtype=np.float64).reshape(-1, 2).T
     valid = [Line(name="validation", look="valid", x=where, y=scores)] if len(where) else []
-    text = "over the steps of training. The numbers are in the table below."
+    text = "over the training steps. The values are in the table below."
     return [
         Panel(
             key="loss",
@@ -73,21 +73,21 @@ def panels(run: History) -> list[Panel]:
         Panel(
             key="norm",
             title="Gradient norm",
-            describe=f"Length of the gradient before it is clipped, {text}",
+            describe=f"Norm of the gradient before clipping, {text}",
             lines=_both("norm", steps, run.steps["grad_norm"]),
             log=True,
         ),
         Panel(
             key="rate",
-            title="Tokens a second",
-            describe=f"Tokens a second {text}",
+            title="Tokens per second",
+            describe=f"Tokens per second {text}",
             lines=_both("rate", steps, throughput(run)),
         ),
     ]
 
 
 def _both(look: str, steps: Series, values: Series, what: str = "") -> list[Line]:
-    """A curve as it is, faint, and smoothed on top of it; a short one as it is only."""
+    """The raw curve, faint, and its moving average; only the raw curve if it is short."""
     window = smoothing_window(len(steps))
     raw = Line(name=f"{what}each step", look=f"{look} raw", x=steps, y=values)
     if window == 1:
@@ -96,7 +96,7 @@ def _both(look: str, steps: Series, values: Series, what: str = "") -> list[Line
 
 
 def event_steps(run: History, x_scale: Scale) -> dict[str, list[float]]:
-    """Steps at which each kind of event happened; where they are close together, one stands for all around it."""
+    """The steps of each kind of event; one mark stands for events that are close together."""
     found: dict[str, list[float]] = {}
     for kind, _, _ in MARK_KINDS:
         at = [float(step) for e in run.events_of(kind) if (step := as_count(e.get("step"))) is not None]
@@ -111,7 +111,7 @@ def event_steps(run: History, x_scale: Scale) -> dict[str, list[float]]:
 
 
 def _rail(marks: Mapping[str, Sequence[float]], x_scale: Scale) -> list[tuple[str, str, str, list[tuple[int, float]]]]:
-    """Kind, name and sign of the events that happened, with their steps and places in per cent."""
+    """Kind, title and symbol of each kind of event, with steps and positions in per cent."""
     return [
         (kind, name, sign, [(round(at), 100 * float(x_scale(np.array(at)))) for at in marks[kind]])
         for kind, name, sign in MARK_KINDS
@@ -120,7 +120,7 @@ def _rail(marks: Mapping[str, Sequence[float]], x_scale: Scale) -> list[tuple[st
 
 
 def hover_data(shown: Iterable[Panel], x_scale: Scale) -> str:
-    """The curves as data, for the page's script to read values from."""
+    """The curves as JSON, for the page's script."""
     series = []
     for panel in shown:
         for line in panel.lines:

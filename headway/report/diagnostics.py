@@ -1,4 +1,4 @@
-"""What the numbers of a run mean: a verdict in two sentences, its health, and what to try next, with reasons."""
+"""What the numbers of a run mean: a verdict in two sentences, problems, and suggestions with reasons."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from headway.runs.history import History
 from headway.tasks.registry import known_task
 
 STEEP = 0.02
-"""Share of the validation loss still gained over the last quarter of a run that is worth going on for."""
+"""A relative fall of the validation loss over the last quarter above which longer training is suggested."""
 RISE = 0.01
-"""Share by which the last validation loss exceeds the best before it is called worse."""
+"""A relative rise of the validation loss over the best above which the run counts as overfitting."""
 CLIPPED = 0.5
-"""Share of steps with clipped gradients, after the warm-up, that is worth a word."""
+"""Share of steps with clipped gradients, after the warm-up, above which a suggestion is made."""
 SLOWER = 0.7
-"""Throughput at the end, as a share of the median, below which something slowed the machine."""
+"""Throughput at the end, relative to the median, below which the machine was slowed down."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What went wrong in a run, counted."""
+    """Counts of what went wrong in a run."""
 
     spikes: int
     nans: int
@@ -33,16 +33,16 @@ class Health:
     rewinds: int
     restarts: int
     clipped: float | None
-    """Share of all steps whose gradient was cut down to `train.clip`; None without clipping."""
+    """Share of steps whose gradient was clipped to `train.clip`; None without clipping."""
     bad_rows: int
     bad_lines: int
     sinks: tuple[str, ...]
-    """Copies of the log that failed, each with its reason."""
+    """Log sinks that failed, each with its reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """Something to try, and the numbers that speak for it."""
+    """Something to try, and why."""
 
     advice: str
     reason: str
@@ -65,26 +65,26 @@ def health(run: History) -> Health:
 
 
 def clipped_share(run: History, after: int) -> float | None:
-    """Share of the steps after one whose gradient was longer than `train.clip`."""
+    """Share of the steps later than `after` whose gradient norm exceeded `train.clip`."""
     limit, norms = as_float(run.setting("train.clip")), run.steps["grad_norm"]
     norms = norms[(run.steps["step"] > after) & np.isfinite(norms)]
     return float(np.mean(norms > limit)) if limit and len(norms) else None
 
 
 def throughput(run: History) -> Series:
-    """Tokens a second of each step; NaN where the clock stood still."""
+    """Tokens per second of each step; NaN if the clock did not advance."""
     tokens, seconds = run.steps["tokens"], run.steps["seconds"]
     more, time = np.diff(tokens, prepend=0.0), np.diff(seconds, prepend=0.0)
     return np.divide(more, time, out=np.full_like(tokens, np.nan), where=time > 0)
 
 
 def data_name(run: History, part: str = "train") -> str:
-    """What the log or the recipe calls the data; empty for those that come with headway, and a part held back."""
+    """The data's name in the log or the recipe; empty for headway's own data, and for a held-out part."""
     return str(run.last_event("data").get(part) or run.setting(f"data.{part}") or "")
 
 
 def describe_data(run: History) -> str:
-    """What it was trained on."""
+    """The name of the training data, for a sentence."""
     if name := data_name(run):
         return name
     if not run.recipe:
@@ -103,7 +103,7 @@ def describe_model(run: History) -> str:
 
 
 def uniform_loss(run: History) -> float | None:
-    """The loss of guessing every token of the vocabulary alike, where the task predicts tokens."""
+    """The loss of a uniform distribution over the vocabulary; None if the task does not predict tokens."""
     vocab = as_float(run.last_event("data").get("vocab"))
     task = known_task(run.task)
     predicts = task is not None and task.predicts_tokens
@@ -111,17 +111,17 @@ def uniform_loss(run: History) -> float | None:
 
 
 def verdict(run: History) -> tuple[str, str]:
-    """What was trained and how good it is; whether that went well."""
+    """What was trained and how good it is; and how the training went."""
     return summary(run, describe_data(run)), _outcome(run)
 
 
 def summary(run: History, data: str) -> str:
-    """One sentence: what, on what, how long, how good."""
+    """One sentence: the model, its data, the steps, the best metric."""
     facts = run.facts
     text = f"{describe_model(run)}, trained on {data} for {count(facts.steps)} steps"
     text += f" ({brief(facts.tokens)} tokens)" if facts.tokens is not None else ""
     if (best := facts.best_eval) is None:
-        return text + "; it was never evaluated."
+        return text + "; it was not evaluated."
     text += f"; its best {metric_title(facts.primary_metric)} is {number(as_float(best.get(facts.primary_metric)))}"
     if facts.primary_metric != "valid" and (loss := as_float(best.get("valid"))) is not None:
         text += f" (validation loss {number(loss)})"
@@ -130,7 +130,7 @@ def summary(run: History, data: str) -> str:
     if (step := as_count(best.get("step"))) is not None:
         text += f", at step {count(step)}"
     if (guess := uniform_loss(run)) is not None:
-        text += f" (guessing evenly among all tokens: {number(guess)})"
+        text += f" (a uniform guess: {number(guess)})"
     return text + "."
 
 
@@ -138,13 +138,13 @@ def _outcome(run: History) -> str:
     if run.status == "broken":
         return f"Its folder is damaged: {run.problem}."
     state = {
-        "running": "It is still being trained",
+        "running": "It is still training",
         "finished": "It finished",
-        "stopped": "It was stopped before its budget was spent",
-        "diverged": "It diverged: a loss, gradient or weight was no longer a finite number",
+        "stopped": "It was stopped before the end",
+        "diverged": "It diverged: a loss, gradient or weight was not finite",
     }[run.status]
     if not run.facts.steps:
-        return f"{state}; there is no step in its log."
+        return f"{state}; its log has no step."
     found = health(run)
     troubles = [plural(n, word) for n, word in ((found.spikes, "spike"), (found.nans, "NaN")) if n]
     restarts = [plural(found.restarts, "restart")] if found.restarts else []
@@ -153,29 +153,29 @@ def _outcome(run: History) -> str:
     elif troubles:
         calm = f", with {join_words([*troubles, *restarts])}"
     else:
-        calm = ", and training was calm: no spikes, no NaN, " + (restarts[0] if restarts else "no restarts")
+        calm = " without trouble: no spikes, no NaN, " + (restarts[0] if restarts else "no restarts")
     trend = _trend(run)
     return f"{state}{calm}{f'; {trend}' if trend else ''}."
 
 
 def _trend(run: History) -> str:
     if (worse := overfit(run)) is not None:
-        return f"validation has been rising since step {count(as_count(worse.get('step')))}"
+        return f"the validation loss has been rising since step {count(as_count(worse.get('step')))}"
     if (gain := late_improvement(run)) is None:
         return ""
     if gain >= STEEP:
-        return f"validation was still falling, by {percent(gain)} over the last quarter"
-    return "validation had levelled off" if gain >= 0 else "validation had stopped falling"
+        return f"the validation loss was still falling, by {percent(gain)} over the last quarter"
+    return "the validation loss had levelled off" if gain >= 0 else "the validation loss had stopped falling"
 
 
 def validation_losses(run: History) -> list[tuple[int, float]]:
-    """(step, validation loss) of the evaluations that have both."""
+    """(step, validation loss) of each evaluation that has both."""
     pairs = ((as_count(e.get("step")), as_float(e.get("valid"))) for e in run.evals)
     return sorted((step, loss) for step, loss in pairs if step is not None and loss is not None)
 
 
 def late_improvement(run: History) -> float | None:
-    """Share of the validation loss lost over about the last quarter of the steps; None if that cannot be said."""
+    """The relative fall of the validation loss over the last quarter of the steps; None if unknown."""
     losses = validation_losses(run)
     if len(losses) < 3:
         return None
@@ -185,7 +185,7 @@ def late_improvement(run: History) -> float | None:
 
 
 def overfit(run: History) -> Event | None:
-    """The evaluation with the lowest loss, if that has risen since while the training loss went on falling."""
+    """The evaluation with the lowest loss, if the validation loss rose afterwards while the training loss fell."""
     best, losses = run.facts.lowest_eval, validation_losses(run)
     step = as_count(best.get("step")) if best else None
     if best is None or step is None or len(losses) < 3:
@@ -199,7 +199,7 @@ def overfit(run: History) -> Event | None:
 
 
 def suggestions(run: History) -> list[Suggestion]:
-    """What to try next, the most pressing first."""
+    """What to try next, the most important first."""
     found = [_go_on(run), _nan(run), _overfitting(run), _longer(run), _clipping(run), _spiking(run)]
     found += [_unevaluated(run), _slowing(run), _rows(run)]
     return [suggestion for suggestion in found if suggestion is not None]
@@ -209,10 +209,11 @@ def _go_on(run: History) -> Suggestion | None:
     if run.status != "stopped":
         return None
     share = run.steps["share"][-1:]
-    part = f" with {percent(float(share[0]))} of its budget spent" if len(share) and np.isfinite(share[0]) else ""
+    part = f", after {percent(float(share[0]))} of its budget" if len(share) and np.isfinite(share[0]) else ""
     return Suggestion(
-        advice=f"Go on with it: headway train --resume {run.folder}",
-        reason=f"It stopped at step {count(run.facts.steps)}{part}, and a resumed run ends as if it had never stopped.",
+        advice=f"Resume it: headway train --resume {run.folder}",
+        reason=f"It stopped at step {count(run.facts.steps)}{part}. A resumed run gives the same weights as one that "
+        "was never stopped.",
     )
 
 
@@ -223,7 +224,7 @@ def _nan(run: History) -> Suggestion | None:
     where = f" ({first['where']})" if first.get("where") else ""
     return Suggestion(
         advice=f"Lower the learning rate{_halved(run)} or lengthen train.warmup.",
-        reason=f"The loss or a gradient was not a finite number at step {count(as_count(first.get('step')))}{where}.",
+        reason=f"The loss or a gradient was not finite at step {count(as_count(first.get('step')))}{where}.",
     )
 
 
@@ -234,12 +235,12 @@ def _overfitting(run: History) -> Suggestion | None:
     step, loss = count(as_count(best.get("step"))), number(as_float(best.get("valid")))
     dropout = max(0.1, 2 * (as_float(run.setting("model.dropout")) or 0.0))
     epochs = epochs_seen(run)
-    again = f" The data were read {brief(epochs)} times." if epochs is not None and epochs >= 2 else ""
+    again = f" The training took {brief(epochs)} epochs." if epochs is not None and epochs >= 2 else ""
     return Suggestion(
         advice=f"Train for fewer epochs (about {step} steps), with more dropout (model.dropout={min(dropout, 0.5):g}), "
         "or on more data.",
         reason=f"Validation loss rose from {loss} at step {step} to {number(end[1])} at step {count(end[0])} "
-        f"while the training loss went on falling.{again}",
+        f"while the training loss kept falling.{again}",
     )
 
 
@@ -249,7 +250,7 @@ def _longer(run: History) -> Suggestion | None:
         return None
     return Suggestion(
         advice=f"Train longer{_doubled(run)}.",
-        reason=f"Validation loss fell by {percent(gain)} over the last quarter of the run: it had not levelled off.",
+        reason=f"Validation loss fell by {percent(gain)} over the last quarter of the run and had not levelled off.",
     )
 
 
@@ -260,8 +261,8 @@ def _clipping(run: History) -> Suggestion | None:
         return None
     return Suggestion(
         advice=f"Lower the learning rate{_halved(run)}, or raise train.clip if the curve is smooth.",
-        reason=f"{percent(share)} of the steps after the warm-up had a gradient longer than "
-        f"train.clip = {number(as_float(run.setting('train.clip')))} and were cut down to it.",
+        reason=f"{percent(share)} of the steps after the warm-up had a gradient norm above "
+        f"train.clip = {number(as_float(run.setting('train.clip')))}.",
     )
 
 
@@ -280,7 +281,7 @@ def _unevaluated(run: History) -> Suggestion | None:
         return None
     return Suggestion(
         advice="Evaluate more often: a smaller train.eval_every.",
-        reason=f"There was no evaluation within {count(run.facts.steps)} steps, so nothing is known about unseen text.",
+        reason=f"There was no evaluation within {count(run.facts.steps)} steps.",
     )
 
 
@@ -293,7 +294,7 @@ def _slowing(run: History) -> Suggestion | None:
     if end >= SLOWER * usual:
         return None
     return Suggestion(
-        advice="See what else the machine was doing, and how warm it was.",
+        advice="Check what else the machine was doing, and its temperature.",
         reason=f"Throughput was {count(end)} tokens/s at the end and {count(usual)} in the middle.",
     )
 
@@ -303,13 +304,13 @@ def _rows(run: History) -> Suggestion | None:
     if not (bad := as_count(data.get("bad_rows"))):
         return None
     return Suggestion(
-        advice="Look at the rows that were left out before trusting the result.",
+        advice="Look at the rows that were skipped before you trust the result.",
         reason=f"{count(bad)} of {count(as_float(data.get('documents')))} rows could not be used.",
     )
 
 
 def epochs_seen(run: History) -> float | None:
-    """How many times the training data was read."""
+    """The number of epochs."""
     there = as_float(run.last_event("data").get("tokens"))
     return run.facts.tokens / there if there and run.facts.tokens is not None else None
 

@@ -1,6 +1,6 @@
-"""What an evaluation shows: tables, calibration and mistakes, as blocks that a terminal and a page render alike.
+"""An evaluation as blocks: tables, calibration, mistakes. A terminal and the report's page render the same blocks.
 
-On a page it comes from run/evaluation.json, a file like any other: what is not of the kind expected is left out.
+The report reads them from run/evaluation.json and leaves out what does not have the expected type.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.report import format as w
-from headway.runs.details import KNOWN
+from headway.runs.compare import SLICE_KEYS
 from headway.runs.events import as_float
 
 MOST_LABELS, MOST_ROWS, LETTERS, NAME = 40, 60, 300, 40
@@ -19,28 +19,28 @@ MOST_METRICS = 4
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first of a row names it."""
+    """Cells as text; the first cell of a row is its title."""
 
     title: str
     head: list[str]
     rows: list[list[str]]
     shares: list[list[float]] | None = None
-    """How dark each cell after the first is, from 0 to 1."""
+    """The shade of each cell after the first, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How often a model is right, by how sure it is."""
+    """Accuracy by confidence."""
 
     error: float | None
-    """The expected gap of the two."""
+    """Expected calibration error: the mean difference between confidence and accuracy."""
     bins: list[tuple[float, float, float | None]]
-    """Confidence, share that is right, examples."""
+    """Confidence, accuracy, number of examples."""
 
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Texts that the model got wrong, the surest first, each with what was said of it."""
+    """Texts with a wrong prediction, the most confident first, each with label and prediction."""
 
     rows: list[tuple[str, str]]
 
@@ -49,18 +49,18 @@ Block = Table | Calibration | Mistakes
 
 
 def metrics_table(found: Any) -> Table | None:
-    """Metrics with their intervals."""
+    """Metrics with their confidence intervals."""
     rows = []
     for name, three in found.items() if isinstance(found, Mapping) else ():
         values = [as_float(x) for x in three] if isinstance(three, Sequence) and len(three) == 3 else []
         if values:
             value, low, high = (w.fixed(x) for x in values)
             rows.append([_name(name), value, f"{low} … {high}"])
-    return Table("", ["", "value", "95 % of resamples"], rows) if rows else None
+    return Table("", ["", "value", "95 % interval"], rows) if rows else None
 
 
 def blocks(details: Any) -> list[Block]:
-    """All that the details of an evaluation hold, in the order in which they explain it."""
+    """The blocks of an evaluation, in the order in which they are shown."""
     if not isinstance(details, Mapping):
         return []
     found = (
@@ -68,7 +68,7 @@ def blocks(details: Any) -> list[Block]:
         _labels(details.get("labels")),
         _calibration(details.get("calibration")),
         _kinds(details.get("by_answer"), "with an answer and without"),
-        _kinds(details.get("by_question"), "by the word that asks"),
+        _kinds(details.get("by_question"), "by question word"),
         _slices(details.get("slices"), details.get("unit", "tokens")),
         _mistakes(details.get("worst")),
     )
@@ -76,7 +76,7 @@ def blocks(details: Any) -> list[Block]:
 
 
 def _confusion(found: Any) -> Table | None:
-    """A row for each true label, shaded by the share of it that a label was given to."""
+    """One row per true label, shaded by the share of each predicted label."""
     if not isinstance(found, Mapping):
         return None
     labels, counts = found.get("labels"), found.get("counts")
@@ -87,11 +87,13 @@ def _confusion(found: Any) -> Table | None:
     rows, shares = [], []
     for name, row in zip(labels, counts, strict=False):
         values = [as_float(x) or 0.0 for x in row]
-        if str(name).startswith("(") and not any(values):  # nothing is really of that kind
+        if str(name).startswith("(") and not any(values):  # a label that only predictions can have
             continue
         rows.append([_name(name), *map(w.count, values)])
         shares.append([value / (sum(values) or 1.0) for value in values])
-    return Table("confusion: truth in rows, predictions in columns", ["truth", *map(_name, labels)], rows, shares)
+    return Table(
+        "confusion matrix: truth in rows, predictions in columns", ["truth", *map(_name, labels)], rows, shares
+    )
 
 
 def _labels(found: Any) -> Table | None:
@@ -133,7 +135,7 @@ def _mistakes(found: Any) -> Mistakes | None:
     rows = []
     for row in _mappings(found):
         line, sure = as_float(row.get("line")), as_float(row.get("probability"))
-        where = "" if line is None or row.get("file") == "" else f"line {line:.0f}: "  # some are of no file
+        where = "" if line is None or row.get("file") == "" else f"line {line:.0f}: "  # made-up data have no file
         how = "" if sure is None else f" ({w.fixed(sure)})"
         said = f"{where}{_plain(row.get('label'))} taken for {_plain(row.get('predicted'))}{how}"
         rows.append((_truncate(row.get("text")), _truncate(said)))
@@ -141,7 +143,7 @@ def _mistakes(found: Any) -> Mistakes | None:
 
 
 def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [name for name in dict.fromkeys(k for row in rows for k in row) if name not in KNOWN][:MOST_METRICS]
+    return [name for name in dict.fromkeys(k for row in rows for k in row) if name not in SLICE_KEYS][:MOST_METRICS]
 
 
 def _plain(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: in the report, the card and the list of runs."""
+"""Numbers, sizes and times as text, for the report, the model card and the list of runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeGuard
 
 ABSENT = "–"
-"""Stands where a log does not say."""
+"""Printed where the log has no value."""
 
 
 def count(value: float | None) -> str:
@@ -17,7 +17,7 @@ def count(value: float | None) -> str:
 
 
 def brief(value: float | None) -> str:
-    """834k, 1.2M, 7B, 3.1e+21: three digits say enough."""
+    """834k, 1.2M, 7B, 3.1e+21: three digits."""
     if not _finite(value):
         return ABSENT
     if abs(value) >= 1e15:
@@ -29,14 +29,14 @@ def brief(value: float | None) -> str:
 
 
 def of_all(part: float | None, whole: float | None) -> str:
-    """22.7M, and 300k of 22.7M where it is only a part."""
+    """22.7M; 300k of 22.7M if it is only a part."""
     if not _finite(part) or not _finite(whole) or part >= whole:
         return brief(whole)
     return f"{brief(part)} of {brief(whole)}"
 
 
 def number(value: float | None) -> str:
-    """A measured value: four digits, plain where it can be."""
+    """A measured value with four digits, without exponent if possible."""
     if value is None:
         return ABSENT
     if not math.isfinite(value):
@@ -47,21 +47,21 @@ def number(value: float | None) -> str:
 
 
 def fixed(value: float | None) -> str:
-    """The same, with as many decimals as its neighbours in a column."""
+    """A measured value with three decimals, for a column."""
     if value is None or not 0.01 <= abs(value) < 1e4 or value == round(value) > 99:
         return number(value)
     return f"{value:.3f}"
 
 
 def percent(share: float | None) -> str:
-    """12 %, and 0.4 % where rounding would hide it."""
+    """12 %; 0.4 % if rounding would hide it."""
     if not _finite(share):
         return ABSENT
     return f"{100 * share:.1f} %" if 0 < share < 0.095 else f"{100 * share:.0f} %"
 
 
 def metric_title(metric: str) -> str:
-    """What the figure is called that the best evaluation goes by."""
+    """The title of the primary metric."""
     return "validation loss" if metric == "valid" else printable(metric.replace("_", " "))[:40]
 
 
@@ -90,10 +90,10 @@ def size(amount: float | None) -> str:
 
 
 def moment(time: float | None) -> str:
-    """2026-03-01 14:05, in the reader's own zone."""
+    """2026-03-01 14:05, in the local time zone."""
     try:
         return ABSENT if time is None else datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError, OSError):  # a clock that was badly wrong
+    except (ValueError, OverflowError, OSError):  # the clock was wrong
         return ABSENT
 
 
@@ -109,7 +109,7 @@ def join_words(words: Iterable[str]) -> str:
 
 
 def printable(text: Any) -> str:
-    """On one line and without the codes that move a terminal's cursor."""
+    """On one line, without control characters that act on a terminal."""
     return "".join(letter if letter.isprintable() else "·" for letter in str(text))
 
 

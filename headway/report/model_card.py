@@ -1,4 +1,4 @@
-"""The model card of a run: README.md with the header that the hub reads. It says what the folder says, and no more."""
+"""The model card of a run: README.md with the metadata that the hub reads, made from the run's folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headway.jsonfile import read_json
 from headway.report import format as w
 from headway.report.diagnostics import data_name, describe_data, summary, verdict
 from headway.report.report import COMMAND, HELD_BACK, gather, write_text
+from headway.report.sections import versions
 from headway.runs.events import as_count, as_float
 from headway.runs.history import History, read_run
 
@@ -28,11 +29,11 @@ GENERATED_MARK = (
     "<!-- Written by headway, and again after more training: delete this line to keep changes of your own. -->"
 )
 RESERVED = {"yes", "no", "on", "off", "true", "false", "null"}
-"""Words that YAML reads as something else."""
+"""Words that YAML does not read as text."""
 
 
 def write_card(folder: Path) -> Path:
-    """Write README.md of a run, unless someone has made it their own."""
+    """Write README.md of a run, unless somebody has edited it."""
     path = folder / "README.md"
     if path.exists() and GENERATED_MARK not in path.read_text(encoding="utf-8", errors="replace"):
         return path
@@ -59,7 +60,7 @@ def card(run: History) -> str:
 
 
 def _model_type(folder: Path) -> str:
-    """As config.json names it; empty where there is none to read."""
+    """model_type of config.json; empty if it cannot be read."""
     try:
         return str(read_json(folder / "config.json").get("model_type") or "")
     except HeadwayError:
@@ -88,9 +89,12 @@ def _numbers(facts: Mapping[str, Any]) -> str:
         ("test loss", w.fixed(numbers["test_loss"])),
         ("test bits per byte", w.fixed(numbers["test_bits_per_byte"])),
         ("training loss, at the end", w.fixed(numbers["train_loss"])),
-        ("loss of guessing evenly", w.fixed(numbers["uniform_guess"])),
+        ("loss of a uniform guess", w.fixed(numbers["uniform_guess"])),
         ("parameters", w.count(numbers["parameters"])),
-        ("of them trained", "" if numbers["trained"] in (None, numbers["parameters"]) else w.count(numbers["trained"])),
+        (
+            "trained parameters",
+            "" if numbers["trained"] in (None, numbers["parameters"]) else w.count(numbers["trained"]),
+        ),
     )
     return _table("Numbers", rows)
 
@@ -99,13 +103,13 @@ def _use(run: History, kind: str) -> str:
     if run.status == "broken" or not any(run.folder.glob("*.safetensors")):
         return ""
     writes = PIPELINES.get(run.task) == "text-generation"
-    most = min(50, max(8, (as_count(run.setting("data.length")) or 64) // 2))  # learned positions end there
+    most = min(50, max(8, (as_count(run.setting("data.length")) or 64) // 2))  # learned positions end at data.length
     prompt = ' "Once upon a time"' if writes else ""
     lines = ["## Use", "In this folder:", f"```\nheadway run .{prompt}\n```"]
     then = '\nprint("".join(model.stream("Once upon a time")))' if writes else ""
     lines.append(f'```python\nimport headway\n\nmodel = headway.load("."){then}\n```')
     if kind == "headway":
-        lines.append("`transformers` has no model of this shape; config.json says so with `model_type: headway`.")
+        lines.append("`transformers` has no model like this one: `model_type` in config.json is `headway`.")
     elif kind and run.task in PIPELINES:
         text = f'model("Once upon a time", max_new_tokens={most})[0]["generated_text"]'
         call = f"print({text if writes else 'model'})"
@@ -116,8 +120,6 @@ def _use(run: History, kind: str) -> str:
 
 def _training(run: History, facts: Mapping[str, Any]) -> str:
     cost, known = facts["cost"], facts["reproduce"]
-    names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
-    versions = ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
     base = run.setting("model.from")
     rows = (
         ("started from", code_span(_short(base)) if base else ""),
@@ -127,10 +129,12 @@ def _training(run: History, facts: Mapping[str, Any]) -> str:
         ("training FLOPs", w.number(cost["flops"])),
         ("device", escape_markdown(known["device"]) if known["device"] else ""),
         ("processes", escape_markdown(known["world"]) if known["world"] else ""),
-        ("versions", escape_markdown(versions)),
+        ("versions", escape_markdown(versions(known))),
         ("seed", escape_markdown(known["seed"]) if known["seed"] is not None else ""),
     )
-    recipe = f"`{COMMAND}` trains it again from this recipe:\n\n{_fenced(to_toml(_without_paths(run.recipe)), 'toml')}"
+    recipe = (
+        f"`{COMMAND}` repeats the training with this recipe:\n\n{_fenced(to_toml(_without_paths(run.recipe)), 'toml')}"
+    )
     how = escape_markdown(verdict(run)[1])
     return "\n\n".join([_table("Training", rows), how, *([recipe] if run.recipe else [])])
 
@@ -142,7 +146,7 @@ def _data(run: History, data: Mapping[str, Any], name: str) -> str:
         ("documents", w.count(data["documents"])),
         ("tokens", w.count(data["tokens"])),
         ("bytes", w.count(data["bytes"])),
-        ("read", f"{w.brief(data['epochs'])} times" if data["epochs"] is not None else ""),
+        ("epochs", w.brief(data["epochs"])),
         ("validated on", code_span(_short(valid)) if valid else HELD_BACK),
         ("fingerprint", code_span(data["fingerprint"]) if data["fingerprint"] else ""),
     )
@@ -151,18 +155,18 @@ def _data(run: History, data: Mapping[str, Any], name: str) -> str:
 
 def _limits(run: History) -> str:
     length, bad = as_count(run.setting("data.length")), as_float(run.last_event("data").get("bad_rows"))
-    only = "" if run.setting("model.from") else " It has seen nothing but the data above."
+    only = "" if run.setting("model.from") else " It was trained on the data above only."
     lines = [
-        f"- The numbers above are all that was measured.{only}",
+        f"- Only the numbers above were measured.{only}",
         f"- It was trained on sequences of {w.count(length)} tokens." if length else "",
-        "- Nothing was done to keep it from writing what is wrong or harmful."
+        "- Nothing prevents it from generating wrong or harmful text."
         if PIPELINES.get(run.task) == "text-generation"
         else "",
-        "- It did not finish its training." if run.status in ("stopped", "diverged", "running") else "",
+        "- Its training did not finish." if run.status in ("stopped", "diverged", "running") else "",
         f"- {w.count(bad)} rows of the data could not be used."
         if (bad := as_float(run.last_event("data").get("bad_rows")))
         else "",
-        "- No licence is stated here: find out what that of the data allows before you publish it.",
+        "- This card states no licence: check the licence of the data before you publish the model.",
     ]
     return "## Limits\n\n" + "\n".join(line for line in lines if line)
 
@@ -173,7 +177,7 @@ def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _short(name: Any) -> str:
-    """A file by its name alone: where it lay on one machine is no business of the card's readers."""
+    """A file by its name alone: a card does not show paths of a machine."""
     return Path(str(name)).name if str(name).startswith(("/", "~")) else str(name)
 
 
@@ -184,7 +188,7 @@ def _without_paths(value: Any) -> Any:
 
 
 def escape_markdown(text: Any) -> str:
-    """Text that Markdown and HTML leave as it is."""
+    """Text with the special characters of Markdown and HTML escaped."""
     safe = re.sub(r"([\\`*_\[\]~#|])", r"\\\1", re.sub(r"[^\S ]+|[\x01-\x1f\x7f-\x9f]", " ", str(text)))
     return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

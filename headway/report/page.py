@@ -1,4 +1,4 @@
-"""Pages that stand alone: templates rendered with style and script inside. A page asks the network for nothing."""
+"""Self-contained HTML pages: templates with style and script inside, without any network request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 @cache
 def _environment() -> Environment:
-    """Everything is escaped but what a template wrote itself."""
+    """The templates; all values are escaped."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -36,16 +36,16 @@ def _environment() -> Environment:
 
 @cache
 def script_text() -> str:
-    """The only script that the policy of a page lets run."""
+    """The only script that a page's Content-Security-Policy allows."""
     return (TEMPLATES / "charts.js").read_text(encoding="utf-8")
 
 
 def render_page(name: str, values: dict[str, Any]) -> str:
-    """A whole document from a template."""
+    """A whole page."""
     return _environment().get_template(name).render(values)
 
 
 def render_macro(file: str, name: str, *values: Any) -> Markup:
-    """A part of a page: one macro of a template."""
+    """A part of a page: one macro of a template file."""
     made: Markup = getattr(_environment().get_template(file).module, name)(*values)
     return made

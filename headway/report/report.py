@@ -1,4 +1,4 @@
-"""The report of a run: one page that needs nothing else, and the same facts as JSON. Made from the log, at any time."""
+"""The report of a run: a self-contained HTML page and the same values as JSON, made from the log at any time."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from headway.report.curves import curves
 from headway.report.diagnostics import data_name, describe_data, epochs_seen, health, suggestions, uniform_loss, verdict
 from headway.report.format import plural
 from headway.report.page import render_page
-from headway.runs.details import read_details
 from headway.runs.events import Event, as_count, as_float
-from headway.runs.history import History, read_run
+from headway.runs.history import History, read_evaluation, read_run
 
 FORMAT_VERSION = 1
-HELD_BACK = "a part of the same data, held back"
+HELD_BACK = "a held-out part of the same data"
 COMMAND = "headway train run/recipe.toml"
 TEXT_LETTERS = 1500
-"""Of any one text of the log: a sample, a name."""
+"""The most letters of a text from the log: a sample, a name."""
 VERDICT_LETTERS, RECIPE_LETTERS = 1000, 50_000
 EVAL_ROWS = 60
 CPUS = ("cpu", "x86_64", "amd64", "aarch64", "arm64")
-"""Devices that compute the same sums in the same order each time."""
+"""Devices on which sums have a fixed order."""
 
 
 def write_report(folder: Path) -> Path:
-    """Write run/report.html and run/report.json of a run; the path of the page."""
+    """Write run/report.html and run/report.json of a run, and return the path of the page."""
     run = read_run(folder)
     facts = gather(run)
     path = folder / "run" / "report.html"
@@ -45,7 +44,7 @@ def write_report(folder: Path) -> Path:
 
 
 def render(run: History, facts: Mapping[str, Any]) -> str:
-    """The page."""
+    """The HTML page."""
     bad = run.facts.bad_lines
     values = {
         "name": run.name,
@@ -71,7 +70,7 @@ def render(run: History, facts: Mapping[str, Any]) -> str:
 
 
 def gather(run: History) -> dict[str, Any]:
-    """The facts of the report as plain JSON values; None is what is not known."""
+    """The content of the report as JSON values; None where a value is unknown."""
     facts: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "name": run.name,
@@ -85,7 +84,7 @@ def gather(run: History) -> dict[str, Any]:
             {k: v for k, v in e.items() if as_float(v) is not None and k != "time"} for e in shown_evals(run)
         ],
         "samples": [{"step": as_count(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
-        "details": read_details(run.folder),
+        "details": read_evaluation(run.folder),
         "data": _data(run),
         "health": asdict(health(run)),
         "cost": _cost(run),
@@ -144,13 +143,13 @@ def _reproduce(run: History) -> dict[str, Any]:
     known = {name: run.session.get(name) for name in ("version", "torch", "python", "device", "world")}
     text = "the same recipe, versions and machine give the same run"
     if str(known["device"] or "cpu").lower() not in CPUS:
-        text += ", up to the order in which a GPU adds numbers"
-    text += "; other hardware or versions change the last digits, and in a long run those add up"
+        text += ", except that a GPU sums in a varying order"
+    text += "; other hardware or versions round differently, and differences grow in a long run"
     return {"command": COMMAND, "seed": run.recipe.get("seed"), **known, "determinism": text}
 
 
 def shown_samples(run: History) -> list[Event]:
-    """Those nearest to the beginning, a quarter, the half and the end of the run."""
+    """The samples nearest to the start, a quarter, the half and the end of the run."""
     known = [(step, event) for event in run.samples if (step := as_count(event.get("step"))) is not None]
     if not known:
         return run.samples[-1:]
@@ -160,7 +159,7 @@ def shown_samples(run: History) -> list[Event]:
 
 
 def shown_evals(run: History) -> list[Event]:
-    """All evaluations, or some at equal distances, the first, the last and the best among them."""
+    """All evaluations; of many, some at equal distances with the first, the last and the best."""
     if len(run.evals) <= EVAL_ROWS:
         return run.evals
     at = set(np.linspace(0, len(run.evals) - 1, EVAL_ROWS).round().astype(int).tolist())
@@ -168,7 +167,7 @@ def shown_evals(run: History) -> list[Event]:
 
 
 def json_value(value: Any) -> Any:
-    """As JSON can say it: no NaN, no dates of TOML, no text without end."""
+    """A value that JSON can hold: no NaN, no dates of TOML, no very long text."""
     if isinstance(value, Mapping):
         return {str(k)[:TEXT_LETTERS]: json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -181,7 +180,7 @@ def json_value(value: Any) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The whole file, or the one before it; half a surrogate pair from a log becomes a question mark."""
+    """Write a file atomically; an unpaired surrogate becomes a question mark."""
     raw = text.encode("utf-8", "replace")
     partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
     with writing(path.parent, len(raw)):

@@ -1,4 +1,4 @@
-"""The values of a report's sections, each from the facts `report.gather` found; templates/report.html shows them."""
+"""The values of each section of a report, from `report.gather`; templates/report.html shows them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headway.runs.events import as_float
 Facts = Mapping[str, Any]
 
 TEXT_LETTERS = 300
-"""Of a text of the log that the page shows."""
+"""The most letters of a text from the log on the page."""
 EVAL_COLUMNS = 8
 ON = {"test": "the test data", "valid": "the validation data"}
 
@@ -28,7 +28,7 @@ def about(facts: Facts) -> list[str]:
 
 
 def tiles(numbers: Facts, cost: Facts) -> list[tuple[str, str, str]]:
-    """The numbers that people look for first: name, value, note."""
+    """The most important numbers: title, value, note."""
     step, goal, by_loss = numbers["best_step"], w.metric_title(numbers["goal"]), numbers["goal"] == "valid"
     found = (
         (f"Best {goal}", w.fixed(numbers["best"]), "" if step is None else f"at step {w.count(step)}"),
@@ -41,16 +41,16 @@ def tiles(numbers: Facts, cost: Facts) -> list[tuple[str, str, str]]:
         ("Steps", w.count(numbers["steps"]), ""),
         ("Tokens", w.brief(cost["tokens"]), ""),
         ("Time", w.duration(cost["wall_seconds"]), ""),
-        ("Tokens a second", w.count(cost["tokens_per_second"]), "inside steps"),
+        ("Tokens per second", w.count(cost["tokens_per_second"]), "inside steps"),
         ("Peak memory", w.size(cost["peak_memory"]), ""),
-        ("Model FLOPs used", w.percent(cost["mfu"]), "of what the device can do"),
+        ("Model FLOPs utilization", w.percent(cost["mfu"]), "of the device's peak"),
     )
     return [tile for tile in found if tile[1] != w.ABSENT]
 
 
 def _trained(numbers: Facts) -> str:
     part, whole = numbers.get("trained"), numbers["parameters"]
-    return f"{w.brief(part)} of them trained" if part is not None and whole is not None and part < whole else ""
+    return f"{w.brief(part)} of them trainable" if part is not None and whole is not None and part < whole else ""
 
 
 def _bits(value: float | None) -> str:
@@ -58,7 +58,7 @@ def _bits(value: float | None) -> str:
 
 
 def samples(facts: Facts) -> list[tuple[str, str]]:
-    """What the model wrote on its way, and when."""
+    """Samples during training, with their steps."""
     found, end = [], max(facts["numbers"]["steps"], 1)
     for sample in facts["samples"]:
         step = sample["step"]
@@ -68,7 +68,7 @@ def samples(facts: Facts) -> list[tuple[str, str]]:
 
 
 def evaluations(facts: Facts) -> dict[str, Any]:
-    """Every number of every evaluation, or of as many as fit."""
+    """The metrics of all evaluations, up to EVAL_COLUMNS of them."""
     rows: Sequence[Facts] = facts["evaluations"]
     first = [k for k in ("valid", "bits_per_byte", "perplexity", "accuracy") if any(k in row for row in rows)]
     others = [k for k in dict.fromkeys(k for row in rows for k in row) if k not in (*first, "step")]
@@ -84,12 +84,12 @@ def evaluations(facts: Facts) -> dict[str, Any]:
         for row in rows
     ]
     left_out = whole - len(rows)
-    note = f"{w.count(left_out)} of {w.count(whole)} rows are left out." if left_out > 0 else ""
+    note = f"{w.count(left_out)} of {w.count(whole)} rows are not shown." if left_out > 0 else ""
     return {"head": [truncate(titles.get(k, k.replace("_", " "))) for k in names], "rows": body, "note": note}
 
 
 def details(found: Any) -> dict[str, Any] | None:
-    """The last evaluation in full; None where nothing of it can be shown."""
+    """The last evaluation in full; None if it has nothing to show."""
     if not isinstance(found, Mapping):
         return None
     metrics, parts = metrics_table(found.get("figures")), blocks(found.get("details"))
@@ -108,15 +108,15 @@ def details(found: Any) -> dict[str, Any] | None:
 
 
 def _calibration(found: Calibration) -> dict[str, Any]:
-    """On the dotted line, confidence is what it says."""
+    """The calibration curve; on the dotted line, accuracy equals confidence."""
     sure, right = (np.array([row[i] for row in found.bins], dtype=np.float64) for i in (0, 1))
     ends, x_scale = np.array([0.0, 1.0]), Scale(0.0, 1.0)
     panel = Panel(
         key="calibration",
-        title="Is it as right as it is sure?",
-        describe="Share of right answers by confidence; the dotted line is where both agree.",
+        title="Accuracy by confidence",
+        describe="Accuracy by confidence; on the dotted line, both are equal.",
         lines=[
-            Line(name="share that is right", look="valid", x=sure, y=right),
+            Line(name="accuracy", look="valid", x=sure, y=right),
             Line(name="confidence", look="limit", x=ends, y=ends),
         ],
         tall=True,
@@ -126,29 +126,29 @@ def _calibration(found: Calibration) -> dict[str, Any]:
 
 
 def data(facts: Facts) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What was read, for training and for validation."""
+    """The training data and the validation data."""
     known = facts["data"]
     left = (
         ("trained on", known["train"]),
         ("documents", w.count(known["documents"])),
         ("tokens", w.count(known["tokens"])),
         ("bytes", w.count(known["bytes"])),
-        ("read", "" if known["epochs"] is None else f"{w.brief(known['epochs'])} times"),
-        ("rows left out", w.count(known["bad_rows"])),
+        ("epochs", w.brief(known["epochs"])),
+        ("rows skipped", w.count(known["bad_rows"])),
     )
     right = (
         ("validated on", known["valid"]),
         ("tokens", w.count(known["valid_tokens"])),
         ("bytes", w.count(known["valid_bytes"])),
         ("vocabulary", w.count(known["vocab"])),
-        ("samples an epoch", w.count(known["samples"])),
+        ("samples per epoch", w.count(known["samples"])),
         ("fingerprint", known["fingerprint"]),
     )
     return _known(left), _known(right)
 
 
 def health(found: Facts) -> list[tuple[str, str]]:
-    """What went wrong."""
+    """Counts of what went wrong."""
     nans = f"{found['nans']} ({found['skipped']} skipped, {found['rewinds']} rewound)" if found["nans"] else "0"
     return _known(
         (
@@ -162,14 +162,14 @@ def health(found: Facts) -> list[tuple[str, str]]:
 
 
 def cost(spent: Facts, on_disk: float | None) -> list[tuple[str, str]]:
-    """What it took."""
+    """Time, FLOPs, memory and disk."""
     return _known(
         (
             ("time in steps", w.duration(spent["train_seconds"])),
-            ("time in all", w.duration(spent["wall_seconds"])),
+            ("total time", w.duration(spent["wall_seconds"])),
             ("tokens", w.count(spent["tokens"])),
             ("training FLOPs", w.number(spent["flops"])),
-            ("model FLOPs used", w.percent(spent["mfu"])),
+            ("model FLOPs utilization", w.percent(spent["mfu"])),
             ("peak memory", w.size(spent["peak_memory"])),
             ("on disk", w.size(on_disk)),
         )
@@ -177,13 +177,11 @@ def cost(spent: Facts, on_disk: float | None) -> list[tuple[str, str]]:
 
 
 def reproduce(known: Facts) -> list[tuple[str, str]]:
-    """What it ran on."""
-    names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
-    versions = ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
+    """Seed, versions and device."""
     return _known(
         (
             ("seed", known["seed"]),
-            ("versions", versions or "not recorded"),
+            ("versions", versions(known) or "not recorded"),
             ("device", known["device"] or "not recorded"),
             ("processes", known["world"]),
             ("determinism", known["determinism"]),
@@ -191,12 +189,17 @@ def reproduce(known: Facts) -> list[tuple[str, str]]:
     )
 
 
+def versions(known: Facts) -> str:
+    names = (("version", "headway"), ("torch", "torch"), ("python", "Python"))
+    return ", ".join(f"{name} {known[key]}" for key, name in names if known[key])
+
+
 def _known(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """Facts by name; those that are not known are left out."""
+    """Pairs whose value is known, as text."""
     return [(name, truncate(value)) for name, value in pairs if value is not None and value not in ("", w.ABSENT)]
 
 
 def truncate(text: Any, letters: int = TEXT_LETTERS) -> str:
-    """The beginning of a text that may be long."""
+    """The beginning of a text."""
     whole = str(text)
     return whole if len(whole) <= letters else whole[:letters] + "…"

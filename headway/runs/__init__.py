@@ -1,1 +1,1 @@
-"""Runs that were: history, comparison, retention. No torch here."""
+"""Past runs: read, compared, cleared away. No torch here."""

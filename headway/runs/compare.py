@@ -1,6 +1,7 @@
-"""Several runs of one recipe side by side: what is varied, what came of it, and how sure that is. No torch here.
+"""Several runs of one recipe compared: settings varied, metrics, confidence intervals over seeds. No torch here.
 
-The spread is that of runs that differ in their seed alone; the interval is where their mean lies, 95 times in 100.
+The standard deviation is that of runs that differ in their seed only; the interval is a 95 % confidence interval of
+their mean.
 """
 
 from __future__ import annotations
@@ -14,43 +15,44 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.errors import ConfigError, UsageError
-from headway.runs.details import KNOWN, read_details
 from headway.runs.events import as_float
-from headway.runs.history import History
+from headway.runs.history import History, read_evaluation
 
 PATH_KEYS = ("data.train", "data.valid", "data.test")
-"""Settings in which a comma stands between two files."""
+"""Settings in which a comma separates files, not values to compare."""
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""97.5 % point of Student's distribution with 1, 2, … degrees of freedom."""
+"""The 97.5 % quantile of Student's t distribution with 1, 2, … degrees of freedom."""
 Z_QUANTILE = 1.959964
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 NOT_METRICS = ("event", "time", "step")
+SLICE_KEYS = ("from", "to", "examples", "kind")
+"""Keys of a slice of an evaluation that are not metrics."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is to be compared."""
+    """The variants to compare."""
 
     common: tuple[str, ...]
-    """Settings of all runs."""
+    """Settings that all runs share."""
     keys: tuple[str, ...]
-    """Settings that are varied."""
+    """The settings that are varied."""
     variants: tuple[tuple[str, ...], ...]
-    """`key=value` words of each; the first setting changes last."""
+    """`key=value` settings of each variant; the first setting changes slowest."""
     seeds: tuple[int, ...] | None
-    """None: as many as `count`, from the recipe's own on."""
+    """None: `count` seeds, starting with the recipe's own."""
     count: int = 1
     together: bool = False
-    """All settings that are varied change at once."""
+    """All varied settings change together."""
 
     def seeds_from(self, first: int) -> tuple[int, ...]:
         return self.seeds or tuple(range(first, first + self.count))
 
 
 def grid(args: Sequence[str]) -> Grid:
-    """`key=a,b` words varied, `seeds=` counted, and all others taken as they are.
+    """Parse settings: `key=a,b` is varied, `seeds=` is a count or a list, all others are common.
 
-    Settings that change together are joined: `model.kind+model.attention=lstm+none,lstm+dot`.
+    Settings that change together are joined by +: `model.kind+model.attention=lstm+none,lstm+dot`.
     """
     common, varied, seeds, count = [], [], None, 1
     for arg in args:
@@ -76,7 +78,7 @@ def grid(args: Sequence[str]) -> Grid:
 
 
 def _joined(key: str, value: str) -> list[str]:
-    """The words of one value: one for each of the settings that change together."""
+    """`key=value` for each of the settings that change together."""
     keys = key.split("+")
     values = value.split("+") if len(keys) > 1 else [value]
     if len(keys) != len(values):
@@ -85,7 +87,7 @@ def _joined(key: str, value: str) -> list[str]:
 
 
 def split_values(raw: str) -> list[str]:
-    """Parts between commas; those inside brackets or quotes stay."""
+    """Split at commas that are not inside brackets or quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in raw:
         if quote:
@@ -105,7 +107,7 @@ def split_values(raw: str) -> list[str]:
 
 def _seeds(arg: str, values: list[str]) -> tuple[int, tuple[int, ...] | None]:
     if not all(re.fullmatch(r"\d{1,9}", value) for value in values) or len(set(values)) < len(values):
-        raise ConfigError("C003", f"{arg} should be a number of seeds, or a list of different ones")
+        raise ConfigError("C003", f"{arg} should be a number of seeds, or a list of different seeds")
     if len(values) > 1:
         return len(values), tuple(int(value) for value in values)
     if not 1 <= int(values[0]) <= 1000:
@@ -114,7 +116,7 @@ def _seeds(arg: str, values: list[str]) -> tuple[int, tuple[int, ...] | None]:
 
 
 def confidence_interval(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean, standard deviation, and the interval of the mean by Student's distribution; one value has no spread."""
+    """Mean, standard deviation, and a 95 % confidence interval of the mean by Student's t; one value has none."""
     mean, number = statistics.fmean(values), len(values)
     if number < 2:
         return {"mean": mean, "sd": None, "low": None, "high": None}
@@ -126,21 +128,21 @@ def confidence_interval(values: Sequence[float]) -> dict[str, float | None]:
 def t_quantile(freedom: int) -> float:
     if freedom <= len(T_QUANTILES):
         return T_QUANTILES[freedom - 1]
-    z, n = Z_QUANTILE, float(freedom)  # the first terms of the expansion for many degrees of freedom
+    z, n = Z_QUANTILE, float(freedom)  # the expansion for many degrees of freedom
     terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + sum(term / n**power for power, term in enumerate(terms, start=1))
 
 
 def final_metrics(run: History) -> dict[str, float]:
-    """Of the test data; without them, of the evaluation whose weights were kept."""
-    kept = run.last_event("best").get("step")  # only a run that keeps its best weights says which these are
+    """The metrics on the test data; without test data, those of the evaluation whose weights were kept."""
+    kept = run.last_event("best").get("step")  # logged by runs that keep their best weights
     best = next((event for event in run.evals if kept is not None and event.get("step") == kept), None)
     event = run.last_event("test") or best or run.facts.last_eval or {}
     return {name: value for name, x in event.items() if name not in NOT_METRICS and (value := as_float(x)) is not None}
 
 
 def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[str, Any]:
-    """All that is known of the comparison as plain values; `runs` has those of each variant."""
+    """The comparison as JSON values; `runs` holds the runs of each variant."""
     seeds = sorted({int(run.recipe.get("seed", 0)) for row in runs for run in row})
     variants = [
         {"name": name, **_variant(args, row)}
@@ -151,8 +153,8 @@ def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[st
 
 
 def variant_names(plan: Grid) -> list[str]:
-    """The values of each. Of settings that change at once, numbers have their names, which else nobody could tell
-    apart, and only the first has those that it shares with the others."""
+    """A name for each variant: its values. Where settings change together, a number gets its setting's name, unless it
+    is the same as in the first variant."""
     names = []
     for args in plan.variants:
         shown = []
@@ -180,7 +182,7 @@ def _variant(args: Sequence[str], runs: Sequence[History]) -> dict[str, Any]:
         "tokens_per_second": _mean(run.facts.tokens_per_second for run in done),
         "runs": [{"name": run.name, "seed": run.recipe.get("seed"), "status": run.status} for run in runs],
         "curve": _curve(done),
-        "slices": _slices([details for run in done if (details := read_details(run.folder)) is not None]),
+        "slices": _slices([details for run in done if (details := read_evaluation(run.folder)) is not None]),
     }
 
 
@@ -190,7 +192,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _curve(runs: Sequence[History]) -> list[list[float]]:
-    """(step, mean validation loss) where all runs have one."""
+    """(step, mean validation loss) at the steps that all runs have."""
     pairs = ([(as_float(e.get("step")), as_float(e.get("valid"))) for e in run.evals] for run in runs)
     found = [{step: loss for step, loss in each if step is not None and loss is not None} for each in pairs]
     steps = set(found[0]).intersection(*found[1:]) if found else set()
@@ -198,7 +200,7 @@ def _curve(runs: Sequence[History]) -> list[list[float]]:
 
 
 def _slices(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Means over runs of the first figure, by length; what not all runs have is left out."""
+    """The first metric by length, averaged over the runs; slices that not all runs have are left out."""
     tables = [_table(each.get("details")) for each in found]
     shared = [key for key in tables[0] if all(key in table for table in tables)] if tables else []
     return [
@@ -208,12 +210,12 @@ def _slices(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _table(details: Any) -> dict[tuple[float, float, str], float]:
-    """(from, to, name of the figure) → value, of one run."""
+    """(from, to, name of the metric) → value, for one run."""
     rows, table = details.get("slices") if isinstance(details, Mapping) else None, {}
     for row in rows if isinstance(rows, list) else ():
         metrics = {k: as_float(v) for k, v in row.items()} if isinstance(row, Mapping) else {}
         low, high = metrics.get("from"), metrics.get("to")
-        first = next(((k, v) for k, v in metrics.items() if k not in KNOWN and v is not None), None)
+        first = next(((k, v) for k, v in metrics.items() if k not in SLICE_KEYS and v is not None), None)
         if low is not None and high is not None and first is not None:
             table[low, high, str(first[0])] = first[1]
     return table

@@ -1,7 +1,7 @@
-"""The log of a run, played back: its events as they count in the end, whatever the log went through.
+"""The log of a run, read back: the events that count after restarts and rewinds.
 
-Lines are taken as they are found: by a crash cut short, by another version written, by hand mended. One that is no
-event is passed over, and a value that is no number is as good as missing.
+A log may be truncated by a crash, written by another version or edited by hand: a line that is not an event is
+skipped, and a value that is not a number counts as missing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Series = NDArray[np.float64]
 Event = dict[str, Any]
 
 COLUMNS = ("step", "tokens", "seconds", "loss", "lr", "grad_norm", "share")
-"""What is kept of a step, as numbers; NaN where the log has none."""
+"""The numbers kept of each step; NaN where the log has none."""
 LINE_LIMIT = 64_000_000
-"""Bytes of a line; what is longer is no event of ours."""
+"""Bytes of a line; headway writes no longer ones."""
 SESSION_STARTS = ("start", "restart")
 REWOUND = ("save", "spike", "best")
-"""Events that a rewind takes back with the steps they belong to; the others happened once and stay."""
+"""Events that a rewind removes together with their steps; all other events stay."""
 
 
 def as_float(value: Any) -> float | None:
-    """A finite number of the log as such; anything else is None."""
+    """A finite number as a float; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -42,15 +42,15 @@ def as_float(value: Any) -> float | None:
 
 
 def as_count(value: Any) -> int | None:
-    """A count of the log, such as the number of a step."""
+    """A count, such as the number of a step, as an int; None for anything else."""
     found = as_float(value)
     return int(found) if found is not None and 0 <= found < 2**53 else None
 
 
 def smooth(values: Series, window: int = 0) -> Series:
-    """A weighted mean around each point, of fewer at the ends; what is not finite is left out.
+    """A moving average around each point, of fewer points at the ends, ignoring values that are not finite.
 
-    Two plain means, one after the other, weigh what is near more: a spike becomes a small hill, not a block.
+    Averaging twice gives near points more weight: a spike becomes a small hill, not a block.
     """
     window = window or smoothing_window(len(values))
     first = window // 2 + 1
@@ -69,12 +69,12 @@ def _mean(values: Series, window: int) -> Series:
 
 
 def smoothing_window(points: int) -> int:
-    """Steps around each that the smoothed curve of so many takes into account."""
+    """The window of the moving average for a curve with so many points."""
     return max(1, points // 40)
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The lines of a log that are events; an empty one stands for each that is not."""
+    """The events of a log; an empty event stands for each line that is not one."""
     try:
         with path.open("rb") as file:
             # Lines end at \n only: a sample may hold any other character that Python would split at.
@@ -87,7 +87,7 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 def _parse(raw: bytes) -> Event | None:
-    """One event; None for half a line, which a crash leaves and a resumed run may have written on."""
+    """One event; None for a line that a crash truncated, to which a resumed run may have appended."""
     try:
         event = json.loads(raw.decode())  # from bytes, json would guess an encoding line by line
     except (ValueError, RecursionError):
@@ -96,17 +96,17 @@ def _parse(raw: bytes) -> Event | None:
 
 
 class EventLog:
-    """Events in the order of the log: what was done again replaces what was done before."""
+    """Events in the order of the log; a step that was repeated replaces the earlier one."""
 
     def __init__(self) -> None:
         self._columns = {name: array("d") for name in COLUMNS}
         self.evals: list[Event] = []
         self.samples: list[Event] = []
         self.events: list[Event] = []
-        """All that are neither steps, evaluations nor samples."""
+        """All events but steps, evaluations and samples."""
         self.lines, self.bad_lines = 0, 0
         self.wall = 0.0
-        """Seconds from the start to the last event of each session, added up."""
+        """Seconds from the first to the last event of each session, summed."""
         self.first_time: float | None = None
         self.last_time: float | None = None
 
@@ -126,7 +126,7 @@ class EventLog:
         if kind in ("eval", "sample"):
             series = self.evals if kind == "eval" else self.samples
             if series and step is not None and as_count(series[-1].get("step")) == step:
-                series.pop()  # done again after a restart at this very step
+                series.pop()  # repeated after a restart at this step
             series.append(event)
         else:
             self.events.append(event)
@@ -152,7 +152,7 @@ class EventLog:
             column.append(value)
 
     def _rewind(self, step: int) -> None:
-        """Forget what came after a step."""
+        """Remove all that came after a step."""
         kept = bisect_right(self._columns["step"], step)
         for column in self._columns.values():
             del column[kept:]
@@ -161,7 +161,7 @@ class EventLog:
         self.events = [e for e in self.events if e["event"] not in REWOUND or (as_count(e.get("step")) or 0) <= step]
 
     def columns(self) -> dict[str, Series]:
-        """The steps, a column each of COLUMNS."""
+        """The steps as arrays, one for each of COLUMNS."""
         found = {name: np.array(column, dtype=np.float64) for name, column in self._columns.items()}
         for values in found.values():
             values[~np.isfinite(values)] = np.nan

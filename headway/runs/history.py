@@ -1,6 +1,6 @@
-"""A run read back from its folder: what the list of runs, the report and the card are made of. No torch here.
+"""A run read back from its folder, for the list of runs, the report and the model card. No torch here.
 
-A run whose folder makes no sense is no error but a fact: it is listed as broken, and `problem` says why.
+A damaged folder is not an error: the run is listed as broken, and `problem` says why.
 """
 
 from __future__ import annotations
@@ -15,39 +15,41 @@ from typing import Any, Literal
 
 from headway.config.toml import read_toml
 from headway.errors import HeadwayError, NotFoundError, nearest
-from headway.jsonfile import show
+from headway.jsonfile import read_json, show
 from headway.runs.events import SESSION_STARTS, Event, EventLog, Series, as_float, read_events, smooth
 from headway.tasks.recipe import current_settings
 
 Status = Literal["running", "finished", "stopped", "diverged", "broken"]
 
-LOCK = "run.lock"  # as in train/checkpoint.py, which would bring torch with it
+LOCK = "run.lock"  # the name in train/checkpoint.py, which imports torch
+EVALUATION_LIMIT = 4_000_000
+"""Bytes of run/evaluation.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """A run in numbers; None is what its log does not say."""
+    """The numbers of a run; None where the log has no value."""
 
     steps: int
     tokens: float | None
     loss: float | None
-    """Of training, at the end: the last point of the smoothed curve."""
+    """The training loss at the end: the last point of the smoothed curve."""
     last_eval: Event | None
     primary_metric: str
-    """The figure of an evaluation that tells the best one; `valid` is the loss."""
+    """The metric that selects the best evaluation; `valid` is the validation loss."""
     best_eval: Event | None
-    """The best one by that."""
+    """The best evaluation by the primary metric."""
     lowest_eval: Event | None
-    """The one with the lowest validation loss."""
+    """The evaluation with the lowest validation loss."""
     tokens_per_second: float | None
     train_seconds: float | None
-    """Inside steps, over all sessions."""
+    """Time inside steps, summed over all sessions."""
     wall_seconds: float | None
-    """From the start to the last event of each session, added up."""
+    """Time from the first to the last event of each session, summed."""
     started: float | None
     parameters: float | None
     trained: float | None
-    """Of the parameters, those that were not frozen."""
+    """The number of parameters that were not frozen."""
     size: int
     """Bytes of the whole folder."""
     bad_lines: int
@@ -55,20 +57,20 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A run as its folder tells it."""
+    """All that a run's folder says about the run."""
 
     name: str
     folder: Path
     status: Status
     problem: str
-    """Why it is broken, or nothing."""
+    """Why the run is broken; empty for a run that is not."""
     recipe: dict[str, Any]
     steps: dict[str, Series]
-    """By column of the log: step, tokens, seconds, loss, lr, grad_norm, share."""
+    """The steps, by column of the log: step, tokens, seconds, loss, lr, grad_norm, share."""
     evals: list[Event]
     samples: list[Event]
     events: list[Event]
-    """All others, in the order of the log."""
+    """All other events, in the order of the log."""
     facts: Facts
 
     def events_of(self, kind: str) -> list[Event]:
@@ -76,11 +78,11 @@ class History:
         return [event for event in self.events if event["event"] == kind]
 
     def last_event(self, kind: str) -> Event:
-        """The latest event of a kind, or an empty one."""
+        """The latest event of a kind; empty if there is none."""
         return next((event for event in reversed(self.events) if event["event"] == kind), {})
 
     def setting(self, path: str) -> Any:
-        """A value of the recipe by its dotted path; None where there is none."""
+        """A value of the recipe by its dotted path; None if the recipe does not have it."""
         node: Any = self.recipe
         for key in path.split("."):
             node = node.get(key) if isinstance(node, dict) else None
@@ -92,12 +94,12 @@ class History:
 
     @property
     def session(self) -> Event:
-        """How it was run, by the latest word on each: device, versions, processes."""
+        """Device, versions and processes, each from the latest session that logged it."""
         return {key: value for event in self._session_starts for key, value in event.items()}
 
     @property
     def sessions(self) -> int:
-        """How often it was begun or resumed; a start and a restart at the same step are one."""
+        """How often the run was started or resumed. A start and a restart at the same step count once."""
         same = [a["event"] != b["event"] and a.get("step") == b.get("step") for a, b in pairwise(self._session_starts)]
         return len(self._session_starts) - same.count(True)
 
@@ -107,9 +109,9 @@ class History:
 
 
 def read_run(folder: Path) -> History:
-    """Everything a run's folder says about it."""
+    """Read a run's recipe and log."""
     if not (folder / "run").is_dir():
-        raise NotFoundError("F001", f"{show(folder)} is no run: it has no folder run", "headway runs lists them")
+        raise NotFoundError("F001", f"{show(folder)} is not a run: it has no folder `run`", "headway runs lists them")
     problem, recipe, log = "", {}, EventLog()
     try:
         recipe = current_settings(read_toml(folder / "run" / "recipe.toml")[0], note=False)
@@ -121,7 +123,7 @@ def read_run(folder: Path) -> History:
         problem = error.message.replace(f"{folder}{os.sep}", "")
     status = _status(folder, log)
     if status == "finished" and not any(folder.glob("*.safetensors")):
-        problem = problem or "the log says that it finished, but there are no weights"
+        problem = problem or "the log says that the run finished, but the folder has no weights"
     columns = log.columns()
     return History(
         name=folder.name or folder.resolve().name,
@@ -137,13 +139,21 @@ def read_run(folder: Path) -> History:
     )
 
 
+def read_evaluation(folder: Path) -> dict[str, Any] | None:
+    """run/evaluation.json of a finished run; None if it is missing or cannot be read."""
+    try:
+        return read_json(folder / "run" / "evaluation.json", limit=EVALUATION_LIMIT)
+    except HeadwayError:
+        return None
+
+
 def find_runs(out: Path) -> list[History]:
-    """All runs of a folder, the one started last first."""
+    """All runs of a folder, newest first."""
     return [read_run(path) for path in reversed(_folders(out))]
 
 
 def resolve_run(name: str, out: Path) -> Path:
-    """The folder of a run: `last`, its name, the beginning of it, or a path."""
+    """The folder of a run, by `last`, by its name or the beginning of its name, or by path."""
     found = _folders(out)
     names = [path.name for path in found]
     if name == "last":
@@ -159,13 +169,13 @@ def resolve_run(name: str, out: Path) -> Path:
         return matching[0]
     if matching:
         which = ", ".join(show(path.name) for path in matching[::-1][:5])
-        raise NotFoundError("F001", f"{len(matching)} runs begin with {show(name)}", f"say which: {which}")
+        raise NotFoundError("F001", f"{len(matching)} runs begin with {show(name)}", f"give the full name: {which}")
     hint = f"there are: {', '.join(show(n) for n in names[::-1][:5])}" if names else "start one: headway train tiny"
     raise NotFoundError("F001", f"no run {show(name)} in {show(out)}{nearest(name, names)}", hint)
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a trainer holds the run's lock; the system drops it with the process."""
+    """Whether a trainer holds the run's lock; the system releases the lock when the process ends."""
     try:
         handle = os.open(folder / "run" / LOCK, os.O_RDONLY)
     except OSError:
@@ -182,7 +192,7 @@ def is_running(folder: Path) -> bool:
 
 
 def disk_size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; a link counts as itself, what vanishes meanwhile as nothing."""
+    """Bytes of a file, or of all files below a folder. Links are not followed; files that vanish count as 0."""
     names = [os.path.join(place, name) for place, _, files in os.walk(path) for name in files] or [str(path)]
     total = 0
     for name in names:
@@ -220,7 +230,7 @@ def _facts(folder: Path, log: EventLog, columns: dict[str, Series]) -> Facts:
 
 
 def _best(log: EventLog) -> tuple[str, Event | None]:
-    """The figure that a run chose its best weights by, and the evaluation that had most of it; else the lowest loss."""
+    """The primary metric and the best evaluation by it; without one, the lowest validation loss."""
     begun = next((e for e in reversed(log.events) if e["event"] in SESSION_STARTS), {})
     primary_metric = begun.get("goal")
     if isinstance(primary_metric, str) and (
@@ -231,7 +241,7 @@ def _best(log: EventLog) -> tuple[str, Event | None]:
 
 
 def _first(evals: list[Event], name: str, *, higher_is_better: bool) -> Event | None:
-    """The first of those with the best value."""
+    """The first event with the best value of a metric."""
     known = [(value, event) for event in evals if (value := as_float(event.get(name))) is not None]
     return min(known, key=lambda pair: -pair[0] if higher_is_better else pair[0])[1] if known else None
 
@@ -241,7 +251,7 @@ def _last(values: Series) -> float | None:
 
 
 def _status(folder: Path, log: EventLog) -> Status:
-    """What the last session came to."""
+    """How the last session ended."""
     diverged, ended = False, None
     for event in log.events:
         if event["event"] in SESSION_STARTS:
@@ -250,7 +260,7 @@ def _status(folder: Path, log: EventLog) -> Status:
             diverged = event.get("action", "stop") == "stop"
         elif event["event"] == "end":
             ended = event
-    # A log that has ended is not asked for its lock: asking takes it for a moment, which a trainer could stumble over.
+    # Testing the lock takes it for a moment, which could stop a trainer that starts now: only test if needed.
     if ended is None and is_running(folder):
         return "running"
     if diverged:
@@ -259,7 +269,7 @@ def _status(folder: Path, log: EventLog) -> Status:
 
 
 def _folders(out: Path) -> list[Path]:
-    """The runs of a folder, oldest first."""
+    """The folders of the runs, oldest first."""
     try:
         inside = (path for path in out.iterdir() if ".partial-" not in path.name)
         return sorted((path for path in inside if (path / "run").is_dir()), key=_age)
@@ -270,7 +280,7 @@ def _folders(out: Path) -> list[Path]:
 
 
 def _age(folder: Path) -> tuple[float, str]:
-    """What the order of runs goes by: when its recipe was written, as for `headway run last`; then the name."""
+    """The sort key of runs: when the recipe was written, as for `headway run last`; then the name."""
     for path in (folder / "run" / "recipe.toml", folder / "run", folder):
         try:
             return path.stat().st_mtime, folder.name

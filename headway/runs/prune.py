@@ -1,4 +1,4 @@
-"""What of a folder of runs can go: found, shown, and removed only when told to. A running run is never touched."""
+"""Files of finished runs that are no longer needed: found, shown, and deleted only on request. No torch here."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from headway.jsonfile import read_json
 from headway.runs.history import History, disk_size, is_running
 
 YOUNG = 3600
-"""Seconds since its last change within which something half-made may still be in the making."""
+"""Seconds since the last change during which an unfinished file may still be being written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """A file or folder that is not needed."""
+    """A file or folder that is no longer needed."""
 
     path: Path
     reason: str
     size: int
     run: Path | None
-    """The run it belongs to; None for what lies beside the runs."""
+    """The run that it belongs to; None for a file beside the runs."""
 
 
 def find_leftovers(out: Path, runs: Sequence[History], broken: bool) -> list[Leftover]:
-    """Old checkpoints of finished runs and what was never finished; with `broken` also runs that came to nothing."""
+    """Old checkpoints of finished runs, and unfinished files; with `broken` also runs that cannot be resumed."""
     found = [item for run in runs if not is_running(run.folder) for item in _of_run(run, broken)]
-    return [*found, *_beside(out)]
+    return found + [_leftover(path, "an unfinished folder", None) for path in _half_made(out, aged=True)]
 
 
 def remove(items: Iterable[Leftover]) -> list[Leftover]:
-    """Delete what `find_leftovers` found; those that are gone. A run that has begun again meanwhile is left alone."""
-    from headway.train.checkpoint import RunLock  # brings torch
+    """Delete leftovers and return those deleted. A run that has been resumed meanwhile is not touched."""
+    from headway.train.checkpoint import RunLock  # imports torch
 
     gone = []
     for item in items:
         if not os.path.lexists(item.path):
             continue
         whole_run = item.path == item.run
-        with suppress(ConfigError), writing(item.path.parent, 0):  # a lock that is taken
+        with suppress(ConfigError), writing(item.path.parent, 0):  # another process holds the lock
             with RunLock(item.run / "run") if item.run else nullcontext():
-                # Half of it never bears the name of the whole; a run takes its lock with it.
+                # Renamed first, so that a crash leaves no half-deleted folder under the name; the lock moves along.
                 doomed = item.path.with_name(f"{item.path.name}.partial-{secrets.token_hex(8)}")
                 item.path.rename(doomed)
                 if not whole_run:
@@ -72,27 +72,19 @@ def _of_run(run: History, broken: bool) -> Iterator[Leftover]:
     steps = _checkpoints(checkpoints)
     came_to_nothing = run.status in ("broken", "diverged") or (run.status == "stopped" and not steps)
     if broken and came_to_nothing and not run.folder.is_symlink():
-        if (run.folder / "run" / "log.jsonl").exists() or not _young(run.folder):  # it may be about to start
-            yield _leftover(run.folder, f"{run.status}: {run.problem or _why(run)}", run.folder)
+        if (run.folder / "run" / "log.jsonl").exists() or not _young(run.folder):  # a new run may be about to start
+            why = "the loss was not finite" if run.status == "diverged" else "no checkpoint to resume from"
+            yield _leftover(run.folder, f"{run.status}: {run.problem or why}", run.folder)
         return
     for path in _half_made(checkpoints, aged=False):
-        yield _leftover(path, "a save that was not finished", run.folder)
+        yield _leftover(path, "an unfinished checkpoint", run.folder)
     for place in (run.folder, run.folder / "run"):
         for path in _half_made(place, aged=True):
-            yield _leftover(path, "a file that was not finished", run.folder)
+            yield _leftover(path, "an unfinished file", run.folder)
     if run.status == "finished":
         newest = next((i for i, path in enumerate(steps) if _looks_whole(path)), len(steps))
         for path in steps[newest + 1 :]:
             yield _leftover(path, "an older checkpoint of a finished run", run.folder)
-
-
-def _why(run: History) -> str:
-    return "not a finite number" if run.status == "diverged" else "no checkpoint to go on from"
-
-
-def _beside(out: Path) -> Iterator[Leftover]:
-    for path in _half_made(out, aged=True):
-        yield _leftover(path, "a folder that was not finished", None)
 
 
 def _leftover(path: Path, reason: str, run: Path | None) -> Leftover:
@@ -100,19 +92,19 @@ def _leftover(path: Path, reason: str, run: Path | None) -> Leftover:
 
 
 def _half_made(place: Path, aged: bool) -> list[Path]:
-    """What bears the name of something unfinished; `aged` leaves out what someone may be writing now."""
+    """Files whose name says that they are unfinished; `aged` leaves out those that may still be being written."""
     found = sorted(p for p in place.glob("*.partial-*") if re.fullmatch(r".+\.partial-[0-9a-f]+", p.name))
     return [path for path in found if not (aged and _young(path)) and not path.is_symlink()]
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """By name, newest first."""
+    """The checkpoints, newest first."""
     found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-[0-9]{8,18}", path.name)]
     return sorted((path for path in found if not path.is_symlink()), key=lambda path: int(path.name[5:]), reverse=True)
 
 
 def _looks_whole(path: Path) -> bool:
-    """Whether every file has the size its manifest says; hashing them all would take as long as reading them."""
+    """Whether every file has the size in the manifest; hashing would take as long as reading all of them."""
     try:
         files = read_json(path / "manifest.json")["files"]
         return bool(files) and all((path / name).stat().st_size == entry["size"] for name, entry in files.items())
@@ -121,7 +113,7 @@ def _looks_whole(path: Path) -> bool:
 
 
 def _young(path: Path) -> bool:
-    """Whether anything in it changed of late."""
+    """Whether anything in the folder changed recently."""
     places = [path, *(Path(at, name) for at, folders, files in os.walk(path) for name in (*folders, *files))]
     latest = 0.0
     for place in places:

@@ -23,7 +23,7 @@ from headway.serve import schemas
 from headway.serve.context import ServerContext
 from headway.serve.errors import ApiError
 from headway.serve.middleware import Middleware, Scope
-from headway.serve.responses import EventStream, GenerationResponse
+from headway.serve.responses import EventStream, GenerationResponse, TokenSpelling
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.version import __version__
 
@@ -60,6 +60,7 @@ class Routes:
 
     def __init__(self, server: ServerContext) -> None:
         self.server, self.served = server, server.model
+        self.spelling = None if self.served.tokenizer is None else TokenSpelling(self.served.tokenizer)
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation."""
@@ -72,12 +73,12 @@ class Routes:
     async def _generate(self, request: Request, schema: type[ChatRequest] | type[CompletionRequest]) -> Response:
         context, server = request.scope["context"], self.server
         body = await server.run_in_thread(self._parse, schema, await _json_bytes(request))
-        builder, grammars, spelling = self.served.requests, self.served.grammars, self.served.spelling
-        if builder is None or grammars is None or spelling is None:
+        builder, grammars = self.served.requests, self.served.grammars
+        if builder is None or grammars is None or self.spelling is None:
             raise ApiError(400, "this model does not generate text", "D001", "model")
         grammar = await grammars.compile(body.response_format)
         requests = await server.run_in_thread(builder.build, body, grammar)
-        context.work = response = GenerationResponse(context, body, requests, spelling)
+        context.work = response = GenerationResponse(context, body, requests, self.spelling)
         await server.run_in_thread(response.submit)
         return EventStream(response.stream()) if body.stream else JSONResponse(await response.collect())
 

@@ -29,7 +29,6 @@ from headway.serve.limits import Limits
 from headway.serve.metrics import Log, Metrics
 from headway.serve.predict import Tasks
 from headway.serve.requests import Grammars, RequestBuilder
-from headway.serve.responses import TokenSpelling
 from headway.tasks.predictor import Loaded
 
 T = TypeVar("T")
@@ -52,7 +51,8 @@ class ServedModel:
         self.id, self.created = name or _name(bundle), int(time.time())
         self.engine: Engine | None = None
         self.requests: RequestBuilder | None = None
-        self.spelling: TokenSpelling | None = None
+        self.tokenizer: Tokenizer | None = None
+        """Of a model that generates."""
         self.grammars: Grammars | None = None
         if isinstance(config, BaselineConfig) and config.kind == "decoder":
             why = f"{self.id} is a model of kind {config.network}; the server generates only with transformers"
@@ -73,7 +73,7 @@ class ServedModel:
             self.engine = Engine(self.model, tokenizer, slots=slots, capacity=capacity, queue=limits.queue)
         except MemoryOrDiskError as error:
             raise MemoryOrDiskError(error.code, error.message, "set fewer slots, or a shorter context") from error
-        self.spelling = TokenSpelling(tokenizer)
+        self.tokenizer = tokenizer
         encoder = PromptEncoder(tokenizer, self.model.config.special)
         vocab, settings = self.model.lm.vocab, read_generation(folder)
         self.requests = RequestBuilder(

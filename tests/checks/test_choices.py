@@ -113,13 +113,13 @@ def test_examples_come_from_their_file(model: Transformer, tokenizer: Tokenizer,
     assert [row.worth for row in apart.rows] == [row.worth for row in inside.rows] and apart.n == 6
     few = measure_choices(model, tokenizer, ChoicesConfig(data=both, shots=2, limit=3), BadRows())
     assert few.rows == inside.rows[:3]
-    with pytest.raises(DataError, match="has 8 rows for shots = 9"):
+    with pytest.raises(DataError, match=r"D002.*8 rows.*shots = 9"):
         measure_choices(model, tokenizer, ChoicesConfig(data=both, shots=9), BadRows())
-    with pytest.raises(DataError, match="no questions to score after 8"):
+    with pytest.raises(DataError, match="D002"):
         measure_choices(model, tokenizer, ChoicesConfig(data=both, shots=8), BadRows())
-    with pytest.raises(ConfigError, match="shots = 0"):
+    with pytest.raises(ConfigError, match=r"C004.*shots_from"):
         ChoicesConfig(data=both, shots_from=other)
-    with pytest.raises(ConfigError, match="limit = -1"):
+    with pytest.raises(ConfigError, match=r"C003.*limit = -1"):
         ChoicesConfig(data=both, limit=-1)
 
 
@@ -168,12 +168,12 @@ def test_columns_that_are_not_there_are_named() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"answer": 2}, "the answer 2 is none of 2 choices"),
+        ({"answer": 2}, "the answer 2"),
         ({"answer": -1}, "the answer -1"),
         ({"answer": True}, "the answer True"),
         ({"answer": None}, "the answer None"),
         ({"answer": "C"}, "the answer 'C'"),
-        ({"choices": ["x"]}, "1 choices, at least 2"),
+        ({"choices": ["x"]}, "1 choices"),
         ({"choices": ["x", ""]}, "expected a list of texts"),
         ({"choices": ["x", 3]}, "expected a list of texts"),
         ({"choices": "[x"}, "not a list in JSON"),

@@ -61,6 +61,6 @@ def test_other_tokens_give_no_pairs() -> None:
 
 
 def test_a_stranger_needs_a_text(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="which text"):
+    with pytest.raises(NotFoundError, match="F001"):
         evaluation_text(tmp_path, "")
     assert evaluation_text(tmp_path, "book.txt")[0] == "book.txt"

@@ -257,9 +257,9 @@ def test_open_by_folder_by_file_and_by_kind(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("bpe", "F005", "learned from text"),
+        ("bpe", "F005", "kind of tokenizer"),
         ("gpt2", "F005", "preset"),
-        ("absent", "F001", "no such model"),
+        ("absent", "F001", "absent"),
         ("last", "F001", "no runs"),
         ("some.txt", "F005", "tokenizer.json"),
         ("empty", "F005", "no tokenizer in"),

@@ -28,6 +28,12 @@ from tests.cli.conftest import Done, Run
 ROOT = Path(__file__).resolve().parents[2]
 
 VERBS = ("check", "get", "export", "doctor")
+ROWS = """right padding = none, left padding = none, batch = single, packed = separate, cached = uncached,
+reordered = fresh, fast decoder = step, decoded = recomputed, engine = alone, prefix cache = fresh,
+speculative = plain, scored = recomputed, outgrown = last half, beam readers = step, beams = reference,
+int8 alone = together, chat held = fresh, segments matter, spare rows closed, LoRA merged = beside,
+maps = eager weights, saved = loaded, tied = one matrix""".replace(",\n", ", ").split(", ")
+"""The checks of a decoder."""
 
 
 def process(*arguments: str | Path, shell_tail: str = "", **env: str) -> Done:
@@ -111,38 +117,14 @@ def test_check_prints_rows_on_stdout_and_talks_on_stderr(run: Run) -> None:
     done = run("check", "gpt2-tiny", "--no-compile", "--device", "cpu")
     assert done.code == 0
     rows = done.out.splitlines()
-    assert [row.split("  ")[1].strip() for row in rows] == [
-        "right padding = none",
-        "left padding = none",
-        "batch = single",
-        "packed = separate",
-        "cached = uncached",
-        "reordered = fresh",
-        "fast decoder = step",
-        "decoded = recomputed",
-        "engine = alone",
-        "prefix cache = fresh",
-        "speculative = plain",
-        "scored = recomputed",
-        "outgrown = last half",
-        "beam readers = step",
-        "beams = reference",
-        "int8 alone = together",
-        "chat held = fresh",
-        "segments matter",
-        "spare rows closed",
-        "LoRA merged = beside",
-        "maps = eager weights",
-        "saved = loaded",
-        "tied = one matrix",
-    ]
+    assert [row.split("  ")[1].strip() for row in rows] == ROWS
     shown = [row for row in rows if not row.startswith("–")]
     assert len(shown) == len(rows) - 4  # gpt2-tiny has no template, no segments, no spare rows, no whole numbers
     assert all(re.match(r"✓  .{22} +\d\.\de[-+]\d\d   limit \de[-+]\d\d($|  )", row) for row in shown), rows
     assert not set("\x1b\r") & set(done.out + done.err)
     first, last = done.err.splitlines()
     assert first == "gpt2-tiny: gpt2 decoder, 0.9M parameters, float32 on cpu"
-    assert last.startswith("all equal. next: headway export gpt2-tiny ")
+    assert "next: headway export gpt2-tiny " in last
 
 
 def test_check_says_why_a_row_does_not_apply(run: Run) -> None:
@@ -158,7 +140,7 @@ def test_check_json_is_one_document(run: Run, folder: Path) -> None:
     assert done.code == 0
     report = json.loads(done.out)
     assert done.out.count("\n") == 1
-    assert (report["model"], report["ok"], len(report["checks"])) == (str(folder), True, 23)
+    assert (report["model"], report["ok"], len(report["checks"])) == (str(folder), True, len(ROWS))
     for row in report["checks"]:
         assert row.keys() == {"name", "difference", "limit", "note", "ok"}
         assert row["ok"] is True
@@ -229,45 +211,31 @@ def test_doctor_says_what_the_machine_can_do(run: Run) -> None:
 # --- errors -------------------------------------------------------------------------------------
 
 
-def test_usage_errors(run: Run, folder: Path) -> None:
-    assert "frobnicate" in refused(run("frobnicate"), 2, "U001")
-    assert "--frob" in refused(run("check", folder, "--frob"), 2, "U001")
-    assert "MODEL" in refused(run("check"), 2, "U001")
-    assert "OUT" in refused(run("export", folder), 2, "U001")
-    refused(run("check", folder, "more"), 2, "U001")
-    first = refused(run("check", folder, "--dtype", "float3"), 2, "U001")
-    assert '--dtype float3 — did you mean "float32"?' in first
-
-
-@pytest.mark.parametrize("device", ["tpu", "meta", "cuda:99", "cpu:x", ""])
-def test_a_device_that_is_not_there(run: Run, folder: Path, device: str) -> None:
-    assert f"--device {device}" in refused(run("check", folder, "--device", device), 2, "U001")
+@pytest.mark.parametrize(
+    ("words", "code", "error", "named"),
+    [
+        (["frobnicate"], 2, "U001", "frobnicate"),
+        (["check", "FOLDER", "--frob"], 2, "U001", "--frob"),
+        (["check"], 2, "U001", "MODEL"),
+        (["export", "FOLDER"], 2, "U001", "OUT"),
+        (["check", "FOLDER", "more"], 2, "U001", "more"),
+        (["check", "FOLDER", "--dtype", "float3"], 2, "U001", 'did you mean "float32"'),
+        *((["check", "FOLDER", "--device", name], 2, "U001", name) for name in ("tpu", "meta", "cuda:99", "cpu:x", "")),
+        *(([verb, name, *more], 5, "F001", name.removeprefix("./"))
+          for verb, *more in (("check",), ("get",), ("export", "OUT")) for name in ("./absent", "nonsense")),
+        *(([verb, "nobody/nothing", *more], 6, "N001", "nobody/nothing")
+          for verb, *more in (("check",), ("get",), ("export", "OUT"))),
+        (["check", "gpt3-tiny"], 5, "F001", 'did you mean "gpt2-tiny"'),
+        (["check", "gpt3"], 7, "M001", "GB"),
+    ],
+)  # fmt: skip
+def test_errors_are_named(run: Run, folder: Path, words: list[str], code: int, error: str, named: str) -> None:
+    assert named in refused(run(*(folder if word == "FOLDER" else word for word in words)), code, error)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_gpu_that_is_not_there(run: Run, folder: Path) -> None:
     refused(run("check", folder, "--device", "cuda"), 2, "U001")
-
-
-@pytest.mark.parametrize("verb", [("check",), ("get",), ("export", "OUT")])
-def test_a_model_that_is_not_there(run: Run, verb: tuple[str, ...]) -> None:
-    name, *more = verb
-    refused(run(name, "./absent", *more), 5, "F001")
-    refused(run(name, "nonsense", *more), 5, "F001")
-
-
-def test_a_mistyped_preset_names_the_nearest(run: Run) -> None:
-    assert 'no such model: gpt3-tiny — did you mean "gpt2-tiny"?' in refused(run("check", "gpt3-tiny"), 5, "F001")
-
-
-def test_a_preset_larger_than_any_memory_here(run: Run) -> None:
-    assert "GB" in refused(run("check", "gpt3"), 7, "M001")
-
-
-def test_a_hub_id_while_offline(run: Run) -> None:
-    for verb in (["check"], ["get"], ["export"]):
-        more = ["OUT"] if verb == ["export"] else []
-        assert "nobody/nothing" in refused(run(*verb, "nobody/nothing", *more), 6, "N001")
 
 
 @pytest.fixture
@@ -289,7 +257,7 @@ def test_a_damaged_file(run: Run, copy: Path) -> None:
 def test_an_unknown_field(run: Run, copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"n_layr": 3}))
-    assert 'did you mean "n_layer"?' in refused(run("check", copy), 3, "C021")
+    assert "n_layer" in refused(run("check", copy), 3, "C021")
     (copy / "config.json").write_text(json.dumps(config | {"n_layer": 10**9}))
     refused(run("check", copy), 3, "C003")
 
@@ -299,7 +267,7 @@ def test_an_output_folder_that_exists(run: Run, folder: Path, tmp_path: Path) ->
     (tmp_path / "full" / "note").write_text("keep me")
     (tmp_path / "file").write_text("keep me")
     for name in ("full", "file"):
-        assert "already exists" in refused(run("export", folder, tmp_path / name), 5, "F004")
+        assert name in refused(run("export", folder, tmp_path / name), 5, "F004")
     assert (tmp_path / "full" / "note").read_text() == "keep me"
 
 
@@ -345,8 +313,8 @@ def test_a_check_that_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPa
     failed = [row for row in done.out.splitlines() if row.startswith("✗")]
     names = [row[3:25].strip() for row in failed]
     assert names[0] == "reordered = fresh" and "beams = reference" in names and "engine = alone" not in names
-    assert f"error[X007]: {len(names)} of 23 checks failed: reordered = fresh, " in done.err
-    assert "all equal" not in done.err
+    assert f"error[X007]: {len(names)} of {len(ROWS)} checks failed: reordered = fresh, " in done.err
+    assert "next:" not in done.err
     done = run("check", folder, "--no-compile", "--json")
     report = json.loads(done.out)
     assert (done.code, report["ok"]) == (9, False)

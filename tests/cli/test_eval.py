@@ -90,4 +90,4 @@ def test_mistakes_come_before_the_model(quiz: Path, run: Run) -> None:
 
 def test_an_encoder_answers_nothing(quiz: Path, tmp_path: Path, run: Run) -> None:
     code, _, err = run("bert-tiny", quiz, "task=choices", "--device", "cpu")
-    assert code == 4 and "does not write text" in err
+    assert code == 4 and "D001" in err

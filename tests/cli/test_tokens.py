@@ -152,22 +152,9 @@ def test_json(run: Run, folder: Path) -> None:
     assert done.err == ""
     first, second = json.loads(done.out)
     assert (first["tokenizer"], second["tokenizer"]) == ("bytes", f"{folder}/unigram")
-    assert first["tokens"][1] == {
-        "id": 169,
-        "piece": "©",
-        "bytes": "a9",
-        "start": 0,
-        "end": 1,
-        "unknown": False,
-        "inserted": False,
-    }
-    assert {key: first[key] for key in ("count", "characters", "bytes", "unknown", "inserted")} == {
-        "count": 6,
-        "characters": 5,
-        "bytes": 6,
-        "unknown": 0,
-        "inserted": 0,
-    }
+    place = {"id": 169, "piece": "©", "bytes": "a9", "start": 0, "end": 1}
+    assert first["tokens"][1] == {**place, "unknown": False, "inserted": False}
+    assert [first[key] for key in ("count", "characters", "bytes", "unknown", "inserted")] == [6, 5, 6, 0, 0]
     assert first["characters_per_token"] == round(5 / 6, 3)
     assert first["bytes_per_token"] == 1.0
     word = second["words"][-1]
@@ -248,9 +235,9 @@ def test_colours_only_on_a_terminal_that_wants_them(run: Run, folder: Path, monk
 
 def test_usage(run: Run, tmp_path: Path) -> None:
     assert "TEXT" in refused(run(), 2, "U001")
-    assert "the other is missing" in refused(run("bytes"), 2, "U001")
-    assert "4 tokenizers, 3 at most" in refused(run("a", "b", "c", "d", "text"), 2, "U001")
-    assert "every argument is a tokenizer" in refused(run("a", "b", "c", "d", "--merges", "x"), 2, "U001")
+    assert "bytes" in refused(run("bytes"), 2, "U001")
+    assert "4 tokenizers" in refused(run("a", "b", "c", "d", "text"), 2, "U001")
+    assert "--merges" in refused(run("a", "b", "c", "d", "--merges", "x"), 2, "U001")
     assert "--file and --merges" in refused(run("bytes", "--file", tmp_path, "--merges", "x"), 2, "U001")
 
 

@@ -151,7 +151,7 @@ def test_export_says_what_it_did(whole: Path, tmp_path: Path, capsys: pytest.Cap
         main(["export", str(whole), str(out), "quant=int8"])
     said = capsys.readouterr()
     assert ended.value.code == 0 and said.out == f"{out}\n"
-    assert " MB → " in said.err and "perplexity " in said.err and "transformers cannot read" in said.err
+    assert " MB → " in said.err and "perplexity " in said.err and "headway check" in said.err
     card = (out / "README.md").read_text()
     facts = [line.removeprefix("- ") for line in card.splitlines() if line.startswith(("- weights", "- perplexity"))]
     assert len(facts) == 2 and all(f"{fact}\n" in said.err for fact in facts)

@@ -19,22 +19,23 @@ from headway.report.charts import (
     Panel,
     Scale,
     downsample,
-    draw,
     log_ticks,
     nice_ticks,
     path_of,
     scale_for,
     table,
     text_chart,
+    view,
 )
 from headway.report.curves import hover_data
+from headway.report.page import render_macro
 from tests.runs.conftest import HOSTILE, NOON, Page
 
 
 def test_hostile_words_inside_the_data_of_the_charts() -> None:
     line = Line(name=HOSTILE, look='x" onload="alert(1)', x=np.array([0.0, 1.0]), y=np.array([1.0, 2.0]))
     panel = Panel(key=HOSTILE, title=HOSTILE, describe=HOSTILE, lines=[line])
-    page = Page(draw(panel, Scale(0, 1), [(HOSTILE, 0.5)]) + table([line], str))
+    page = Page(render_macro("charts.html", "panel", view(panel, Scale(0, 1), [(HOSTILE, 0.5)])) + table([line], str))
     assert page.of("script") == [] and page.of("img") == []
     allowed = {"class", "d", "style", "id", "role", "scope", "viewbox", "preserveaspectratio", "data-key"}
     for tag, attrs in page.elements:
@@ -127,11 +128,12 @@ def test_a_path_has_a_gap_where_there_is_no_value() -> None:
 
 def test_a_panel_without_values_is_not_drawn() -> None:
     empty = Panel(key="k", title="t", describe="d", lines=[line(math.nan, math.nan)])
-    assert draw(empty, Scale(0, 1), []) == ""
-    zero = Panel(key="k", title="t", describe="d", lines=[line(-1, -2)], log=True)
-    assert "plot linear only" in draw(zero, Scale(0, 1), []), "nothing to switch to"
-    both = Panel(key="k", title="t", describe="d", lines=[line(1, 2)], log=True)
-    assert draw(both, Scale(0, 1), []).count('class="plot') == 2
+    assert view(empty, Scale(0, 1), []) is None
+    for values, kinds in (((-1, -2), ["linear"]), ((1, 2), ["linear", "log"])):
+        drawn = view(Panel(key="k", title="t", describe="d", lines=[line(*values)], log=True), Scale(0, 1), [])
+        assert drawn is not None and [plot["kind"] for plot in drawn["plots"]] == kinds
+        html = render_macro("charts.html", "panel", drawn)
+        assert ("plot linear only" in html) == (len(kinds) == 1) and html.count('class="plot') == len(kinds)
 
 
 def test_a_table_of_curves() -> None:

@@ -41,13 +41,13 @@ def test_a_calm_run_that_levelled_off(tmp_path: Path) -> None:
     assert first == (
         "A language model of 1.23k parameters, trained on the text of Python's own reference for 100 steps (1k tokens);"
         " its best validation loss is 2.39 (1.195 bits per byte), at step 100 "
-        "(guessing evenly among all tokens: 5.545)."
+        "(a uniform guess: 5.545)."
     )
     assert second == (
-        "It finished, and training was calm: no spikes, no NaN, no restarts; validation had levelled off."
+        "It finished without trouble: no spikes, no NaN, no restarts; the validation loss had levelled off."
     )
     assert suggestions(run) == []
-    assert "Nothing in the numbers asks for a change." in page_of(run).text
+    assert "No suggestion." in page_of(run).text
 
 
 def test_a_task_with_a_goal_of_its_own_is_judged_by_it(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_task_with_a_goal_of_its_own_is_judged_by_it(tmp_path: Path) -> None:
     assert "; its best macro f1 is 0.75 (validation loss 2.4), at step 75." in verdict(run)[0]
     worse = overfit(run)
     assert worse is run.evals[0], "overfitting is a matter of the loss"
-    assert "validation has been rising since step 25" in verdict(run)[1]
+    assert "rising since step 25" in verdict(run)[1]
 
 
 def test_validation_that_rises_asks_for_less(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_validation_that_rises_asks_for_less(tmp_path: Path) -> None:
         == "Train for fewer epochs (about 50 steps), with more dropout (model.dropout=0.2), or on more data."
     )
     assert found.reason == (
-        "Validation loss rose from 1.8 at step 50 to 2.2 at step 100 while the training loss went on falling. "
-        "The data were read 10 times."
+        "Validation loss rose from 1.8 at step 50 to 2.2 at step 100 while the training loss kept falling. "
+        "The training took 10 epochs."
     )
-    assert "validation has been rising since step 50" in verdict(run)[1]
+    assert "rising since step 50" in verdict(run)[1]
 
 
 def test_validation_that_rises_with_the_training_loss_is_something_else(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_validation_that_rises_with_the_training_loss_is_something_else(tmp_path
     for i, line in enumerate(line for line in log if line["event"] == "step"):
         line["loss"] = 1 + i / 100
     assert overfit(read(tmp_path, log)) is None
-    assert "validation had stopped falling" in verdict(read_run(tmp_path / "run-0001"))[1]
+    assert "stopped falling" in verdict(read_run(tmp_path / "run-0001"))[1]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_validation_still_falling_asks_for_more(tmp_path: Path, valid: list[floa
 def test_a_run_that_did_not_finish_is_not_told_to_train_longer(tmp_path: Path) -> None:
     run = read(tmp_path, finished([3, 2.5, 2.2, 2.0])[:-1])
     (go_on,) = suggestions(run)
-    assert go_on.advice == f"Go on with it: headway train --resume {run.folder}"
-    assert go_on.reason.startswith("It stopped at step 100 with 100 % of its budget spent, ")
+    assert go_on.advice.endswith(f"headway train --resume {run.folder}")
+    assert go_on.reason.startswith("It stopped at step 100, after 100 % of its budget")
 
 
 @pytest.mark.parametrize(("clipped", "said"), [(44, False), (46, True), (90, True)])
@@ -127,7 +127,7 @@ def test_spikes_and_nan(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "nan", finished(between=nans)))
     (found,) = suggestions(run)
     assert found.advice == "Lower the learning rate (train.lr=0.001) or lengthen train.warmup."
-    assert found.reason == "The loss or a gradient was not a finite number at step 70 (layer 3)."
+    assert found.reason.endswith("step 70 (layer 3).")
     assert (health(run).nans, health(run).skipped, health(run).rewinds) == (3, 2, 1)
     assert "3 (2 skipped, 1 rewound)" in page_of(run).text
     diverged = read_run(
@@ -144,7 +144,7 @@ def test_a_rate_that_the_recipe_does_not_give_is_taken_from_the_log(tmp_path: Pa
 def test_a_run_never_evaluated(tmp_path: Path) -> None:
     run = read(tmp_path, finished([]))
     assert suggestions(run)[0].advice == "Evaluate more often: a smaller train.eval_every."
-    assert verdict(run)[0].endswith("; it was never evaluated.")
+    assert verdict(run)[0].endswith("not evaluated.")
     assert suggestions(replace(run, status="running")) == [], "that may still come"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headway.report.page import render_macro
 from headway.report.sections import details
-from headway.runs.details import read_details
+from headway.runs.history import read_evaluation
 
 FOUND: dict[str, Any] = {
     "data": "test",
@@ -45,7 +45,7 @@ def test_everything_is_shown() -> None:
         "macro f1",
         ">15</td>",
         "0.770",
-        "Is it as right as it is sure?",
+        "Accuracy by confidence",
         "0.050",
         "3 … 9",
         "line 17: no taken for yes (0.990)",
@@ -65,7 +65,7 @@ def test_questions_and_words_have_sections_of_their_own() -> None:
     for part in (
         "<h3>With an answer and without</h3>",
         "no &lt;b&gt;answer</th><td>7</td><td>0.250</td><td>0.125",
-        "<h3>By the word that asks</h3>",
+        "<h3>By question word</h3>",
         "who</th><td>3</td><td>0.500</td><td>0.375",
         ">&lt;i&gt;words</th>",
         "<li>Who?<p>Bra = PER taken for none</p></li>",
@@ -90,9 +90,9 @@ def test_what_is_not_of_the_kind_expected_is_left_out(found: Any) -> None:
 
 
 def test_the_file_of_a_run(tmp_path: Path) -> None:
-    assert read_details(tmp_path) is None
+    assert read_evaluation(tmp_path) is None
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "evaluation.json").write_text("{", encoding="utf-8")
-    assert read_details(tmp_path) is None
+    assert read_evaluation(tmp_path) is None
     (tmp_path / "run" / "evaluation.json").write_text(json.dumps(FOUND), encoding="utf-8")
-    assert read_details(tmp_path) == FOUND
+    assert read_evaluation(tmp_path) == FOUND

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.report.model_card import GENERATED_MARK, card, code_span, escape_markdown, write_card
+from headway.report.report import HELD_BACK
 from headway.runs.history import History, read_run
 from tests.runs.conftest import RECIPE, event, finished, steps, towards, write_run
 
@@ -82,15 +83,15 @@ def test_what_it_says(tmp_path: Path) -> None:
         "| validation bits per byte | 1.195 |",
         "| parameters | 1,234 |",
         "| trained on | `tales.txt` |",
-        "| validated on | a part of the same data, held back |",
-        "| read | 2 times |",
+        f"| validated on | {HELD_BACK} |",
+        "| epochs | 2 |",
         "| versions | headway 0.1.0, torch 2.13, Python 3.11 |",
-        "It finished, and training was calm",
+        "It finished without trouble",
         "`headway train run/recipe.toml`",
         "```toml\ntask = \"lm\"\nseed = 7\n",
         "- It was trained on sequences of 64 tokens.",
-        "It has seen nothing but the data above.",
-        "No licence is stated",
+        "It was trained on the data above only.",
+        "states no licence",
     ):  # fmt: skip
         assert words in text, words
     for absent in ("–", "None", "nan", "/home/someone", "did not finish", "rows of the data could not"):
@@ -113,14 +114,14 @@ def test_it_says_nothing_that_it_does_not_know(tmp_path: Path) -> None:
     ):
         assert absent not in text, absent
     assert "An odd model, trained on the data that come with the recipe for 3 steps" in text
-    assert "it was never evaluated" in text and "It did not finish its training." in text
+    assert "it was not evaluated" in text and "did not finish" in text
 
 
 def test_a_model_that_began_as_another(tmp_path: Path) -> None:
     recipe = RECIPE.replace("depth = 2", 'depth = 2\nfrom = "/models/base-7"')
     text = card(made(tmp_path / "r", recipe=recipe))
     assert "| started from | `base-7` |" in text and 'from = "base-7"' in text
-    assert "seen nothing but" not in text and "/models" not in text
+    assert "data above only" not in text and "/models" not in text
 
 
 def test_test_scores_and_rows_left_out(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_transformers_only_where_it_opens_the_folder(tmp_path: Path) -> None:
     known = card(made(tmp_path / "a"))
     assert 'transformers.pipeline("text-generation", model=".")' in known and "max_new_tokens=32" in known
     own = card(made(tmp_path / "b", model_type="headway"))
-    assert "transformers.pipeline" not in own and "`transformers` has no model of this shape" in own
+    assert "transformers.pipeline" not in own and "`transformers` has no model" in own
     run = made(tmp_path / "c")
     (run.folder / "config.json").unlink()
     neither = card(run)

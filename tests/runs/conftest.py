@@ -26,6 +26,28 @@ lr = 0.002
 warmup = 10
 clip = 1.0
 """
+KINDS = (
+    "start",
+    "data",
+    "step",
+    "eval",
+    "sample",
+    "save",
+    "spike",
+    "nan",
+    "restart",
+    "best",
+    "end",
+    "test",
+    "sink",
+    "x",
+)
+"""Kinds of events, one of them unknown."""
+KEYS = (
+    "step", "time", "loss", "valid", "tokens", "seconds", "text", "action", "signal", "parameters", "where",
+    "lr", "grad_norm", "share", "bits_per_byte", "vocab", "train", "documents", "bad_rows", "device", "world",
+    "mfu", "name",
+)  # fmt: skip
 NOON = 1_800_000_000.0
 HOSTILE = "</pre></script><script>alert(1)</script>\"'<img src=x onerror=alert(1)>&amp;{{7*7}}"
 

@@ -238,7 +238,7 @@ def test_by_length_on_the_page(tmp_path: Path) -> None:
     across = [x * 9 * 1.02 for x, _ in gru]
     assert across == pytest.approx([2.0, 7.0], abs=0.02) and gru[0][1] > gru[1][1] + 0.5
     assert lstm[0][1] == pytest.approx(lstm[1][1]) and lstm[0][1] > gru[0][1]
-    assert "tokens of the text that is read" in html and ">0–4<" in html and ">31.500<" in html
+    assert "tokens of the input" in html and ">0–4<" in html and ">31.500<" in html
     loss = places(html, "loss")
     assert [x * 2 * 1.02 for x, _ in loss[0]] == pytest.approx([1.0, 2.0], abs=0.01)
     none = {**compared(tmp_path / "b")}
@@ -248,7 +248,7 @@ def test_by_length_on_the_page(tmp_path: Path) -> None:
 
 def test_a_range_of_one_length_and_a_single_seed(tmp_path: Path) -> None:
     found = compared(tmp_path)
-    assert "95 times in 100" in render(found) and "95 times in 100" not in render({**found, "seeds": [1]})
+    assert "95 % confidence" in render(found) and "95 % confidence" not in render({**found, "seeds": [1]})
     for variant in found["variants"]:
         variant["slices"][0]["to"] = variant["slices"][0]["from"]
     assert length_rows(found)[0] == ["BLEU by length", "0", "5–9"]

@@ -19,7 +19,7 @@ from headway.runs.events import EventLog, as_count, as_float, read_events, smoot
 from headway.runs.history import LOCK, find_runs, read_run, resolve_run
 from headway.train import checkpoint
 from headway.train.run import last_folder
-from tests.runs.conftest import NOON, event, finished, steps, towards, write_run
+from tests.runs.conftest import KEYS, KINDS, NOON, event, finished, steps, towards, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -225,23 +225,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-KINDS = (
-    "start",
-    "data",
-    "step",
-    "eval",
-    "sample",
-    "save",
-    "spike",
-    "nan",
-    "restart",
-    "best",
-    "end",
-    "test",
-    "sink",
-    "x",
-)
-KEYS = ("step", "time", "loss", "valid", "tokens", "seconds", "text", "action", "signal", "parameters", "where", "lr")
 EVENTS = st.builds(
     lambda kind, facts: {"event": kind, **facts},
     st.sampled_from(KINDS),
@@ -296,7 +279,7 @@ def test_broken_runs_say_why(tmp_path: Path) -> None:
     (tmp_path / "e" / "run" / "log.jsonl").mkdir(parents=True)
     (tmp_path / "e" / "run" / "recipe.toml").write_text("")
     assert "cannot be read" in read_run(tmp_path / "e").problem
-    with pytest.raises(NotFoundError, match="is no run"):
+    with pytest.raises(NotFoundError, match="F001"):
         read_run(tmp_path / "nowhere")
 
 
@@ -354,9 +337,9 @@ def test_names_and_prefixes_and_paths(tmp_path: Path, monkeypatch: pytest.Monkey
     assert resolve_run("lm-0001", Path("runs")) == Path("runs/lm-0001"), "a whole name before a beginning"
     assert resolve_run("runs/tiny-0002", Path("elsewhere")) == Path("runs/tiny-0002")
     assert resolve_run(str(out / "lm-0001"), Path("runs")) == out / "lm-0001"
-    with pytest.raises(NotFoundError, match="2 runs begin with tiny") as caught:
+    with pytest.raises(NotFoundError, match="F001") as caught:
         resolve_run("tiny", out)
-    assert caught.value.hint == "say which: tiny-0002, tiny-0001"
+    assert caught.value.hint.endswith(": tiny-0002, tiny-0001")
     runs_at(out, "word-0001")
     assert resolve_run("wo", out) == out / "word-0001"
 

@@ -1,7 +1,7 @@
-"""Proofs about beam search: the paths that read for it, and the search itself against a plain one.
+"""Checks of beam search: the logits on each path, and the search against a plain implementation.
 
-The plain search below has one beam after the other, no KV cache and no batch, and is meant to be read. Its rules are
-those of `transformers`.
+The plain search below keeps one beam after the other, without KV cache and batch, and is written to be read. Its rules
+are those of `transformers`.
 Letters: V vocabulary.
 """
 
@@ -17,18 +17,16 @@ import torch
 from torch import Tensor
 
 from headway.checks.equivalence.reference import NEW, Reference, with_kernels
-from headway.checks.equivalence.result import CheckResult, max_difference
+from headway.checks.equivalence.result import Outcome, max_difference, skip
 from headway.generate.accel.dispatch import beam_decoder
 from headway.generate.beam.search import Beam, Hypothesis, beam_search
 from headway.generate.protocol import Decoder, prefill
 from headway.model.model import Model
 
-READERS, SEARCH = "beam readers = step", "beams = reference"
-
 Tokens = tuple[int, ...]
 WIDTH = 3
 MANY = 12
-"""Inputs whose beams are too many for kernels on a CPU."""
+"""Inputs with more beams than the kernels for a CPU take."""
 _SEARCH = Beam(width=WIDTH, n_best=WIDTH, max_tokens=NEW, length_penalty=0.0)
 SEARCHES = (
     replace(_SEARCH, length_penalty=0.6),
@@ -36,13 +34,13 @@ SEARCHES = (
     replace(_SEARCH, length_penalty=1.0, early=True),
     replace(_SEARCH, min_tokens=3),
 )
-"""Each with a rule that changes what is found, or nothing would be shown."""
+"""Each has a rule that changes the result; otherwise it would check nothing."""
 TRIES = 6
-"""Prompts that are tried, until each rule has changed what is found, and rounding decided nothing."""
+"""Prompts to try until each rule has changed a result that rounding cannot change."""
 
 
-def readers(reference: Reference) -> CheckResult:
-    """Logits of each path that may read for a beam search, with beams that move and inputs that drop out."""
+def readers(reference: Reference) -> Outcome:
+    """Logits on each path of a beam search, with beams that are reordered and inputs that finish."""
     worst, tried = 0.0, set[type]([type(reference.model)])
     for inputs in (1, len(reference.prompts), MANY):
         for use_kernels in (False, True):
@@ -53,12 +51,12 @@ def readers(reference: Reference) -> CheckResult:
                 with with_kernels(use_kernels):
                     worst = max(worst, _reader_gap(reference, reader, inputs))
     if len(tried) == 1:
-        return CheckResult(READERS, None, note="not used: beam search reads through the model")
-    return CheckResult(READERS, worst, reference.limit, reference.note)
+        return skip("not used: beam search runs the model itself")
+    return Outcome(worst, reference.limit, reference.note)
 
 
 def _reader_gap(reference: Reference, reader: Decoder[Any], inputs: int) -> float:
-    """Read prompts of one length, then a few tokens of each beam, which moves to another beam's place before."""
+    """Prefill prompts of one length, then reorder the beams and decode a token of each, several times."""
     places = [i % len(reference.prompts) for i in range(inputs)]
     texts = [list(reference.prompts[i][:3]) for i in places]
     generator = torch.Generator().manual_seed(7)
@@ -67,7 +65,7 @@ def _reader_gap(reference: Reference, reader: Decoder[Any], inputs: int) -> floa
     for step in range(4):
         count = len(texts) // width
         if step == 2 and count > 1:
-            count -= 1  # the last input is done
+            count -= 1  # the last input has finished
         parents = torch.randint(width, (count, WIDTH), generator=generator) + torch.arange(count)[:, None] * width
         rows = parents.flatten()
         more = torch.randint(reference.vocab, (len(rows), 1), generator=generator)
@@ -79,14 +77,14 @@ def _reader_gap(reference: Reference, reader: Decoder[Any], inputs: int) -> floa
 
 
 def _compare(reference: Reference, found: Tensor, texts: Sequence[Sequence[int]], places: Sequence[int]) -> float:
-    """Of many rows some: each is recomputed."""
+    """Compare up to six rows with the reference."""
     rows = range(0, len(texts), max(1, len(texts) // 6))
     return max(max_difference(found[i], reference.logits(texts[i], places[i])[-1]) for i in rows)
 
 
-def searches(reference: Reference) -> CheckResult:
-    """The best sequences and their scores, for several penalties, where sequences end at different lengths."""
-    if reference.low_precision:  # rounding would decide what is searched further: in float32 it does not
+def searches(reference: Reference) -> Outcome:
+    """The best sequences and their scores, with several length penalties, when sequences end at different lengths."""
+    if reference.low_precision:  # rounding would decide between beams; in float32 it does not
         reference = Reference(reference.exact, note="in float32")
     worst, limit, left = 0.0, NEW * reference.limit, list(SEARCHES)
     for number in range(TRIES if reference.exact is not reference.model else 3):
@@ -98,12 +96,12 @@ def searches(reference: Reference) -> CheckResult:
                 left.remove(beam)
         if not left:
             break
-    note = f"{len(left)} of {len(SEARCHES)} searches are not clear" if left else reference.note
-    return CheckResult(SEARCH, worst if len(left) < len(SEARCHES) else None, limit, note)
+    note = f"{len(left)} of {len(SEARCHES)} searches are too close to call" if left else reference.note
+    return Outcome(worst if len(left) < len(SEARCHES) else None, limit, note)
 
 
 def _difference(found: Sequence[Hypothesis], wanted: Sequence[Hypothesis]) -> float:
-    """Of the scores; infinite where the sequences are others."""
+    """The largest difference of scores; infinite if the sequences differ."""
     if [h.tokens for h in found] != [h.tokens for h in wanted]:
         return math.inf
     return max(abs(a.score - b.score) for a, b in zip(found, wanted, strict=True))
@@ -111,27 +109,27 @@ def _difference(found: Sequence[Hypothesis], wanted: Sequence[Hypothesis]) -> fl
 
 @dataclass(frozen=True)
 class ReferenceResult:
-    """What a plain search finds, and by how much each of its decisions was clear."""
+    """The result of the plain search, and the smallest margin of its decisions."""
 
     hypotheses: list[Hypothesis]
     margin: float
 
 
 class ReferenceSearch:
-    """Beam search for one prompt, as one would write it down."""
+    """A plain beam search for one prompt."""
 
     def __init__(self, reference: Reference, number: int) -> None:
         self.reference, self.place = reference, number % len(reference.prompts)
         generator = torch.Generator().manual_seed(number)
         self.prompts = torch.randint(reference.vocab, (2, 3), generator=generator).tolist()
-        """The prompt, and another one that is searched beside it."""
+        """The prompt, and a second one for the same batch."""
         self.known: dict[Tokens, Tensor] = {}
         self.eos: tuple[int, ...] = ()
         self.eos = self._ends()
         self.model: Model = reference.stops_at(self.eos)
 
     def _ends(self) -> tuple[int, ...]:
-        """The second best tokens at the beginning of the best sequence: some sequences end there, and some go on."""
+        """The second best tokens of the first steps, to end sequences with: some end early, some do not."""
         best: Tokens = ()
         found: list[int] = []
         for _ in range(3):
@@ -141,7 +139,7 @@ class ReferenceSearch:
         return tuple(sorted({*found} - {*best}))
 
     def is_informative(self, beam: Beam, wanted: ReferenceResult) -> bool:
-        """Whether a rule changes what is found: which sequences, or for a penalty their scores alone."""
+        """Whether a rule changes the sequences; a length penalty also if it changes only the scores."""
         tokens = [h.tokens for h in wanted.hypotheses]
         without = replace(beam, early=False, min_tokens=0)
         if without == beam:
@@ -149,7 +147,7 @@ class ReferenceSearch:
         return tokens != [h.tokens for h in self.search(without).hypotheses]
 
     def found(self, beam: Beam) -> Iterator[list[Hypothesis]]:
-        """What `beam_search` finds, through the path of the model; and through kernels, where these are another."""
+        """Results of `beam_search`: with the model itself, and with kernels if those are another path."""
         source = self.reference.source([self.place, (self.place + 1) % len(self.reference.prompts)])
         yield beam_search(self.model, beam, self.prompts, source=source)[0]
         with with_kernels():
@@ -159,14 +157,14 @@ class ReferenceSearch:
                 yield beam_search(self.model, beam, self.prompts, source=source)[0]
 
     def logp(self, tokens: Tokens) -> Tensor:
-        """(V,): log-probabilities of what may follow."""
+        """(V,): log-probabilities of the next token."""
         if tokens not in self.known:
             self.known[tokens] = self.reference.logits([*self.prompts[0], *tokens], self.place)[-1].log_softmax(-1)
         return self.known[tokens]
 
     def search(self, beam: Beam) -> ReferenceResult:
-        """Of the best candidates, those that end are kept if they are among the first `width`, and the first `width` of
-        the others go on; until `width` have ended, and none that goes on is better than the worst of these."""
+        """Of the best candidates, finished ones are kept if they are among the first `width`; the first `width` of the
+        others continue. The search ends when `width` have finished and no running one beats the worst of them."""
         running: list[tuple[float, Tokens]] = [(0.0, ())]
         ended: list[tuple[float, Tokens]] = []
         margin = math.inf
@@ -189,7 +187,7 @@ class ReferenceSearch:
         return ReferenceResult(best, margin)
 
     def _candidates(self, running: list[tuple[float, Tokens]], beam: Beam, length: int) -> list[tuple[float, Tokens]]:
-        """The best sequences that are a token longer, best first: enough that `width` of them go on."""
+        """The best sequences one token longer, best first; enough that `width` of them continue."""
         count, found = max(2, 1 + len(self.eos)) * beam.width, []
         for score, tokens in running:
             logp = self.logp(tokens).clone()
@@ -201,6 +199,6 @@ class ReferenceSearch:
 
 
 def _closest(scored: Sequence[tuple[float, Tokens]]) -> float:
-    """The smallest step between two scores, best first."""
+    """The smallest difference between neighbouring scores."""
     scores = [score for score, _ in scored if score > -math.inf]
     return min((a - b for a, b in pairwise(scores)), default=math.inf)

@@ -1,7 +1,7 @@
-"""Proofs about generated sequences: whichever path wrote them, each token is the one that the model's logits choose.
+"""Checks of decoding: on every path, each generated token is the one that the model's logits and the sampler choose.
 
-Every path is judged by the same rule: how far the chosen token is from the best one, or from the one that was drawn,
-by logits that are recomputed from the first token in float64. A tie that rounding decides is no mistake.
+All paths are judged by one rule: the distance of the chosen token from the best one, or from the one that the random
+number selects, by logits recomputed from the first token in float64. A tie that rounding decides is not an error.
 Letters: T tokens, V vocabulary.
 """
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headway.checks.equivalence.reference import NEW, Reference, with_kernels
-from headway.checks.equivalence.result import CheckResult, max_difference
+from headway.checks.equivalence.result import Outcome, max_difference, skip
 from headway.generate.accel import dispatch as fast
 from headway.generate.decode import decode
 from headway.generate.engine.engine import Engine, Request
@@ -35,24 +35,24 @@ SETTINGS = (
     replace(GREEDY, repetition=1.5),
     Sampling(temperature=1.3, seed=4, repetition=1.2, max_tokens=NEW - 3),
 )
-"""How the sequences of a batch are chosen, each in its own way."""
+"""Different sampling settings for the sequences of one batch."""
 OUTGROWN = 256
-"""Tokens of the largest context that is filled up for a proof."""
+"""The largest context, in tokens, that a check fills up."""
 
 
-def fast_decoder(reference: Reference) -> CheckResult:
-    """Logits of the fast decoder, for one sequence and for several, prompts read whole and in parts."""
-    name, model = "fast decoder = step", reference.model
+def fast_decoder(reference: Reference) -> Outcome:
+    """Logits of the accelerated decoder, for one sequence and for several, with prompts prefilled in parts."""
+    model = reference.model
     with with_kernels():
         if not fast.accelerates(model, len(reference.prompts)):
-            return CheckResult(name, None, note=f"not used: {why_not(model)}")
+            return skip(f"not used: {why_not(model)}")
         worst = max(_fast_gap(reference, reference.prompts[:1]), _fast_gap(reference, reference.prompts))
-    small = "" if fast.accelerates(model, 1) else "not used: the model is small, its kernels are tried all the same"
-    return CheckResult(name, worst, reference.limit, reference.note or small)
+    small = "" if fast.accelerates(model, 1) else "not used for a model this small, but checked"
+    return Outcome(worst, reference.limit, reference.note or small)
 
 
 def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
-    """Read all but two tokens of each prompt, then the rest, then a few tokens one at a time."""
+    """Prefill all but two tokens of each prompt, then the rest, then decode a few tokens one at a time."""
     model, rows = reference.model, range(len(prompts))
     memory = model.start(batch=len(prompts), capacity=max(map(len, prompts)) + NEW + 1)
     decoder = fast.make_decoder(model, memory.keys, memory.values)
@@ -79,25 +79,25 @@ def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
 
 
 def why_not(model: Model) -> str:
-    """Why a model has no fast decoder, as far as its config says it."""
+    """Why a model has no accelerated decoder, as far as its config shows."""
     stack, dtype = model.config.decoder, next(model.parameters()).dtype
     if not isinstance(model, Transformer):
         return "the kernels are for transformers"
     if model.config.encoder is not None:
-        return "it is for decoders alone"
+        return "only for models without an encoder"
     assert stack is not None
     odd = ("relative", "alibi", "sparse", "window", "layer_scale")
     if found := [field for field in odd if getattr(stack, field)]:
-        return f"the kernels know no {found[0]}"
+        return f"the kernels do not support {found[0]}"
     wanted = (torch.float32,) if device_of(model).type == "cpu" else (torch.bfloat16, torch.float16)
     if dtype not in wanted:
         return f"the kernels are for {' and '.join(str(d).removeprefix('torch.') for d in wanted)}"
-    return "no kernels for this build, or on this machine"
+    return "no kernels for this architecture, or on this machine"
 
 
 @dataclass(frozen=True)
 class Generated:
-    """New tokens, and their log-probabilities where a path tells them."""
+    """New tokens, and their log-probabilities if the path returns them."""
 
     tokens: list[int]
     logp: list[float]
@@ -111,7 +111,7 @@ def generated(
     *,
     traced: bool = True,
 ) -> list[Generated]:
-    """What `decode` generates; without a trace it may take shorter ways, and tells no probabilities."""
+    """Generate with `decode`; without a trace it may take faster paths, and returns no probabilities."""
     trace: list[Choice] | None = [] if traced else None
     found = [Generated([], []) for _ in prompts]
     for piece in decode(model, prompts, settings, source=source, trace=trace):
@@ -129,8 +129,8 @@ def error_of(
     place: int = 0,
     eos: int | None = None,
 ) -> float:
-    """How far tokens are from those that logits and settings choose, or their log-probabilities from the true ones;
-    infinite where a sequence ends wrongly."""
+    """The largest distance of a token from the one that logits and settings choose, or of its log-probability from the
+    true one; infinite if the sequence ends at the wrong place."""
     tokens = new.tokens
     stopped = bool(tokens) and tokens[-1] == eos
     if eos in tokens[:-1] or not (stopped or len(tokens) == sampling.max_tokens) or max(tokens) >= reference.vocab:
@@ -140,11 +140,13 @@ def error_of(
     for n, token in enumerate(tokens):
         worst = max(worst, token_error(logits[n], [*prompt, *tokens[:n]], token, sampling, n))
     right = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])[: len(new.logp), 0]
-    return max(worst, max_difference(torch.tensor(new.logp), right) / 2)  # two logits make a log-probability
+    return max(
+        worst, max_difference(torch.tensor(new.logp), right) / 2
+    )  # a log-probability has the error of two logits
 
 
 def token_error(logits: Tensor, text: Sequence[int], token: int, sampling: Sampling, place: int) -> float:
-    """How far a token is from the choice: below the best logit, or beside the number that was drawn for it."""
+    """The distance of a token from the right one: below the best logit, or beside the random number drawn for it."""
     logits = logits.clone()
     for seen in set(text) if sampling.repetition != 1 else ():
         logits[seen] = logits[seen] * sampling.repetition if logits[seen] < 0 else logits[seen] / sampling.repetition
@@ -157,7 +159,7 @@ def token_error(logits: Tensor, text: Sequence[int], token: int, sampling: Sampl
 
 
 class DecodingChecks:
-    """Sequences generated by one path or another, and how wrong they are."""
+    """Sequences generated on each path, compared with the reference."""
 
     def __init__(self, reference: Reference) -> None:
         self.reference, self.prompts = reference, reference.prompts
@@ -165,14 +167,14 @@ class DecodingChecks:
         self.model = reference.stops_at([self.eos])
 
     def _ends(self) -> int:
-        """A token that a sequence comes to, as late as may be: it will end some sequences and not others."""
+        """A token that greedy decoding reaches late. As end-of-sequence token it ends some sequences and not others."""
         new: list[int] = []
         for _ in range(NEW - 2):
             new.append(int(self.reference.logits([*self.prompts[0], *new])[-1].argmax()))
         return max(new, key=new.index)
 
     def ways(self) -> list[bool]:
-        """Whether to use kernels at any size: no, and yes where size alone keeps the model from them."""
+        """Values of `use_kernels` to try: kernels are also forced on a model that is only too small for them."""
         usual = fast.accelerates(self.model, len(self.prompts))
         with with_kernels():
             return [False, True] if fast.accelerates(self.model, len(self.prompts)) and not usual else [False]
@@ -180,16 +182,16 @@ class DecodingChecks:
     def error_of(self, prompt: Sequence[int], new: Generated, sampling: Sampling, place: int = 0) -> float:
         return error_of(self.reference, prompt, new, sampling, place, self.eos)
 
-    def row(self, name: str, worst: float) -> CheckResult:
-        return CheckResult(name, worst, self.reference.limit, self.reference.note)
+    def outcome(self, worst: float) -> Outcome:
+        return Outcome(worst, self.reference.limit, self.reference.note)
 
-    def skipped(self, name: str) -> CheckResult | None:
+    def skipped(self) -> Outcome | None:
         if not isinstance(self.model, Transformer):
-            return CheckResult(name, None, note="it is for transformers")
-        return None if self.model.config.encoder is None else CheckResult(name, None, note="it is for decoders alone")
+            return skip("only for transformers")
+        return None if self.model.config.encoder is None else skip("only without an encoder")
 
-    def decoded(self) -> CheckResult:
-        """Many sequences at once, with settings of their own and all greedy; with a trace, and without."""
+    def decoded(self) -> Outcome:
+        """A batch with different settings, and an all-greedy batch; with a trace, and without."""
         worst, source = 0.0, self.reference.source(range(len(self.prompts)))
         for use_kernels in self.ways():
             for settings, traced in ((SETTINGS, True), (SETTINGS, False), ((GREEDY,) * 4, False)):
@@ -197,11 +199,11 @@ class DecodingChecks:
                     found = generated(self.model, self.prompts, settings, source, traced=traced)
                 for i, each in enumerate(zip(self.prompts, found, settings, strict=True)):
                     worst = max(worst, self.error_of(*each, i))
-        return self.row("decoded = recomputed", worst)
+        return self.outcome(worst)
 
-    def engine(self) -> CheckResult:
-        """Requests with settings of their own and all greedy; with their probabilities, and without."""
-        if skipped := self.skipped("engine = alone"):
+    def engine(self) -> Outcome:
+        """Requests with different settings, and all greedy; with log-probabilities, and without."""
+        if skipped := self.skipped():
             return skipped
         worst = 0.0
         for use_kernels in self.ways():
@@ -213,10 +215,10 @@ class DecodingChecks:
                     logp = [event.log_probability for event in events if event.log_probability is not None]
                     new = Generated([event.token for event in events if event.token is not None], logp)
                     worst = max(worst, self.error_of(request.prompt, new, request.sampling))
-        return self.row("engine = alone", worst)
+        return self.outcome(worst)
 
     def _served(self, settings: Sequence[Sampling], likely: bool) -> list[Request]:
-        """Requests that come while others are answered, wait for a slot, are called off, and begin like others."""
+        """Requests that arrive during others, wait for a slot, are cancelled, or share a prefix with others."""
         engine = Engine(self.model, _NullTokenizer(), slots=3, capacity=max(map(len, self.prompts)) + NEW, chunk=5)
         requests = []
         for n, i in enumerate((0, 1, 3, 2, 1, 0)):
@@ -228,9 +230,9 @@ class DecodingChecks:
             pass
         return requests
 
-    def prefix(self) -> CheckResult:
-        """Sequences that begin like the one before, that go back, and that begin anew."""
-        if skipped := self.skipped("prefix cache = fresh"):
+    def prefix(self) -> Outcome:
+        """Sequences that share a prefix with the one before, shorten it, or share nothing."""
+        if skipped := self.skipped():
             return skipped
         worst, (a, b, _, like_b) = 0.0, self.prompts
         for use_kernels in self.ways():
@@ -239,26 +241,24 @@ class DecodingChecks:
                 with with_kernels(use_kernels):
                     (new,) = generated(held, [text], [GREEDY])
                 worst = max(worst, self.error_of(text, new, GREEDY))
-        return self.row("prefix cache = fresh", worst)
+        return self.outcome(worst)
 
-    def speculative(self) -> CheckResult:
-        """With guesses of the model itself, which are right, and with guesses that are all wrong."""
-        if skipped := self.skipped("speculative = plain"):
+    def speculative(self) -> Outcome:
+        """With a draft that is always right (the model itself), and with one that is always wrong."""
+        if skipped := self.skipped():
             return skipped
         worst, prompt = 0.0, self.prompts[1]
         for draft in (self.model, _WorstDraft(self.model)):
             for sampling in SETTINGS[:2]:
                 use_kernels = SpeculativeDecoder(PrefixCache(self.model), PrefixCache(draft), sampling, ahead=3)
                 worst = max(worst, self.error_of(prompt, generated(use_kernels, [prompt], [sampling])[0], sampling))
-        return self.row("speculative = plain", worst)
+        return self.outcome(worst)
 
-    def outgrown(self) -> CheckResult:
-        """A sequence that outgrows the model goes on from its last half."""
-        name, room = "outgrown = last half", self.model.config.max_length
+    def outgrown(self) -> Outcome:
+        """A sequence longer than the model's context continues from its last half."""
+        room = self.model.config.max_length
         if room is None or room > OUTGROWN:
-            return CheckResult(
-                name, None, note="nothing limits it" if room is None else f"tried up to {OUTGROWN} tokens"
-            )
+            return skip("no limit" if room is None else f"checked up to {OUTGROWN} tokens")
         generator, sampling = torch.Generator().manual_seed(6), replace(GREEDY, stop=())
         text = torch.randint(self.reference.vocab, (room - 3,), generator=generator).tolist()
         worst = 0.0
@@ -266,17 +266,17 @@ class DecodingChecks:
             with with_kernels(use_kernels):
                 (new,) = generated(self.model, [text], [sampling], self.reference.source([0]))
             begin, seen = 0, list(text)
-            for n in range(len(new.tokens)):  # what is seen changes: each token is judged alone
+            for n in range(len(new.tokens)):  # the visible context changes, so each token is judged alone
                 if len(seen) - begin > room:
                     begin = len(seen) - max(1, room // 2)
                 one = Generated(new.tokens[n : n + 1], new.logp[n : n + 1])
                 worst = max(worst, error_of(self.reference, seen[begin:], one, replace(sampling, max_tokens=1)))
                 seen += one.tokens
-        return self.row(name, worst if len(new.tokens) == NEW else math.inf)
+        return self.outcome(worst if len(new.tokens) == NEW else math.inf)
 
 
-def scored(reference: Reference) -> CheckResult:
-    """Log-probabilities of given sequences; where two begin alike for long, that is read once."""
+def scored(reference: Reference) -> Outcome:
+    """Log-probabilities of given sequences; a long common prefix is computed once."""
     worst, every = 0.0, list(range(len(reference.prompts)))
     for some in (every, [1, 3]) if not reference.sources else (every,):
         rows = [reference.prompts[i] for i in some]
@@ -284,32 +284,20 @@ def scored(reference: Reference) -> CheckResult:
         for i, row, values in zip(some, rows, found, strict=True):
             logp = reference.logits(row, i)[:-1].log_softmax(-1)
             worst = max(worst, max_difference(values, logp.gather(1, torch.tensor(row[1:])[:, None])[:, 0]) / 2)
-    return CheckResult("scored = recomputed", worst, reference.limit, reference.note)
+    return Outcome(worst, reference.limit, reference.note)
 
 
 class _NullTokenizer:
-    """A tokenizer for those who look at tokens only."""
+    """A tokenizer for checks that look at tokens only."""
 
     def decode(self, ids: Sequence[int]) -> str:
         return "." * len(ids)
 
 
 class _WorstDraft:
-    """A draft whose every guess is the least likely token of the model."""
+    """A draft model that always proposes the least likely token."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.config, self.parameters = model, model.config, model.parameters
         self.start, self.step, self.extend, self.reorder = model.start, model.step, model.extend, model.reorder
         self.lm: Callable[[Tensor], Tensor] = lambda x: -model.lm(x)
-
-
-CHECKS: dict[str, Callable[[DecodingChecks], CheckResult]] = {
-    "fast decoder = step": lambda checks: fast_decoder(checks.reference),
-    "decoded = recomputed": DecodingChecks.decoded,
-    "engine = alone": DecodingChecks.engine,
-    "prefix cache = fresh": DecodingChecks.prefix,
-    "speculative = plain": DecodingChecks.speculative,
-    "scored = recomputed": lambda checks: scored(checks.reference),
-    "outgrown = last half": DecodingChecks.outgrown,
-}
-"""All of them, by the names of their rows."""

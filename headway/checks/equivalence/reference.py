@@ -1,8 +1,8 @@
-"""What the proofs about generation work with: a model, prompts and sources for it, and a copy with more digits.
+"""The reference for checks of generation: expected logits of a model, recomputed with higher precision.
 
-The copy, in float64, or in float32 of a model in half precision or whole numbers, tells rounding from mistakes. It
-recomputes every sequence from its first token through `Model.__call__`: no KV cache, no padding, no batch. A fast path
-may differ from it by a few times as much as the model's own forward pass does.
+A copy in float64 (in float32 for a model in half precision or int8) tells rounding from errors. It recomputes every
+sequence from its first token through `Model.__call__`: no KV cache, no padding, no batch. A fast path may differ from
+it by a few times the rounding error of the model's own forward pass.
 Letters: T tokens, V vocabulary.
 """
 
@@ -29,36 +29,36 @@ from headway.model.positions import make_embedding
 from headway.model.quantized import Int8Embedding, Int8Linear, quantize_
 
 LENGTHS = (3, 11, 6, 13)
-"""Of the prompts: unequal, and shorter and longer than what a fast path reads at a time."""
+"""Lengths of the prompts: different, shorter and longer than a chunk of a fast prefill."""
 NEW = 8
-"""Tokens that each sequence is generated on by."""
+"""New tokens per sequence."""
 SHORTEST = 12
-"""Tokens that a model must be able to read for these proofs."""
+"""The shortest context, in tokens, that these checks need."""
 LARGEST, QUICK = 200_000_000, 20_000_000
-"""Weights of the largest model that is copied, to see how far it rounds; and up to which all is recomputed in float64.
-What is larger is recomputed in its own precision."""
+"""Parameters of the largest model that is copied, to measure its rounding error; and of the largest one for which all
+is recomputed in float64. Larger models are recomputed in their own precision."""
 ROUNDING = {torch.float64: 8, torch.float32: 8, torch.float16: 3, torch.bfloat16: 3}
-"""A fast path may be so many times as far from float64 as the forward pass: it sums in another order."""
+"""A fast path may have this many times the rounding error of the forward pass: it sums in another order."""
 RECENT = 16
-"""Sequences whose logits are kept, since several paths write the same."""
+"""Sequences whose logits are cached, since several paths generate the same."""
 CLEAR = 10
-"""A mistake of a tenth in the attention should show by so many times the limit."""
+"""An error of 10 % in the attention scale must exceed the limit this many times."""
 
 
 class Reference:
-    """A model to generate with, and the logits it should have."""
+    """A model, prompts for it, and the logits it should have."""
 
     def __init__(self, model: Model, seed: int = 0, note: str = "") -> None:
         self.model, self.config, self.note = model, model.config, note
         first = next(model.parameters())
         self.device, self.dtype = first.device, first.dtype
         self.low_precision = model.config.quantization != "none" or self.dtype in (torch.bfloat16, torch.float16)
-        """Whether rounding may change which of two tokens is the better one."""
+        """Whether rounding may change which of two tokens has the higher logit."""
         generator = torch.Generator().manual_seed(seed)
         self.vocab = model.lm.vocab
         self.prompts = self._prompts(generator)
         self.sources: list[Tensor] = []
-        """What an encoder reads, one for each prompt; none for a decoder alone."""
+        """Encoder inputs, one per prompt; empty for a model without an encoder."""
         if self.config.encoder is not None and self.config.source is not None:
             self.sources = [self._source(self.config.source, n, generator) for n in LENGTHS]
         self._recent: dict[tuple[int, ...], Tensor] = {}
@@ -77,14 +77,14 @@ class Reference:
             self._recent.clear()
 
     def _limit(self, rounding_error: float, largest: float, known: bool) -> float:
-        """A few times the rounding of the forward pass, where it is known; never less than that of a sum in float32."""
+        """A few times the rounding error of the forward pass, if known; at least that of a sum in float32."""
         kind = torch.bfloat16 if self.config.quantization != "none" else self.dtype
         least = max(TOLERANCE[kind], TOLERANCE[torch.float32]) / 100 * largest
         usual = TOLERANCE[kind] * largest
         return max(least, min(usual, ROUNDING[kind] * rounding_error + least)) if known else usual
 
     def _prompts(self, generator: torch.Generator) -> list[list[int]]:
-        """Random tokens; the last prompt begins like the second."""
+        """Random tokens; the last prompt shares a prefix with the second."""
         room = self.config.max_length
         most = max(LENGTHS) if room is None else max(1, room - NEW)
         rows = [torch.randint(self.vocab, (min(n, most),), generator=generator).tolist() for n in LENGTHS]
@@ -96,7 +96,7 @@ class Reference:
         return made.to(self.dtype) if made.is_floating_point() else made
 
     def logits(self, tokens: Sequence[int], place: int = 0) -> Tensor:
-        """(T, V) after each token, of a decoder that reads source `place`: all recomputed, from the first token on."""
+        """(T, V): logits after each token, with encoder input `place`, recomputed from the first token."""
         key = (place if self.sources else 0, *tokens)
         if key not in self._recent:
             if len(self._recent) == RECENT:
@@ -115,7 +115,7 @@ class Reference:
         return logits[0].double().cpu()
 
     def source(self, rows: Sequence[int]) -> Source | None:
-        """The sources of these prompts, padded on the right; None for a decoder alone."""
+        """The encoder inputs of these prompts, padded on the right; None for a model without an encoder."""
         if not self.sources:
             return None
         some = [self.sources[i] for i in rows]
@@ -124,13 +124,13 @@ class Reference:
         return Source(*pad(some, left=False))
 
     def stops_at(self, tokens: Sequence[int]) -> Model:
-        """The model, with other tokens that end a sequence; the weights are shared."""
+        """The model with other end-of-sequence tokens; the weights are shared."""
         twin = copy.copy(self.model)
         twin.config = replace(self.config, special=replace(self.config.special, eos=tuple(tokens)))
         return twin
 
     def is_sensitive(self) -> bool:
-        """Whether a mistake of a tenth in the attention would show."""
+        """Whether an error of 10 % in the attention scale would exceed the limit."""
         parts = [m for m in self.exact.modules() if isinstance(m, Attention)]
         if not parts or self.exact is self.model:
             return True
@@ -145,11 +145,11 @@ class Reference:
 
 
 def make_reference(model: Model, seed: int = 0) -> Reference:
-    """The model itself, or one of its build with other random weights where its own would hide a mistake."""
+    """The reference of the model, or of a copy with random weights if the model's own weights would hide errors."""
     own = Reference(model, seed)
     if own.is_sensitive():
         return own
-    note = "with random weights: those of the model hardly look back"
+    note = "with random weights: this model's attention is too weak to show errors"
     return Reference(_with_random_weights(model, seed), seed, note)
 
 
@@ -158,7 +158,7 @@ def too_short(config: AnyConfig) -> bool:
 
 
 def random_input(front: Any, length: int, generator: torch.Generator) -> Tensor:
-    """Random tokens, or a random image, or frames of random sound."""
+    """Random tokens, a random image, or random audio frames."""
     if isinstance(front, PatchesConfig):
         return torch.randn(front.channels, front.image, front.image, generator=generator)
     if isinstance(front, FramesConfig):
@@ -167,7 +167,7 @@ def random_input(front: Any, length: int, generator: torch.Generator) -> Tensor:
 
 
 def pad(rows: Sequence[Tensor], *, left: bool) -> tuple[Tensor, Tensor]:
-    """Rows of unequal length as one tensor, and the mask of what is real."""
+    """Rows of different lengths as one tensor, and the attention mask."""
     longest = max(row.shape[-1] for row in rows)
     place = torch.arange(longest, device=rows[0].device)
     padded, mask = [], []
@@ -179,7 +179,7 @@ def pad(rows: Sequence[Tensor], *, left: bool) -> tuple[Tensor, Tensor]:
 
 
 def exact_copy(model: Model, dtype: torch.dtype = torch.float64) -> Model:
-    """The model in float64 or float32, with plain matrices where it has whole numbers."""
+    """The model in float64 or float32, with int8 matrices dequantized."""
     twin = copy.deepcopy(model)
     for part in list(twin.modules()):
         for name, child in list(part.named_children()):
@@ -205,7 +205,7 @@ def _dequantized(part: Int8Linear | Int8Embedding) -> Tensor:
 
 
 def _with_random_weights(model: Model, seed: int) -> Model:
-    """Random weights of a size at which attention is uneven and logits differ."""
+    """The same architecture with random weights, large enough for uneven attention and clear logits."""
     first, config = next(model.parameters()), model.config
     plain = replace(config, quantization="none") if isinstance(config, ModelConfig) else config
     with torch.random.fork_rng():
@@ -224,11 +224,11 @@ def _with_random_weights(model: Model, seed: int) -> Model:
 
 @contextmanager
 def with_kernels(of_any_size: bool = True) -> Iterator[None]:
-    """Fast decoders for models of any size: small ones are left to torch otherwise, where kernels gain nothing."""
+    """Use the accelerated decoders for models of any size; by default small models run in torch, which is as fast."""
     smallest, threads = fast.MIN_WEIGHTS, torch.get_num_threads()
     fast.MIN_WEIGHTS = 0 if of_any_size else smallest
     try:
         yield
     finally:
         fast.MIN_WEIGHTS = smallest
-        torch.set_num_threads(threads)  # which Numba's pool changes when it starts
+        torch.set_num_threads(threads)  # Numba's thread pool changes it when it starts

@@ -1,23 +1,37 @@
-"""A line of the table that `headway check` prints, and how two tensors are compared."""
+"""The result of a check, and the comparison of two tensors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""Largest difference allowed, relative to the largest logit (or to 1, if that is larger)."""
+"""The largest allowed difference, relative to the largest logit or to 1, whichever is larger."""
+
+
+class Outcome(NamedTuple):
+    """What a check found."""
+
+    difference: float | None
+    """The largest absolute difference; None if the check does not apply, and `note` says why."""
+    limit: float = 0.0
+    note: str = ""
+
+
+def skip(note: str) -> Outcome:
+    """The outcome of a check that does not apply."""
+    return Outcome(None, note=note)
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One line of the table."""
+    """One line of the table that `headway check` prints: an outcome with its name."""
 
     name: str
     difference: float | None
-    """Largest absolute difference; None where the check does not apply, and `note` says why."""
     limit: float = 0.0
     note: str = ""
 
@@ -27,7 +41,7 @@ class CheckResult:
 
 
 def max_difference(a: Tensor, b: Tensor) -> float:
-    """Largest difference; a NaN is as wrong as can be."""
+    """The largest absolute difference; infinite if there is a NaN."""
     difference = (a.double().cpu() - b.double().cpu()).abs()
     if difference.numel() == 0:
         return 0.0

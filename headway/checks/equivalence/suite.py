@@ -1,12 +1,12 @@
-"""Proof that a model's fast paths equal its slow ones, for any folder: what `headway check` prints."""
+"""All checks of a model, in the order in which `headway check` prints them; those of one forward pass are here."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from headway.checks.equivalence.reference import (
     LARGEST,
     ROUNDING,
     SHORTEST,
+    Reference,
     exact_copy,
     make_reference,
     pad,
     random_input,
     too_short,
 )
-from headway.checks.equivalence.result import TOLERANCE, CheckResult, max_difference
+from headway.checks.equivalence.result import TOLERANCE, CheckResult, Outcome, max_difference, skip
 from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -34,106 +35,104 @@ from headway.hub.folder import load_model, save_model
 from headway.model.model import Model, Output, Transformer, evaluating
 
 LENGTHS = (5, 37, 22)
-"""Of the sequences tried: longer than T5's exact buckets, and unequal."""
-Check = Callable[[], CheckResult | Iterable[CheckResult]]
+"""Lengths of the sequences: different, and one longer than T5's exact position buckets."""
+Check = Callable[[], Outcome]
 
 
 @torch.no_grad()  # on a generator it gives the caller its own mode back between two results
 def check_model(
     model: Model, tokenizer: Tokenizer | None = None, *, compiled: bool = True, seed: int = 0
 ) -> Iterator[CheckResult]:
-    """Each check as it is done. The model is as before when it is."""
+    """Yield each result when it is known. The model is unchanged afterwards."""
     with evaluating(model):
         checks = _ModelChecks(model, tokenizer, seed)
-        for names, check in checks.table():
-            yield from _rows(names, check)
+        for name, check in checks.table().items():
+            yield _result(name, check)
         if compiled:
-            yield from _rows(("compiled = eager",), checks.compiling)
+            yield _result("compiled = eager", checks.compiling)
 
 
-def _rows(names: Sequence[str], check: Check) -> Iterator[CheckResult]:
-    """The rows of a check. One that breaks has failed, and so have those that were to follow."""
-    done = 0
+def _result(name: str, check: Check) -> CheckResult:
+    """The result of a check; one that raises an error has failed."""
     try:
-        found = check()
-        for row in [found] if isinstance(found, CheckResult) else found:
-            done += 1
-            yield row
-    except Exception as error:  # whatever it is, it is no proof; other rows may still say where the mistake is
-        known = isinstance(error, HeadwayError)
-        note = f"{error.code}: {error.message}" if known else f"{type(error).__name__}: {error}"  # type: ignore[attr-defined]
-        yield from (CheckResult(name, math.inf, note=note) for name in names[done:])
+        return CheckResult(name, *check())
+    except Exception as error:  # other checks may show where the error is
+        known = f"{error.code}: {error.message}" if isinstance(error, HeadwayError) else ""
+        return CheckResult(name, math.inf, note=known or f"{type(error).__name__}: {error}")
 
 
 class _ModelChecks:
-    """A few random sequences, each read alone once: what every other way of reading them must equal."""
+    """A few random sequences with their outputs, each computed alone; every other path must give the same."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer | None, seed: int) -> None:
         self.model, self.config, self.tokenizer, self.seed = model, model.config, tokenizer, seed
         self.generator = torch.Generator().manual_seed(seed)
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
+        self.two_stacks = bool(self.config.encoder and self.config.decoder)
         self.lengths = _lengths(self.config)
         self.inputs = [self._input(n) for n in self.lengths]
         self.targets = [self._tokens(n, self.config.target) for n in reversed(self.lengths)]
         self.alone = [self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)]
         largest = max(1.0, *(float(s.abs().max()) for scores in self.alone for s in scores.values()))
-        rounded = self.dtype if self.config.quantization == "none" else torch.bfloat16  # as quantised products are
+        rounded = self.dtype if self.config.quantization == "none" else torch.bfloat16  # the precision of int8 products
         self.limit = TOLERANCE[rounded] * (largest if largest < float("inf") else 1.0)
 
-    def table(self) -> list[tuple[Sequence[str], Check]]:
-        """Names of rows, and what gives them."""
-        return [
-            (("right padding = none", "left padding = none"), self.padding),
-            (("batch = single",), self.batching),
-            (("packed = separate",), self.packing),
-            (("cached = uncached",), self.caching),
-            (("reordered = fresh",), self.reordering),
-            *self._generating(),
-            ((text.SEGMENTS,), self.segments),
-            ((weights.SPARE,), lambda: weights.spare_rows(self.model, self.limit)),
-            ((weights.ADAPTERS,), self.adapters),
-            (("maps = eager weights",), self.maps),
-            (("saved = loaded", weights.TIED), self.saving),
-        ]
+    def table(self) -> dict[str, Check]:
+        """Name → check, in the order of the output."""
+        return {
+            "right padding = none": lambda: self.padding(left=False),
+            "left padding = none": lambda: self.padding(left=True),
+            "batch = single": self.batching,
+            "packed = separate": self.packing,
+            "cached = uncached": self.caching,
+            "reordered = fresh": self.reordering,
+            **self._generation(),
+            "segments matter": lambda: text.segments(self.model, self.tokenizer, self._encode, self.limit),
+            "spare rows closed": lambda: weights.spare_rows(self.model, self.limit),
+            "LoRA merged = beside": lambda: weights.adapters(self.model, self._read_first),
+            "maps = eager weights": self.maps,
+            "saved = loaded": self.saving,
+            "tied = one matrix": lambda: weights.tied(self.model, self.loaded),
+        }
 
-    def _generating(self) -> list[tuple[Sequence[str], Check]]:
-        """Rows about all that sequences come from; one that says why, where there is nothing."""
-        note = self._decodes() or (f"the model reads fewer than {SHORTEST} tokens" if too_short(self.config) else "")
+    def _generation(self) -> dict[str, Check]:
+        """Checks of generation; a note if the model does not generate."""
+        note = self._decodes() or (f"the context is shorter than {SHORTEST} tokens" if too_short(self.config) else "")
         if note:
-            return [(("decoded = recomputed",), lambda: CheckResult("decoded = recomputed", None, note=note))]
-        return [
-            *(((name,), partial(self._check_decoding, check)) for name, check in decoding.CHECKS.items()),
-            ((beam.READERS,), lambda: beam.readers(self.decoding_checks.reference)),
-            ((beam.SEARCH,), lambda: beam.searches(self.decoding_checks.reference)),
-            ((weights.INT8,), lambda: weights.int8_batches(self.decoding_checks.reference)),
-            ((text.CHAT,), lambda: text.chat(self.decoding_checks.reference, self.tokenizer)),
-        ]
+            return {"decoded = recomputed": lambda: skip(note)}
+        return {
+            "fast decoder = step": lambda: decoding.fast_decoder(self.reference),
+            "decoded = recomputed": lambda: self.decoding.decoded(),
+            "engine = alone": lambda: self.decoding.engine(),
+            "prefix cache = fresh": lambda: self.decoding.prefix(),
+            "speculative = plain": lambda: self.decoding.speculative(),
+            "scored = recomputed": lambda: decoding.scored(self.reference),
+            "outgrown = last half": lambda: self.decoding.outgrown(),
+            "beam readers = step": lambda: beam.readers(self.reference),
+            "beams = reference": lambda: beam.searches(self.reference),
+            "int8 alone = together": lambda: weights.int8_batches(self.reference),
+            "chat held = fresh": lambda: text.chat(self.reference, self.tokenizer),
+        }
 
     @cached_property
-    def decoding_checks(self) -> decoding.DecodingChecks:
-        return decoding.DecodingChecks(make_reference(self.model, self.seed))
+    def reference(self) -> Reference:
+        return make_reference(self.model, self.seed)
 
-    def _check_decoding(self, check: Callable[[decoding.DecodingChecks], CheckResult]) -> CheckResult:
-        return check(self.decoding_checks)
+    @cached_property
+    def decoding(self) -> decoding.DecodingChecks:
+        return decoding.DecodingChecks(self.reference)
 
-    def segments(self) -> CheckResult:
-        return text.segments(self.model, self.tokenizer, self._encode, self.limit)
-
-    def _row(self, name: str, worst: float) -> CheckResult:
-        """A difference beyond the limit may still be rounding: some models magnify it at some tokens."""
+    def _outcome(self, worst: float) -> Outcome:
+        """A difference above the limit may still be rounding: some models amplify it at some tokens."""
         if worst <= self.limit or not math.isfinite(worst):
-            return CheckResult(name, worst, self.limit)
-        return CheckResult(
-            name,
-            worst,
-            max(self.limit, ROUNDING[torch.float32] * self.rounding_error),
-            f"rounding: {self.rounding_error:.0e}",
-        )
+            return Outcome(worst, self.limit)
+        limit = max(self.limit, ROUNDING[torch.float32] * self.rounding_error)
+        return Outcome(worst, limit, f"rounding: {self.rounding_error:.0e}")
 
     @cached_property
     def rounding_error(self) -> float:
-        """How far the outputs are from those in float64."""
+        """The largest difference of the outputs from those in float64."""
         if self.model.parameter_count() > LARGEST:
             return 0.0
         exact, worst = exact_copy(self.model), 0.0
@@ -148,13 +147,11 @@ class _ModelChecks:
         output = self.model.encode(ids.to(self.device), **here)  # type: ignore[arg-type]
         return {"hidden": output.hidden, **({} if self.config.decoder else self.model.logits(output))}
 
-    def adapters(self) -> CheckResult:
-        def read(model: Model) -> dict[str, Tensor]:
-            inputs = self.inputs[1][None]
-            inputs = inputs.to(next(model.parameters()).dtype) if inputs.is_floating_point() else inputs
-            return self._read(inputs, self.targets[1][None], model=model)
-
-        return weights.adapters(self.model, read)
+    def _read_first(self, model: Model) -> dict[str, Tensor]:
+        """The outputs of another model for an input, in that model's dtype."""
+        inputs = self.inputs[1][None]
+        inputs = inputs.to(next(model.parameters()).dtype) if inputs.is_floating_point() else inputs
+        return self._read(inputs, self.targets[1][None], model=model)
 
     def _tokens(self, length: int, front: object) -> Tensor:
         return random_input(front if isinstance(front, TokensConfig) else None, length, self.generator).to(self.device)
@@ -164,86 +161,69 @@ class _ModelChecks:
         made = random_input(front, length, self.generator)
         return made.to(self.device, self.dtype) if made.is_floating_point() else made.to(self.device)
 
-    @property
-    def images(self) -> bool:
-        return isinstance(self.config.source, PatchesConfig)
-
     def _read(
         self, inputs: Tensor, targets: Tensor, *, model: Model | None = None, **masks: Tensor | None
     ) -> dict[str, Tensor]:
         model = model or self.model
-        output: Output = model(inputs, targets if self.config.encoder and self.config.decoder else None, **masks)
+        output: Output = model(inputs, targets if self.two_stacks else None, **masks)
         return {"hidden": output.hidden, **model.logits(output)}
 
-    def padding(self) -> Iterator[CheckResult]:
-        for side in ("right", "left"):
-            name = f"{side} padding = none"
-            if self.images or (side == "left" and isinstance(self.config.source, FramesConfig)):
-                yield CheckResult(
-                    name,
-                    None,
-                    note="images have no padding" if self.images else "sound is padded on the right",
-                )
-                continue
-            inputs, attention_mask = pad(self.inputs, left=side == "left")
-            targets, target_attention_mask = pad(self.targets, left=side == "left")
-            batch = self._read(
-                inputs, targets, attention_mask=attention_mask, target_attention_mask=target_attention_mask
-            )
-            own = target_attention_mask if self.config.encoder and self.config.decoder else attention_mask
-            if isinstance(self.config.source, FramesConfig) and not self.config.decoder:
-                own = attention_mask[:, ::2]
-            yield self._row(name, self._against_alone(batch, own))
+    def padding(self, *, left: bool) -> Outcome:
+        frames = isinstance(self.config.source, FramesConfig)
+        if isinstance(self.config.source, PatchesConfig) or (left and frames):
+            return skip("audio is padded on the right" if frames else "images have no padding")
+        inputs, attention_mask = pad(self.inputs, left=left)
+        targets, target_mask = pad(self.targets, left=left)
+        batch = self._read(inputs, targets, attention_mask=attention_mask, target_attention_mask=target_mask)
+        own = target_mask if self.two_stacks else attention_mask
+        return self._outcome(self._against_alone(batch, own[:, ::2] if frames and not self.config.decoder else own))
 
     def _against_alone(self, batch: dict[str, Tensor], attention_mask: Tensor) -> float:
         worst = 0.0
         for i, alone in enumerate(self.alone):
             for name, score in alone.items():
                 mine = batch[name][i]
-                if score.shape[1:] != mine.shape:  # one score per token: compare the real ones
+                if score.shape[1:] != mine.shape:  # one output per token: compare those of real tokens
                     mine = mine[attention_mask[i]]
                 worst = max(worst, max_difference(mine, score[0]))
         return worst
 
-    def batching(self) -> CheckResult:
-        """The same input four times in a batch."""
+    def batching(self) -> Outcome:
+        """A batch of four copies of an input."""
         x, t = self.inputs[1], self.targets[1]
         batch = self._read(torch.stack([x] * 4), torch.stack([t] * 4))
         pairs = ((batch[k][i], self.alone[1][k][0]) for i in range(4) for k in batch)
-        return self._row("batch = single", max(max_difference(a, b) for a, b in pairs))
+        return self._outcome(max(max_difference(a, b) for a, b in pairs))
 
-    def packing(self) -> CheckResult:
-        """All sequences in one row, each blind to the others."""
+    def packing(self) -> Outcome:
+        """All sequences packed in one row, without attention between them."""
         if not isinstance(self.config.source or self.config.target, TokensConfig):
-            return CheckResult("packed = separate", None, note="only text is packed")
+            return skip("only text is packed")
         if isinstance(self.config, BaselineConfig):
-            return CheckResult("packed = separate", None, note="the model reads one text a row")
+            return skip("the model takes one sequence per row")
         pooled = {n for n in self.alone[0] if self.alone[0][n].ndim == 2}
         segment_ids = [
             torch.cat([torch.full_like(r, i + 1) for i, r in enumerate(rows)]) for rows in (self.inputs, self.targets)
         ]
-        packed = self._read(
-            torch.cat(self.inputs)[None],
-            torch.cat(self.targets)[None],
-            attention_mask=segment_ids[0][None],
-            target_attention_mask=segment_ids[1][None],
-        )
-        own = segment_ids[1] if self.config.encoder and self.config.decoder else segment_ids[0]
+        inputs, targets = (torch.cat(rows)[None] for rows in (self.inputs, self.targets))
+        first, second = (ids[None] for ids in segment_ids)
+        packed = self._read(inputs, targets, attention_mask=first, target_attention_mask=second)
+        own = segment_ids[1] if self.two_stacks else segment_ids[0]
         pairs = (
             (packed[k][0][own == i + 1], alone[k][0])
             for i, alone in enumerate(self.alone)
             for k in alone
             if k not in pooled
         )
-        return self._row("packed = separate", max(max_difference(a, b) for a, b in pairs))
+        return self._outcome(max(max_difference(a, b) for a, b in pairs))
 
     def _decodes(self) -> str:
         return "" if self.config.decoder and self.config.lm else "the model does not generate"
 
-    def caching(self) -> CheckResult:
-        """Left-padded prompts through the cache, three tokens and then one at a time."""
+    def caching(self) -> Outcome:
+        """Left-padded prompts through the KV cache, three tokens and then one at a time."""
         if note := self._decodes():
-            return CheckResult("cached = uncached", None, note=note)
+            return skip(note)
         ids, attention_mask = pad(self.targets if self.config.encoder else self.inputs, left=True)
         cache = self._start(ids.shape[1])
         parts, at = [], 0
@@ -253,7 +233,7 @@ class _ModelChecks:
             at += size
         cached = torch.cat(parts, 1)
         worst = max(max_difference(cached[i][attention_mask[i]], alone["lm"][0]) for i, alone in enumerate(self.alone))
-        return self._row("cached = uncached", worst)
+        return self._outcome(worst)
 
     def _start(self, capacity: int) -> Any:
         if not self.config.encoder:
@@ -261,23 +241,23 @@ class _ModelChecks:
         inputs, attention_mask = pad(self.inputs, left=False)
         return self.model.start(inputs, attention_mask=attention_mask, capacity=capacity)
 
-    def reordering(self) -> CheckResult:
-        """Rows of a cache swapped half-way go on as if they had always been there."""
+    def reordering(self) -> Outcome:
+        """Rows of the KV cache that are reordered half-way continue as if they had always been there."""
         if note := self._decodes():
-            return CheckResult("reordered = fresh", None, note=note)
+            return skip(note)
         ids, attention_mask = pad(self.targets if self.config.encoder else self.inputs, left=True)
         if ids.shape[1] < 2:
-            return CheckResult("reordered = fresh", None, note="the model reads one token only")
+            return skip("the context is one token")
         rows = torch.tensor([2, 0, 0], device=self.device)
         cache = self._start(ids.shape[1])
         self.model.extend(cache, ids[:, :-1], attention_mask[:, :-1])
         moved = self.model.reorder(cache, rows)
         scores = self.model.step(moved, ids[rows, -1:], attention_mask[rows, -1:])
         worst = max(max_difference(scores[i], self.alone[r]["lm"][0, -1]) for i, r in enumerate(rows.tolist()))
-        return self._row("reordered = fresh", worst)
+        return self._outcome(worst)
 
-    def maps(self) -> CheckResult:
-        """Attention maps recomputed beside the fused kernel against those of the eager one, and both outputs."""
+    def maps(self) -> Outcome:
+        """Attention maps that are recomputed beside the fused kernel, and its output, against the eager backend."""
         seen: dict[str, list[Tensor]] = {}
 
         def hook(name: str, make: Callable[[], Tensor]) -> None:
@@ -285,39 +265,40 @@ class _ModelChecks:
                 seen.setdefault(name, []).append(make())
 
         x, t = self.inputs[1][None], self.targets[1][None]
-        targets = t if self.config.encoder and self.config.decoder else None
+        targets = t if self.two_stacks else None
         hidden = [self.model(x, targets, backend=b, hook=hook).hidden for b in ("fused", "eager")]
         if not seen:
-            return CheckResult("maps = eager weights", None, note="the model has no attention")
+            return skip("the model has no attention")
         rows = max(float((m.sum(-1) - 1).abs().max()) for pair in seen.values() for m in pair)
         worst = max([max_difference(*hidden), rows, *(max_difference(*pair) for pair in seen.values())])
-        return self._row("maps = eager weights", worst)
+        return self._outcome(worst)
 
-    def saving(self) -> Iterator[CheckResult]:
-        """Written to a folder and read back: the same bits, and one matrix where there was one."""
+    @cached_property
+    def loaded(self) -> Model:
+        """The model after saving and loading."""
         with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
             save_model(self.model, Path(folder) / "model")
-            again = load_model(Path(folder) / "model", dtype=self.dtype, device=self.device)
-            pair = [dict(dump_tensors(m, None, "")) for m in (self.model, again)]
-            worst = max(max_difference(pair[0][name], pair[1][name]) for name in pair[0])
-            note = "" if again.config.family == self.config.family else "in headway's own layout"
-            yield CheckResult("saved = loaded", worst, 0.0, note)
-            yield weights.tied(self.model, again)
+            return load_model(Path(folder) / "model", dtype=self.dtype, device=self.device)
 
-    def compiling(self) -> CheckResult:
+    def saving(self) -> Outcome:
+        """Saved and loaded: the same bits."""
+        before, after = (dict(dump_tensors(m, None, "")) for m in (self.model, self.loaded))
+        worst = max(max_difference(before[name], after[name]) for name in before)
+        same = self.loaded.config.family == self.config.family
+        return Outcome(worst, 0.0, "" if same else "in headway's own layout")
+
+    def compiling(self) -> Outcome:
         if self.device.type == "cpu" and not shutil.which("g++") and not shutil.which("clang++"):
-            return CheckResult("compiled = eager", None, note="no C++ compiler here")
+            return skip("no C++ compiler here")
         compiled = torch.compile(self.model)
-        x, t = self.inputs[1][None], self.targets[1][None]
-        targets = t if self.config.encoder and self.config.decoder else None
-        output = compiled(x, targets)
+        output = compiled(self.inputs[1][None], self.targets[1][None] if self.two_stacks else None)
         batch = {"hidden": output.hidden, **self.model.logits(output)}
         worst = max(max_difference(batch[k], self.alone[1][k]) for k in batch)
-        return self._row("compiled = eager", worst)
+        return self._outcome(worst)
 
 
 def _lengths(config: AnyConfig) -> list[int]:
-    """Long enough for a window or BigBird's pattern to leave something out, and short enough for the model."""
+    """Lengths at which a window or BigBird's pattern masks something, within the model's context."""
     reach = 0
     for stack in (config.encoder, config.decoder):
         if stack is not None and stack.sparse is not None:

@@ -1,4 +1,4 @@
-"""Proofs about text: two texts that a model is to tell apart, and conversations through the model's own template."""
+"""Checks of text: token type ids of a pair of texts, and conversations through the model's chat template."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headway.checks.equivalence.decoding import error_of, generated
 from headway.checks.equivalence.reference import Reference, pad
-from headway.checks.equivalence.result import CheckResult, max_difference
+from headway.checks.equivalence.result import Outcome, max_difference, skip
 from headway.config.model import TokensConfig
 from headway.data.chat_template.template import parse_template, special_token_strings
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -18,24 +18,22 @@ from headway.generate.prefix_cache import PrefixCache
 from headway.generate.sampling.sampler import Sampling
 from headway.model.model import Model
 
-SEGMENTS, CHAT = ("segments matter", "chat held = fresh")
-
 TURNS = ("What is two and two?", "And three more?")
 REPLY = Sampling(temperature=0.0, stop=(), max_tokens=6)
 
 Read = Callable[..., dict[str, Tensor]]
 
 
-def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float) -> CheckResult:
-    """Other segment ids give another output, in a padded batch as alone; and the tokenizer gives a pair both of them.
+def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float) -> Outcome:
+    """Token type ids change the output, equally alone and in a padded batch; the tokenizer gives a pair both of them.
 
-    `read` gives the outputs of the model for ids, and for a mask and segment ids where there are any.
+    `read` returns the model's outputs for ids, with an attention mask and token type ids if given.
     """
     front = model.config.source
     if not isinstance(front, TokensConfig) or front.segments < 2:
-        return CheckResult(SEGMENTS, None, note="the model has no segments")
+        return skip("the model has no token type ids")
     if tokenizer is not None and not {0, 1} <= set(tokenizer.encode("one text", "another text").token_type_ids):
-        return CheckResult(SEGMENTS, math.inf, limit, "the tokenizer gives a pair of texts one segment")
+        return Outcome(math.inf, limit, "the tokenizer gives both texts of a pair the same type")
     generator = torch.Generator().manual_seed(0)
     ids = [torch.randint(front.vocab, (n,), generator=generator) for n in (9, 5)]
     kinds = [(torch.arange(len(row)) >= len(row) // 2).long() for row in ids]
@@ -43,8 +41,8 @@ def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float
     without = read(ids[0][None], token_type_ids=torch.zeros_like(kinds[0])[None])
     if (
         max_difference(alone[0]["hidden"], without["hidden"]) == 0
-    ):  # however small, there is a difference where they count
-        return CheckResult(SEGMENTS, math.inf, limit, "they do not change the output")
+    ):  # where they count, there is a difference, however small
+        return Outcome(math.inf, limit, "token type ids do not change the output")
     worst = max(max_difference(without[name], value) for name, value in read(ids[0][None]).items())
     for left in (False, True):
         inputs, attention_mask = pad(ids, left=left)
@@ -56,27 +54,27 @@ def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float
                     worst,
                     max_difference(found if found.shape == value.shape[1:] else found[attention_mask[i]], value[0]),
                 )
-    return CheckResult(SEGMENTS, worst, limit)
+    return Outcome(worst, limit)
 
 
-def chat(reference: Reference, tokenizer: Tokenizer | None) -> CheckResult:
-    """Two turns with the KV cache held between them, and the same prompts read anew."""
+def chat(reference: Reference, tokenizer: Tokenizer | None) -> Outcome:
+    """Two turns with the KV cache kept between them, and the same prompts from the first token."""
     template = None if tokenizer is None else parse_template(tokenizer.config.get("chat_template"))
     if tokenizer is None or template is None:
-        return CheckResult(CHAT, None, note="the model has no chat template")
+        return skip("the model has no chat template")
     if reference.config.encoder is not None:
-        return CheckResult(CHAT, None, note="it is for decoders alone")
+        return skip("only without an encoder")
     held, messages, worst = PrefixCache(reference.model), [], 0.0
     for turn in TURNS:
         messages.append({"role": "user", "content": turn})
         text = template.render(messages, tokens=special_token_strings(tokenizer), add_generation_prompt=True)
         if turn not in text:
-            return CheckResult(CHAT, math.inf, reference.limit, "the template leaves out what was said")
+            return Outcome(math.inf, reference.limit, "the template leaves out the user's message")
         ids = tokenizer.encode(text, special=False).ids
         room = reference.config.max_length
         if room is not None and len(ids) + REPLY.max_tokens > room:
-            return CheckResult(CHAT, None, note=f"the model reads at most {room} tokens")
+            return skip(f"the context is only {room} tokens")
         new = generated(held, [ids], [REPLY])[0]
         worst = max(worst, error_of(reference, ids, new, REPLY))
         messages.append({"role": "assistant", "content": tokenizer.decode(new.tokens)})
-    return CheckResult(CHAT, worst, reference.limit, reference.note)
+    return Outcome(worst, reference.limit, reference.note)

@@ -1,4 +1,4 @@
-"""Proofs about weights: rows that only round a vocabulary up, matrices that are shared, adapters, whole numbers.
+"""Checks of weights: padding rows of the vocabulary, tied matrices, LoRA adapters, int8.
 
 Letters: B batch, T tokens, V vocabulary.
 """
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.checks.equivalence.reference import LARGEST, Reference, too_short, with_kernels
-from headway.checks.equivalence.result import TOLERANCE, CheckResult, max_difference
+from headway.checks.equivalence.result import TOLERANCE, Outcome, max_difference, skip
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import decode
 from headway.generate.sampling.sampler import Sampling
@@ -25,21 +25,19 @@ from headway.model.model import Model
 from headway.model.quantized import Int8Linear, stored_tensors
 from headway.tasks.losses.tokens import r_drop_loss, token_loss
 
-SPARE, TIED = "spare rows closed", "tied = one matrix"
-ADAPTERS, INT8 = "LoRA merged = beside", "int8 alone = together"
 MATRICES = ("qkv", "q", "kv", "out", "up", "down")
-"""Those that adapters may stand beside."""
+"""Matrices that can have an adapter."""
 TOGETHER = 33
-"""Sequences in one step: more than one call of a kernel takes."""
+"""Sequences in one step: more than one kernel call takes."""
 
 
-def spare_rows(model: Model, limit: float) -> CheckResult:
-    """A vocabulary is rounded up inside the model. Whatever the extra rows hold, nothing predicts them, no loss counts
-    them and no file has them."""
+def spare_rows(model: Model, limit: float) -> Outcome:
+    """The model pads its vocabulary. Whatever the padding rows hold, they are not predicted, not part of any loss, and
+    not in any file."""
     if model.config.lm is None:
-        return CheckResult(SPARE, None, note="the model predicts no tokens")
+        return skip("the model does not predict tokens")
     if model.lm.output.out_features == model.lm.vocab:
-        return CheckResult(SPARE, None, note="the vocabulary fills its table")
+        return skip("the vocabulary has no padding")
     generator = torch.Generator().manual_seed(0)
     first = next(model.parameters())
     hidden = torch.randn(6, model.config.output_stack.d_model, generator=generator).to(first.device, first.dtype)
@@ -48,10 +46,10 @@ def spare_rows(model: Model, limit: float) -> CheckResult:
     with _spare_rows_filled(model, hidden):
         after, changed = [*_logits_and_losses(model, hidden), *_generated(model, prompts)], _in_files(model)
     if files != changed:
-        return CheckResult(SPARE, math.inf, limit, "a file has them")
+        return Outcome(math.inf, limit, "a file holds the padding rows")
     if any(a.shape != b.shape for a, b in zip(before, after, strict=True)):
-        return CheckResult(SPARE, math.inf, limit, "they are among the logits")
-    return CheckResult(SPARE, max(max_difference(a, b) for a, b in zip(before, after, strict=True)), limit)
+        return Outcome(math.inf, limit, "the logits include the padding rows")
+    return Outcome(max(max_difference(a, b) for a, b in zip(before, after, strict=True)), limit)
 
 
 def _logits_and_losses(model: Model, hidden: Tensor) -> list[Tensor]:
@@ -64,7 +62,7 @@ def _logits_and_losses(model: Model, hidden: Tensor) -> list[Tensor]:
 
 
 def _generated(model: Model, prompts: Tensor) -> list[Tensor]:
-    """Tokens that a decoder generates, in each way."""
+    """Tokens that a decoder generates: greedy, sampled, by beam search."""
     if model.config.decoder is None or model.config.encoder is not None or too_short(model.config):
         return []
     found, rows = [], prompts.tolist()
@@ -76,14 +74,14 @@ def _generated(model: Model, prompts: Tensor) -> list[Tensor]:
 
 
 def _in_files(model: Model) -> dict[str, tuple[tuple[int, ...], float]]:
-    """Shapes and sums of the tables that a file would have."""
+    """Shapes and sums of the tables that a file would hold."""
     tables = ((name, t) for name, t in dump_tensors(model, None, "") if t.ndim and len(t) >= model.lm.vocab)
     return {name: (tuple(t.shape), float(t.double().sum())) for name, t in tables}
 
 
 @contextmanager
 def _spare_rows_filled(model: Model, hidden: Tensor) -> Iterator[None]:
-    """The extra rows hold what scores higher than any token; afterwards, what they held."""
+    """Fill the padding rows with values whose logits exceed those of all tokens; restore them afterwards."""
     kept = [(part, rows, part.data[rows:].clone()) for part, rows in model.vocabulary_rows()]
     wanted = model.lm.features(hidden).float()
     largest = float(model.lm(hidden).float().abs().max())
@@ -93,7 +91,7 @@ def _spare_rows_filled(model: Model, hidden: Tensor) -> Iterator[None]:
             if part.ndim == 2:
                 loud = wanted[torch.arange(spare) % len(wanted)]
                 part.data[rows:] = (127 * loud / loud.abs().amax(1, keepdim=True)).to(part.dtype)
-            else:  # a bias, or the scale of whole numbers
+            else:  # a bias, or the scales of int8
                 part.data[rows:] = 3 * (1 + largest)
         yield
     finally:
@@ -101,11 +99,11 @@ def _spare_rows_filled(model: Model, hidden: Tensor) -> Iterator[None]:
             part.data[rows:] = old
 
 
-def tied(model: Model, again: Model) -> CheckResult:
-    """Matrices that the config shares are one, in the model and after it was saved and loaded."""
+def tied(model: Model, again: Model) -> Outcome:
+    """Tied matrices are one tensor, in the model and after saving and loading."""
     config = model.config
     if not (config.shared_embedding or (config.lm and config.lm.tied)):
-        return CheckResult(TIED, None, note="nothing is tied")
+        return skip("no tied matrices")
     for each in (model, again):
         fronts = [
             front for front in (getattr(each, "target", None), getattr(each, "source", None)) if front is not None
@@ -113,26 +111,26 @@ def tied(model: Model, again: Model) -> CheckResult:
         tables = [fronts[0].table, *([fronts[1].table] if config.shared_embedding else [])]
         tables += [each.lm.output] if config.lm and config.lm.tied else []
         if len({stored_tensors(table)[0].data_ptr() for table in tables}) != 1:
-            return CheckResult(TIED, math.inf, note="before it was saved" if each is model else "after it was loaded")
-    return CheckResult(TIED, 0.0)
+            return Outcome(math.inf, note="not tied before saving" if each is model else "not tied after loading")
+    return Outcome(0.0)
 
 
-def adapters(model: Model, read: Any) -> CheckResult:
-    """Adapters beside the matrices, and the same adapters added to them; `read` gives the outputs of a model.
+def adapters(model: Model, read: Any) -> Outcome:
+    """LoRA adapters beside the matrices, and merged into them; `read` returns the outputs of a model.
 
-    A model in half precision is read in float32: its own rounding would hide what small adapters do.
+    A model in half precision is checked in float32: rounding would hide the effect of small adapters.
     """
     if model.config.quantization != "none":
-        return CheckResult(ADAPTERS, None, note="whole numbers have no adapters")
+        return skip("int8 models have no adapters")
     if model.parameter_count() > LARGEST:
-        return CheckResult(ADAPTERS, None, note=f"tried up to {LARGEST:,} weights")
+        return skip(f"checked up to {LARGEST:,} parameters")
     kind = next(model.parameters()).dtype
     wide = torch.promote_types(kind, torch.float32)
     note = "" if kind == wide else "in float32"
     twin = copy.deepcopy(model).to(wide)
     plain = read(twin)
     if not add_adapters(twin, 2, MATRICES):
-        return CheckResult(ADAPTERS, None, note="no matrix has a place for them")
+        return skip("no matrix can have an adapter")
     twin = twin.to(wide)  # adapters start in float32
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -145,15 +143,15 @@ def adapters(model: Model, read: Any) -> CheckResult:
     largest = max(float(value.abs().max()) for value in plain.values())
     limit = TOLERANCE[wide] * (max(1.0, largest) if math.isfinite(largest) else 1.0)
     if not any(max_difference(plain[k], beside[k]) > limit for k in plain):
-        return CheckResult(ADAPTERS, math.inf, limit, "adapters do nothing")
-    return CheckResult(ADAPTERS, max(max_difference(beside[k], merged[k]) for k in beside), limit, note)
+        return Outcome(math.inf, limit, "adapters have no effect")
+    return Outcome(max(max_difference(beside[k], merged[k]) for k in beside), limit, note)
 
 
-def int8_batches(reference: Reference) -> CheckResult:
-    """A sequence alone, and beside so many others that products are taken in another way."""
+def int8_batches(reference: Reference) -> Outcome:
+    """A sequence alone, and in a batch so large that another kernel computes the products."""
     model = reference.model
     if not any(isinstance(part, Int8Linear) for part in model.modules()):
-        return CheckResult(INT8, None, note="the matrices are not in whole numbers")
+        return skip("the model is not quantized")
     text, count = reference.prompts[0], TOGETHER
     ids = torch.tensor([text], device=reference.device)
     source = reference.source([0] * count)
@@ -166,4 +164,4 @@ def int8_batches(reference: Reference) -> CheckResult:
             else model.start(some.inputs, attention_mask=some.attention_mask, capacity=len(text))
         )
         found.append(model.step(cache, ids.expand(rows, -1))[0])
-    return CheckResult(INT8, max_difference(*found), reference.limit, reference.note)
+    return Outcome(max_difference(*found), reference.limit, reference.note)

@@ -1,1 +1,1 @@
-"""`headway run`."""
+"""`headway run`: generate text, or predict."""

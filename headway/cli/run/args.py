@@ -1,85 +1,255 @@
-"""The words after `headway run MODEL`: texts, and settings of how to write or how to read.
+"""The arguments of `headway run`, parsed and checked once, before the model is loaded.
 
-Which of them a model takes depends on what it is for, and that is known once it is loaded; what none could take is
-refused before, as loading may take minutes.
+Loading may take minutes, so what no model accepts is refused first. Whether `x=1` is a text or a misspelt setting
+depends on the model's task: texts and settings are split when they are first used.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from headway.cli.run import predict
+from headway.cli.run.stream import stdin_is_piped
 from headway.errors import ConfigError, UsageError, nearest
+from headway.tasks.registry import task_names
 
-DEFAULT_TOKENS = 200
-"""Tokens that are written where nobody says."""
+COUNTS = ("top", "n_best")
+"""Settings that are integers from 1."""
+SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
 
 
-def split_text(args: list[str], beam: int, *, chat: bool) -> tuple[str, list[str]]:
-    """The text to go on from, which may be left out, and the settings after it."""
-    first = args[0] if args else ""
-    known, spaced = first.partition("=")[0] in _generation_fields(beam), re.search(r"\s", first)
-    if re.match(r"[a-z_]+=", first) and ((known or not spaced) if chat else (known and not spaced)):
-        return "", args
-    return first, args[1:]
+@dataclass(frozen=True, kw_only=True)
+class RunArgs:
+    """All that follows `headway run MODEL`."""
+
+    args: tuple[str, ...] = ()
+    """Texts and key=value settings, as typed."""
+    tokens: int | None = None
+    seed: int | None = None
+    beam: int = 0
+    score: bool = False
+    chat: bool = False
+    draft: str = ""
+    regex: str = ""
+    schema: dict[str, Any] | None = None
+    colour: bool = False
+    trace: bool = False
+    trace_file: str = ""
+    file: str = ""
+    context: str = ""
+    near: str = ""
+    align: bool = False
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse what is wrong for every model."""
+        options = self._sampling_options()
+        if self.score:
+            _refuse_together("score", options)
+        elif self.beam and not self.file:
+            _refuse_together("beam", {name: options[name] for name in ("chat", "draft", "regex", "schema", "colour")})
+        if self.regex and self.schema is not None:
+            _refuse_together("schema", {"regex": True})
+        if self.score and not self.args and not self.file:
+            raise UsageError("U001", "--score needs a text", 'headway run MODEL --score "…"')
+        if self.file and not all("=" in arg for arg in self.args):
+            _refuse_together("file", {"": True})
+        self.named_task()
+        if self.file or not self.score:
+            self._check_settings()
+
+    def check_generation(self) -> None:
+        """Refuse what a model that generates does not accept."""
+        if self.file:
+            _refuse_together("file", self._sampling_options())
+        for name, given in {"context": self.context, "json": self.json and not self.file, "align": self.align}.items():
+            if given:
+                raise UsageError("U001", f"--{name} is for models that predict; this model generates text")
+
+    def generation_options(self, *, search: bool) -> dict[str, Any]:
+        """Options for models that generate, by name; false where one is not given. `search`: --beam is not one."""
+        given = self._sampling_options() | {"tokens": self.tokens, "seed": self.seed is not None}
+        return given | ({"beam": 0} if search else {})
+
+    def _sampling_options(self) -> dict[str, Any]:
+        names = ("beam", "chat", "draft", "regex", "colour")
+        traced = self.trace or bool(self.trace_file)
+        return {name: getattr(self, name) for name in names} | {"schema": self.schema is not None, "trace": traced}
+
+    def named_task(self) -> str:
+        """The task that task=… names, or an empty string."""
+        task, known = (
+            next((arg.removeprefix("task=") for arg in self.args if arg.startswith("task=")), ""),
+            task_names(),
+        )
+        if task and task not in known:
+            raise UsageError("U001", f"task={task} is unknown{nearest(task, known)}", f"one of {', '.join(known)}")
+        return task
+
+    # --- for a model that generates
+
+    @cached_property
+    def _prompt_and_settings(self) -> tuple[str, list[str]]:
+        """The prompt may be left out: then the first argument is a setting."""
+        args = list(self.args)
+        if self.file or not args:
+            return "", args
+        names = [field.name for field in fields(self._settings_class)]
+        known, spaced = args[0].partition("=")[0] in names, re.search(r"\s", args[0])
+        if re.match(r"[a-z_]+=", args[0]) and ((known or not spaced) if self.chat else (known and not spaced)):
+            return "", args
+        return args[0], args[1:]
+
+    @property
+    def prompt(self) -> str:
+        return read_text(self._prompt_and_settings[0])
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Fields of Sampling, or of Beam with --beam, that options and settings set."""
+        settings = [arg for arg in self._prompt_and_settings[1] if not arg.startswith("task=")]
+        return self._overrides([arg for arg in settings if not (self.file and arg.startswith("data."))])
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Settings of the data section, for --file."""
+        from headway.config.toml import parse_overrides
+
+        return parse_overrides([arg for arg in self.args if arg.startswith("data.")])
+
+    def _overrides(self, settings: list[str]) -> dict[str, Any]:
+        from headway.config.toml import parse_overrides
+
+        if plain := [arg for arg in settings if "=" not in arg]:
+            raise UsageError("U001", f"{plain[0]!r} is neither the prompt nor key=value", "put the prompt in quotes")
+        values = parse_overrides(settings)
+        if isinstance(values.get("stop_strings"), str):
+            values["stop_strings"] = [values["stop_strings"]]
+        options = {"max_tokens": self.tokens, **({"width": self.beam} if self.beam else {"seed": self.seed})}
+        return {**{name: value for name, value in options.items() if value is not None}, **values}
+
+    @cached_property
+    def _settings_class(self) -> type[Any]:
+        from headway.generate.beam.search import Beam
+        from headway.generate.sampling.sampler import Sampling
+
+        return Beam if self.beam else Sampling
+
+    # --- for a model that predicts
+
+    @cached_property
+    def _texts_settings_pairs(self) -> tuple[list[str], dict[str, Any], list[str]]:
+        """An argument that looks like a setting and is none is probably a spelling mistake."""
+        from headway.config.toml import parse_overrides
+
+        texts, settings, pairs, names = [], [], [], setting_names()
+        for arg in self.args:
+            found = SETTING.match(arg)
+            if found and found[1] == "pair":
+                pairs.append(arg.removeprefix("pair="))
+            elif found and found[1] in names:
+                settings.append(arg)
+            elif found and not re.search(r"\s", arg):
+                hint = f"settings are {', '.join(names)}; put a text of one word with = in it into a file"
+                raise UsageError("U001", f"{arg!r} is not a setting here{nearest(found[1], names)}", hint)
+            else:
+                texts.append(arg)
+        return texts, parse_overrides(settings), pairs
+
+    @property
+    def texts(self) -> list[str]:
+        return self._texts_settings_pairs[0]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self._texts_settings_pairs[1]
+
+    @property
+    def pairs(self) -> list[str]:
+        """The second text of each pair."""
+        return self._texts_settings_pairs[2]
+
+    @property
+    def source(self) -> str:
+        """The file to read texts from, - for stdin: as given, or the pipe where no text is given."""
+        if self.file or self.texts not in ([], ["-"]):
+            return self.file
+        return "-" if self.texts or (not self.near and stdin_is_piped()) else ""
+
+    # --- for both
+
+    def _check_settings(self) -> None:
+        """Refuse settings that neither kind of model accepts."""
+        from headway.config.toml import build, parse_overrides
+
+        known, names = [f.name for f in fields(self._settings_class)], setting_names()
+        generation, prediction = list[str](), list[str]()
+        for arg in self._prompt_and_settings[1]:
+            found = SETTING.match(arg)
+            if found is None or re.search(r"\s", arg):
+                continue  # a text for a model that predicts
+            if found[1] in names:
+                prediction.append(arg)
+            elif found[1] in known:
+                generation.append(arg)
+            else:
+                hint = f"to generate: {', '.join(known)}; to predict: {', '.join(names)}"
+                message = f"unknown setting {found[1]}{nearest(found[1], [*known, *names])}"
+                raise ConfigError("C014", message, hint)
+        build(self._settings_class, self._overrides(generation))
+        check_sections(parse_overrides([arg for arg in prediction if not arg.startswith("pair=")]))
+
+
+def check_sections(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that no model that predicts accepts."""
+    from headway.tasks.recipe import read_recipe
+
+    for name in COUNTS:
+        check_count(name, settings.get(name, 1))
+    sections = {name: value for name, value in settings.items() if name not in ("task", *COUNTS)}
+    for name, value in sections.items():
+        if not isinstance(value, Mapping):
+            raise UsageError("U001", f"{name}={value} sets nothing: {name} is a section", f"set {name}.KEY=VALUE")
+    if "data" in sections:  # data.overlap must be less than data.length, whose default may be the model's own
+        read_recipe({"data": {"length": sys.maxsize, **sections["data"]}})
+    for name in sections.keys() & set(task_names()):
+        read_recipe({"task": name, name: sections[name]})
+
+
+def setting_names() -> tuple[str, ...]:
+    """What may stand before = for a model that predicts: single settings, and sections of a recipe."""
+    return ("task", "pair", "data", *COUNTS, *task_names())
+
+
+def check_count(name: str, value: Any) -> None:
+    if type(value) is not int or value < 1:
+        raise UsageError("U001", f"{name}={value} should be an integer from 1")
 
 
 def read_text(arg: str) -> str:
+    """A text argument; - reads stdin."""
     return sys.stdin.read().removesuffix("\n") if arg == "-" else arg
 
 
-def generation_overrides(args: Sequence[str], tokens: int | None, seed: int | None, beam: int) -> dict[str, Any]:
-    """What options and the words after a text set of sampling or of a beam search."""
-    from headway.config.toml import parse_overrides
+def read_schema(given: str) -> dict[str, Any] | None:
+    """The JSON schema of --schema: a file, or the object itself."""
+    from headway.jsonfile import JSON_VALUES, parse_object, read_json
 
-    plain = [arg for arg in args if "=" not in arg]
-    if plain:
-        raise UsageError("U001", f"{plain[0]!r} is neither the text nor key=value", "put the text in quotes")
-    values = parse_overrides(args)
-    if isinstance(values.get("stop_strings"), str):
-        values["stop_strings"] = [values["stop_strings"]]
-    options = {"max_tokens": tokens, **({"width": beam} if beam else {"seed": seed})}
-    return {**{name: value for name, value in options.items() if value is not None}, **values}
+    if not given.lstrip().startswith("{"):
+        return read_json(Path(given)) if given else None
+    try:
+        return parse_object(given.encode(), JSON_VALUES)
+    except ValueError as error:
+        raise ConfigError("C001", f"--schema: {error}", "give a JSON object, or a file that holds one") from None
 
 
-def generation_settings(given: Mapping[str, Any], beam: int) -> Any:
-    """A Sampling, or a Beam, with values of whoever asks and of the model's folder."""
-    from headway.config.toml import build
-    from headway.generate.beam.search import Beam
-    from headway.generate.sampling.sampler import Sampling
-
-    made: Any = build(Beam if beam else Sampling, {"max_tokens": DEFAULT_TOKENS, **given})
-    return made
-
-
-def check_args(args: Sequence[str], tokens: int | None, seed: int | None, beam: int) -> None:
-    """Refuse settings that are wrong for every model."""
-    from headway.config.toml import parse_overrides
-
-    known, generation, others = _generation_fields(beam), list[str](), list[str]()
-    for arg in args:
-        found = predict.SETTING.match(arg)
-        if found is None or re.search(r"\s", arg):
-            continue  # a text to a model that reads
-        if found[1] in predict.setting_names():
-            others.append(arg)
-        elif found[1] in known:
-            generation.append(arg)
-        else:
-            hint = f"to write: {', '.join(known)}; for models that read: {', '.join(predict.setting_names())}"
-            message = f"unknown setting {found[1]}{nearest(found[1], [*known, *predict.setting_names()])}"
-            raise ConfigError("C014", message, hint)
-    generation_settings(generation_overrides(generation, tokens, seed, beam), beam)
-    predict.check_settings(parse_overrides([arg for arg in others if not arg.startswith("pair=")]))
-
-
-def _generation_fields(beam: int) -> list[str]:
-    """Names of the settings of writing."""
-    from headway.generate.beam.search import Beam
-    from headway.generate.sampling.sampler import Sampling
-
-    return [field.name for field in fields(Beam if beam else Sampling)]
+def _refuse_together(name: str, others: Mapping[str, Any]) -> None:
+    """--score, --beam and --file do not sample step by step, so options about a sampled text do not apply."""
+    if wrong := [other for other, given in others.items() if given]:
+        other = f"--{wrong[0]}" if wrong[0] else "a text"
+        raise UsageError("U001", f"{other} does not go with --{name}", "leave one of them out")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headway.cli.evaluation import recipe_for, task_for
+from headway.cli.evaluation import recipe_for
+from headway.cli.run.args import COUNTS, RunArgs, check_count
 from headway.cli.run.screen import colours
-from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows, stdin_is_piped
-from headway.errors import DataError, UsageError, nearest
+from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows
+from headway.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from headway.data.files.rows import BadRows
@@ -20,107 +19,6 @@ if TYPE_CHECKING:
     from headway.tasks.inputs import Item
     from headway.tasks.predictor import Predictor
     from headway.tasks.recipe import Recipe
-
-COUNTS = ("top", "n_best")
-"""Settings that are whole numbers from 1 on."""
-SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
-
-
-def setting_names() -> tuple[str, ...]:
-    """What may stand before = in a word after `headway run MODEL`, for models that predict."""
-    from headway.tasks.registry import task_names
-
-    return ("task", "pair", "data", *COUNTS, *task_names())
-
-
-@dataclass(frozen=True)
-class RunArgs:
-    """A command line of `headway run`, parsed."""
-
-    texts: list[str]
-    settings: dict[str, Any] = field(default_factory=dict)
-    pairs: list[str] = field(default_factory=list)
-    file: str = ""
-    context: str = ""
-    near: str = ""
-    score: bool = False
-    json: bool = False
-    align: bool = False
-    beam: int = 0
-
-    @property
-    def source(self) -> str:
-        """The file to read inputs from, - for stdin: as given, or a pipe where nothing else is given."""
-        if self.file or self.texts not in ([], ["-"]):
-            return self.file
-        return "-" if self.texts or (not self.near and stdin_is_piped()) else ""
-
-
-def task_argument(args: Sequence[str]) -> str:
-    """The task that task=… names, or an empty string."""
-    from headway.tasks.registry import task_names
-
-    task = next((arg.removeprefix("task=") for arg in args if arg.startswith("task=")), "")
-    if task and task not in task_names():
-        listed = ", ".join(task_names())
-        raise UsageError("U001", f"task={task} is unknown{nearest(task, task_names())}", f"one of {listed}")
-    return task
-
-
-def split_args(args: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
-    """Texts, settings and second texts. A word that looks like a setting and is none may be a typing mistake."""
-    from headway.config.toml import parse_overrides
-
-    texts, settings, pairs, known = [], [], [], setting_names()
-    for arg in args:
-        found = SETTING.match(arg)
-        if found and found[1] == "pair":
-            pairs.append(arg.removeprefix("pair="))
-        elif found and found[1] in known:
-            settings.append(arg)
-        elif found and not re.search(r"\s", arg):
-            hint = f"settings are {', '.join(known)}; a text of one word with = in it can come from a file"
-            raise UsageError("U001", f"{arg!r} is no setting here{nearest(found[1], known)}", hint)
-        else:
-            texts.append(arg)
-    return texts, parse_overrides(settings), pairs
-
-
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are wrong for every model."""
-    from headway.tasks.recipe import read_recipe
-    from headway.tasks.registry import task_names
-
-    for name in COUNTS:
-        _check_count(name, settings.get(name, 1))
-    sections = {name: value for name, value in settings.items() if name not in ("task", *COUNTS)}
-    for name, value in sections.items():
-        if not isinstance(value, Mapping):
-            raise UsageError("U001", f"{name}={value} sets nothing: {name} is a group of settings", f"as {name}.KEY=…")
-    if "data" in sections:  # an overlap has to be less than the length, which may be the model's own
-        read_recipe({"data": {"length": sys.maxsize, **sections.pop("data")}})
-    for name in sections.keys() & set(task_names()):
-        read_recipe({"task": name, name: sections[name]})
-
-
-def _check_count(name: str, value: Any) -> None:
-    if type(value) is not int or value < 1:
-        raise UsageError("U001", f"{name}={value} should be a whole number from 1 on")
-
-
-def task_for_run(bundle: Any) -> Task:
-    """The task that a model is for."""
-    from headway.tasks.registry import get_task
-
-    return get_task(task_for(bundle))
-
-
-def split_data(args: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Generation settings, and the settings of the data section."""
-    from headway.config.toml import parse_overrides
-
-    data = [arg for arg in args if arg.startswith("data.")]
-    return [arg for arg in args if arg not in data], parse_overrides(data)
 
 
 def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
@@ -167,7 +65,7 @@ def _check(session: _Session) -> None:
     if len(args.pairs) > 1 and len(args.pairs) != len(args.texts):
         raise UsageError("U001", f"{len(args.texts)} texts and {len(args.pairs)} pair=…: give as many, or one")
     for name in COUNTS:
-        _check_count(name, args.settings.get(name, 1))
+        check_count(name, args.settings.get(name, 1))
 
 
 def _search_task() -> Task:

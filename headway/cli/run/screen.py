@@ -1,4 +1,4 @@
-"""How writing looks in a terminal: text as it comes, coloured by probability, and what else could have come."""
+"""Generated text in a terminal: printed as it comes, coloured by probability, with the alternatives of each step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     from headway.generate.trace import Choice, Growth, Node
 
 SCALE = ((0.8, 28), (0.5, 31), (0.2, 136), (0.05, 166), (0.0, 160))
-"""Least probability → colour of the 256: green, blue, ochre, orange, red. Each has a contrast of 3 or more with
-black and with white, so that it can be read on either."""
+"""Lower bound of a probability → one of 256 colours: green, blue, ochre, orange, red. Each has a contrast of at least
+3 with black and with white."""
 
 Paint = Callable[[str, float], str]
 
 
 def colours(stream: Any = None) -> bool:
-    """Whether escape codes are wanted: FORCE_COLOR says yes, then NO_COLOR no; otherwise a terminal has them."""
+    """Whether to print colours: FORCE_COLOR turns them on, then NO_COLOR off; by default, only on a terminal."""
     if os.environ.get("FORCE_COLOR"):
         return True
     return not os.environ.get("NO_COLOR") and bool((stream or sys.stdout).isatty())
 
 
 def paint(text: str, probability: float) -> str:
-    """A text in the colour of its probability."""
-    colour = next((colour for least, colour in SCALE if probability >= least), SCALE[-1][1])  # a NaN is in none
+    """The text in the colour of its probability."""
+    colour = next((colour for least, colour in SCALE if probability >= least), SCALE[-1][1])  # NaN is in no range
     return f"\x1b[38;5;{colour}m{text}\x1b[39m"
 
 
@@ -36,9 +36,9 @@ def legend() -> str:
 
 
 def show(pieces: Iterator[str], before: str = "", steps: Sequence[Choice] = (), by: Paint | None = None) -> str:
-    """Print a text as it comes; the first piece shows that there will be any.
+    """Print a text as it comes, and return it.
 
-    `steps` grows with the pieces: one that took several tokens is as likely as its least likely one.
+    `steps` grows with the pieces. A piece of several tokens has the probability of its least likely token.
     """
     text, seen = "", 0
     for piece in pieces:
@@ -51,7 +51,7 @@ def show(pieces: Iterator[str], before: str = "", steps: Sequence[Choice] = (), 
 
 
 def show_steps(steps: Sequence[Choice], decode: Callable[[list[int]], str]) -> None:
-    """A line for each token: what came, and what the model found likeliest there."""
+    """One line per token: the token that was drawn, and the most likely ones."""
     for step in steps:
         others = [f"{decode([other.token])!r} {other.probability:.1%}" for other in step.best]
         taken = f"{decode([step.chosen.token])!r} {step.chosen.probability:.1%}"
@@ -59,7 +59,7 @@ def show_steps(steps: Sequence[Choice], decode: Callable[[list[int]], str]) -> N
 
 
 def show_tree(steps: Sequence[Growth], decode: Callable[[list[int]], str]) -> None:
-    """The beams as a tree: ■ a text that ended, with its final score; × one that was given up, with its last."""
+    """The beams as a tree: ■ marks a finished sequence with its final score, × a dropped one with its last score."""
     from headway.generate.trace import tree
 
     for line in branches(tree(steps), decode):
@@ -67,7 +67,7 @@ def show_tree(steps: Sequence[Growth], decode: Callable[[list[int]], str]) -> No
 
 
 def branches(nodes: Sequence[Node], decode: Callable[[list[int]], str], margin: str = "") -> Iterator[str]:
-    """Lines of a tree; tokens that follow one another without a choice share one."""
+    """The lines of a tree; tokens without a fork between them share a line."""
     for place, node in enumerate(nodes):
         last, tokens = place + 1 == len(nodes), [node.token]
         while len(node.next) == 1:

@@ -1,4 +1,4 @@
-"""Texts from files and pipes, and results as JSON lines: what all tasks of `headway run` share."""
+"""Inputs of `headway run` from files and pipes, and results as JSON lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
-from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 Say = Callable[..., None]
 BATCH_SIZE = 32
-"""Texts that are gone on with at one time."""
+"""Prompts of a file that are generated for in one batch."""
 
 
 def source_windows(
@@ -40,18 +39,18 @@ def source_windows(
 
 
 def _stdin() -> BinaryIO:
-    """A file of our own: Python closes its own when it ends, and aborts where a thread still waits for a line of it."""
+    """A duplicate of stdin: at exit Python closes its own and aborts if a thread still waits for a line of it."""
     try:
         return open(os.dup(sys.stdin.fileno()), "rb")
-    except UnsupportedOperation:  # no file stands behind it
+    except UnsupportedOperation:  # stdin is not a file
         return sys.stdin.buffer
 
 
 def stdin_is_piped() -> bool:
-    """Whether another program, or a file, stands where the keyboard would."""
+    """Whether stdin is a pipe or a file."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (UnsupportedOperation, OSError, ValueError, AttributeError):  # closed, or no file stands behind it
+    except (UnsupportedOperation, OSError, ValueError, AttributeError):  # closed, or not a file
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
@@ -65,18 +64,16 @@ def print_results(task: Task, good: Sequence[Item], found: Sequence[Any], *, fil
 
 
 def print_count(done: int, bad: BadRows, source: str, say: Say) -> None:
-    """How much was read; nothing at all is a mistake."""
+    """Report how many inputs were answered; none at all is an error."""
     if not done:
         raise bad.no_rows("stdin" if source == "-" else source, "texts")
-    say(f"{done:,} {'answer' if done == 1 else 'answers'}")
+    say(f"{done:,} {'result' if done == 1 else 'results'}")
     report_bad_rows(bad, say)
 
 
 def report_bad_rows(bad: BadRows, say: Say) -> None:
-    for text in chain(
-        [f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} left out:"] if bad.count else [], bad.first
-    ):
-        say(text)
+    if bad.count:
+        say("\n".join([f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} skipped:", *bad.first]))
 
 
 def generate_file(

@@ -108,7 +108,7 @@ def test_whatever_is_drawn(name: str, seed: int) -> None:
     torch.manual_seed(seed)
     found = list(check_model(MODELS[name](), compiled=False, seed=seed))
     assert [row for row in found if not row.ok] == []
-    assert not any("not clear" in row.note for row in found)
+    assert not any("too close" in row.note for row in found)
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.cli.run import predict as reading
-from headway.cli.run.args import check_args, generation_overrides, generation_settings, split_text
+from headway.cli.run.args import RunArgs
 from headway.config.presets import gpt2
 from headway.config.recipe import DataConfig
+from headway.config.toml import build
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import HeadwayError, NotFoundError
+from headway.generate.beam.search import Beam
+from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import save_model
 from headway.model.model import Transformer
 from headway.tasks.recipe import Recipe, with_settings
@@ -24,6 +26,8 @@ from headway.tasks.registry import task_names
 from tests.cli.conftest import Run
 
 ABSENT = "the loader was called"
+EXIT = {"U": 2, "C": 3, "F": 5}
+"""The exit code by the first letter of an error's code."""
 
 
 @pytest.fixture
@@ -40,38 +44,43 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "named"),
     [
-        (["a", "temprature=1"], 3, 'did you mean "temperature"'),
-        (["a", "temperature=hot"], 3, "temperature = 'hot' should be a number"),
-        (["a", "top_p=7"], 3, "top_p = 7.0 is outside"),
-        (["a", "seed=x"], 3, "seed = 'x'"),
-        (["temperature=hot"], 3, "temperature = 'hot'"),
-        (["--chat", "tempo=1"], 3, "unknown setting tempo"),
-        (["--chat", "top_k=-1"], 3, "top_k = -1"),
-        (["a", "--tokens", "-5"], 3, "max_tokens = -5"),
-        (["a", "--beam", "-1"], 3, "width = -1"),
-        (["a", "--beam", "2", "temperature=1"], 3, "unknown setting temperature"),
-        (["a", "--beam", "2", "groups=x"], 3, "groups = 'x'"),
-        (["a", "top=0"], 2, "top=0"),
-        (["a", "nbest=2"], 3, 'did you mean "n_best"'),
-        (["a", "n_best=all"], 2, "n_best=all"),
-        (["a", "task=clasify"], 2, 'did you mean "classify"'),
-        (["task=clasify", "a"], 2, 'did you mean "classify"'),
-        (["a", "data.lenght=3"], 3, 'did you mean "length"'),
-        (["a", "data.bad_rows=skipp"], 3, "data.bad_rows = 'skipp'"),
-        (["a", "data=file.txt"], 2, "data is a group of settings"),
-        (["a", "seq2seq.beam=0"], 3, "seq2seq.beam = 0"),
-        (["--score"], 2, "--score wants a text"),
-        (["--file", "x.txt", "abc", "top_k=1"], 2, "--file does not go with a text"),
-        (["--file", "x.txt", "colour=red"], 3, "unknown setting colour"),
-        (["--file", "x.txt", "--score", "data.txt=x"], 3, "data.txt"),
+        (["a", "temprature=1"], "C014", "temperature"),
+        (["a", "temperature=hot"], "C002", "temperature"),
+        (["a", "top_p=7"], "C003", "top_p"),
+        (["a", "seed=x"], "C002", "seed"),
+        (["temperature=hot"], "C002", "temperature"),
+        (["--chat", "tempo=1"], "C014", "tempo"),
+        (["--chat", "top_k=-1"], "C003", "top_k"),
+        (["a", "--tokens", "-5"], "C003", "max_tokens"),
+        (["a", "--beam", "-1"], "C003", "width"),
+        (["a", "--beam", "2", "temperature=1"], "C014", "temperature"),
+        (["a", "--beam", "2", "groups=x"], "C002", "groups"),
+        (["a", "top=0"], "U001", "top=0"),
+        (["a", "nbest=2"], "C014", "n_best"),
+        (["a", "n_best=all"], "U001", "n_best=all"),
+        (["a", "task=clasify"], "U001", "classify"),
+        (["task=clasify", "a"], "U001", "classify"),
+        (["a", "data.lenght=3"], "C014", "length"),
+        (["a", "data.bad_rows=skipp"], "C003", "data.bad_rows"),
+        (["a", "data=file.txt"], "U001", "data=file.txt"),
+        (["a", "seq2seq.beam=0"], "C003", "seq2seq.beam"),
+        (["--score"], "U001", "--score"),
+        (["--file", "x.txt", "abc", "top_k=1"], "U001", "--file"),
+        (["--file", "x.txt", "colour=red"], "C014", "colour"),
+        (["--file", "x.txt", "--score", "data.txt=x"], "C014", "data.txt"),
+        (["abc", "--beam", "2", "--draft", "x"], "U001", "--draft"),
+        (["--score", "abc", "--trace"], "U001", "--trace"),
+        (["abc", "--regex", "a", "--schema", "{}"], "U001", "--regex"),
+        (["abc", "--schema", "{nope"], "C001", "--schema"),
+        (["abc", "--schema", "absent.json"], "F001", "absent.json"),
     ],
 )
-def test_what_is_wrong_for_every_model(run: Run, loads: list[str], words: list[str], code: int, said: str) -> None:
+def test_what_is_wrong_for_every_model(run: Run, loads: list[str], words: list[str], code: str, named: str) -> None:
     done = run("run", "some/model", *words)
-    assert done.code == code and said in done.err and "Traceback" not in done.err, done
-    assert loads == [] and done.out == ""
+    assert done.err.startswith(f"error[{code}]: ") and named in done.err and "Traceback" not in done.err, done
+    assert loads == [] and done.out == "" and done.code == EXIT[code[0]]
 
 
 @pytest.mark.parametrize(
@@ -95,16 +104,15 @@ def test_what_some_model_takes(run: Run, loads: list[str], words: list[str]) -> 
     assert done.code == 5 and ABSENT in done.err and loads == ["some/model"]
 
 
-def writes(words: list[str], beam: int) -> None:
-    generation_settings(generation_overrides(split_text(words, beam, chat=False)[1], 10, None, beam), beam)
+def generates(args: RunArgs) -> None:
+    build(Beam if args.beam else Sampling, args.overrides)
 
 
-def reads(words: list[str], beam: int) -> None:
-    texts, settings, _ = reading.split_args(words)
-    assert texts or words
-    own = {name: value for name, value in settings.items() if name not in ("task", "top", "n_best")}
+def predicts(args: RunArgs) -> None:
+    assert args.texts or args.args
+    own = {name: value for name, value in args.settings.items() if name not in ("task", "top", "n_best")}
     for name in ("top", "n_best"):
-        if name in settings and (type(settings[name]) is not int or settings[name] < 1):
+        if name in args.settings and (type(args.settings[name]) is not int or args.settings[name] < 1):
             raise NotFoundError("F001", name)
     for length in (16, 1000):
         task = next((name for name in own if name in task_names()), "classify")
@@ -117,9 +125,9 @@ def reads(words: list[str], beam: int) -> None:
     raise wrong
 
 
-def refused(what: Any, words: Sequence[str], beam: int) -> bool:
+def refused(use: Callable[[RunArgs], None], args: RunArgs) -> bool:
     try:
-        what(words, beam)
+        use(args)
     except HeadwayError:
         return True
     return False
@@ -135,9 +143,9 @@ WORDS = st.sampled_from([
 
 @given(st.lists(WORDS, max_size=4), st.sampled_from([0, 2, 4]))
 def test_nothing_is_refused_that_a_model_takes(words: list[str], beam: int) -> None:
-    """Slow twin: what is refused beforehand is refused by models that write and by models that read."""
-    early = refused(lambda w, b: check_args(split_text(w, b, chat=False)[1], 10, None, b), words, beam)
-    assert not early or (refused(writes, words, beam) and refused(reads, words, beam))
+    """Slow twin: what is refused before loading is refused by models that generate and by models that predict."""
+    args = RunArgs(args=tuple(words), tokens=10, beam=beam)
+    assert not refused(RunArgs.check, args) or (refused(generates, args) and refused(predicts, args))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +165,8 @@ def test_nothing_is_refused_that_a_model_takes(words: list[str], beam: int) -> N
     ],
 )
 def test_a_text_may_be_left_out(words: list[str], beam: int, chat: bool, text: str, settings: list[str]) -> None:
-    assert split_text(words, beam, chat=chat) == (text, settings)
+    args = RunArgs(args=tuple(words), beam=beam, chat=chat)
+    assert args._prompt_and_settings == (text, settings)
 
 
 def test_settings_without_a_text(run: Run, tmp_path: Path) -> None:
