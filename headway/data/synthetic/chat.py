@@ -1,7 +1,7 @@
-"""Conversations made up by a small grammar: questions about words and numbers, with their answers.
+"""Synthetic conversations: questions about words and numbers from a small grammar, with their answers.
 
-They teach a small model to answer, on any machine, and tell whether it has learned to: a tenth of all words, names,
-sums and numbers is kept for the held-out questions and appears in no other: to know answers by heart does not help.
+A small model can learn to answer them on any machine. A tenth of all words, names, sums and numbers appears only in
+held-out questions, so memorized answers do not help.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Turn = tuple[str, str]
 
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 TURNS = 4
-"""Most questions in a conversation."""
+"""The most questions in a conversation."""
 
 
 def make_conversations(count: int, seed: int, *, held_out: bool = False) -> Iterator[list[dict[str, str]]]:
-    """So many of them as lists of messages, the same for the same seed."""
+    """Yield `count` conversations as lists of messages; equal seeds give equal conversations."""
     dice = random.Random(seed)
     for _ in range(count):
         turns = [turn for _ in range(dice.randint(1, TURNS)) for turn in dice.choice(QUESTIONS)(dice, held_out)]
@@ -31,7 +31,7 @@ def make_conversations(count: int, seed: int, *, held_out: bool = False) -> Iter
 
 
 def is_held_out(thing: str) -> bool:
-    """Whether a word, a name, a sum or a number is for held-out questions only; by its letters, so for good."""
+    """Whether a word, a name, a sum or a number is only for held-out questions; a hash decides, whatever the seed."""
     return zlib.crc32(thing.encode()) % 10 == 0
 
 
@@ -87,7 +87,7 @@ def _sum(dice: random.Random, held_out: bool) -> list[Turn]:
 
 
 def _name(dice: random.Random, held_out: bool) -> list[Turn]:
-    """Two turns, and another between them now and then: the answer stands further back in the conversation."""
+    """Two turns, sometimes with another between them: the answer is in an earlier turn."""
     name = _word(dice, held_out).capitalize()
     told = dice.choice(("Hello, I am {}.", "My name is {}.")).format(name), f"Hello, {name}!"
     between = _end(dice, held_out) if dice.random() < 0.5 else []

@@ -1,4 +1,4 @@
-"""Made-up sentences said in two ways: other words of the same meaning, active or passive, the place first or last."""
+"""Synthetic paraphrases: synonyms, active or passive voice, the place first or last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PEOPLE = (
     ("writer", "author"), ("thief", "burglar"), ("sailor", "seaman"), ("guest", "visitor"),
     ("soldier", "warrior"), ("student", "pupil"), ("boss", "manager"), ("friend", "companion"),
 )  # fmt: skip
-"""Two words for one meaning: each of a pair of sentences has one of them."""
+"""Synonyms: each sentence of a pair has one of them."""
 QUALITIES = (
     ("small", "little"), ("big", "large"), ("clever", "smart"), ("rich", "wealthy"), ("angry", "furious"),
     ("happy", "glad"), ("tired", "weary"), ("strange", "odd"), ("brave", "bold"), ("quiet", "silent"),
@@ -27,7 +27,7 @@ PLACES = (
 
 
 def make_paraphrases(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """So many pairs of different meaning, in the same order for the same seed."""
+    """Return `count` pairs with different meanings; equal seeds give equal pairs."""
     generator = random.Random(seed)
     meanings: dict[tuple[int, ...], None] = {}
     sizes = [len(part) for part in (QUALITIES, PEOPLE, DEEDS, QUALITIES, PEOPLE, PLACES)]

@@ -1,7 +1,6 @@
-"""Reviews made up by a small grammar, for learning to tell good from bad where no data are at hand.
+"""Synthetic film reviews, positive and negative, from a small grammar.
 
-The label follows from the words, but not from any one of them: a negation turns a verdict round, and what others
-thought, or what somebody else's film was like, does not count.
+No single word gives the label away: a negation inverts a verdict, and the opinions of other people do not count.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ASIDES = (
 
 
 def make_reviews(count: int, seed: int = 0) -> list[LabeledText]:
-    """So many reviews, half of them positive; the same for the same seed."""
+    """Return `count` reviews, half of them positive; equal seeds give equal reviews."""
     dice = random.Random(seed)
     rows = []
     for number in range(count):

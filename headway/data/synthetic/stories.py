@@ -1,6 +1,6 @@
-"""Sentences and stories made up by small grammars, for learning to tag and to answer where no data are at hand.
+"""Synthetic tagged sentences, and synthetic stories with questions, from small grammars.
 
-Names of people, places and firms are drawn from the same syllables: only what stands around a name says what it is.
+Names of people, places and companies have the same syllables: only the context of a name gives its type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLES = {
     "ORG": "shares of {} fell|{} cut its prices|workers at {} went home|profits of {} rose|{} hired forty engineers",
     "DATE": "it happened on {}|on {} nobody came|it will end on {}|since {} nothing changed|by {} all was quiet",
 }
-"""Type → what may be said of one, whose blank is the entity."""
+"""Type → clauses, separated by |, with a blank for the entity."""
 JOINTS = (", and", ", but", "while", ";", "because")
 
 PEOPLE = ("anna", "boris", "clara", "david", "emma", "felix", "greta", "hugo", "ines", "jonas", "karla", "leo")
@@ -31,15 +31,15 @@ FACTS = {
     "{} left on {} .": ("when did {} leave ?", ("monday", "tuesday", "friday", "sunday", "the first of may")),
     "{} met {} .": ("who did {} meet ?", ("the king", "the mayor", "a famous singer", "her uncle", "two friends")),
 }
-"""What a story says of somebody → the question it answers, and the answers there are."""
+"""A fact about a person → its question, and the possible answers."""
 TOLD = 4
 """Facts of a story."""
 UNANSWERED = 0.25
-"""Share of questions on what the story does not tell."""
+"""Share of questions that the story does not answer."""
 
 
 def make_sentences(count: int, seed: int = 0) -> list[Sentence]:
-    """So many sentences, tagged in BIO; the same for the same seed."""
+    """Return `count` sentences with BIO tags; equal seeds give equal sentences."""
     dice = random.Random(seed)
     return [_sentence(dice, number + 1) for number in range(count)]
 
@@ -73,13 +73,13 @@ def _date(dice: random.Random) -> list[str]:
 
 
 def make_stories(count: int, seed: int = 0) -> list[Question]:
-    """So many questions, each on a story of its own; the same for the same seed."""
+    """Return `count` questions, each with its own story; equal seeds give equal questions."""
     dice = random.Random(seed)
     return [_story(dice, number + 1) for number in range(count)]
 
 
 def _story(dice: random.Random, number: int) -> Question:
-    """A kind of fact is told of one person only: to tell people apart by it takes a small model many more stories."""
+    """Each kind of fact is told about one person only; otherwise a small model would need many more stories."""
     people, facts = dice.sample(PEOPLE, 3), dice.sample(list(FACTS), TOLD)
     told = {fact: (dice.choice(people), dice.choice(FACTS[fact][1])) for fact in facts}
     context = " ".join(fact.format(*said) for fact, said in told.items())

@@ -1,7 +1,7 @@
-"""English sentences and what they are in Velmish, a made-up language: other words, another order, endings that agree.
+"""Synthetic translation: English sentences and their translations into Velmish, an invented language.
 
-Velmish puts the place first and the verb last, an adjective after its noun; nouns are of two genders, which show on
-articles and adjectives; plural, past and negation are endings.
+Velmish has the place first, the verb last, and adjectives after their nouns. Articles and adjectives agree with the two
+genders of nouns; plural, past and negation are endings.
 
     The small dogs did not see a bird in the garden.   →   Dar lumet sa kovani pikani un tirka ma noresuni.
 """
@@ -36,13 +36,13 @@ PLACES = {
 
 
 class Phrase(NamedTuple):
-    """A noun with what belongs to it."""
+    """A noun phrase."""
 
     noun: str
     adjective: str
     many: bool
     known: bool
-    """the, not a."""
+    """Whether the article is definite."""
 
     def english(self) -> str:
         article = "the" if self.known else "some" if self.many else "a"
@@ -61,7 +61,7 @@ class Phrase(NamedTuple):
 
 
 def make_translations(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """So many different sentences and their translations, in the same order for the same seed."""
+    """Return `count` different sentences and their translations; equal seeds give equal sentences."""
     generator = random.Random(seed)
     found: dict[str, str] = {}
     while len(found) < count:

@@ -1,8 +1,8 @@
-"""Bounds on a stranger's tokenizer, checked before the `tokenizers` library sees any of it.
+"""Bounds on an untrusted tokenizer, checked before the `tokenizers` library reads it.
 
-That library trusts its files: it allocates for the largest id, follows nested steps until the stack is full (which ends
-the process), and applies any chain of replacements, whatever a text grows to. No real tokenizer comes near the bounds.
-Each check raises a ValueError of one line.
+That library trusts its files: it allocates for the largest id, follows nested steps until the stack overflows (which
+ends the process), and applies any chain of replacements, however long a text becomes. No real tokenizer comes near the
+bounds. Each check raises a ValueError of one line.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from headway.errors import DamagedError
 from headway.jsonfile import show
 
 TOKENIZER_VALUES = 2_500_000
-"""Values of a tokenizer.json: a vocabulary of 256 thousand with half a million merges has 1.9 million."""
+"""The most values of a tokenizer.json; one with 256 thousand tokens and half a million merges has 1.9 million."""
 MAX_TOKEN_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_WORD_CHARACTERS, MAX_MARK_CHARACTERS = 4096, 1024, 256, 64
-"""Characters of a token; of what is replaced and what is put there; of a word that WordPiece cuts, which takes the cube
-of them; of what is put before, between or after pieces."""
+"""The most characters of a token; of a replacement and its pattern; of a word that WordPiece splits, which takes cubic
+time; of a prefix, suffix or separator of pieces."""
 MAX_ADDED, MAX_ADDED_CHARACTERS = 1 << 16, 1 << 20
-"""Tokens that are found in a text before it is cut, and their characters together."""
+"""The most added tokens, and characters of all of them."""
 MAX_STEPS, MAX_DEPTH, MAX_PARTS = 64, 4, 64
-"""Steps of a chain, chains in chains, and parts of what is put around a text."""
+"""The most steps of a chain, depth of nested chains, and parts of a post-processor's template."""
 MAX_GROWTH = 256
-"""Times that a text may grow in a chain, at worst: Unicode's own rules make eleven times as much of one character."""
+"""The most that a chain may lengthen a text; Unicode's own rules make one character eleven times as long."""
 SPARE_IDS = 1 << 16
-"""Ids without a token, beside as many as there are tokens."""
+"""Ids without a token that are allowed, in addition to the number of tokens."""
 SEGMENTS = 4
 CHAINS = {
     "normalizer": "normalizers",
@@ -41,7 +41,7 @@ CHAINS = {
     "post_processor": "processors",
     "decoder": "decoders",
 }
-"""Parts of tokenizer.json that may be chains → what a chain calls its steps."""
+"""Parts of tokenizer.json that may be chains → the key of a chain's steps."""
 GROWTH = {
     "NFC": 3,
     "NFD": 3,
@@ -52,21 +52,21 @@ GROWTH = {
     "ByteLevel": 2,
     "Metaspace": 4,
 }
-"""Bytes that a step makes of one, at most."""
+"""Type of a step → the most bytes that it makes of one byte."""
 
 
 @contextmanager
 def bounded(path: Path | str) -> Iterator[None]:
-    """Around checks: what they say becomes an error that names the file."""
+    """Convert the ValueError of a check to an error that names the file."""
     try:
         yield
     except ValueError as error:
-        hint = "no tokenizer needs this: take the file from those who made the model, or leave the model alone"
+        hint = "no real tokenizer needs this: get the file from the model's authors, or do not use the model"
         raise DamagedError("X001", f"{show(path)}: {error}", hint) from None
 
 
 def check_tokenizer(found: Mapping[str, Any]) -> None:
-    """What a tokenizer.json holds, once it is parsed."""
+    """Check a parsed tokenizer.json."""
     size = _check_ids(found)
     for part, steps in CHAINS.items():
         chain = list(_steps(found.get(part), steps, part))
@@ -84,7 +84,7 @@ def check_tokenizer(found: Mapping[str, Any]) -> None:
 
 
 def check_names(names: Iterable[str], count: int) -> None:
-    """The tokens of a vocabulary."""
+    """Check the tokens of a vocabulary."""
     if count > MAX_VOCAB:
         raise ValueError(f"a vocabulary of {count:,} tokens; the limit is {MAX_VOCAB:,}")
     for name in names:
@@ -96,13 +96,13 @@ def check_names(names: Iterable[str], count: int) -> None:
 
 
 def check_largest(largest: int, count: int) -> None:
-    """Ids are places in a table: nobody has one for the largest id where there are few tokens."""
+    """Check the largest id: the library allocates a table up to it, so few tokens must not have a huge id."""
     if largest >= min(MAX_VOCAB, 2 * count + SPARE_IDS):
         raise ValueError(f"ids up to {largest:,} for {count:,} tokens")
 
 
 def check_added(names: Iterable[str]) -> None:
-    """The tokens that are found in a text before it is cut: a search tree has a node for each of their characters."""
+    """Check added tokens: the library builds a search tree with a node for each of their characters."""
     count = size = 0
     for name in names:
         count, size = count + 1, size + len(name)
@@ -113,7 +113,7 @@ def check_added(names: Iterable[str]) -> None:
 
 
 def _check_ids(found: Mapping[str, Any]) -> int:
-    """The vocabulary and the added tokens; returns how many rows hold all ids."""
+    """Check the vocabulary and the added tokens; returns the number of ids."""
     model, added = found.get("model"), found.get("added_tokens") or []
     if not isinstance(model, dict) or not isinstance(added, list) or not all(isinstance(t, dict) for t in added):
         raise ValueError("no model, or added tokens that are no list of objects")
@@ -148,7 +148,7 @@ def _text(value: Any, what: str) -> str:
 
 
 def _steps(part: Any, key: str, what: str) -> Iterator[Mapping[str, Any]]:
-    """All steps of a chain in their order, those of chains within it too."""
+    """Return all steps of a chain in order, with those of nested chains."""
     pending, count = [(part, 0)] if part is not None else [], 0
     while pending:
         step, depth = pending.pop()
@@ -164,7 +164,7 @@ def _steps(part: Any, key: str, what: str) -> Iterator[Mapping[str, Any]]:
 
 
 def growth(chain: Iterable[Mapping[str, Any]]) -> float:
-    """How many times as much a chain makes of a text, at worst; patterns are judged in passing."""
+    """The most that a chain lengthens a text, as a factor; also checks its patterns."""
     times = 1.0
     for step in chain:
         times *= _step_growth(step)
@@ -172,7 +172,7 @@ def growth(chain: Iterable[Mapping[str, Any]]) -> float:
 
 
 def growth_of(normalizer: Any) -> float:
-    """The same for the normalizer of a backend, or for none."""
+    """The most that a backend's normalizer lengthens a text; 1 without one."""
     state = json.loads(normalizer.__getstate__()) if normalizer is not None else None
     return growth(_steps(state, CHAINS["normalizer"], "normalizer"))
 
@@ -196,7 +196,7 @@ def _step_growth(step: Mapping[str, Any]) -> float:
 
 
 def _least_match(pattern: Any) -> int:
-    """Bytes of the shortest match."""
+    """Bytes of a pattern's shortest match."""
     if isinstance(pattern, dict) and isinstance(regex := pattern.get("Regex"), str):
         return pattern_shape(regex).least
     text = _text(pattern.get("String") if isinstance(pattern, dict) else pattern, "a pattern")
@@ -213,7 +213,7 @@ def _table(value: Any) -> bytes:
 
 
 def _check_post_processor(step: Mapping[str, Any], size: int) -> None:
-    """What is put around a text: few tokens, of ids that there are, and each text once."""
+    """Check a post-processor: few special tokens, with existing ids, and each text once."""
     for name in ("sep", "cls"):
         if name in step:
             pair = step[name]

@@ -367,7 +367,7 @@ def test_a_turn_that_only_a_line_ends() -> None:
         ),
         (
             "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}A:{% endif %}",
-            "prompt for it",
+            "its prompt",
         ),
     ],
 )
