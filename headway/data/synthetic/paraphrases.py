@@ -28,27 +28,27 @@ PLACES = (
 
 def make_paraphrases(count: int, seed: int = 0) -> list[tuple[str, str]]:
     """Return `count` pairs with different meanings; equal seeds give equal pairs."""
-    generator = random.Random(seed)
+    rng = random.Random(seed)
     meanings: dict[tuple[int, ...], None] = {}
     sizes = [len(part) for part in (QUALITIES, PEOPLE, DEEDS, QUALITIES, PEOPLE, PLACES)]
     while len(meanings) < count:
-        meaning = tuple(generator.randrange(size) for size in sizes)
+        meaning = tuple(rng.randrange(size) for size in sizes)
         if meaning[0] != meaning[3] and meaning[1] != meaning[4]:
             meanings[meaning] = None
-    return [_said_twice(meaning, generator) for meaning in meanings]
+    return [_said_twice(meaning, rng) for meaning in meanings]
 
 
-def _said_twice(meaning: tuple[int, ...], generator: random.Random) -> tuple[str, str]:
+def _said_twice(meaning: tuple[int, ...], rng: random.Random) -> tuple[str, str]:
     parts = (QUALITIES, PEOPLE, DEEDS, QUALITIES, PEOPLE, PLACES)
-    flips = [generator.randrange(2) for _ in parts]
+    flips = [rng.randrange(2) for _ in parts]
     first = [words[i][flip] for words, i, flip in zip(parts, meaning, flips, strict=True)]
     second = [words[i][1 - flip] for words, i, flip in zip(parts, meaning, flips, strict=True)]
-    return _sentence(first, generator), _sentence(second, generator)
+    return _sentence(first, rng), _sentence(second, rng)
 
 
-def _sentence(words: list[str], generator: random.Random) -> str:
+def _sentence(words: list[str], rng: random.Random) -> str:
     quality, person, deed, other_quality, other, place = words
     actor, object_ = f"the {quality} {person}", f"the {other_quality} {other}"
-    said = f"{actor} {deed} {object_}" if generator.randrange(2) else f"{object_} was {deed} by {actor}"
-    said = f"{said} {place}" if generator.randrange(2) else f"{place}, {said}"
+    said = f"{actor} {deed} {object_}" if rng.randrange(2) else f"{object_} was {deed} by {actor}"
+    said = f"{said} {place}" if rng.randrange(2) else f"{place}, {said}"
     return said[0].upper() + said[1:] + "."

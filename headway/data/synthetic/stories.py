@@ -40,53 +40,53 @@ UNANSWERED = 0.25
 
 def make_sentences(count: int, seed: int = 0) -> list[Sentence]:
     """Return `count` sentences with BIO tags; equal seeds give equal sentences."""
-    dice = random.Random(seed)
-    return [_sentence(dice, number + 1) for number in range(count)]
+    rng = random.Random(seed)
+    return [_sentence(rng, number + 1) for number in range(count)]
 
 
-def _sentence(dice: random.Random, number: int) -> Sentence:
+def _sentence(rng: random.Random, number: int) -> Sentence:
     words: list[str] = []
     found = []
-    for clause in range(dice.randint(1, 3)):
+    for clause in range(rng.randint(1, 3)):
         if clause:
-            words += dice.choice(JOINTS).split()
-        kind = dice.choice(list(TITLES))
-        for word in dice.choice(TITLES[kind].split("|")).split():
+            words += rng.choice(JOINTS).split()
+        kind = rng.choice(list(TITLES))
+        for word in rng.choice(TITLES[kind].split("|")).split():
             if word != "{}":
                 words.append(word)
                 continue
-            name = _date(dice) if kind == "DATE" else [_name(dice) for _ in range(dice.randint(1, 2))]
+            name = _date(rng) if kind == "DATE" else [_name(rng) for _ in range(rng.randint(1, 2))]
             found.append((kind, len(words), len(words) + len(name)))
             words += name
     words.append(".")
     return Sentence(tuple(words), tuple(to_tags(found, len(words))), "generated", number)
 
 
-def _name(dice: random.Random) -> str:
-    return "".join(dice.choice(SYLLABLES) for _ in range(dice.randint(2, 3))).capitalize()
+def _name(rng: random.Random) -> str:
+    return "".join(rng.choice(SYLLABLES) for _ in range(rng.randint(2, 3))).capitalize()
 
 
-def _date(dice: random.Random) -> list[str]:
-    if dice.random() < 0.3:
-        return [dice.choice(DAYS)]
-    return [str(dice.randint(1, 28)), dice.choice(MONTHS), str(dice.randint(1950, 2020))]
+def _date(rng: random.Random) -> list[str]:
+    if rng.random() < 0.3:
+        return [rng.choice(DAYS)]
+    return [str(rng.randint(1, 28)), rng.choice(MONTHS), str(rng.randint(1950, 2020))]
 
 
 def make_stories(count: int, seed: int = 0) -> list[Question]:
     """Return `count` questions, each with its own story; equal seeds give equal questions."""
-    dice = random.Random(seed)
-    return [_story(dice, number + 1) for number in range(count)]
+    rng = random.Random(seed)
+    return [_story(rng, number + 1) for number in range(count)]
 
 
-def _story(dice: random.Random, number: int) -> Question:
+def _story(rng: random.Random, number: int) -> Question:
     """Each kind of fact is told about one person only; otherwise a small model would need many more stories."""
-    people, facts = dice.sample(PEOPLE, 3), dice.sample(list(FACTS), TOLD)
-    told = {fact: (dice.choice(people), dice.choice(FACTS[fact][1])) for fact in facts}
+    people, facts = rng.sample(PEOPLE, 3), rng.sample(list(FACTS), TOLD)
+    told = {fact: (rng.choice(people), rng.choice(FACTS[fact][1])) for fact in facts}
     context = " ".join(fact.format(*said) for fact, said in told.items())
-    if dice.random() < UNANSWERED:
-        fact = dice.choice([fact for fact in FACTS if fact not in told])
-        return Question(f"story {number}", FACTS[fact][0].format(dice.choice(people)), context, ())
-    fact = dice.choice(facts)
+    if rng.random() < UNANSWERED:
+        fact = rng.choice([fact for fact in FACTS if fact not in told])
+        return Question(f"story {number}", FACTS[fact][0].format(rng.choice(people)), context, ())
+    fact = rng.choice(facts)
     person, value = told[fact]
     start = context.index(fact.format(person, value)) + fact.format(person, "{}").index("{}")
     return Question(f"story {number}", FACTS[fact][0].format(person), context, ((value, start),))

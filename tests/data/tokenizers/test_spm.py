@@ -31,26 +31,8 @@ from headway.generate.protocol import Source
 from headway.hub.generation_config import read_generation
 from headway.train.run import start, train
 
-SYLLABLES = (
-    "lo",
-    "wer",
-    "est",
-    "ne",
-    "the",
-    "ra",
-    "mi",
-    "ço",
-    "é",
-    "über",
-    "st",
-    "o",
-    "a",
-    "数",
-    "字",
-    "한",
-    "ß",
-    "ïs",
-)
+SYLLABLES = ["lo", "wer", "est", "ne", "the", "ra", "mi", "ço", "é", "über", "st", "o", "a"]
+SYLLABLES += ["数", "字", "한", "ß", "ïs"]
 TEXTS = (
     "",
     " ",
@@ -210,14 +192,8 @@ def test_pieces_over_words_and_pieces_that_a_user_asked_for(text: str, kind: int
     raw = changed("unigram-nfkc-spaces", change)
     ours = load_tokenizer(write(tmp_path, {"spiece.model": raw}))
     oracle = sentencepiece.SentencePieceProcessor(model_proto=raw)
-    texts = (
-        "lo lo the lo",
-        "the  lo",
-        "thelo thelolowerestne",
-        "miço lowerestne thelo mianelo miarane",
-        "the  ",
-        *made_up(1, 20),
-    )
+    texts = ["lo lo the lo", "the  lo", "thelo thelolowerestne", "miço lowerestne thelo mianelo miarane", "the  "]
+    texts += made_up(1, 20)
     assert any(len(oracle) - 1 in oracle.encode(each) for each in texts)
     for each in texts:
         assert ours.encode(each).ids == oracle.encode(each)
