@@ -1,4 +1,4 @@
-"""Prefetching: threads make batches ahead of time, while numpy and file reads release the interpreter lock.
+"""Prefetching: threads make batches ahead of time, while the training step runs.
 
 No locks are held. One reentrant queue carries the steps to the threads, and one queue per step carries its result
 back, so results arrive in order whichever thread makes them.

@@ -178,8 +178,8 @@ def _parts(
         rows, firsts = tokenizer.ids(texts), [before, *lasts][:-1]
         before = [before, *lasts][-1]
         if begin or end:
-            marks = zip(rows, firsts, lasts, strict=True)
-            rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in marks]
+            parts = zip(rows, firsts, lasts, strict=True)
+            rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in parts]
         places = accumulate(map(len, rows), initial=tokens)
         next(places)
         ends = [place for place, last in zip(places, lasts, strict=True) if last]

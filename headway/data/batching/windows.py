@@ -1,4 +1,4 @@
-"""Windows over running text: sequences of fixed length for training, and overlapping ones for evaluation."""
+"""Windows over running text: sequences of fixed length for training, overlapping ones for evaluation."""
 
 from __future__ import annotations
 

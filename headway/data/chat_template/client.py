@@ -1,4 +1,4 @@
-"""Client of the process that renders chat templates (`worker`): starts it, sends requests, stops and replaces it.
+"""Client of the process that renders chat templates (`worker`): starts, asks, stops and replaces it.
 
 The first render starts the process, which takes about a tenth of a second; later renders use the same one. It exits
 with us, at the latest at the end of its input.

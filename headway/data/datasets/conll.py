@@ -1,4 +1,4 @@
-"""Tagged sentences: files in the format of the CoNLL tasks, and rows with a list of words and a list of tags.
+"""Tagged sentences: CoNLL files, and rows with a list of words and a list of tags.
 
 A CoNLL file has one word per line, its tag in the last column, and blank lines between sentences. A `-DOCSTART-` line
 starts a document. jsonl, json and parquet files have both lists in each row.

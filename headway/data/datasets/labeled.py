@@ -1,4 +1,4 @@
-"""Labeled texts: parsed from rows, the kind of their labels, the set of labels, and the validation split."""
+"""Labeled texts: parsed from rows, the kind and set of their labels, and the validation split."""
 
 from __future__ import annotations
 

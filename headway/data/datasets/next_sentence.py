@@ -1,4 +1,4 @@
-"""Rows for masked language models: windows of running text, or pairs of spans for next sentence prediction.
+"""Rows for masked language models: windows of text, or pairs of spans for next sentence prediction.
 
 A row is [CLS] text [SEP], or [CLS] A [SEP] B [SEP] with token type ids (Devlin et al. 2019); the tokens between A and B
 are those of the tokenizer.

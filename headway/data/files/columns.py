@@ -1,4 +1,4 @@
-"""Columns and their roles: text, label, question …, found by a setting, by a usual name, or by elimination."""
+"""Columns and their roles (text, label, question …), by a setting, a usual name, or elimination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files as bytes, lines or JSON values, with bounds on sizes, gzip bombs and text that is not UTF-8."""
+"""Data files as bytes, lines or JSON values, with checks of size, encoding and gzip bombs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a data spec to its files: a path, a glob, a folder or a hub dataset; and fingerprints of their content."""
+"""From a data spec to files: a path, a glob, a folder or a hub dataset; and their fingerprints."""
 
 from __future__ import annotations
 

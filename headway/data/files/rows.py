@@ -1,4 +1,4 @@
-"""Rows of data files as examples: `parse` makes an example or a Flaw of a row, and `BadRows` handles the flaws."""
+"""Rows of data files as examples, by a `parse` function; and the policy for rows that cannot be used."""
 
 from __future__ import annotations
 

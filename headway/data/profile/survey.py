@@ -1,4 +1,4 @@
-"""Survey of a dataset: columns, lengths, labels, duplicates, bad lines, and overlap with another dataset.
+"""Survey of a dataset: columns, lengths, labels, duplicates, bad lines, overlap with another dataset.
 
 One pass over each dataset keeps counts and hashes, so memory depends on the number of texts, not on their size.
 """

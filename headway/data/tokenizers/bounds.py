@@ -74,13 +74,13 @@ def check_tokenizer(found: Mapping[str, Any]) -> None:
             for step in chain:
                 _check_post_processor(step, size)
         elif (times := growth(chain)) > MAX_GROWTH:
-            raise ValueError(f"its {part} makes up to {times:,.0f} times as much of a text; the limit is {MAX_GROWTH}")
+            raise ValueError(f"its {part} may make a text {times:,.0f} times as long; the limit is {MAX_GROWTH}")
     model = found["model"]
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if len(str(model.get(name) or "")) > MAX_MARK_CHARACTERS:
             raise ValueError(f"its {name} has more than {MAX_MARK_CHARACTERS} characters")
     if not 0 <= _whole(model.get("max_input_chars_per_word", 100), "max_input_chars_per_word") <= MAX_WORD_CHARACTERS:
-        raise ValueError(f"it cuts words of more than {MAX_WORD_CHARACTERS} characters (max_input_chars_per_word)")
+        raise ValueError(f"max_input_chars_per_word is more than {MAX_WORD_CHARACTERS}")
 
 
 def check_names(names: Iterable[str], count: int) -> None:
@@ -116,7 +116,7 @@ def _check_ids(found: Mapping[str, Any]) -> int:
     """Check the vocabulary and the added tokens; returns the number of ids."""
     model, added = found.get("model"), found.get("added_tokens") or []
     if not isinstance(model, dict) or not isinstance(added, list) or not all(isinstance(t, dict) for t in added):
-        raise ValueError("no model, or added tokens that are no list of objects")
+        raise ValueError("it has no model, or its added tokens are not a list of objects")
     vocab, merges = model.get("vocab"), model.get("merges") or []
     if isinstance(vocab, dict):
         names: Iterable[Any] = vocab.keys()
@@ -127,7 +127,7 @@ def _check_ids(found: Mapping[str, Any]) -> int:
         raise ValueError("a model without a vocabulary")
     check_names(names, len(vocab))
     if not isinstance(merges, list):
-        raise ValueError("merges that are no list")
+        raise ValueError("its merges are not a list")
     check_names((part for merge in merges for part in (merge if isinstance(merge, list) else [merge])), len(merges))
     check_added([_text(token.get("content"), "an added token") for token in added])
     largest = max([largest, *(_whole(token.get("id"), "the id of an added token") for token in added)])
@@ -137,13 +137,13 @@ def _check_ids(found: Mapping[str, Any]) -> int:
 
 def _whole(value: Any, what: str) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{what} is {str(value)[:40]!r}, no whole number")
+        raise ValueError(f"{what} is {str(value)[:40]!r}, not an integer")
     return value
 
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{what} is {str(value)[:40]!r}, no text")
+        raise ValueError(f"{what} is {str(value)[:40]!r}, not a text")
     return value
 
 
@@ -153,7 +153,7 @@ def _steps(part: Any, key: str, what: str) -> Iterator[Mapping[str, Any]]:
     while pending:
         step, depth = pending.pop()
         if not isinstance(step, dict):
-            raise ValueError(f"its {what} is {str(step)[:40]!r}, no object")
+            raise ValueError(f"its {what} is {str(step)[:40]!r}, not an object")
         inner = step.get(key)
         if inner is None:
             yield step
@@ -186,10 +186,10 @@ def _step_growth(step: Mapping[str, Any]) -> float:
             )
     least = _least_match(step["pattern"]) if "pattern" in step else 1
     if kind == "Replace":
-        size = len(_text(step.get("content"), "what is put in the place of a pattern").encode())
+        size = len(_text(step.get("content"), "the replacement of a pattern").encode())
         return max(1.0, size / least) if least else 1.0 + size
-    if kind == "Prepend" and len(_text(step.get("prepend"), "what is put before a text")) > MAX_MARK_CHARACTERS:
-        raise ValueError(f"it puts more than {MAX_MARK_CHARACTERS} characters before a text")
+    if kind == "Prepend" and len(_text(step.get("prepend"), "the prefix of a text")) > MAX_MARK_CHARACTERS:
+        raise ValueError(f"its prefix of a text has more than {MAX_MARK_CHARACTERS} characters")
     if kind == "Precompiled":
         return charsmap_growth(_table(step.get("precompiled_charsmap")))
     return GROWTH.get(kind, 1)
@@ -209,7 +209,7 @@ def _table(value: Any) -> bytes:
     try:
         return base64.b64decode(value or b"", validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise ValueError("its table of characters is not in base 64") from None
+        raise ValueError("its normalization table is not in base 64") from None
 
 
 def _check_post_processor(step: Mapping[str, Any], size: int) -> None:
@@ -218,26 +218,26 @@ def _check_post_processor(step: Mapping[str, Any], size: int) -> None:
         if name in step:
             pair = step[name]
             if not isinstance(pair, list) or len(pair) != 2 or not _whole(pair[1], f"the id of {name}") < size:
-                raise ValueError(f"it puts {str(pair)[:40]!r} around a text, and its ids end before {size:,}")
+                raise ValueError(f"its post-processor adds {str(pair)[:40]!r}, but it has only {size:,} ids")
     special = step.get("special_tokens", {})
     if not isinstance(special, dict) or len(special) > MAX_PARTS:
-        raise ValueError(f"more than {MAX_PARTS} tokens around a text")
+        raise ValueError(f"its post-processor has more than {MAX_PARTS} special tokens")
     for name, token in special.items():
         ids = token.get("ids") if isinstance(token, dict) else None
         if not isinstance(ids, list) or len(ids) > MAX_PARTS:
             raise ValueError(f"more than {MAX_PARTS} ids for {name[:40]!r}")
         if any(_whole(i, f"the id of {name[:40]!r}") >= size for i in ids):
-            raise ValueError(f"it puts {name[:40]!r} around a text, whose id is not below {size:,}")
+            raise ValueError(f"its post-processor adds {name[:40]!r}, but it has only {size:,} ids")
     for name in ("single", "pair"):
         _check_template(step.get(name, []), name)
 
 
 def _check_template(parts: Any, name: str) -> None:
     if not isinstance(parts, list) or len(parts) > MAX_PARTS or not all(isinstance(part, dict) for part in parts):
-        raise ValueError(f"its template for a {name} is no list of at most {MAX_PARTS} parts")
+        raise ValueError(f"its template for a {name} is not a list of at most {MAX_PARTS} parts")
     inside = [inner for part in parts for inner in part.values()]
     if any(not isinstance(i, dict) or not _whole(i.get("type_id", 0), "a segment id") < SEGMENTS for i in inside):
-        raise ValueError(f"its template for a {name} has segments beyond {SEGMENTS}, or parts that are none")
+        raise ValueError(f"its template for a {name} has token types beyond {SEGMENTS}, or unknown parts")
     texts = [str(part["Sequence"].get("id")) for part in parts if "Sequence" in part]
     if len(set(texts)) < len(texts):
         raise ValueError(f"its template for a {name} has the same text twice")

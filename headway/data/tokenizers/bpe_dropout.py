@@ -1,4 +1,4 @@
-"""BPE-dropout: merges are skipped at random, so that a word has varying segmentations (Provilkov et al. 2020).
+"""BPE-dropout: skips merges at random, so a word has several segmentations (Provilkov et al. 2020).
 
 The dropout of `tokenizers` uses a generator that cannot be seeded. Here each word has a fixed set of segmentations, and
 the number of a sample selects one of them.

@@ -55,7 +55,7 @@ def charsmap_growth(table: bytes) -> float:
         return 1.0
     size = int.from_bytes(table[:4], "little")
     if len(table) > TABLE_LIMIT or size % 4 or not 4 <= size <= len(table) - 5 or table[-1]:
-        raise ValueError(f"its table of characters, of {len(table):,} bytes, is none")
+        raise ValueError(f"its normalization table of {len(table):,} bytes is invalid")
     units, text = np.frombuffer(table, "<u4", size // 4, 4).astype(np.int64), table[4 + size :]
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 0)
     level, most, depth = np.array([_offset(units[0])]), 1.0, 0
@@ -69,7 +69,7 @@ def charsmap_growth(table: bytes) -> float:
         leaves = level[(units[found] >> 8) & 1 == 1]
         values = units[leaves[leaves < len(units)]] & 0x7FFFFFFF
         if len(values) < len(leaves) or (values >= len(text)).any():
-            raise ValueError("its table of characters points beyond its end")
+            raise ValueError("its normalization table points beyond its end")
         if len(values):
             most = max(most, float((ends[np.searchsorted(ends, values)] - values).max()) / depth)
     return most

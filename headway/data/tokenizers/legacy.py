@@ -92,7 +92,7 @@ def _token_if_added(config: Mapping[str, Any], role: str) -> str | None:
 def _byte_vocab(path: Path) -> dict[str, int]:
     vocab = vocab_ids(path)
     if any(token.endswith("</w>") for token in vocab):
-        message = f"{path} marks the ends of words with </w>: no byte-level vocabulary"
+        message = f"{path} marks ends of words with </w>, so it is not a byte-level vocabulary"
         raise NotFoundError("F005", message, conversion_hint(path.parent))
     return vocab
 
@@ -102,7 +102,7 @@ def vocab_ids(path: Path) -> dict[str, int]:
     vocab = json_object(path)
     for token, i in vocab.items():
         if type(i) is not int or i < 0:
-            raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number", AGAIN)
+            raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, not an integer", AGAIN)
     with bounded(path):
         check_names(vocab, len(vocab))
         check_largest(max(vocab.values(), default=0), len(vocab))

@@ -34,7 +34,7 @@ class Shape:
     endless: int = 0
     """Unbounded repeats in sequence."""
     choices: int = 0
-    """Repeats and alternatives in sequence: in so many ways may one text be matched."""
+    """Repeats and alternatives in sequence, which multiply the ways to match a text."""
     size: int = 1
 
     def then(self, other: Shape) -> Shape:
@@ -145,7 +145,7 @@ class _Reader:
         while (times := self.times()) is not None:
             low, high, kept = times
             if shape.choices and (high is None or high > 1):
-                raise self.refused("a repeat of what can be matched in several ways, which may take for ever")
+                raise self.refused("a repeat of a part that matches in several ways, which may take exponential time")
             if max(low, high or 0) > MAX_REPEATS:
                 raise self.refused(f"a repeat of {max(low, high or 0):,} times; the limit is {MAX_REPEATS:,}")
             size = shape.size * max(low, high or 1, 1)

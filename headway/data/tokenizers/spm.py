@@ -1,4 +1,4 @@
-"""A sentencepiece model as a backend of `tokenizers`: the same pieces for every text, with the model's ids.
+"""A sentencepiece model as a backend of `tokenizers`, with the same pieces and the model's ids.
 
 The ids are positions in the file, or come from a separate vocabulary, which may contain names that the file lacks. Such
 a name must never match a text: it gets a leading space, which no normalized text contains. A low score instead, as is

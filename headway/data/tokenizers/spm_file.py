@@ -96,12 +96,12 @@ def _parse_model(path: Path, raw: bytes) -> SpmModel:
         model=_number(trainer, 3, UNIGRAM),
         byte_fallback=_number(trainer, 35, 0) != 0,
         roles=_roles(pieces, trainer),
-        charsmap=_bytes(normalizer.get(2, b""), "the table of characters"),
+        charsmap=_bytes(normalizer.get(2, b""), "the normalization table"),
         dummy_prefix=_number(normalizer, 3, 1) != 0,
         single_spaces=_number(normalizer, 4, 1) != 0,
     )
     if charsmap_growth(found.charsmap) > MAX_GROWTH:
-        raise ValueError(f"its table of characters makes more than {MAX_GROWTH} times as much of a text")
+        raise ValueError(f"its normalization table may make a text more than {MAX_GROWTH} times as long")
     others = {
         "spaces as suffixes of words": _number(trainer, 24, 0) != 0,
         "unescaped spaces": _number(normalizer, 5, 1) == 0,
@@ -153,7 +153,7 @@ def _roles(pieces: list[Piece], trainer: Mapping[int, int | bytes]) -> dict[str,
 def _number(fields: Mapping[int, int | bytes], number: int, usual: int) -> int:
     value = fields.get(number, usual)
     if isinstance(value, bytes):
-        raise ValueError(f"setting {number} is no whole number")
+        raise ValueError(f"field {number} is not an integer")
     return value  # -1 appears as 2**64 - 1, which is not a position either
 
 

@@ -1,4 +1,4 @@
-"""Model folders with a sentencepiece model instead of a tokenizer.json: ids and special tokens by model family."""
+"""Model folders with a sentencepiece model: ids and special tokens by model family."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _check(kind: str, size: int, special: tuple[str, ...]) -> None:
 
 
 def _read(texts: Iterable[str], progress: Callable[[int], None] | None) -> Iterator[str]:
-    read = told = 0
+    read = reported = 0
     for number, text in enumerate(texts, start=1):
         try:
             text.encode()
@@ -100,11 +100,11 @@ def _read(texts: Iterable[str], progress: Callable[[int], None] | None) -> Itera
             raise DataError("D001", f"character {cause.start} of text {number} is half a surrogate pair") from cause
         read += len(text)
         yield text
-        if progress and read - told >= REPORT_EVERY:
-            progress(told := read)
+        if progress and read - reported >= REPORT_EVERY:
+            progress(reported := read)
     if not read:
         raise DataError("D002", "there is no text to train a tokenizer on")
-    if progress and read > told:
+    if progress and read > reported:
         progress(read)
 
 
@@ -219,8 +219,8 @@ def _word_piece(texts: Iterable[str], size: int, special: tuple[str, ...], norma
     vocab = counter.get_vocab()
     backend = tk.Tokenizer(tk.models.WordPiece(vocab, unk_token="[UNK]"))  # here `inner` is not special
     backend.pre_tokenizer, backend.decoder = split, tk.decoders.WordPiece()
-    marks = [(token, vocab[token]) for token in ("[CLS]", "[SEP]")]
-    backend.post_processor = tk.processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", marks)
+    ids = [(token, vocab[token]) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = tk.processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ids)
     return backend
 
 
