@@ -1,1 +1,1 @@
-"""Files to batches: no torch model is needed here."""
+"""From files to batches; nothing here needs a torch model."""

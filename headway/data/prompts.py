@@ -1,8 +1,8 @@
-"""Prompts as token ids: the one place where a text or a conversation becomes what a model goes on from.
+"""Prompts as token ids: the one place where a text or a conversation becomes the input of generation.
 
-The ids are those that `transformers` has: of a text, `tokenizer(text)`; of a conversation, `apply_chat_template` with a
-generation prompt, where the template writes every special token and nothing is added. They differ in one thing: a
-special token that a message merely spells stays letters, so that no message can pass for what the template says.
+The ids are those of `transformers`: `tokenizer(text)` for a text, `apply_chat_template` with a generation prompt for a
+conversation, where the template writes every special token. One difference: a special token that is spelled inside a
+message stays ordinary text, so that a message cannot imitate the template.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 PRIVATE_USE = tuple(chr(code) for code in range(0x10FF00, 0x10FFFE))
-"""Characters that Unicode leaves to private use. One of them marks the special tokens that a message spells."""
+"""Characters for private use in Unicode. One of them marks special tokens that are spelled inside a message."""
 
 
 def start_token(special: SpecialTokens) -> int:
-    """The token that an empty prompt stands for: BOS, or the end of the document before."""
+    """The token that replaces an empty prompt: BOS, or else EOS, which ended the document before."""
     start = special.bos if special.bos is not None else next(iter(special.eos_ids), None)
     if start is None:
-        raise DataError("D001", "the prompt is empty, and the model has no BOS token to begin with", "give a text")
+        raise DataError("D001", "the prompt is empty, and the model has no BOS token to start from", "give a text")
     return start
 
 
 class PromptEncoder:
-    """Encodes the prompts of one model; `special` are the ids that its config gives a meaning."""
+    """Encodes the prompts of one model; `special` are the special token ids of its config."""
 
     def __init__(self, tokenizer: Tokenizer, special: SpecialTokens, name: str = "this model") -> None:
         self.tokenizer, self.special, self.name = tokenizer, special, name
 
     def text(self, text: str) -> list[int]:
-        """A text with the special tokens that the tokenizer puts around it."""
+        """Encode a text, with the special tokens that the tokenizer adds."""
         return self.tokenizer.ids([text], special=True)[0] or [start_token(self.special)]
 
     def chat(self, messages: Sequence[Message], check: Callable[[str], None] | None = None) -> list[int]:
-        """A conversation up to where the next turn begins. `check` may refuse its text before that is encoded."""
+        """Encode a conversation up to the start of the next answer. `check` may reject the text beforehand."""
         if self.template is None:
-            hint = "headway run without --chat goes on from a text"
+            hint = "headway run without --chat continues a text"
             raise DataError("D008", f"{self.name} has no chat template, so it cannot chat", hint)
         rows, marker = self._mark_special(messages, self.template)
         text = self.template.render(rows, tokens=special_token_strings(self.tokenizer), add_generation_prompt=True)
@@ -61,7 +61,7 @@ class PromptEncoder:
         return parse_template(self.tokenizer.config.get("chat_template"))
 
     def _mark_special(self, messages: Sequence[Message], template: ChatTemplate) -> tuple[list[Message], str]:
-        """The messages with a mark inside each special token that they spell; no mark where they spell none."""
+        """Insert a marker into each special token that a message spells; returns "" as marker if there is none."""
         spelled = [text for message in messages for text in _strings(message.get("content"))]
         if self._special_pattern is None or not any(map(self._special_pattern.search, spelled)):
             return list(messages), ""
@@ -74,7 +74,7 @@ class PromptEncoder:
         return [{**message, "content": _map_strings(message.get("content"), put)} for message in messages], marker
 
     def _encode_marked(self, text: str, marker: str) -> list[int]:
-        """Ids of a text whose marked special tokens are read as letters."""
+        """Encode a text; special tokens with the marker are encoded as ordinary text."""
         names = "|".join(re.escape(_insert_marker(marker, name)) for name in self._special_names)
         ids: list[int] = []
         for i, piece in enumerate(re.split(f"({names})", text)):
@@ -87,7 +87,7 @@ class PromptEncoder:
 
     @cached_property
     def _special_names(self) -> list[str]:
-        """Special tokens, longest first."""
+        """The special tokens, longest first."""
         added = self.tokenizer.backend.get_added_tokens_decoder().values()
         return sorted((token.content for token in added if token.special and token.content), key=len, reverse=True)
 
@@ -97,7 +97,7 @@ class PromptEncoder:
 
     @cached_property
     def _plain_backend(self) -> Backend:
-        """The tokenizer, blind to special tokens."""
+        """A copy of the tokenizer that encodes special tokens as ordinary text."""
         from tokenizers import Tokenizer as Backend
 
         backend = Backend.from_str(self.tokenizer.backend.to_str())
@@ -106,7 +106,7 @@ class PromptEncoder:
 
 
 def _strings(content: Any) -> Iterator[str]:
-    """The strings of a message's content, which is one, or a list of parts."""
+    """Yield the strings in a message's content, which is a string or a list of parts."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list | tuple | dict):
@@ -115,7 +115,7 @@ def _strings(content: Any) -> Iterator[str]:
 
 
 def _map_strings(content: Any, change: Callable[[str], str]) -> Any:
-    """The same content with each of its strings changed."""
+    """Apply `change` to each string in a message's content."""
     if isinstance(content, str):
         return change(content)
     if isinstance(content, list | tuple):

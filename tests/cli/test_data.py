@@ -92,7 +92,7 @@ def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], com
 def test_nothing_comes_next_where_nothing_is_there(run: Run) -> None:
     assert run("empty.txt").err == ""
     Path("latin.csv").write_bytes(b"text,label\ncaf\xe9,1\n")
-    assert run("latin.csv").err.startswith("convert it to UTF-8 from what it is: iconv")
+    assert run("latin.csv").err.startswith("convert it to UTF-8: iconv")
     many = "\n".join(["text,label", *["a"] * 9])
     Path("many.csv").write_text(many)
     assert run("many.csv").err == "next: headway data many.csv --bad\n" and run("many.csv", "--bad").err == ""

@@ -1,1 +1,1 @@
-"""Examples to batches, as a pure function of the step."""
+"""From examples to batches; a batch is a pure function of the step."""

@@ -1,4 +1,4 @@
-"""Who is in the batch of a step: a pure function of the step's number, the same for any number of processes."""
+"""Batch samplers: the samples of a step, a pure function of its number for any number of processes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from headway.errors import DataError
 
 
 class BatchSampler(Protocol):
-    """Samples are counted over all epochs: epoch · size + index."""
+    """Sample numbers run over all epochs: epoch · size + index."""
 
     @property
     def steps_per_epoch(self) -> float: ...
 
     def samples(self, step: int) -> Index:
-        """The whole batch of a step; see `shard` for a process's share."""
+        """Return the whole batch of a step; `shard` splits it between processes."""
         ...
 
 
 @dataclass(frozen=True)
 class FixedBatchSampler:
-    """`batch_size` samples a step, of `size` in an epoch."""
+    """`batch_size` samples per step, `size` samples per epoch."""
 
     size: int
     batch_size: int
@@ -43,11 +43,11 @@ class FixedBatchSampler:
 @dataclass(frozen=True)
 class _Epoch:
     order: Index
-    """Every sample once, batch after batch."""
+    """Every sample once, in batches one after the other."""
     batch_starts: Index
-    """Where each batch begins, and at the end the number of samples."""
+    """The start of each batch in `order`, and at the end the number of samples."""
     key: int
-    """Names the order in which the batches are taken."""
+    """Key of the permutation of the batches."""
 
     def __len__(self) -> int:
         return len(self.batch_starts) - 1
@@ -58,26 +58,26 @@ class _Epoch:
 
 
 class TokenBatchSampler:
-    """Batches of about as many tokens, padding included, of samples that are about as long.
+    """Batches with about the same number of tokens, padding included, of samples of similar length.
 
-    An epoch is shuffled, sorted by length within pools of some batches' size, cut into batches whose rows times their
-    width are at most `tokens`, and the batches are shuffled. A sample wider than `tokens` is a batch of its own. Row i
-    of the source is meant by index i: a source must not shuffle again.
+    An epoch is shuffled, sorted by length within pools of some batches, cut into batches of at most `tokens` tokens
+    (rows times width), and the batches are shuffled. A sample wider than `tokens` is a batch by itself. Index i means
+    row i of the source: the source must not shuffle again.
     """
 
     def __init__(self, lengths: Index, tokens: int, seed: int, pool: int = 64) -> None:
-        """`pool` is counted in batches: more of them pad less, and mix lengths less."""
+        """`pool` is a number of batches: larger pools need less padding and mix lengths less."""
         if len(lengths) < 1:
             raise DataError("D002", "0 samples: no batch can be made")
         self.widths, self.tokens, self.seed = padded_width(lengths), tokens, seed
         self.pool = pool * max(1, int(tokens / self.widths.mean()))
-        self._lock = threading.Lock()  # the threads of a loader share a plan
+        self._lock = threading.Lock()  # the threads of a prefetcher share a sampler
         self._epochs: dict[int, _Epoch] = {}
-        self._first = [0, len(self._epoch(0))]  # first step of each epoch that was ever reached, and of the next
+        self._first = [0, len(self._epoch(0))]  # the first step of each epoch reached so far, and of the next
 
     @property
     def steps_per_epoch(self) -> float:
-        """Batches in the first epoch; others have a few more or less."""
+        """Batches of the first epoch; other epochs have a few more or less."""
         return float(self._first[1])
 
     def samples(self, step: int) -> Index:
@@ -89,7 +89,7 @@ class TokenBatchSampler:
         return number * len(self.widths) + epoch.batch(step - self._first[number])
 
     def _epoch(self, number: int) -> _Epoch:
-        """The two planned last are kept: while one ends, those who work ahead are in the next."""
+        """Return an epoch. The last two are kept: while one ends, prefetching threads are in the next."""
         if number not in self._epochs:
             self._epochs[number] = self._build_epoch(epoch_key(self.seed, number))
             if len(self._epochs) > 2:
@@ -100,7 +100,7 @@ class TokenBatchSampler:
         size = len(self.widths)
         order = permute(np.arange(size), size, key)
         order = order[np.lexsort((-self.widths[order], np.arange(size) // self.pool))]
-        rows = np.maximum(1, self.tokens // self.widths[order])  # in a batch that begins here: its widest comes first
+        rows = np.maximum(1, self.tokens // self.widths[order])  # of a batch that starts here: its widest row is first
         batch_starts = [0]
         while (at := batch_starts[-1]) < size:
             pool_end = (at // self.pool + 1) * self.pool
@@ -109,5 +109,5 @@ class TokenBatchSampler:
 
 
 def shard(samples: Index, parts: int) -> list[Index]:
-    """For processes and accumulation: as many neighbours to each as can be; in a row they are the batch again."""
+    """Split a batch evenly between processes or accumulation steps; concatenated, the parts are the batch."""
     return np.array_split(samples, parts)

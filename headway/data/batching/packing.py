@@ -1,6 +1,6 @@
-"""Documents as rows of a batch: several to a row, packed, or one to a row, padded.
+"""Documents as rows of a batch: several per row, packed, or one per row, padded.
 
-Both read as (inputs, targets, segment_ids): 1, 2, … for the pieces of a row and 0 for padding.
+Both yield (inputs, targets, segment_ids); segment ids are 1, 2, … for the pieces of a row and 0 for padding.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headway.data.batching.windows import Ids, Tokens
 from headway.errors import DataError
 
 IGNORE = -100
-"""Target of a position that does not count; the losses have the same number."""
+"""Target of positions that do not count in the loss; the losses use the same number."""
 PAD_MULTIPLE = 8
-"""Padded rows are as wide as a multiple of this, the step in which GPUs like their matrices."""
+"""Padded widths are multiples of this, because GPUs multiply such matrices faster."""
 
 Rows = tuple[Ids, Ids, Ids]
 """Inputs, targets, segment ids (n, width)."""
@@ -26,35 +26,35 @@ Rows = tuple[Ids, Ids, Ids]
 
 @dataclass(frozen=True)
 class Packing:
-    """Pieces of documents, row after row; piece p is tokens start[p] … start[p] + length[p] - 1 of document[p]."""
+    """Pieces of documents, row by row; piece p is tokens start[p] … start[p] + length[p] - 1 of document[p]."""
 
     document: Index
     start: Index
     length: Index
     row_starts: Index
-    """Where each row begins among the pieces, and at the end their number."""
+    """The first piece of each row, and at the end the number of pieces."""
     capacity: int
 
     def __len__(self) -> int:
         return len(self.row_starts) - 1
 
     def row(self, number: int) -> list[tuple[int, int, int]]:
-        """(document, start, length) of each piece in a row, from left to right."""
+        """Return (document, start, length) of each piece of a row, from left to right."""
         here = slice(int(self.row_starts[number]), int(self.row_starts[number + 1]))
         pieces = (self.document[here], self.start[here], self.length[here])
         return list(zip(*(part.tolist() for part in pieces), strict=True))
 
     @property
     def fill(self) -> float:
-        """Share of the tokens that are real; the rest is padding."""
+        """Share of positions that are not padding."""
         return float(self.length.sum()) / max(1, len(self) * self.capacity)
 
 
 def pack(lengths: Index, capacity: int) -> Packing:
-    """Documents of these lengths in as few rows as best-fit decreasing finds; longer ones are cut at the capacity.
+    """Pack documents of these lengths into rows by best-fit decreasing; documents longer than the capacity are split.
 
-    Every piece, the longest first and equal ones in their order, goes into the row that it fills best, the oldest of
-    equals. Each token is in one row; a document without tokens is in none.
+    Pieces are placed by falling length, in their order if equal, each into the row with the least free space that it
+    fits, the oldest if equal. Each token is in one row; a document without tokens is in none.
     """
     count = -(-lengths // capacity)
     document = np.repeat(np.arange(len(lengths)), count)
@@ -68,20 +68,20 @@ def pack(lengths: Index, capacity: int) -> Packing:
 
 
 def _best_fit(lengths: Index, capacity: int) -> Index:
-    """The row of each piece, lengths falling. Pieces of one length are placed together.
+    """Return the row of each piece; lengths are falling. Pieces of equal length are placed together.
 
-    A row that was the best fit for a length still is after taking a piece, so it takes all it can hold. What it has
-    left then is less than this length, and only counts again when the pieces have become shorter.
+    The best-fitting row for a length stays the best after it takes a piece, so it takes as many as it can hold. Its
+    free space is then less than this length, and matters again only for shorter pieces.
     """
     rows = np.empty(len(lengths), dtype=np.int64)
-    spare: defaultdict[int, list[int]] = defaultdict(list)  # free space → rows that have it
-    ready: list[int] = []  # free spaces that the length at hand fits into, the smallest last
+    spare: defaultdict[int, list[int]] = defaultdict(list)  # free space → rows with it
+    ready: list[int] = []  # free spaces that fit the current length, the smallest last
     opened, least, at = 0, capacity, 0
     values, counts = np.unique(-lengths, return_counts=True)
     for length, count in zip((-values).tolist(), counts.tolist(), strict=True):
         for space in range(least - 1, length - 1, -1):
             if spare.get(space):
-                spare[space].sort(reverse=True)  # the oldest row last, where taking it is cheap
+                spare[space].sort(reverse=True)  # the oldest row last, where removing it is cheap
                 ready.append(space)
         least, stop = length, at + count
         while at < stop:
@@ -98,7 +98,7 @@ def _best_fit(lengths: Index, capacity: int) -> Index:
             used = min(stop - at, each * len(taken))
             rows[at : at + used] = np.repeat(taken, each)[:used]
             at += used
-            last = used - each * (len(taken) - 1)  # what the last row has taken, fewer if there are no more
+            last = used - each * (len(taken) - 1)  # pieces of the last row, which may take fewer
             left = space - last * length
             spare[space - each * length].extend(taken[:-1])
             spare[left].append(taken[-1])
@@ -108,20 +108,20 @@ def _best_fit(lengths: Index, capacity: int) -> Index:
 
 
 def _take(rows: list[int], count: int) -> list[int]:
-    """The last `count` rows, the last first, or all; they are gone from the list."""
+    """Remove the last `count` rows from the list, or all, and return them, the last first."""
     taken = rows[: -count - 1 : -1]
     del rows[-count:]
     return taken
 
 
 def _ranges(counts: Index) -> Index:
-    """0 … n-1 for each n of the counts, one after the other."""
+    """Concatenate 0 … n-1 for each n of the counts."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of `length` tokens, packed with documents; document d is ids[starts[d] : starts[d + 1]]."""
+    """Rows of `length` tokens packed with documents; document d is ids[starts[d] : starts[d + 1]]."""
 
     ids: Tokens
     starts: Index
@@ -130,10 +130,10 @@ class PackedRows:
 
     def __post_init__(self) -> None:
         if len(self) < 1:
-            raise DataError("D002", f"{len(self.starts) - 1} documents without a token: nothing to pack")
+            raise DataError("D002", f"{len(self.starts) - 1} documents without a token, so there is nothing to pack")
 
     def __len__(self) -> int:
-        """Rows in an epoch."""
+        """Rows per epoch."""
         return len(self.packed)
 
     @cached_property
@@ -141,7 +141,7 @@ class PackedRows:
         return pack(np.diff(self.starts), self.length)
 
     def read(self, samples: Index) -> Rows:
-        """The samples with these numbers, counted over all epochs; each epoch has the same rows in another order."""
+        """Return the rows of these samples, numbered over all epochs; each epoch permutes the same rows."""
         rows, packed = shuffle_samples(samples, len(self), self.seed), self.packed
         count = packed.row_starts[rows + 1] - packed.row_starts[rows]
         place = _ranges(count)
@@ -158,14 +158,14 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """A row for each document, cut at `length`; document d is ids[starts[d] : starts[d + 1]]."""
+    """One row per document, truncated to `length`; document d is ids[starts[d] : starts[d + 1]]."""
 
     ids: Tokens
     starts: Index
     length: int
     seed: int
     shuffle: bool = True
-    """Whether an epoch has an order of its own; if not, sample g is row g modulo their number."""
+    """Whether each epoch has its own permutation; if not, sample g is row g modulo the number of rows."""
 
     def __post_init__(self) -> None:
         if len(self) < 1:
@@ -176,11 +176,11 @@ class PaddedRows:
 
     @cached_property
     def lengths(self) -> Index:
-        """Tokens in each row."""
+        """Tokens of each row."""
         return np.minimum(np.diff(self.starts), self.length)
 
     def read(self, samples: Index) -> Rows:
-        """The samples with these numbers, padded on the right to the longest of them and a multiple of eight."""
+        """Return the rows of these samples, padded on the right to a multiple of PAD_MULTIPLE."""
         size = len(self)
         rows = shuffle_samples(samples, size, self.seed) if self.shuffle else samples % size
         length = self.lengths[rows]
@@ -191,14 +191,14 @@ class PaddedRows:
 
 
 def padded_width(length: Index) -> Index:
-    """The width of rows whose longest has this length: a multiple of eight, and never nothing."""
+    """Round a length up to a multiple of PAD_MULTIPLE, at least one of it."""
     return np.maximum(1, -(-length // PAD_MULTIPLE)) * PAD_MULTIPLE
 
 
 def _fill_rows(ids: Tokens, shape: tuple[int, int], pieces: tuple[Index, Index, Index, Index, Index]) -> Rows:
-    """Pieces given by their first token, length, the end of their document, first cell in the rows, and mark.
+    """Fill rows with pieces, given by first token, length, end of the document, first cell, and segment id.
 
-    A token predicts the one that follows in its document, in another piece if need be; a document's last, nothing.
+    The target of a token is the next token of its document, even in another piece; the last token has no target.
     """
     source, length, end, cell, segment_id = pieces
     inputs, segment_ids = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Examples of unequal length: cut to what a model reads, drawn in the order of an epoch, padded into batches.
+"""Examples of unequal length: truncated, shuffled per epoch, and padded into batches.
 
-For tasks whose examples are texts of their own; a corpus has its rows in `data.packing`.
+For tasks whose examples are single texts or pairs; a corpus is read by `packing` and `windows`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from headway.errors import DataError
 
 
 def inference_batch_tokens(device: torch.device) -> int:
-    """Tokens, padding included, that are read at a time when nothing is learned: a GPU wants many to be busy, a CPU few
-    that it has at hand and that need little padding."""
+    """Tokens of a batch, padding included, for inference: many keep a GPU busy; few fit a CPU's cache and need less
+    padding."""
     return 1 << 10 if device.type == "cpu" else 1 << 14
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What a model reads of each example: its ids and, for pairs of texts, which of the two a token is of."""
+    """Token ids and token type ids of each example."""
 
     ids: Sequence[Sequence[int]]
     token_type_ids: Sequence[Sequence[int]]
     seed: int = 0
     by_length: bool = False
-    """Whether batches have as many tokens, not as many examples; a plan for that has its own order."""
+    """Whether batches have an equal number of tokens, not of examples; their sampler shuffles, so `rows` must not."""
 
     def __post_init__(self) -> None:
         if not self.ids:
-            raise DataError("D002", "there are no examples")
+            raise DataError("D002", "0 examples")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,7 +48,7 @@ class Examples:
         return np.array([len(row) for row in self.ids])
 
     def plan(self, batch: int, batch_tokens: int = 0) -> BatchSampler:
-        """So many examples a step, or as many of like length as have `batch_tokens` tokens."""
+        """The batch sampler: `batch` examples per step, or `batch_tokens` tokens of similar length."""
         return (
             TokenBatchSampler(self.lengths, batch_tokens, self.seed)
             if self.by_length
@@ -56,11 +56,11 @@ class Examples:
         )
 
     def rows(self, samples: Index) -> Index:
-        """Which examples the samples are, counted over all epochs."""
+        """Return the examples of these samples, numbered over all epochs."""
         return samples % len(self) if self.by_length else shuffle_samples(samples, len(self), self.seed)
 
     def read(self, rows: Sequence[int] | Index) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, marks of what is real, and segments (n, width), padded on the right to a multiple of eight."""
+        """Return ids, attention mask and token type ids (n, width), padded on the right; see `padded_width`."""
         width = int(padded_width(self.lengths[list(rows)].max()))
         ids, attention_mask, token_type_ids = (np.zeros((len(rows), width), dtype=np.int64) for _ in range(3))
         for place, row in enumerate(rows):
@@ -70,7 +70,7 @@ class Examples:
         return torch.from_numpy(ids), torch.from_numpy(attention_mask).bool(), torch.from_numpy(token_type_ids)
 
     def batches(self, tokens: int) -> Iterator[list[int]]:
-        """All examples, those of like length together, the longest first: memory that suffices once, suffices."""
+        """Yield all examples in batches of similar length, the longest first: later batches need no more memory."""
         order = np.argsort(-self.lengths, kind="stable").tolist()
         at = 0
         while at < len(order):
@@ -80,7 +80,7 @@ class Examples:
 
 
 def truncate(text: Encoded, limit: int | None) -> tuple[list[int], list[int]]:
-    """Ids and segments, at most `limit`: the longer of two texts gives way, the tokens around them stay."""
+    """Truncate to `limit` ids and token type ids: the longer of two texts loses tokens, special tokens stay."""
     count = len(text.ids)
     if limit is None or count <= limit:
         return list(text.ids), list(text.token_type_ids)
@@ -93,8 +93,8 @@ def truncate(text: Encoded, limit: int | None) -> tuple[list[int], list[int]]:
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Tokens that two texts too long for `room` keep: the shorter has all it needs, at most half; of two equal ones the
-    second has the odd token. It is the rule "longest_first" of `tokenizers`, by which most pair models were trained."""
+    """Tokens that two texts keep of `room`: the shorter text keeps all, up to half; of two equally long texts the
+    second gets the odd token. This is "longest_first" of `tokenizers`, which most pair models were trained with."""
     if first > second:
         return _longest_first(second, first, room)[::-1]
     kept = min(first, room // 2)

@@ -1,7 +1,7 @@
-"""The order of samples: a keyed permutation, so that one number says where a run stands.
+"""Shuffling by a keyed permutation: the order of samples is a pure function of the seed.
 
-Sample g of a run is a pure function of (seed, g): no shuffled list, no state of a generator. A run resumes anywhere at
-once, and the stream is the same for any number of processes or workers.
+Sample g of a run is a pure function of (seed, g), without a shuffled list or a generator's state. A run can resume at
+any step at once, and the order is the same for any number of processes or workers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ROUNDS = 6
 
 
 def epoch_key(seed: int, epoch: int) -> int:
-    """The name of an epoch's permutation."""
+    """The key of an epoch's permutation."""
     return int(splitmix64(np.uint64(((seed << 20) + epoch) & (2**64 - 1))))
 
 
 def by_epoch(samples: Index, size: int, seed: int) -> Iterator[tuple[NDArray[np.bool_], Index, int]]:
-    """For each epoch that samples, counted over all epochs, fall into: which of them, where they go, its key."""
+    """For each epoch of these samples, yield a mask of its samples, their permuted indices, and its key."""
     epoch, index = np.divmod(samples, size)
     for number in np.unique(epoch):
         here = epoch == number
@@ -31,7 +31,7 @@ def by_epoch(samples: Index, size: int, seed: int) -> Iterator[tuple[NDArray[np.
 
 
 def shuffle_samples(samples: Index, size: int, seed: int) -> Index:
-    """Which of 0 … size-1 each sample is, counted over all epochs; every epoch has an order of its own."""
+    """Return the row 0 … size-1 of each sample, numbered over all epochs; every epoch has its own permutation."""
     rows = np.empty_like(samples)
     for here, index, _ in by_epoch(samples, size, seed):
         rows[here] = index
@@ -39,20 +39,20 @@ def shuffle_samples(samples: Index, size: int, seed: int) -> Index:
 
 
 def permute(index: Index, size: int, key: int) -> Index:
-    """Where each index in 0 … size-1 goes under the permutation named by `key`."""
+    """Apply the permutation of 0 … size-1 with this key to each index."""
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     keys = [splitmix64(np.uint64((key * ROUNDS + i) & (2**64 - 1))) for i in range(ROUNDS)]
     out = np.asarray(index, dtype=np.int64)
     if out.size and (out.min() < 0 or out.max() >= size):
         raise IndexError(f"index outside 0 … {size - 1}")
     result = _feistel(out.astype(np.uint64), half, keys)
-    while (far := result >= size).any():  # the network permutes a power of four: walk until back inside
+    while (far := result >= size).any():  # the network permutes 4^half numbers: repeat until inside
         result[far] = _feistel(result[far], half, keys)
     return result.astype(np.int64)
 
 
 def _feistel(x: NDArray[np.uint64], half: int, keys: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """A permutation of 0 … 2^(2·half)-1, whatever the mixing function does."""
+    """A Feistel network: a permutation of 0 … 2^(2·half)-1 for any mixing function."""
     low = np.uint64((1 << half) - 1)
     left, right = x >> np.uint64(half), x & low
     for key in keys:

@@ -1,7 +1,7 @@
-"""Batches made ahead of time, by threads: numpy and files let the training go on meanwhile.
+"""Prefetching: threads make batches ahead of time, while the training step runs.
 
-There are no locks. A queue that may be written to in the midst of anything carries the steps to be made, and one more
-for each step carries its result back, so the results come in order whoever makes them.
+No locks are held. One reentrant queue carries the steps to the threads, and one queue per step carries its result
+back, so results arrive in order whichever thread makes them.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 EXIT_SECONDS = 2.0
-"""Seconds that the end of the program waits for batches in the making."""
+"""Seconds that the interpreter's exit waits for unfinished batches."""
 
 Outcome = tuple[Any, BaseException | None]
 Slot = SimpleQueue[Outcome | None]
-"""Gets what became of one step; None when nothing will."""
+"""Receives the outcome of one step; None if there will be none."""
 
 
 class Prefetcher(Iterator[T]):
-    """`make(step)` for step = first, first + 1, … without end; the workers change when it is called, nothing else.
+    """Yields `make(step)` for step = first, first + 1, … without end; workers change only when it is called.
 
-    An exception of `make` is raised in its step's place, and the one after it is the next. A batch that a thread has
-    begun when the loader is closed, or forgotten, is finished and dropped; no other is begun.
+    An exception in `make` is raised at its step, and iteration continues with the next step. When the prefetcher is
+    closed or garbage-collected, unfinished batches are finished and dropped, and no other is started.
     """
 
     def __init__(self, make: Callable[[int], T], first: int, workers: int = 0, ahead: int = 2) -> None:
-        """`workers` threads keep `ahead` batches ready; with none, each is made when it is asked for."""
+        """`workers` threads keep `ahead` batches ready; with 0 workers, `next` makes each batch."""
         self._make, self._step, self._ahead = make, first, ahead
         self._pending: list[Slot] = []
         self._workers = _Workers(min(workers, ahead + 1))
@@ -42,7 +42,7 @@ class Prefetcher(Iterator[T]):
 
     def __next__(self) -> T:
         self._submit(self._ahead + 1)
-        if self._workers.stopped:  # after ordering: whoever closes the loader now finds the orders
+        if self._workers.stopped:  # checked after submitting: `close` then finds all pending steps
             raise StopIteration
         if self._workers.threads:
             outcome = self._pending[0].get()
@@ -59,7 +59,7 @@ class Prefetcher(Iterator[T]):
         return made
 
     def close(self) -> None:
-        """Stop the threads, and with StopIteration whoever waits for them. Does not wait for a batch in the making."""
+        """Stop the threads; a waiting `next` raises StopIteration. Does not wait for unfinished batches."""
         self._stop()
         for slot in list(self._pending):
             slot.put(None)
@@ -71,7 +71,7 @@ class Prefetcher(Iterator[T]):
         self.close()
 
     def _submit(self, count: int) -> None:
-        """See that so many steps are being made."""
+        """Submit steps until `count` are pending."""
         while self._workers.threads and len(self._pending) < count:
             slot: Slot = SimpleQueue()
             self._pending.append(slot)
@@ -80,7 +80,7 @@ class Prefetcher(Iterator[T]):
 
 
 class _Workers:
-    """The threads of a loader; they do not know it, and `make` only while they use it: both can be collected."""
+    """The threads of a prefetcher. They hold no reference to it, and to `make` only while they call it."""
 
     def __init__(self, size: int) -> None:
         self.jobs: SimpleQueue[tuple[Callable[[int], Any], int, Slot] | None] = SimpleQueue()
@@ -91,7 +91,7 @@ class _Workers:
         _all_workers.add(self)
 
     def stop(self) -> None:
-        """Called by the garbage collector too, in any thread and between any two lines."""
+        """Also called by the garbage collector, in any thread and between any two lines."""
         self.stopped = True
         for _ in self.threads:
             self.jobs.put(None)
@@ -101,7 +101,7 @@ class _Workers:
             pass
 
     def _work_once(self) -> bool:
-        """A function of its own, so that a thread that waits holds on to no batch."""
+        """A separate function, so that a waiting thread keeps no batch alive."""
         job = self.jobs.get()
         if job is None or self.stopped:
             return False
@@ -113,7 +113,7 @@ class _Workers:
 def _outcome(make: Callable[[int], Any], step: int) -> Outcome:
     try:
         return make(step), None
-    except StopIteration as error:  # would look like the end of the batches
+    except StopIteration as error:  # would look like the end of iteration
         return None, RuntimeError(f"the batch of step {step} raised {error!r}")
     except BaseException as error:
         return None, error
@@ -124,7 +124,7 @@ _all_workers: weakref.WeakSet[_Workers] = weakref.WeakSet()
 
 @atexit.register
 def _join_at_exit() -> None:
-    """Python leaves daemon threads where they stand, and one inside of C++ code may abort it: let them come home."""
+    """Join the threads at exit: Python freezes daemon threads, and one inside C++ code may abort the process."""
     pools = list(_all_workers)
     for workers in pools:
         workers.stop()

@@ -1,7 +1,7 @@
-"""Texts as windows that a model can read: pieces of words, the tokens around them, and what is cut where.
+"""Long texts as overlapping windows: subwords of words, special tokens around them, and where to cut.
 
-No word is lost: what does not fit into one window is read in several that overlap, and each word belongs to the one
-where it has most around it.
+No word is lost: a text that does not fit is read in several windows with overlap, and each word is labeled in the
+window with the most context around it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 
 OVERLAP = 4
-"""Neighbouring windows share so small a part of their room, one in four."""
+"""Adjacent windows overlap by at most this fraction of their tokens: one in OVERLAP."""
 
 
 @dataclass(frozen=True)
 class SpecialLayout:
-    """The tokens that a tokenizer puts before, between and after two texts, or around one; and their segments."""
+    """Special tokens before, between and after two texts, or around one; as (ids, token type ids)."""
 
     before: tuple[list[int], list[int]]
     between: tuple[list[int], list[int]]
     after: tuple[list[int], list[int]]
     token_type_ids: tuple[int, int]
-    """Of the first text and of the second."""
+    """Token type ids of the first and the second text."""
 
     @property
     def size(self) -> int:
         return sum(len(part[0]) for part in (self.before, self.between, self.after))
 
     def wrap(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
-        """Ids and segments of a text, or of a pair."""
+        """Add special tokens to a text or a pair; returns ids and token type ids."""
         ids, token_type_ids = [*self.before[0], *first], [*self.before[1], *[self.token_type_ids[0]] * len(first)]
         if second is not None:
             ids += [*self.between[0], *second]
@@ -43,7 +43,7 @@ class SpecialLayout:
 
 
 def special_layout(tokenizer: Tokenizer, *, pair: bool = False) -> SpecialLayout:
-    """Read off from what becomes of a short text, or of two."""
+    """Find a tokenizer's layout by encoding a short text, or two."""
     probe = _probe(tokenizer)
     text = tokenizer.encode(probe, probe if pair else None)
     groups: list[tuple[list[int], list[int]]] = [([], []), ([], []), ([], [])]
@@ -59,27 +59,27 @@ def special_layout(tokenizer: Tokenizer, *, pair: bool = False) -> SpecialLayout
 
 
 def _probe(tokenizer: Tokenizer) -> str:
-    """A text that has a token: a letter, or where a vocabulary lacks that one, something it has."""
+    """Return a text with at least one token: a letter, or else an entry of the vocabulary."""
     for text in chain("a", tokenizer.pieces(range(tokenizer.vocab_size))):
         if text and tokenizer.encode(text, special=False).ids:
             return text
-    raise ConfigError("C004", f"the tokenizer knows none of its own {tokenizer.vocab_size:,} tokens in a text")
+    raise ConfigError("C004", f"the tokenizer encodes none of its own {tokenizer.vocab_size:,} tokens")
 
 
 @dataclass(frozen=True)
 class Subwords:
-    """The words of a sentence as ids, nothing around them."""
+    """The words of a sentence as ids, without special tokens."""
 
     ids: list[int]
     word_starts: list[int]
-    """Where the pieces of each word begin, and at the end their number. A word may have none: a lone control
-    character, for one."""
+    """The first subword of each word, and at the end the number of subwords. A word may have none, for example a lone
+    control character."""
 
 
 def subwords(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[Subwords]:
-    """Words are read with one space between them, whatever the tokenizer makes of spaces.
+    """Encode sentences with one space between words.
 
-    A piece is of the word in which it ends: byte-level pieces begin with the space before it.
+    A subword belongs to the word in which it ends, because byte-level subwords start with the space before the word.
     """
     found = []
     texts = tokenizer.encode_batch([" ".join(words) for words in sentences], special=False)
@@ -93,11 +93,11 @@ def subwords(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[S
 
 
 Context = tuple[list[int], list[int]]
-"""Ids of what stands before a text and after it."""
+"""Ids before a text and after it, in its document."""
 
 
 def document_context(texts: Sequence[Subwords], documents: Sequence[Hashable], size: int) -> list[Context]:
-    """For each sentence, the last `size` ids before it in its document, and the first after it."""
+    """For each sentence, return the last `size` ids before it in its document, and the first `size` after it."""
     found: list[Context] = []
     for _, group in groupby(range(len(texts)), key=lambda i: documents[i]):
         inside = [texts[i].ids for i in group]
@@ -108,7 +108,7 @@ def document_context(texts: Sequence[Subwords], documents: Sequence[Hashable], s
 
 
 def fit_context(around: Context, spare: int | None) -> Context:
-    """As much of both sides as there is room for, alike; what one does not need is the other's."""
+    """Truncate a context to `spare` tokens, half for each side; a side that needs less leaves more to the other."""
     before, after = around
     if spare is None or len(before) + len(after) <= spare:
         return around
@@ -118,7 +118,7 @@ def fit_context(around: Context, spare: int | None) -> Context:
 
 @dataclass(frozen=True)
 class Window:
-    """Words begin … end-1 of a sentence; those from `label_begin` to `label_end`-1 are this window's to label."""
+    """Words begin … end-1 of a sentence; this window labels the words label_begin … label_end-1."""
 
     sentence: int
     begin: int
@@ -128,7 +128,7 @@ class Window:
 
 
 def word_windows(sizes: Sequence[int], budget: int, sentence: int = 0) -> list[Window]:
-    """Words with so many pieces each, in as few windows of at most `budget` pieces as overlap allows."""
+    """Split a sentence, given by the number of subwords of each word, into windows of at most `budget` subwords."""
     sizes = [min(size, budget) for size in sizes]
     borders = [(0, _first_beyond(sizes, 0, budget))]
     while (end := borders[-1][1]) < len(sizes):
@@ -142,7 +142,7 @@ def word_windows(sizes: Sequence[int], budget: int, sentence: int = 0) -> list[W
 
 
 def _first_beyond(sizes: Sequence[int], begin: int, budget: int) -> int:
-    """The word after the last that fits."""
+    """Return the first word that no longer fits."""
     end = begin
     while end < len(sizes) and sizes[end] <= budget:
         budget -= sizes[end]
@@ -151,7 +151,7 @@ def _first_beyond(sizes: Sequence[int], begin: int, budget: int) -> int:
 
 
 def sentence_windows(texts: Sequence[Subwords], layout: SpecialLayout, limit: int | None) -> Iterator[Window]:
-    """The windows of all sentences, in order; a limit of None reads each whole."""
+    """Yield the windows of all sentences in order; without a limit each sentence is one window."""
     budget = max_text_tokens(layout, limit)
     for number, text in enumerate(texts):
         count = len(text.word_starts) - 1
@@ -162,9 +162,9 @@ def sentence_windows(texts: Sequence[Subwords], layout: SpecialLayout, limit: in
 
 
 def window_ids(text: Subwords, window: Window, budget: int | None) -> tuple[list[int], list[int]]:
-    """Ids, and for each word of the window where its first piece is among them, -1 for a word that has none.
+    """Return the ids of a window, and the index of each word's first subword, -1 for a word without subwords.
 
-    A word longer than a whole window is cut to its beginning.
+    A word longer than a window is truncated.
     """
     ids: list[int] = []
     first: list[int] = []
@@ -176,16 +176,16 @@ def window_ids(text: Subwords, window: Window, budget: int | None) -> tuple[list
 
 
 def max_text_tokens(layout: SpecialLayout, limit: int | None) -> int | None:
-    """What is left of a window for the text itself."""
+    """Tokens of a window that are left for the text, without special tokens."""
     if limit is None:
         return None
     if limit <= layout.size:
-        raise ConfigError("C003", f"{limit} tokens: the {layout.size} around a text leave no room for it")
+        raise ConfigError("C003", f"{limit} tokens: the {layout.size} special tokens leave no room for a text")
     return limit - layout.size
 
 
 def token_windows(count: int, budget: int | None, stride: int) -> list[tuple[int, int]]:
-    """Begin and end of windows over so many tokens; neighbours share `stride` tokens, at most half a window."""
+    """Return begin and end of windows over `count` tokens; adjacent windows share `stride` tokens, at most half."""
     if budget is None or count <= budget:
         return [(0, count)]
     step = budget - min(stride, budget // 2)

@@ -1,12 +1,12 @@
-"""Token ids on disk: a text is tokenized once, and mapped into memory by every run that reads it.
+"""Token stores: a corpus is tokenized once into a file, and every run maps that file into memory.
 
     header   JSON, padded with spaces, with its own SHA-256
     ids      uint16 or uint32 by the size of the vocabulary, padded to eight bytes
-    starts   int64, one more than there are documents
+    starts   int64, one per document and one for the end
     digests  SHA-256 of each block of the ids, padding included
 
-All numbers are little-endian. A file is written beside its name, synced and renamed; what does not verify on opening is
-built again. Nothing is lost with a cache, so nobody is told, but for a cache that cannot be written.
+All numbers are little-endian. A file is written under a temporary name, synced and renamed; a file that fails its check
+is built again. That loses nothing, so there is a warning only if the cache cannot be written.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.jsonfile import parse_object, show
 
 FORMAT_VERSION = 1
-"""Goes up with the layout, and with anything that changes the ids of a text."""
+"""Increases with every change of the layout or of the ids of a text."""
 HEADER = 1024
 BLOCK = 1 << 20
 VERIFY_ALL_BELOW = 64_000_000
-"""Bytes of a file up to which every block is verified on opening; of a larger one, as many as SAMPLED."""
+"""Bytes of a file up to which opening verifies every block; of a larger file it verifies VERIFIED_BLOCKS at random."""
 VERIFIED_BLOCKS = 16
 GROUP_CHARACTERS = 1 << 21
-"""Characters that are tokenized side by side."""
+"""Characters that are tokenized in parallel."""
 CACHE_LIMIT = 20_000_000_000
-"""Bytes that unused caches may take."""
+"""Bytes of all stores that are kept."""
 SUFFIX = ".tokens"
 STALE_SECONDS = 24 * 3600
-"""Seconds after which an unfinished file that nobody writes to is a leftover of the dead."""
+"""Seconds without a write after which an unfinished file is deleted."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class TokenStore:
     byte_count: int
     """UTF-8 bytes of the text, for bits per byte."""
     path: Path | None
-    """The file that is mapped; None when the ids are in memory only."""
+    """The mapped file; None if the ids are in memory only."""
 
 
 def cache_folder() -> Path:
-    """$HEADWAY_CACHE/tokens, or else headway/tokens where this user's caches are."""
+    """$HEADWAY_CACHE/tokens, or else headway/tokens in the user's cache folder."""
     if own := os.environ.get("HEADWAY_CACHE"):
         return Path(own) / "tokens"
     caches = os.environ.get("XDG_CACHE_HOME")
@@ -85,14 +85,13 @@ def open_store(
     progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] = _warn,
 ) -> TokenStore:
-    """The ids of all documents, each after `begin` and before `end`; from the cache, or else made and cached.
+    """Return the ids of all documents, each between `begin` and `end`, from the cache, or tokenized and cached.
 
-    `key` is a hash of the documents' content: with another key, or another tokenizer, it is another store.
-    `progress` is told the bytes of text done so far. A cache that cannot be written is no error: the ids are then made
-    in memory, and `warn` is told why.
+    `key` is a hash of the documents' content; key and tokenizer identify the store. `progress` receives the bytes of
+    text done so far. If the cache cannot be written, the ids stay in memory, and `warn` receives the reason.
     """
     if end is not None and not 0 <= end < tokenizer.vocab_size:
-        raise ValueError(f"end = {end} is no token of {tokenizer.vocab_size}")
+        raise ValueError(f"end = {end} is not one of {tokenizer.vocab_size} tokens")
     recipe = json.dumps([FORMAT_VERSION, key, end, tokenizer.backend.to_str(), *begin])
     name = hashlib.sha256(recipe.encode()).hexdigest()[:32] + SUFFIX
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
@@ -117,12 +116,12 @@ def open_store(
 
 
 def prune(limit_bytes: int = CACHE_LIMIT, folder: Path | None = None) -> None:
-    """Drop the stores that were used least recently, beyond a limit that the newest may exceed alone; and leftovers."""
+    """Delete the least recently used stores beyond the limit, but never the newest; and stale unfinished files."""
     found: list[tuple[float, int, Path]] = []
-    with suppress(OSError, RuntimeError):  # no folder yet, or nowhere to have one
+    with suppress(OSError, RuntimeError):  # no folder yet, or no home folder
         for path in (folder or cache_folder()).iterdir():
             if path.suffix == SUFFIX or re.search(rf"{re.escape(SUFFIX)}\.partial-[0-9a-f]+$", path.name):
-                with suppress(OSError):  # dropped by another process meanwhile
+                with suppress(OSError):  # deleted by another process meanwhile
                     state = path.stat()
                     found.append((state.st_mtime, state.st_size, path))
     total = 0
@@ -137,18 +136,18 @@ def prune(limit_bytes: int = CACHE_LIMIT, folder: Path | None = None) -> None:
 
 
 def _remove(path: Path) -> None:
-    """If it can be: Windows keeps a file that is in use, elsewhere those who have mapped it keep the content."""
+    """Delete a file if possible: Windows refuses while it is mapped, elsewhere the mappings stay valid."""
     with suppress(OSError):
         path.unlink()
 
 
 class _CacheError(Exception):
-    """The disk said no."""
+    """The cache cannot be read or written."""
 
 
 @contextmanager
 def _cache_io() -> Iterator[None]:
-    """Around what touches the cache only: trouble with the documents is not to be mistaken for it."""
+    """Convert errors of cache access only, so that errors in the documents are not mistaken for them."""
     try:
         yield
     except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home folder
@@ -158,7 +157,7 @@ def _cache_io() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some of the documents' ids, with the places, counted from the very first id, where documents end in it."""
+    """Some of the ids, with the ends of documents among them, counted from the first id of all."""
 
     ids: Tokens
     ends: list[int]
@@ -172,15 +171,15 @@ def _parts(
     dtype: np.dtype[Any],
     progress: Callable[[int], None] | None,
 ) -> Iterator[_Part]:
-    """A group of texts at a time, so that memory is bounded and every core has work."""
+    """Tokenize a group of texts at a time, so that memory is bounded and every core has work."""
     (begin, end), before = around, True
     tokens = done = 0
     for texts, lasts in _groups(documents):
         rows, firsts = tokenizer.ids(texts), [before, *lasts][:-1]
         before = [before, *lasts][-1]
         if begin or end:
-            marks = zip(rows, firsts, lasts, strict=True)
-            rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in marks]
+            parts = zip(rows, firsts, lasts, strict=True)
+            rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in parts]
         places = accumulate(map(len, rows), initial=tokens)
         next(places)
         ends = [place for place, last in zip(places, lasts, strict=True) if last]
@@ -194,7 +193,7 @@ def _parts(
 
 
 def _groups(documents: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
-    """Chunks of documents, cut as `corpus.tokenize` does, and whether each is its document's last."""
+    """Yield groups of chunks of documents, as `windows.tokenize` cuts them, and whether each is its document's last."""
     texts: list[str] = []
     lasts: list[bool] = []
     size = 0
@@ -205,7 +204,7 @@ def _groups(documents: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
                 texts, lasts, size = [], [], 0
             texts.append(text)
             lasts.append(False)
-            size += len(text) + 1  # documents without text must not gather for ever
+            size += len(text) + 1  # a group must end even if documents are empty
         lasts[-1] = True
     yield texts, lasts
 
@@ -222,7 +221,7 @@ def _in_memory(parts: Iterable[_Part], dtype: np.dtype[Any]) -> TokenStore:
 
 
 def _write(path: Path, parts: Iterable[_Part]) -> None:
-    """Build the file under another name and rename it, so that the name always stands for a whole store."""
+    """Write the file under a temporary name and rename it, so that the name always means a complete store."""
     partial = path.with_name(f"{path.name}.partial-{secrets.token_hex(8)}")
     with _cache_io():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,14 +236,14 @@ def _write(path: Path, parts: Iterable[_Part]) -> None:
             file.close()
             partial.replace(path)
     except BaseException:
-        with suppress(OSError):  # closing tries to write what is left
+        with suppress(OSError):  # closing may try to write the buffer
             file.close()
         _remove(partial)
         raise
 
 
 def _write_body(file: BinaryIO, parts: Iterable[_Part]) -> dict[str, Any]:
-    """All that follows the header; returns what the header says of it."""
+    """Write everything after the header; returns the header's fields."""
     pending, digests, starts = bytearray(), bytearray(), array("q", [0])
     item = byte_count = 0
 
@@ -280,7 +279,7 @@ def _header_bytes(header: dict[str, Any]) -> bytes:
 
 
 def _open(path: Path) -> TokenStore | None:
-    """The store in a file, or None where there is none that can be trusted."""
+    """Return the store in a file, or None if it is missing or damaged."""
     try:
         with path.open("rb") as file:
             header = _verified(file, path.stem)
@@ -288,9 +287,9 @@ def _open(path: Path) -> TokenStore | None:
         item, tokens, documents = header["item"], header["tokens"], header["documents"]
         ids = raw[HEADER:][: tokens * item].view(f"<u{item}")
         starts = raw[HEADER + _padded(tokens * item) :][: 8 * (documents + 1)].view("<i8")
-    except (OSError, ValueError, TypeError, LookupError):  # the last two: sealed by a stranger
+    except (OSError, ValueError, TypeError, LookupError):  # TypeError, LookupError: a forged header
         return None
-    with suppress(OSError):  # a cache that others wrote
+    with suppress(OSError):  # a file of another user
         os.utime(path)  # for `prune`
     return TokenStore(ids, starts, header["bytes"], path)
 
@@ -300,7 +299,7 @@ def _padded(size: int) -> int:
 
 
 def _verified(file: BinaryIO, name: str) -> dict[str, Any]:
-    """The header of a file that has the size and the digests it says. Read, not mapped: a bad disk is then an error."""
+    """Return the header after checking sizes and digests. Reads instead of mapping: a bad disk then raises an error."""
     raw = file.read(HEADER)
     header = parse_object(raw, HEADER)
     header.pop("sha256", None)
@@ -322,7 +321,7 @@ def _verified(file: BinaryIO, name: str) -> dict[str, Any]:
         if size < VERIFY_ALL_BELOW
         else random.Random().sample(range(blocks), min(blocks, VERIFIED_BLOCKS))
     )
-    for block in chosen:  # others at each opening, and no draw from the state that the user has seeded
+    for block in chosen:  # other blocks at each opening, without using the user's random state
         file.seek(HEADER + block * BLOCK)
         if hashlib.sha256(file.read(min(BLOCK, ids - block * BLOCK))).digest() != digests[32 * block : 32 * block + 32]:
             raise ValueError(f"block {block} is damaged")

@@ -1,4 +1,4 @@
-"""Running text as one row of token ids, and the windows that training and evaluation read of it."""
+"""Windows over running text: sequences of fixed length for training, overlapping ones for evaluation."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from headway.errors import DataError
 
 Ids = NDArray[np.int64]
 Tokens = NDArray[np.integer[Any]]
-"""Ids of any width, as a store keeps them."""
+"""Ids of any integer type, as in a token store."""
 CHUNK = 1 << 16
-"""Characters that are tokenized at a time, at least, where a text has that many."""
+"""The least characters that are tokenized at a time, if the text has as many."""
 LINE_END = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 """Where str.splitlines splits."""
 
 
 def embedded_text() -> str:
-    """The text of Python's own reference, which comes with every Python."""
+    """The text of Python's language reference, which every Python includes."""
     from pydoc_data.topics import topics
 
     return "\n\n".join(topics[name] for name in sorted(topics))
 
 
 def split_text(text: str, share: float = 0.1) -> tuple[str, str]:
-    """The past to train on and the future to test on."""
+    """Split a text into its beginning for training and its end for validation."""
     cut = int(len(text) * (1 - share))
     return text[:cut], text[cut:]
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Stretches of `length` tokens, each with the one that follows; every epoch cuts the text at other places."""
+    """Windows of `length` tokens and their targets; every epoch cuts the text at other places."""
 
     ids: Tokens
     length: int
@@ -46,17 +46,17 @@ class Windows:
 
     def __post_init__(self) -> None:
         if len(self) < 1:
-            message = f"{len(self.ids):,} tokens are too few: sequences of {self.length} are cut from twice as many"
+            message = f"{len(self.ids):,} tokens are too few: sequences of {self.length} tokens need twice as many"
             fits = len(self.ids) // 2
-            hint = f"give more text, or sequences of {fits} at most (data.length, where two may go to marks)"
+            hint = f"give more text, or sequences of {fits} tokens at most (data.length minus special tokens)"
             raise DataError("D002", message, hint if fits > 2 else "give more text")
 
     def __len__(self) -> int:
-        """Samples in an epoch, whatever its first cut."""
+        """Samples per epoch, wherever it cuts first."""
         return max(0, (len(self.ids) - self.length) // self.length)
 
     def read(self, samples: Index) -> tuple[Ids, Ids, None]:
-        """Inputs and targets (n, length) of the samples with these numbers, counted over all epochs; no marks."""
+        """Return inputs and targets (n, length) of these samples, numbered over all epochs; no segment ids."""
         starts = np.empty_like(samples)
         for here, index, key in by_epoch(samples, len(self), self.seed):
             starts[here] = index * self.length + key % self.length
@@ -65,9 +65,9 @@ class Windows:
 
 
 def evaluation_windows(ids: Tokens, length: int, ignore: int, overlap: int = 0) -> tuple[Ids, Ids]:
-    """Inputs and targets that predict every token but the first exactly once; the rest of the last row is ignored.
+    """Return inputs and targets that predict every token but the first exactly once; padding has the target `ignore`.
 
-    Each row but the first begins with `overlap` tokens of the row before, for context only.
+    Each row but the first starts with `overlap` tokens of the row before, as context only.
     """
     stride = length - overlap
     count = 1 + max(0, -(-(len(ids) - 1 - length) // stride))
@@ -83,13 +83,13 @@ def evaluation_windows(ids: Tokens, length: int, ignore: int, overlap: int = 0) 
 
 
 def tokenize(tokenizer: Tokenizer, text: str, chunk: int = CHUNK) -> Ids:
-    """Ids of a long text, in chunks that end with a line: they are encoded side by side, and none grows too large."""
+    """Tokenize a long text in chunks that end with a line: chunks run in parallel and bound the memory."""
     chunks = list(line_chunks(text, chunk))
     return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in tokenizer.ids(chunks)])
 
 
 def line_chunks(text: str, chunk: int = CHUNK) -> Iterator[str]:
-    """A text in pieces that end with the first line to reach `chunk` characters; the last is what is left, or empty."""
+    """Split a text at the first line end after `chunk` characters, again and again; the last chunk may be empty."""
     start = 0
     while found := LINE_END.search(text, start + chunk - 1):
         yield text[start : found.end()]

@@ -1,7 +1,7 @@
-"""The process that renders chat templates (`worker`), seen from here: started, asked, ended, replaced.
+"""Client of the process that renders chat templates (`worker`): starts, asks, stops and replaces it.
 
-It is started by the first render, which takes about a tenth of a second more, and kept. It ends when we do: with
-the end of its input, where nothing else ends it.
+The first render starts the process, which takes about a tenth of a second; later renders use the same one. It exits
+with us, at the latest at the end of its input.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from typing import Any
 from headway.errors import DataError, MemoryOrDiskError, NotFoundError
 
 OUTPUT_LIMIT, REQUEST_LIMIT = 1_000_000, 8_000_000
-"""Bytes of what a template writes, and of a conversation handed to it."""
+"""Bytes of a template's output, and of a request."""
 CPU_SECONDS, WALL_SECONDS = 0.25, 5.0
-"""For one render: of the processor's time, so that a busy machine refuses no good template; or, where the system
-does not count it, by the clock."""
+"""Limits for one render: CPU time, so that a good template never fails on a busy machine; or wall time on systems
+without a CPU timer."""
 HAS_CPU_TIMER = hasattr(signal, "setitimer")
-"""Whether the sandbox can have itself ended after so much of the processor's time."""
+"""Whether the worker can limit its own CPU time."""
 MEMORY = 512 << 20
-"""Bytes of address space, of which the interpreter takes about an eighth."""
+"""Bytes of the worker's address space; the interpreter takes about an eighth."""
 WORKER = Path(__file__).with_name("worker.py")
 PASSED_ENVIRONMENT = ("TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "PYTHONHOME")
-"""Of the environment, so that nothing in it can leak: what an interpreter needs to start and to tell the time."""
+"""The only environment variables of the worker, so that no secret leaks: what Python needs, and the time zone."""
 LIMIT_SIGNALS = frozenset({getattr(signal, "SIGPROF", 0), signal.SIGABRT})
-"""Signals by which our bounds end a process: its time is over; it gets no more memory."""
+"""Signals by which our limits end a process: out of time, out of memory."""
 FAULT_SIGNALS = frozenset(getattr(signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"))
-"""Signals that a program may bring on itself, with a stack that overflows for one."""
+"""Signals that a program can cause itself, for example by a stack overflow."""
 
 _lock = threading.Lock()
 _child: subprocess.Popen[bytes] | None = None
 
 
 def send_request(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the sandbox answers to a template and sets of variables for it. One that ended is replaced."""
+    """Send a template and sets of variables to the worker, and return its answer; a dead worker is replaced."""
     global _child
     request = {"source": source, "seconds": CPU_SECONDS, "limit": OUTPUT_LIMIT, "renders": renders}
     try:
@@ -60,16 +60,16 @@ def send_request(source: str, renders: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def _ask(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
-    """What a sandbox answers, within so many seconds; the `earlier` one ended with this status, without a reason."""
+    """Return the worker's answer within `seconds`; `earlier` is the status of a worker that died on this request."""
     global _child
-    if _child is not None and _child.poll() is not None:  # something else ended it
+    if _child is not None and _child.poll() is not None:  # it was killed meanwhile
         stop(_child)
         _child = None
     _child = child = _child or _start()
     began = time.monotonic()
     try:
         raw = _round_trip(child, line, seconds)
-    except BaseException:  # an interrupt: the next request must not get the answer to this one
+    except BaseException:  # an interrupt: the next request must not receive this answer
         _child = None
         stop(child)
         raise
@@ -82,22 +82,22 @@ def _ask(line: bytes, seconds: float, earlier: int | None = None) -> bytes:
         raise _exit_error(status)
     if earlier is None:
         return _ask(line, seconds, status)
-    raise MemoryOrDiskError("M001", f"the process that renders chat templates was ended twice (status {status})")
+    raise MemoryOrDiskError("M001", f"the process that renders chat templates was killed twice (status {status})")
 
 
 def killed_from_outside(status: int, earlier: int | None) -> bool:
-    """Whether what a process was doing is not to blame for its end; `earlier` is how one ended that did the same.
+    """Whether something else killed a process, not its request; `earlier` is the status of a process with that request.
 
-    It is to blame for what our bounds do, and for a fault that comes again. Anybody may send any other signal, as the
-    system does when it runs out of memory.
+    The request is the cause if our limits ended the process, or if the same fault occurs twice. Other signals come from
+    outside, for example from the system when it runs out of memory.
     """
     return status < 0 and -status not in LIMIT_SIGNALS and not (-status in FAULT_SIGNALS and status == earlier)
 
 
 def _round_trip(child: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
-    """The answer; what there is of one when the sandbox ended before it was complete."""
+    """Send a line and return the answer, incomplete if the worker died."""
     assert child.stdin is not None and child.stdout is not None
-    timer = None if HAS_CPU_TIMER else threading.Timer(seconds, child.kill)  # a thread costs more than the rendering
+    timer = None if HAS_CPU_TIMER else threading.Timer(seconds, child.kill)  # a thread costs more than a render
     if timer is not None:
         timer.start()
     try:
@@ -122,14 +122,14 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def spawn(program: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """An interpreter that runs a program of ours on what strangers send, with pipes to talk to it."""
+    """Start an interpreter with one of our programs for untrusted input, connected by pipes."""
     return subprocess.Popen(
         [sys.executable, "-P", "-s", str(program), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ} | {"PYTHONPATH": _path()},
-        start_new_session=True,  # an interrupt is for us
+        start_new_session=True,  # Ctrl-C is for us alone
     )
 
 
@@ -138,7 +138,7 @@ def _path() -> str:
 
 
 def stop(child: subprocess.Popen[bytes]) -> int:
-    """End it. Its exit status: negative for the signal that ended it. May be called again."""
+    """Kill a process and return its exit status, negative for a signal. May be called again."""
     child.kill()
     _close_pipes(child)
     return child.wait()
@@ -159,7 +159,7 @@ def _exit_error(status: int) -> DataError:
 
 @atexit.register
 def _close() -> None:
-    """It would end by itself, but Python complains of a process that nobody waited for."""
+    """Wait for the worker at exit: it would end by itself, but Python warns about unwaited processes."""
     global _child
     if _child is not None:
         stop(_child)
@@ -167,11 +167,11 @@ def _close() -> None:
 
 
 def _reset_after_fork() -> None:
-    """After a fork the sandbox is the parent's, and the lock may be held for ever."""
+    """After a fork, the worker belongs to the parent, and the lock may never be released: start afresh."""
     global _child, _lock
     if _child is not None:
         _close_pipes(_child)
-        _child.returncode = 0  # not ours to wait for
+        _child.returncode = 0  # the parent waits for it
     _child, _lock = None, threading.Lock()
 
 

@@ -1,6 +1,6 @@
-"""Chat templates: a conversation as the text, and the tokens, that a model was trained on.
+"""Chat templates: render a conversation as the text and the tokens that a model was trained on.
 
-A template is a program in Jinja that comes with a model; `renderer` runs it where it can do no harm.
+A template is a Jinja program that comes with a model; `client` runs it in a sandboxed process.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from headway.errors import ConfigError, DataError
 from headway.jsonfile import show
 
 SOURCE_LIMIT = 65_536
-"""Bytes of a template."""
+"""The most bytes of a template."""
 GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 GENERATION_HINT = "put {% generation %} and {% endgeneration %} around answers in the template"
 BATCH = 64
-"""Conversations that are rendered in one exchange with the sandbox."""
+"""Conversations that one request renders."""
 
 Message = dict[str, Any]
 EncodedChat = tuple[list[int], list[bool]]
-"""The ids of a conversation, and which of them the model is to write."""
+"""The ids of a conversation, and its assistant mask."""
 
 END_OF_TURN = "<|end|>"
 TURN_TOKENS = ("<|system|>", "<|user|>", "<|assistant|>", END_OF_TURN)
@@ -37,7 +37,7 @@ TOKEN_TEMPLATE = (
     "{% else %}{{ raise_exception('no role ' + message['role']) }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""The template of a model whose tokenizer was made for conversations."""
+"""The template of a model whose tokenizer was trained on conversations."""
 TEXT_TEMPLATE = (
     "{% if bos_token is defined and bos_token != eos_token %}{{ bos_token }}{% endif %}"
     "{% for message in messages %}{% if message['role'] == 'assistant' %}"
@@ -47,7 +47,7 @@ TEXT_TEMPLATE = (
     "{% else %}{{ raise_exception('no role ' + message['role']) }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-"""The template of a model that had none: plain words, since new tokens would need new rows in its embeddings."""
+"""The template of a pretrained model without one: plain words, because new tokens would need new embedding rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Rendered:
 
 
 class ChatTemplate:
-    """A template's source, checked for its size; what is wrong with it otherwise shows when it is rendered."""
+    """The source of a template. Its size is checked here; other errors appear when it is rendered."""
 
     def __init__(self, source: str) -> None:
         if (size := len(source.encode("utf-8", "surrogatepass"))) > SOURCE_LIMIT:
@@ -74,12 +74,12 @@ class ChatTemplate:
         tokens: Mapping[str, str] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        """The conversation as text. `tokens` are variables of the template such as bos_token."""
+        """Render a conversation. `tokens` are variables of the template such as bos_token."""
         asked = _variables(messages, tokens) | {"add_generation_prompt": add_generation_prompt}
         return self.render_all([asked])[0].text
 
     def render_all(self, asked: Sequence[Mapping[str, Any]]) -> list[Rendered]:
-        """One text for each set of variables, in one exchange with the sandbox."""
+        """Render the template once for each set of variables, in one request."""
         answer = send_request(self.source, asked)
         if "error" in answer:
             raise _render_error(answer["error"], answer["message"], answer["line"])
@@ -87,19 +87,19 @@ class ChatTemplate:
 
 
 def special_token_strings(tokenizer: Tokenizer) -> dict[str, str]:
-    """bos_token, eos_token … as templates know them."""
+    """The variables bos_token, eos_token … of templates."""
     names = tokenizer.pieces(list(tokenizer.special.values()))
     return {f"{role}_token": name for role, name in zip(tokenizer.special, names, strict=True)}
 
 
 def parse_template(value: Any) -> ChatTemplate | None:
-    """From a `chat_template` entry: one template, or a list of named ones of which "default" is taken."""
+    """Read a `chat_template` entry: one template, or a list of named templates with one called "default"."""
     if value is None or isinstance(value, str):
         return None if value is None else ChatTemplate(value)
     try:
         named = {entry["name"]: entry["template"] for entry in value}
     except (TypeError, KeyError):
-        raise ConfigError("C002", "chat_template is neither a text nor a list of names and templates") from None
+        raise ConfigError("C002", "chat_template is neither a text nor a list of named templates") from None
     if not isinstance(named.get("default"), str):
         listed = ", ".join(show(str(name)[:40]) for name in named) or "none"
         raise ConfigError("C003", f'chat_template has no template named "default"; it has {listed}')
@@ -107,11 +107,11 @@ def parse_template(value: Any) -> ChatTemplate | None:
 
 
 def ensure_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
-    """A tokenizer that has a chat template: its own, or PLAIN, which is then saved with it."""
+    """Return a tokenizer with a chat template: its own, or TEXT_TEMPLATE, which is then saved with it."""
     if (own := parse_template(tokenizer.config.get("chat_template"))) is not None:
         return tokenizer, own
     if "eos" not in tokenizer.special:
-        why = "the tokenizer has no chat template, and no token that ends a text: nothing could end an answer"
+        why = "the tokenizer has no chat template and no EOS token, so nothing could end an answer"
         raise ConfigError("C004", why, "start from a model whose tokenizer has one, or train from scratch")
     return Tokenizer(tokenizer.backend, {**tokenizer.config, "chat_template": TEXT_TEMPLATE}), ChatTemplate(
         TEXT_TEMPLATE
@@ -121,11 +121,11 @@ def ensure_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:
 def encode_chats(
     tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
 ) -> list[EncodedChat | DataError]:
-    """The ids of conversations, and which of them the model is to write: answers with the token that ends a turn.
+    """Return ids and assistant mask of each conversation; an answer includes the token that ends its turn.
 
-    Where the template has {% generation %} blocks, they mark the answers. Otherwise an answer is what it adds to the
-    text of the conversation before it, which must then be the beginning of the whole text. A conversation that cannot
-    be encoded has an error in its place. BATCH conversations are rendered by one request.
+    If the template has {% generation %} blocks, they mark the answers. Otherwise an answer is what it adds to the text
+    of the conversation before it, which must be a prefix of the whole text. A conversation that cannot be encoded has
+    an error in its place. One request renders BATCH conversations.
     """
     groups = (conversations[at : at + BATCH] for at in range(0, len(conversations), BATCH))
     return [found for group in groups for found in _encode_or_halve(tokenizer, template, group)]
@@ -134,7 +134,7 @@ def encode_chats(
 def _encode_or_halve(
     tokenizer: Tokenizer, template: ChatTemplate, conversations: Sequence[Sequence[Message]]
 ) -> list[EncodedChat | DataError]:
-    """All at once; where that fails, either half, down to the one that is at fault."""
+    """Encode all at once; if that fails, encode each half, down to the conversation at fault."""
     try:
         return [*_encode(tokenizer, template, conversations)]
     except DataError as error:
@@ -174,11 +174,11 @@ def _encode(
 
 
 def _answer_span(number: int, before: str, after: str, whole: str, ends: set[int]) -> tuple[int, int]:
-    """Where the answer stands: up to the token that ends the turn, where one does, without the space after it."""
+    """Return the span of an answer, up to the token that ends its turn, if any, without white space after it."""
     if not after.startswith(before):
-        what = "does not begin with the prompt for it"
+        what = "does not start with its prompt"
     elif not whole.startswith(after):
-        what = "is not the same when more messages follow"
+        what = "changes when more messages follow"
     else:
         last = len(before) + len(after[len(before) :].rstrip())
         return len(before), last if last in ends else len(after)
@@ -202,4 +202,4 @@ def _render_error(error: str, message: str, line: int) -> DataError:
         return DataError("D008", f"{where}: it refuses this conversation: {what}")
     if error == "MemoryError":
         what = f"more than {MEMORY >> 20} MB of memory"
-    return DataError("D008", f"{where}: {what}", "the template is at fault, or the messages lack what it asks for")
+    return DataError("D008", f"{where}: {what}", "the template has an error, or a message lacks a field that it needs")

@@ -1,7 +1,7 @@
-"""The program that renders chat templates, in a process of its own: started by `renderer`, never imported.
+"""Program that renders chat templates in a separate process: `client` starts it, nothing imports it.
 
-A template is a program by a stranger. Jinja's sandbox keeps it away from what is not its own, but nothing inside
-an interpreter stops one long operation (`9 ** (9 ** 9)`) or bounds its memory; the operating system does both.
+A template is an untrusted program. Jinja's sandbox hides the interpreter from it, but nothing inside an interpreter can
+stop one long operation (`9 ** (9 ** 9)`) or bound its memory; the operating system does both.
 
 Each line of stdin is a JSON request `{"source", "seconds", "limit", "renders": [variables, …]}`, each line of
 stdout its answer: `{"renders": [{"text", "spans"}, …]}` or `{"error", "message", "line"}`.
@@ -25,15 +25,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class Refused(TemplateError):
-    """The template itself says that a conversation is not for it."""
+    """The template itself rejects a conversation."""
 
 
 class TooLong(Exception):
-    """More text than asked for."""
+    """The output is longer than the limit."""
 
 
 class Generation(Extension):
-    """`{% generation %}` … `{% endgeneration %}`: what the model is to write. Notes where such text stands."""
+    """The tag `{% generation %}` … `{% endgeneration %}` around answers; records their spans."""
 
     tags = {"generation"}  # noqa: RUF012 - as its base class has it
 
@@ -65,12 +65,12 @@ def strftime_now(form: str) -> str:
 def tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Jinja's own escapes for HTML, which no model was trained on."""
+    """JSON without Jinja's escapes for HTML, which no model was trained on."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def environment() -> Any:
-    """Jinja as chat templates expect it."""
+    """The Jinja environment that chat templates expect."""
     made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     made.filters["tojson"] = tojson
     made.globals |= {"raise_exception": raise_exception, "strftime_now": strftime_now}
@@ -84,7 +84,7 @@ def compiled(source: str) -> Template:
 
 
 def render(template: Template, variables: dict[str, Any], limit: int) -> dict[str, Any]:
-    """The text, and the begin and end of each part of it that the model is to write."""
+    """Render a template; returns the text and the spans of its answers."""
     tracker: Generation = template.environment.generation  # type: ignore[attr-defined]
     tracker.written, tracker.found = 0, []
     parts: list[str] = []
@@ -97,8 +97,8 @@ def render(template: Template, variables: dict[str, Any], limit: int) -> dict[st
         tracker.written += len(part)
     text = "".join(parts)
     for start, written in tracker.found:
-        if not text.startswith(written, start):  # it went through a macro, a filter or a variable
-            raise TemplateError("a generation block inside a macro or a set block, where its place is not known")
+        if not text.startswith(written, start):  # the block is in a macro, a filter or a variable
+            raise TemplateError("a generation block inside a macro or a set block: its position is unknown")
     return {"text": text, "spans": [(start, start + len(written)) for start, written in tracker.found]}
 
 
@@ -106,7 +106,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     done = []
     try:
         for variables in request["renders"]:
-            # Of the processor's time: on a busy machine a good template is not refused. The signal ends the process.
+            # CPU time, so that a good template never fails on a busy machine. The signal ends the process.
             bound_time(request["seconds"])
             done.append(render(compiled(request["source"]), variables, request["limit"]))
     except Exception as error:
@@ -117,7 +117,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def line_of(error: Exception) -> int:
-    """The line of the template where it went wrong; 0 where none is known."""
+    """Return the line of the template with the error; 0 if unknown."""
     if isinstance(error, TemplateSyntaxError):
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
@@ -130,7 +130,7 @@ def bound_time(seconds: float) -> None:
 
 
 def bound_memory(size: int) -> None:
-    """So much memory, and no byte into any file."""
+    """Limit the memory, and forbid writing to files."""
     try:
         import resource
     except ImportError:

@@ -1,1 +1,1 @@
-"""Rows to examples, by kind of dataset."""
+"""From rows to examples, one module per kind of dataset."""

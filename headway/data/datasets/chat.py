@@ -1,4 +1,4 @@
-"""Conversations from files, as token ids with the answers marked, cut to the length that a model is trained at."""
+"""Conversations: parsed from rows, encoded to token ids with an assistant mask, truncated to a length."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from headway.errors import DataError
 from headway.jsonfile import show
 
 SYNTHETIC, SYNTHETIC_VALID = 12_000, 400
-"""Conversations of the grammar's, where there is no file: to learn from, and held out."""
+"""Synthetic conversations if no file is given: for training, and held out."""
 HELD_OUT = 0.1
-"""Share of the conversations to validate on, where there is no file for it: the last ones."""
+"""Share of the conversations, the last ones, that are held out if there is no validation file."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """Messages, up to the last answer, and where they stand."""
+    """Messages up to the last answer, and their place in a file."""
 
     messages: list[Message]
     file: str = ""
@@ -38,26 +38,26 @@ class Conversation:
 
 @dataclass(frozen=True)
 class EncodedChats:
-    """Conversations as token ids: conversation c is ids[starts[c] : starts[c + 1]]."""
+    """Conversations as token ids; conversation c is ids[starts[c] : starts[c + 1]]."""
 
     ids: Tokens
     assistant_mask: NDArray[np.bool_]
-    """Which ids the model is to write."""
+    """True for the tokens of answers: they count in the loss."""
     starts: Index
     messages: list[list[Message]]
-    """What was encoded of each."""
+    """The messages of each conversation that were encoded."""
     shortened: int = 0
-    """Conversations that lost their first turns, because the whole was too long …"""
+    """Conversations that lost their first turns because they were too long …"""
     cut: int = 0
-    """… those of which even the last turn was, and lost its end …"""
+    """… those whose last turn alone was too long and lost its end …"""
     left_out: int = 0
-    """… and those where that would have left no answer."""
+    """… and those that were dropped because no token of an answer was left."""
 
     def __len__(self) -> int:
         return len(self.messages)
 
     def prompt(self, number: int) -> tuple[str, list[int]]:
-        """The first question of a conversation, and the ids up to its answer."""
+        """Return the first question of a conversation, and the ids up to its answer."""
         here = slice(int(self.starts[number]), int(self.starts[number + 1]))
         before = self.ids[here][: int(self.assistant_mask[here].argmax())]
         roles = [message["role"] for message in self.messages[number]]
@@ -66,7 +66,7 @@ class EncodedChats:
 
 
 def read_conversations(spec: str, bad: BadRows) -> list[Conversation]:
-    """All conversations of a file, glob, folder or hub dataset; a row that holds none is a bad row."""
+    """Read all conversations of a spec; a row without a conversation is a bad row."""
     return list(read_examples(spec, (), _parse_row, "conversations", bad=bad))
 
 
@@ -80,7 +80,7 @@ def _parse_row(row: Row) -> Conversation | Flaw:
 def train_valid_conversations(
     train: str, valid: str, bad: BadRows, seed: int
 ) -> tuple[list[Conversation], list[Conversation]]:
-    """To learn from, and held out: files, the last tenth of one, or without any those of the grammar."""
+    """Conversations for training and validation: from files, with a tenth held out if need be, or synthetic ones."""
     if not train:
         first = [Conversation(messages) for messages in make_conversations(SYNTHETIC, seed)]
         held = make_conversations(SYNTHETIC_VALID, seed + 1, held_out=True)
@@ -89,16 +89,16 @@ def train_valid_conversations(
     if valid:
         return found, read_conversations(valid, BadRows(bad.policy))
     if len(found) < 2:
-        raise DataError("D002", f"{show(train)}: one conversation, of which none can be held out", "set data.valid")
+        raise DataError("D002", f"{show(train)}: one conversation, so none can be held out", "set data.valid")
     place = min(len(found) - 1, max(1, round(len(found) * (1 - HELD_OUT))))
     return found[:place], found[place:]
 
 
 def _up_to_last_answer(messages: list[Message]) -> list[Message]:
-    """Up to the last answer: what comes after it teaches nothing."""
+    """Drop messages after the last answer: they add nothing to the loss."""
     answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     if not answers:
-        raise DataError("D007", "no answer: none of its messages is the assistant's")
+        raise DataError("D007", "no answer: no message has the role assistant")
     for i in answers:
         if set(messages[i]) == {"role", "content"} and not _has_content(messages[i]["content"]):
             raise DataError("D007", f"message {i + 1}: the answer is empty")
@@ -121,10 +121,10 @@ def encode_conversations(
     bad: BadRows,
     length: int | None = None,
 ) -> EncodedChats:
-    """The ids of all. One that the template refuses is a bad row; one longer than `length` is made to fit.
+    """Encode conversations. One that the template refuses is a bad row; one longer than `length` is shortened.
 
-    First turns go first, the system's message stays: the later a turn, the more a model has to know to answer it. Of a
-    single turn that is still too long the end is cut off, if that leaves some of the answer; otherwise it is left out.
+    The first turns are dropped first, and the system message stays: later turns need more context. A single turn that
+    is still too long is truncated at its end if some of the answer is left, and dropped otherwise.
     """
     messages = [list(one.messages) for one in conversations]
     encoded: list[EncodedChat] = []
@@ -156,7 +156,7 @@ def _shorten(
     template: ChatTemplate,
     length: int | None,
 ) -> set[int]:
-    """Take first turns from those that are too long, one at a time from all of them, until they fit; says which."""
+    """Drop first turns of long conversations, one turn of each per round, until they fit; returns their numbers."""
     shortened: set[int] = set()
     if length is None:
         return shortened
@@ -167,7 +167,7 @@ def _shorten(
     }
     while left:
         for i, found in zip(left, encode_chats(tokenizer, template, list(left.values())), strict=True):
-            if not isinstance(found, DataError):  # else the template wants the turn that is gone: its end is cut off
+            if not isinstance(found, DataError):  # otherwise the template needs that turn: truncate
                 messages[i], encoded[i] = left[i], found
                 shortened.add(i)
         again = (i for i in left if messages[i] is left[i] and len(encoded[i][0]) > length)
@@ -176,7 +176,7 @@ def _shorten(
 
 
 def _without_first_turn(messages: list[Message]) -> list[Message]:
-    """Without the first turn: from the second question on, after what the system says; nothing if there is none."""
+    """Drop the first turn and keep the system message; empty if there is no second question."""
     roles = [message["role"] for message in messages]
     begin = next((i for i, role in enumerate(roles) if role != "system"), len(roles))
     questions = [i for i in range(begin + 1, len(roles)) if roles[i] == "user"]
@@ -191,7 +191,7 @@ def _concatenate(encoded: list[EncodedChat], messages: list[list[Message]], **co
 
 
 def message_texts(conversations: Iterable[Conversation]) -> Iterator[str]:
-    """All that is said, for a tokenizer to learn from."""
+    """Yield the text of all messages, to train a tokenizer on."""
     return (m["content"] for one in conversations for m in one.messages if isinstance(m["content"], str))
 
 
@@ -201,16 +201,16 @@ ROLES = {
     **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
     "system": "system",
 }
-"""Names of speakers → the roles that templates know."""
+"""Names of speakers in files → the roles of chat templates."""
 
 
 def read_messages(row: Mapping[str, Any]) -> list[Message]:
-    """The conversation in a row: `messages`, sharegpt's `conversations`, alpaca's, or a question and an answer."""
+    """Read the conversation in a row: `messages`, ShareGPT's `conversations`, Alpaca's, or a prompt and a response."""
     if field := named([row], MESSAGES):
         return _parse_messages(row[field], field)
     if pair := named_together(row, (PROMPT, RESPONSE)):
         asked, answer = (_text(row, field) for field in pair)
-        if pair[0] == "instruction" and row.get("input"):  # alpaca's
+        if pair[0] == "instruction" and row.get("input"):  # Alpaca's format
             asked += "\n\n" + _text(row, "input")
         system = [{"role": "system", "content": _text(row, "system")}] if row.get("system") else []
         return [*system, {"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
@@ -225,7 +225,7 @@ def _parse_messages(value: Any, field: str) -> list[Message]:
 
 
 def _parse_message(entry: Any, where: str) -> Message:
-    """A message with its role as templates know it; whatever else it has (tool calls, …) stays."""
+    """Read a message and convert its role; other fields (tool calls, …) are kept."""
     if not isinstance(entry, Mapping):
         raise DataError("D007", f"{where} is {show(str(entry)[:40])}, not an object with a role and content")
     short = "from" in entry and "role" not in entry

@@ -1,7 +1,7 @@
-"""Sentences with a tag for every word: column files as of the CoNLL tasks, and rows with two lists.
+"""Tagged sentences: CoNLL files, and rows with a list of words and a list of tags.
 
-Column files have a word a line, blank lines between sentences, and the tag in the last column. A `-DOCSTART-` line
-begins a document. jsonl, json and parquet have a list of words and a list of tags a row.
+A CoNLL file has one word per line, its tag in the last column, and blank lines between sentences. A `-DOCSTART-` line
+starts a document. jsonl, json and parquet files have both lists in each row.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from headway.errors import ConfigError, counted
 
 DOCUMENT = "-DOCSTART-"
 MAX_WORD_PARTS = 4
-"""Parts of a word, at most: more of them are a text."""
+"""The most parts, split at white space, that a word may have; more parts are a text."""
 PEEK, MIN_LINES, MIN_ALIKE = 1 << 14, 6, 0.8
-"""Bytes that tell what a text is, the lines with words that it takes, and the share of them that must look alike."""
+"""To detect CoNLL files: bytes to look at, the least lines with words, and the share of them with equal cell counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    """As the file has them."""
+    """As in the file."""
     file: str = ""
     line: int = 0
-    """Where the sentence begins."""
+    """The first line of the sentence."""
     document: int = 0
-    """Counted in its file, by the lines that begin one; all rows of other files are of one."""
+    """Number of the document in a CoNLL file; 0 for all rows of other files."""
 
 
 def sentences(spec: str, words: str = "", tags: str = "", bad: BadRows | None = None) -> Iterator[Sentence]:
-    """All sentences of the files a spec stands for, in order; `words` and `tags` name columns, or number them from 1.
+    """Yield all sentences of a spec in order; `words` and `tags` name columns, or number those of CoNLL files from 1.
 
-    A sentence with a flaw anywhere is left out whole, or ends the reading, as `bad` has it.
+    A sentence with a flaw is a bad row as a whole.
     """
     bad = bad or BadRows()
     files = (sentences_of(path, words, tags) for path in find_files(spec))
@@ -56,7 +56,7 @@ def sentences_of(path: Path, words: str = "", tags: str = "") -> Iterator[Senten
 
 
 def is_conll(path: Path) -> bool:
-    """Whether a text has a word a line with its tag: as many cells in most, blank lines between, few tags."""
+    """Whether a text file looks like CoNLL: mostly equal cell counts, blank lines, and few different tags."""
     if file_format(path)[0] != "text":
         return False
     with open_text(path) as file:
@@ -69,11 +69,11 @@ def is_conll(path: Path) -> bool:
 
 
 def _number(name: str, usual: int) -> int:
-    """A column by its number, from 1; from 0 inside."""
+    """Convert a column number from 1 to an index from 0."""
     if not name:
         return usual
     if not name.isdecimal() or int(name) < 1:
-        raise ConfigError("C003", f"{name!r}: the columns of such a file have numbers, from 1")
+        raise ConfigError("C003", f"{name!r}: columns of a CoNLL file are numbers from 1")
     return int(name) - 1
 
 
@@ -111,13 +111,13 @@ def _column_flaw(cells: Sequence[str], width: int, word: int, tag: int) -> str:
     if len(cells) != width:
         return f"{counted(len(cells), 'columns')} where the first line has {width}"
     if width < 2:
-        return "one column: a word and its tag need two"
+        return "one column, but a word and its tag need two"
     if max(word, tag) >= width:
         return f"{width} columns, and data.text or data.label asks for number {max(word, tag) + 1}"
     if not cells[word].strip() or not cells[tag].strip():
         return "an empty word or tag"
     if len(cells[word].split()) > MAX_WORD_PARTS:
-        return f"{brief(cells[word])} is a text, where a word should be; task classify learns labels of texts"
+        return f"{brief(cells[word])} is a text, not a word; use the task classify for labels of texts"
     return ""
 
 

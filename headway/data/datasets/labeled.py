@@ -1,4 +1,4 @@
-"""Labelled texts from tables: which columns they are in, what their labels are, and rows that cannot be used."""
+"""Labeled texts: parsed from rows, the kind and set of their labels, and the validation split."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from headway.jsonfile import show
 Kind = Literal["single", "multi", "regression"]
 
 LABEL_SEPARATOR = "|"
-"""Between several labels in one cell of a table."""
+"""Separates several labels in one cell of a table."""
 HELD_OUT, SPLIT_KEY = 0.1, 0
 
 
 @dataclass(frozen=True, slots=True)
 class LabeledText:
-    """A text, or two, and what is said of it."""
+    """A text, or a pair of texts, and its label."""
 
     text: str
     pair: str | None
     label: Any
-    """As the file has it; later the name of a label, a tuple of names, or a number."""
+    """As in the file; after `parse_labels` the name of a label, a tuple of names, or a number."""
     file: str = ""
     line: int = 0
 
 
 def read_labeled(spec: str, data: DataConfig, bad: BadRows) -> list[LabeledText]:
-    """All rows of a spec that have a text and a label."""
+    """Read all rows of a spec that have a text and a label."""
     return list(read_examples(spec, (TEXT, PAIR, LABEL), _parse_row, "labelled texts", data, bad))
 
 
@@ -53,7 +53,7 @@ def _parse_row(row: Row, text: str, pair: str, label: str) -> LabeledText | Flaw
 
 
 def _parse_list(value: Any) -> Any:
-    """A label as it stands, but for lists that a table has in its cells: ["a", "b"], or as Python writes them."""
+    """Parse a list of labels in a table's cell, written as JSON or as in Python; other labels stay as they are."""
     if not (isinstance(value, str) and value.startswith("[") and value.endswith("]")):
         return value
     for text in (value, value.replace("'", '"')):
@@ -65,12 +65,12 @@ def _parse_list(value: Any) -> Any:
 
 
 def label_columns(path: Path, rows: Sequence[Row], data: DataConfig) -> list[str]:
-    """The columns of the text, of the second text ("" for none) and of the label."""
+    """Return the columns of the text, of the second text ("" for none) and of the label."""
     return find_columns(path, [row.values for row in rows], (TEXT, PAIR, LABEL), data)
 
 
 def has_pairs(rows: Sequence[LabeledText]) -> bool:
-    """Whether the texts come in pairs: all of them, or none."""
+    """Whether all rows have a second text; a mixture is an error."""
     first = rows[0]
     if odd := next((row for row in rows if (row.pair is None) != (first.pair is None)), None):
         counts = ("two texts a row", "one")
@@ -81,9 +81,10 @@ def has_pairs(rows: Sequence[LabeledText]) -> bool:
 
 
 def label_kind(rows: Sequence[LabeledText], asked: str) -> Kind:
-    """As asked, or by the labels: a list is several, so is a|b; a number with a fraction is one; the rest is a name.
+    """Return the kind of the labels: as `asked`, or "auto" by their values.
 
-    Where most labels are numbers and some have a fraction, those that are none are slips, and not classes.
+    A list or a|b is "multi". If most labels are numbers and one has a fraction, it is "regression", and labels that
+    are not numbers are bad rows. Everything else is "single".
     """
     several = any(isinstance(row.label, list | tuple) or _has_separator(row.label) for row in rows)
     if asked == "multi" and not several:
@@ -102,20 +103,18 @@ def _has_separator(label: Any) -> bool:
 
 
 def _check_separator(rows: Sequence[LabeledText]) -> None:
-    """Refuse labels that seem to be parted by something else."""
+    """Raise an error for labels that seem to have another separator."""
     for row in rows:
         if isinstance(row.label, str) and (mark := next((mark for mark in ",;" if mark in row.label), "")):
             message = (
-                f"{show(row.file)} line {row.line}: is {brief(row.label)} one label, or several with {mark} between?"
+                f"{show(row.file)} line {row.line}: is {brief(row.label)} one label, or several separated by {mark}?"
             )
-            hint = (
-                f"headway parts labels at {LABEL_SEPARATOR}, or reads a list of them; classify.kind=single if it is one"
-            )
+            hint = f"separate labels by {LABEL_SEPARATOR} or give a list; if it is one label, set classify.kind=single"
             raise DataError("D004", message, hint)
 
 
 def parse_number(value: Any) -> float | None:
-    """A finite number, if it is one or is spelled like one."""
+    """Return a finite number, also from a string, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str) and not NUMBER.fullmatch(value):
@@ -125,7 +124,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_labels(rows: Sequence[LabeledText], kind: Kind, bad: BadRows, column: str = "") -> list[LabeledText]:
-    """Rows with their labels as names, sets of names or numbers; those without a usable one are bad."""
+    """Return rows with labels as names, tuples of names or numbers; rows without a usable label are bad."""
     read: Callable[[Any], Any] = {"single": _label_name, "multi": _label_names, "regression": parse_number}[kind]
     wanted = {"single": "one label", "multi": "a list of labels", "regression": "a number"}[kind]
     found = []
@@ -142,7 +141,7 @@ def parse_labels(rows: Sequence[LabeledText], kind: Kind, bad: BadRows, column: 
 
 
 def _label_name(value: Any) -> str | None:
-    """A label is known by its name: 1, 1.0 and "1" are the same."""
+    """The name of a label: 1, 1.0 and "1" are the same label."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, float) and value.is_integer():
@@ -159,7 +158,7 @@ def _label_names(value: Any) -> tuple[str, ...] | None:
 
 
 def label_set(rows: Sequence[LabeledText], kind: Kind) -> tuple[str, ...]:
-    """All labels in order, numbers by their size; a number that is predicted has one nameless label."""
+    """Return all labels, sorted, numbers by value; regression has the one label "value"."""
     if kind == "regression":
         return ("value",)
     names = {row.label for row in rows} if kind == "single" else {name for row in rows for name in row.label}
@@ -172,7 +171,7 @@ def label_set(rows: Sequence[LabeledText], kind: Kind) -> tuple[str, ...]:
 def with_known_labels(
     rows: Sequence[LabeledText], labels: Sequence[str], kind: Kind, bad: BadRows
 ) -> list[LabeledText]:
-    """Rows whose labels the model has; the others are bad."""
+    """Return the rows whose labels the model knows; the others are bad rows."""
     if kind == "regression":
         return list(rows)
     known, found = set(labels), []
@@ -189,7 +188,7 @@ def with_known_labels(
 
 
 def hold_out(rows: Sequence[LabeledText], share: float = HELD_OUT) -> tuple[list[LabeledText], list[LabeledText]]:
-    """Most to train on and some to validate on, drawn: files are often sorted by label. The same for any seed."""
+    """Split rows into train and validation, at random, because files are often sorted by label; equal for all seeds."""
     if len(rows) < 2:
         raise DataError("D002", f"{len(rows)} labelled text: none can be held out", "give data.valid")
     order = permute(np.arange(len(rows)), len(rows), SPLIT_KEY)

@@ -1,7 +1,7 @@
-"""Rows for models that read both ways: running text end to end, or two stretches of it that may be neighbours.
+"""Rows for masked language models: windows of text, or pairs of spans for next sentence prediction.
 
-Both read as `EncoderRows`: [CLS] text [SEP], and [CLS] A [SEP] B [SEP] with segments (Devlin et al. 2019), or whatever
-the tokenizer puts between two texts.
+A row is [CLS] text [SEP], or [CLS] A [SEP] B [SEP] with token type ids (Devlin et al. 2019); the tokens between A and B
+are those of the tokenizer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headway.errors import DataError
 
 SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]”’]))\s+|\n\s*\n""")
 MAX_DRAWS = 8
-"""Draws of a stranger, of which the first is taken that is about as long as the neighbour, or else the best."""
+"""Draws of a random second span: the first of about the same length as the true one is taken, or else the best."""
 SALT = 0x70616972
-"""Keeps these dice apart from those that other parts of a run throw with the same seed."""
+"""Makes these random bits differ from others that a run draws with the same seed."""
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the tokens around a text, and of those between two."""
+    """Ids of the special tokens around a text and between two texts."""
 
     cls: int
     sep: int
@@ -36,29 +36,29 @@ class SpecialIds(NamedTuple):
 
 
 class EncoderRows(NamedTuple):
-    """Rows as a model reads them, (n, width); what all rows lack is None."""
+    """Input rows of an encoder, (n, width); None for what no row needs."""
 
     ids: Ids
     attention_mask: Ids | None
     token_type_ids: Ids | None
     next_sentence_label: Ids | None
-    """(n,) 0 where the second text follows the first, 1 where it comes from elsewhere, as `transformers` counts."""
+    """(n,) 0 if the second span follows the first, 1 if it is random, as in `transformers`."""
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Split after full stops and at empty lines, the rest of the white space made single spaces."""
+    """Split a text after . ! ? and at empty lines, and normalize white space to single spaces."""
     return (" ".join(part.split()) for part in SENTENCE_END.split(text) if part.strip())
 
 
 def p99_sentence_count(texts: Iterable[str]) -> int:
-    """Sentences that all but a hundredth of some texts have at most."""
+    """The 99th percentile of the number of sentences in a text."""
     counts = [sum(1 for _ in sentences(text)) for text in texts]
     return max(1, int(np.quantile(counts, 0.99, method="lower")))
 
 
 @dataclass(frozen=True)
 class TextRows:
-    """Full rows of running text (Liu et al. 2019); every epoch cuts it at other places."""
+    """Full rows of running text (Liu et al. 2019); every epoch cuts the text at other places."""
 
     ids: Tokens
     length: int
@@ -78,7 +78,7 @@ class TextRows:
 
 @dataclass(frozen=True)
 class EvaluationRows:
-    """All of a text in its order, for evaluation; the last row may be padded."""
+    """All of a text in order, for evaluation; the last row may be padded."""
 
     ids: Tokens
     length: int
@@ -111,11 +111,11 @@ def _add_special(text: Ids, special: SpecialIds) -> Ids:
 
 @dataclass(frozen=True)
 class NextSentences:
-    """Two stretches of whole sentences; in half of the rows the second is what follows the first.
+    """Pairs of spans of whole sentences; in half of the rows the second span follows the first.
 
-    Sentence s is ids[starts[s] : starts[s + 1]], document d has sentences documents[d] … documents[d + 1] - 1. One
-    longer than half a row counts as several. An epoch takes every stretch of neighbours that fills a row once, and
-    draws anew where it is split and what stands in for its second part.
+    Sentence s is ids[starts[s] : starts[s + 1]], document d has sentences documents[d] … documents[d + 1] - 1. A
+    sentence longer than half a row counts as several units. An epoch takes every span that fills a row once, and draws
+    anew where the span is split and which random span replaces its second part.
     """
 
     ids: Tokens
@@ -131,13 +131,13 @@ class NextSentences:
 
     @property
     def room(self) -> int:
-        """Tokens beside those that are put around them."""
+        """Tokens of a row without the special tokens."""
         return self.length - 2 - len(self.special.between)
 
     @cached_property
     def units(self) -> tuple[Index, Index]:
-        """Where units begin, sentences or pieces of long ones, and at the end the number of tokens; who of them begin
-        a document, and at the end their number."""
+        """Starts of units (sentences, or parts of long ones) in tokens; starts of documents in units. Both end with the
+        total."""
         half = max(1, self.room // 2)
         lengths = np.diff(self.starts)
         count = -(-lengths // half)
@@ -148,7 +148,7 @@ class NextSentences:
 
     @cached_property
     def spans(self) -> Index:
-        """(m, 3): first unit, end, and end of the document, of as many neighbours as fit into a row, two at least."""
+        """(m, 3): first unit, end, and end of the document, for spans of two or more units that fill a row."""
         begins, documents = (part.tolist() for part in self.units)
         found = []
         for first, end in pairwise(documents):
@@ -161,7 +161,7 @@ class NextSentences:
 
     @staticmethod
     def _fill(begins: list[int], first: int, end: int, room: int) -> int:
-        """The unit before which `room` ends, counted from the first; one is always taken."""
+        """Return the end of the longest span from `first` with at most `room` tokens; it has at least one unit."""
         last = first + 1
         while last < end and begins[last + 1] - begins[first] <= room:
             last += 1
@@ -189,7 +189,7 @@ class NextSentences:
         )
 
     def _pair(self, row: int, bits: int) -> tuple[tuple[int, int], tuple[int, int], int]:
-        """Tokens [begin, end) of the two parts, and 1 if they are strangers."""
+        """Return the tokens [begin, end) of both spans, and 1 if the second is random."""
         first, split, last, _ = self._split(row, bits)
         begin, middle, end = (self._begins[unit] for unit in (first, split, last))
         is_random = bits >> 63
@@ -199,9 +199,9 @@ class NextSentences:
         return (begin, middle), second, is_random
 
     def _random_second(self, row: int, bits: int, wanted: int, room: int) -> tuple[int, int]:
-        """About as many tokens of another stretch, from where its second part would begin, in whole units.
+        """Draw a second span of about the same length, in whole units, from where another span would be split.
 
-        Neither its length nor where it ends must tell it from the neighbour that it stands in for.
+        Neither its length nor its end may reveal that it is random.
         """
         best, least = (0, 0), room + wanted
         for _ in range(MAX_DRAWS):
@@ -216,7 +216,7 @@ class NextSentences:
         return best
 
     def _nearest_length(self, unit: int, end: int, wanted: int, room: int) -> tuple[int, int]:
-        """The units from here on whose length is nearest to what is wanted; the first is cut where it has no room."""
+        """Return the span from `unit` whose length is nearest to `wanted`, truncated to `room`."""
         begins = self._begins
         begin, last = begins[unit], self._fill(begins, unit, end, wanted)
         short = wanted - (begins[last] - begin)
@@ -225,7 +225,7 @@ class NextSentences:
         return begin, min(begins[last], begin + room)
 
     def _split(self, row: int, bits: int) -> tuple[int, int, int, int]:
-        """First unit of a stretch, the one where its second part begins, its end, and that of its document."""
+        """Return a span's first unit, the unit where its second part starts, its end, and its document's end."""
         first, last, end = self.spans[row].tolist()
         return first, first + 1 + (bits & 0xFFFFFFFF) % (last - first - 1), last, end
 

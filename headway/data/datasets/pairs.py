@@ -1,4 +1,4 @@
-"""Pairs of texts that belong together, with or without a number that says how much, from tables of any kind."""
+"""Pairs of similar texts, with or without a similarity score, for embeddings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headway.errors import DataError
 from headway.jsonfile import show
 
 SYNTHETIC_PAIRS = 4000
-"""Pairs that are made up where no file is given."""
+"""Synthetic pairs if no file is given."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TextPairs:
     first: list[str]
     second: list[str]
     scores: list[float] | None = None
-    """How much each pair belongs together, where the data say so."""
+    """The similarity of each pair, if the data have scores."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -32,7 +32,7 @@ class TextPairs:
 
 
 def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> TextPairs:
-    """All rows that have both texts, and a score if the file has any; an empty spec is made up by a small grammar."""
+    """Read all pairs of a spec, with scores if it has them; synthetic pairs for an empty spec."""
     if not spec:
         made = make_paraphrases(SYNTHETIC_PAIRS)
         return TextPairs([first for first, _ in made], [second for _, second in made])

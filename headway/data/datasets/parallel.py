@@ -1,4 +1,4 @@
-"""Texts and what they are to become: two files line by line, or two columns of a table."""
+"""Parallel texts, source and target: two files line by line, or two columns of a table."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from headway.errors import DataError
 from headway.jsonfile import show
 
 NESTED = "translation"
-"""A column of objects that have a text for each language."""
+"""A column whose values are objects with one text per language."""
 
 
 class Pair(NamedTuple):
-    """A text and what it is to become; where several are as good, the first is learned."""
+    """A source and its targets; training uses the first target, evaluation all of them."""
 
     source: str
     targets: tuple[str, ...]
@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
 
 def split_pair_spec(spec: str) -> tuple[str, str] | None:
-    """`train.en,train.de` as its parts; None for a spec of another kind."""
+    """Split a spec of two files, `train.en,train.de`; None for any other spec."""
     parts = spec.split(",")
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) and not os.path.exists(spec) else None
 
@@ -41,7 +41,7 @@ def fingerprint_pairs(spec: str) -> str:
 
 
 def read_parallel(spec: str, text: str, pair: str, bad: BadRows) -> list[Pair]:
-    """All pairs of a spec; `text` and `pair` name the columns of a table, empty ones are guessed."""
+    """Read all pairs of a spec; `text` and `pair` are the columns of a table, found if empty."""
     sides = split_pair_spec(spec)
     found = (
         _read_two_files(*sides, bad)
@@ -52,7 +52,7 @@ def read_parallel(spec: str, text: str, pair: str, bad: BadRows) -> list[Pair]:
 
 
 def _read_two_files(source: str, target: str, bad: BadRows) -> Iterator[Pair | Flaw]:
-    """Line by line; a file that ends before the other leaves no line of it in doubt."""
+    """Read two files line by line; an unequal number of lines is an error."""
     ours, theirs = find_files(source), find_files(target)
     if len(ours) != len(theirs):
         raise DataError("D007", f"{show(source)} has {len(ours)} files, {show(target)} has {len(theirs)}: no pairs")
@@ -61,20 +61,20 @@ def _read_two_files(source: str, target: str, bad: BadRows) -> Iterator[Pair | F
         for number, (a, b) in enumerate(zip_longest(_lines(first), _lines(second)), start=1):
             if a is None or b is None:
                 short, long = (first, second) if a is None else (second, first)
-                message = f"{show(short)} ends after {number - 1:,} lines, {show(long)} goes on: they do not pair up"
-                raise DataError("D007", message, f"see line {number:,} of {show(long)}, or where the two came apart")
+                message = f"{show(short)} ends after {number - 1:,} lines, {show(long)} has more: they are not parallel"
+                raise DataError("D007", message, f"compare them up to line {number:,} of {show(long)}")
             flaws = [side for side in (a, b) if isinstance(side, Flaw)]
             empty = [name for name, side in ((first, a), (second, b)) if isinstance(side, str) and not side.strip()]
             if flaws:
                 yield flaws[0]
             elif empty:
-                yield Flaw(str(empty[0]), number, "empty, and its other half is left alone")
+                yield Flaw(str(empty[0]), number, "empty, but the line of the other file is not")
             else:
                 yield Pair(str(a).strip(), (str(b).strip(),), str(first), number)
 
 
 def _lines(path: Path) -> Iterator[str | Flaw]:
-    """Every line, empty ones too: they hold their place."""
+    """Yield every line, also empty ones, because line numbers pair the files."""
     with open_text(path) as file:
         lines = Lines(file)
         while True:
@@ -88,7 +88,7 @@ def _lines(path: Path) -> Iterator[str | Flaw]:
 
 def _read_table(path: Path, text: str, pair: str) -> Iterator[Pair | Flaw]:
     if file_format(path)[0] == "text":
-        message = f"{show(path)} has one text a line: what is each to become?"
+        message = f"{show(path)} is plain text: it has no targets"
         raise DataError("D004", message, "give two files, SOURCE,TARGET, or a table with two columns")
     rows, first = peek(path)
     given = {SOURCE.setting: text, TARGET.setting: pair}
@@ -112,7 +112,7 @@ def _parse_row(row: Row, text: str, pair: str) -> Pair | Flaw:
 
 
 def _texts(value: Any) -> list[str]:
-    """A text, or the sentences of one, or several that say the same; what is empty is none."""
+    """The texts in a value, which is a text or a list of texts; empty ones are dropped."""
     parts = [value] if isinstance(value, str) else value
     several = isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts)
     return [part.strip() for part in parts if part.strip()] if several else []

@@ -1,8 +1,7 @@
-"""Questions on a context, with the spans of it that answer them: SQuAD's JSON, and rows of other files.
+"""Questions with a context and answer spans: SQuAD's JSON (1.1 and 2.0), and rows of other files.
 
-Rows have `question`, `context` and `answers`, as those in SQuAD's files (1.1 and 2.0); answers in any of three forms:
-{"text": […], "answer_start": […]}, a list of {"text", "answer_start"}, or plain texts, which are looked for in the
-context. No answer at all is an answer too.
+Answers have one of three forms: {"text": […], "answer_start": […]}, a list of {"text", "answer_start"}, or plain texts,
+which are searched in the context. A question without answers is unanswerable.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class Question:
     question: str
     context: str
     answers: tuple[tuple[str, int], ...]
-    """Text and where it begins in the context; the first is learned, any counts as right. None: no answer is right."""
+    """Text and start in the context. Training uses the first, evaluation accepts any; empty: unanswerable."""
 
 
 def questions(spec: str, data: DataConfig | None = None, bad: BadRows | None = None) -> Iterator[Question]:
-    """All questions of the files a spec stands for, in order; one that cannot be used goes to `bad`.
+    """Yield all questions of a spec in order; a question that cannot be used goes to `bad`.
 
     data.text, data.pair and data.label name the columns of contexts, questions and answers.
     """
@@ -62,14 +61,14 @@ def _parse(where: str, asked: Any, context: Any, answers: Any) -> Question | str
 
 
 def _pairs(answers: Any) -> list[tuple[Any, Any]]:
-    """Text and place, the place None where the file does not say."""
+    """Text and start of each answer; the start is None if the file does not give it."""
     if isinstance(answers, Mapping):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
             return list(zip(texts, starts, strict=True))
         if isinstance(texts, str):
             return [(texts, starts)]
-        raise ValueError(f"answers should have as many texts as places, found {brief(answers)}")
+        raise ValueError(f"answers should have as many texts as starts, found {brief(answers)}")
     if answers is None or answers == "":
         return []
     listed = answers if isinstance(answers, list) else [answers]
@@ -84,7 +83,7 @@ def _span(text: Any, start: Any, context: str) -> tuple[str, int]:
         if start < 0:
             raise ValueError(f"the answer {brief(text)} is nowhere in the context")
     if type(start) is not int or start < 0:
-        raise ValueError(f"an answer begins at {brief(start)}, which is no place in a text")
+        raise ValueError(f"an answer starts at {brief(start)}, which is not a character index")
     if context[start : start + len(text)] != text:
         there = context[start : start + len(text)]
         raise ValueError(

@@ -1,11 +1,11 @@
-"""Tags: labels word by word to entities and back.
+"""Tagging schemes: tags of words to entities, and back.
 
-    IOB1   I-X goes on, and begins after anything that is not X; B-X only where one X follows another
-    BIO    B-X begins, I-X goes on
-    IOBES  B-X begins, I-X goes on, E-X ends, S-X is a whole one; BILOU says L for E and U for S
+    IOB1   I-X is inside X, and starts it after another type; B-X only between two adjacent X
+    BIO    B-X starts X, I-X continues it
+    IOBES  B-X starts, I-X continues, E-X ends, S-X is a single word; BILOU has L for E and U for S
 
-One rule reads them all, that of the CoNLL scorer and of `seqeval`: an entity begins at B or S, and at an I or E that
-has nothing of its type before it to go on with.
+One rule decodes all schemes, that of the CoNLL scorer and of `seqeval`: an entity starts at B or S, and at an I or E
+that follows no tag of its type.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 Span = tuple[str, int, int]
-"""Type, first word, and the word after the last."""
+"""Type, first word, and end (one after the last word)."""
 Scheme = Literal["bio", "iobes", "plain"]
-"""How a model's labels say where entities are; plain labels stand for themselves, as parts of speech do."""
+"""The scheme of a model's labels; plain labels have no prefixes, for example parts of speech."""
 
 OUTSIDE = "O"
 PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I"}
-"""Prefix in a file → the one of IOBES that it stands for."""
+"""Prefix in a file → prefix of IOBES."""
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Prefix and type: `B-PER` is (B, PER), `O` is (O, "")."""
+    """Split a tag into prefix and type: `B-PER` is (B, PER), `O` is (O, "")."""
     prefix, _, kind = tag.partition("-")
     return PREFIXES.get(prefix, prefix), kind
 
 
 def has_prefix(tag: str) -> bool:
-    """Whether a tag says where an entity begins or goes on."""
+    """Whether a tag has a prefix of a scheme."""
     prefix, dash, kind = tag.partition("-")
     return prefix in PREFIXES and bool(dash and kind)
 
 
 def spans(tags: Sequence[str], scheme: Scheme = "bio") -> list[Span]:
-    """The entities of a sentence, in order; with plain labels every word is one."""
+    """Return the entities of a sentence in order; with plain labels every word is an entity."""
     if scheme == "plain":
         return [(tag, at, at + 1) for at, tag in enumerate(tags)]
     found: list[Span] = []
@@ -53,7 +53,7 @@ def spans(tags: Sequence[str], scheme: Scheme = "bio") -> list[Span]:
 
 
 def to_tags(entities: Iterable[Span], words: int, scheme: Scheme = "bio") -> list[str]:
-    """The labels of a sentence of so many words."""
+    """Return the tags of a sentence with this number of words."""
     tags = [OUTSIDE] * words
     for kind, begin, end in entities:
         if scheme == "plain":
@@ -66,7 +66,7 @@ def to_tags(entities: Iterable[Span], words: int, scheme: Scheme = "bio") -> lis
 
 
 def labels_for(kinds: Iterable[str], scheme: Scheme = "bio") -> tuple[str, ...]:
-    """All labels of these types, in an order that does not depend on the data's."""
+    """Return all labels of these types, sorted, so that their order does not depend on the data."""
     if scheme == "plain":
         return tuple(sorted(set(kinds)))
     prefixes = "BI" if scheme == "bio" else "BIES"
@@ -74,7 +74,7 @@ def labels_for(kinds: Iterable[str], scheme: Scheme = "bio") -> tuple[str, ...]:
 
 
 def scheme_of(labels: Sequence[str]) -> Scheme:
-    """What a model's labels say, by their looks."""
+    """Detect the scheme of a model's labels."""
     marked = [label for label in labels if label != OUTSIDE]
     if not marked or not all(map(has_prefix, marked)):
         return "plain"

@@ -1,4 +1,4 @@
-"""Text for a task: documents from files, the part held out, a tokenizer of their own, and token stores."""
+"""A corpus: its documents, the validation split, a tokenizer trained on it, and its token store."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 
 END_OF_DOCUMENT = "<|end|>"
-"""Ends a document where a text has several."""
+"""Token at the end of each document of a corpus with several."""
 DEFAULT_VOCAB_SIZE = {"bpe": 4096, "wordpiece": 4096, "unigram": 4096}
-"""Size of a vocabulary that has to have one, where the recipe does not say."""
+"""Vocabulary size by kind of tokenizer, if the recipe does not set data.vocab."""
 HELD_OUT = 0.1
-"""Share of the text to validate on, where there is no file for it."""
+"""Share of the text that is held out if there is no validation file."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents, read anew each time they are asked for."""
+    """Documents; `read` reads them again at each call."""
 
     read: Callable[[], Iterator[str]]
     key: str
-    """Names the content: the same key, the same documents."""
+    """Identifies the content: equal keys mean equal documents."""
     multi_document: bool
-    """More than one document, so that their ends have to be marked."""
+    """Whether there are several documents, so that END_OF_DOCUMENT must separate them."""
 
 
 def read_corpus(spec: str, data: DataConfig, bad: BadRows | None = None) -> Corpus:
-    """The documents a spec stands for; an empty one is the text of Python's own reference."""
+    """Return the corpus of a spec; for an empty spec it is the text of Python's language reference."""
     if not spec:
         text = embedded_text()
         return Corpus(lambda: iter([text]), hashlib.sha256(text.encode()).hexdigest(), False)
@@ -52,12 +52,12 @@ def read_corpus(spec: str, data: DataConfig, bad: BadRows | None = None) -> Corp
 
 
 def corpus_of_lines(texts: Sequence[str]) -> Corpus:
-    """Texts in memory, a line each, for a tokenizer to be trained on."""
+    """A corpus of texts in memory, one per line, to train a tokenizer on."""
     return Corpus(lambda: (f"{text}\n" for text in texts), "", False)
 
 
 def hold_out(texts: Corpus, share: float = HELD_OUT) -> tuple[Corpus, Corpus]:
-    """The past to train on and the future to test on: cut between documents, or within the only one."""
+    """Split a corpus into its beginning for training and its end for validation, between documents if possible."""
     lengths = [len(text) for text in texts.read()]
     cut = int(sum(lengths) * (1 - share))
     if not texts.multi_document:
@@ -77,9 +77,9 @@ def hold_out(texts: Corpus, share: float = HELD_OUT) -> tuple[Corpus, Corpus]:
 
 
 def train_or_load_tokenizer(folder: Path, data: DataConfig, texts: Corpus, *, causal: bool = False) -> Tokenizer:
-    """Trained once per run and kept with it: a resumed run must not train another.
+    """Train a tokenizer and save it in the run's folder, or load it from there: a resumed run must not train another.
 
-    `causal` is for a language model, whose prompts begin as its documents do.
+    `causal` is for a language model, whose prompts start like its documents.
     """
     if not (folder / "tokenizer.json").exists():
         lines = (line for text in texts.read() for line in text.splitlines(keepends=True))
@@ -91,18 +91,18 @@ def train_or_load_tokenizer(folder: Path, data: DataConfig, texts: Corpus, *, ca
 
 
 def without_special_tokens(tokenizer: Tokenizer, end: str = "") -> Tokenizer:
-    """The same tokenizer for a model that reads texts one after the other: nothing is put around a text.
+    """Return a tokenizer that adds no special tokens, for a model that reads documents one after the other.
 
-    What ends a document stands before the next one, so that it is BOS too.
+    The token that ends a document precedes the next one, so it is BOS too.
     """
     tokenizer.backend.post_processor = None
     return Tokenizer(tokenizer.backend, {"bos_token": end, "eos_token": end} if end else {})
 
 
 def tokenize_corpus(texts: Corpus, tokenizer: Tokenizer) -> TokenStore:
-    """The documents as ids, from the cache where they have been there before.
+    """Return the token store of a corpus, from the cache if it is there.
 
-    Each begins as a prompt does, with what the tokenizer puts before a text.
+    Each document starts like a prompt, with the special tokens that the tokenizer puts before a text.
     """
     end = tokenizer.special.get("eos") if texts.multi_document else None
     if texts.multi_document and end is None:

@@ -1,1 +1,1 @@
-"""Files of any format to rows."""
+"""Files of any format, read as rows."""

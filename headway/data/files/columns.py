@@ -1,4 +1,4 @@
-"""Columns: which column of a file has which role, by settings, by usual names, or as the only one it can be."""
+"""Columns and their roles (text, label, question …), by a setting, a usual name, or elimination."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Role:
     names: tuple[str, ...] = ()
     """In lower case, the likeliest first; a column may have capitals."""
     holds: Literal["text", "texts", "number", "list", "any"] = "text"
-    """What its values are; `texts` is a text or a list of them."""
+    """The type of its values; `texts` is a text or a list of texts."""
     otherwise: Literal["only", "error", "none"] = "error"
-    """Without a setting or a usual name: the only column it can be, an error, or no column at all."""
+    """Without a setting or a usual name: take the only possible column, raise an error, or leave the role out."""
 
 
 DOCUMENT = Role("text", "data.text", ("text", "content", "document", "sentence", "body"), otherwise="only")
@@ -83,7 +83,7 @@ TOGETHER: dict[tuple[Role, Role], tuple[tuple[str, str], ...]] = {
         ("prompt", "response"), ("prompt", "completion"), ("question", "answer"), ("instruction", "output"),
     ),
 }  # fmt: skip
-"""Two roles → the names that their columns usually have together, the likeliest first."""
+"""Two roles → pairs of names that their columns usually have, the likeliest first."""
 
 
 def find_columns(
@@ -94,10 +94,10 @@ def find_columns(
     *,
     strict: bool = True,
 ) -> list[str]:
-    """The column of each role, "" for a role that may have none; `rows` are the first rows of a file.
+    """Return the column of each role, "" for an optional role without one. `rows` are the first rows of the file.
 
-    A column that a setting names wins. Then usual names count, those of two columns together before those of one.
-    Then a role takes the only column it can be. `strict`: a setting that names no column is an error.
+    Settings win. Then usual names count, pairs of names before single names. Then a role takes the only column that
+    can have it. With `strict`, a setting that names a missing column is an error.
     """
     settings, names = _settings(given), column_names(rows)
     found: dict[Role, str] = {}
@@ -110,7 +110,7 @@ def find_columns(
             message = f"{show(where)}: no column {column!r}{nearest(column, names)} ({role.setting})"
             raise DataError("D004", message, f"there are {quoted(names)}")
     for pair in (pair for pair in TOGETHER if set(pair) <= set(roles)):
-        asked = not found.keys().isdisjoint(pair)  # a pair of which one column is set needs the other only if it must
+        asked = not found.keys().isdisjoint(pair)  # with one column set, an optional second one stays out
         for role, column in zip(pair, named_together(names, pair), strict=False):
             if role not in found and column not in found.values() and not (asked and role.otherwise == "none"):
                 found[role] = column
@@ -130,7 +130,7 @@ def _take_what_is_left(
     wanted: Sequence[Role],
     found: dict[Role, str],
 ) -> None:
-    """Give roles of one kind the columns that are left, if there are as many; a name of a later role is not left."""
+    """Give roles of one type the remaining columns if the counts agree; names of later roles are left for those."""
     later = {name for role in roles[roles.index(wanted[-1]) + 1 :] for name in role.names}
     left = [
         name
@@ -147,37 +147,37 @@ def _take_what_is_left(
         problem = f"no column can be the {what}: there are {quoted(column_names(rows))}"
     settings = " ".join(f"{role.setting}=NAME" for role in wanted)
     unnamed = left and all(UNNAMED.fullmatch(name) for name in left)
-    counted = f", where NAME is {left[0]} or another: columns without names are counted" if unnamed else ""
-    hint = f"name it: {settings}{counted}; headway data {shlex.quote(show(where))} shows what columns hold"
+    counted = f" (columns without a header are called {left[0]} and so on)" if unnamed else ""
+    hint = f"set {settings}{counted}; headway data {shlex.quote(show(where))} shows the columns"
     raise DataError("D004", f"{show(where)}: {problem}"[:280], hint)
 
 
 def named(rows: Sequence[Mapping[str, Any]], role: Role, without: Collection[str] = ()) -> str:
-    """The first column that has a usual name of a role, and holds what the role does; "" if there is none."""
+    """Return the first column with a usual name of the role and values of its type, or ""."""
     lower = {name.lower(): name for name in reversed(column_names(rows)) if name not in without}
     usual = (lower[name] for name in role.names if name in lower)
     return next((name for name in usual if any(_fits(row.get(name), role) for row in rows)), "")
 
 
 def named_together(names: Iterable[str], roles: tuple[Role, Role]) -> tuple[str, ...]:
-    """Two columns whose names usually go together in these roles; empty if there are none."""
+    """Return two columns whose names are a usual pair for these roles, or an empty tuple."""
     lower = {name.lower(): name for name in reversed(list(names))}
     return next((tuple(lower[n] for n in both) for both in TOGETHER[roles] if lower.keys() >= set(both)), ())
 
 
 def candidates(rows: Sequence[Mapping[str, Any]], role: Role) -> list[str]:
-    """The columns that can have a role: only one if it has a usual name."""
+    """Return the columns that can have the role: the one with a usual name, else all with values of its type."""
     usual = named(rows, role)
     return [usual] if usual else [name for name in column_names(rows) if _can_be(rows, name, role)]
 
 
 def column_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """All columns of some rows, in their order."""
+    """Return the columns of all rows, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def quoted(names: Sequence[str]) -> str:
-    """Names for an error message."""
+    """Quote the first names for an error message."""
     return ", ".join(f'"{show(name)[:40]}"' for name in names[:12])
 
 
@@ -188,7 +188,7 @@ def _settings(given: Mapping[str, str] | DataConfig | None) -> Mapping[str, str]
 
 
 def _fits(value: Any, role: Role) -> bool:
-    """Whether a column of a usual name holds what a role does."""
+    """Whether a value is of the role's type, in a column with a usual name."""
     if role.holds == "number":
         return value_type(value) in ("int", "float")
     kinds = {"text": (str,), "texts": (str, list, tuple), "list": (list,), "any": (object,)}[role.holds]
@@ -196,13 +196,13 @@ def _fits(value: Any, role: Role) -> bool:
 
 
 def _can_be(rows: Sequence[Mapping[str, Any]], name: str, role: Role) -> bool:
-    """Whether a column of any other name may have a role: a text is no number or date that is spelled."""
+    """Whether a column without a usual name can have the role; numbers and dates in a table's cells are not texts."""
     texts = role.holds in ("text", "texts")
     return any(value_type(row.get(name)) == "text" if texts else _fits(row.get(name), role) for row in rows)
 
 
 def value_type(value: Any) -> str:
-    """What a value is; a cell of a table is what it reads as."""
+    """The type of a value; a string in a table's cell may be a number or a date."""
     if value is None or value == "":
         return "missing"
     if isinstance(value, str):
@@ -219,7 +219,7 @@ def value_type(value: Any) -> str:
 
 
 def column_type(types: Collection[str]) -> str:
-    """What a column is, from the types of its values."""
+    """The type of a column, from the types of its values."""
     found = set(types) - {"missing"}
     if len(found) < 2:
         return found.pop() if found else "missing"

@@ -1,4 +1,4 @@
-"""A data file as bytes, lines or JSON values: gzip unpacked under guard, UTF-8 insisted on, nothing too large."""
+"""Data files as bytes, lines or JSON values, with checks of size, encoding and gzip bombs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headway.errors import DataError
 from headway.jsonfile import JSON_VALUES, show, unreadable
 
 ROW_LIMIT = 64_000_000
-"""Bytes of one row. One more likely means a quote that is never closed, or no line breaks at all."""
+"""Bytes of one row. A longer row usually means an unclosed quote, or a file without line breaks."""
 GZIP_FREE, GZIP_RATIO = 64_000_000, 200
-"""What a gzip file may unpack to: so many bytes, or so many times its size, whichever is more. Text takes a tenth when
-it is packed, the most repetitive logs a hundredth, and only bombs a thousandth, which is gzip's own limit."""
+"""A gzip file may unpack to GZIP_FREE bytes or GZIP_RATIO times its size, whichever is more. Text shrinks to a tenth,
+the most repetitive logs to a hundredth, and only bombs to a thousandth, which is gzip's own limit."""
 LINE_COST = 64
-"""Bytes that Python needs for a line beside its characters: many short ones take more than a long one."""
+"""Bytes that Python needs for a line besides its characters: many short lines take more memory than a long one."""
 MAGIC = {
     b"\x1f\x8b": ("gzip", "let its name end in .gz"),
     b"PAR1\x15": ("parquet", "let its name end in .parquet"),
@@ -34,15 +34,15 @@ MAGIC = {
     b"BZh91AY&SY": ("bzip2", "unpack it first: bunzip2 FILE"),
     b"\xfd7zXZ\0": ("xz", "unpack it first: unxz FILE"),
 }
-"""First bytes, which no text has → what such a file is, and what to do with it."""
+"""First bytes that no text file has → the format, and what the user can do."""
 BLOCK = 1 << 20
-"""Bytes of a text file read at a time, fewer than a row may have."""
+"""Bytes of a text file read at a time; fewer than ROW_LIMIT."""
 CHUNK = 1 << 16
-"""Bytes of JSON read at a time, at least."""
+"""The least bytes of JSON read at a time."""
 
 
 class BadLine(Exception):
-    """A line that is no text. Reading can go on with the next one."""
+    """A line that cannot be read as text. Reading can continue with the next line."""
 
     def __init__(self, reason: str, code: str = "D007") -> None:
         super().__init__(reason)
@@ -50,15 +50,15 @@ class BadLine(Exception):
 
 
 class LongLine(BadLine):
-    """A line of a text file that is longer than a row may be."""
+    """A line of a text file that is longer than ROW_LIMIT."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"longer than {ROW_LIMIT:,} bytes; break it into lines, as fold -s does")
+        super().__init__(f"longer than {ROW_LIMIT:,} bytes; split it into lines, for example with fold -s")
         self.number = number
 
 
 def read_lines(file: BinaryIO) -> bytearray:
-    """All bytes of a text file, none of whose lines is longer than a row: found out before there is more in memory."""
+    """Read a text file. A line longer than ROW_LIMIT raises an error before more of it is in memory."""
     whole, line, number = bytearray(), 0, 1
     while block := file.read(BLOCK):
         first, last = block.find(b"\n"), block.rfind(b"\n")
@@ -71,7 +71,7 @@ def read_lines(file: BinaryIO) -> bytearray:
 
 
 class _Gunzip(io.RawIOBase):
-    """What a gzip file holds; damage and bombs become errors that name the file."""
+    """The unpacked bytes of a gzip file; damage and gzip bombs become errors that name the file."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, self.total = path, 0
@@ -91,7 +91,7 @@ class _Gunzip(io.RawIOBase):
             raise DataError(
                 "D006",
                 f"{show(self.path)}: {self.size:,} bytes unpack to more than {self.total:,}",
-                "headway takes it for a gzip bomb; if it is none, unpack it yourself: gunzip FILE",
+                "this looks like a gzip bomb; if it is not, unpack it yourself: gunzip FILE",
             )
         buffer[: len(data)] = data
         return len(data)
@@ -103,7 +103,7 @@ def damaged(path: Path, reason: str) -> DataError:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
-    """The bytes of a file, unpacked where its name ends in .gz (and then without a way back)."""
+    """Open a file as bytes, unpacked if its name ends in .gz (such a file cannot seek)."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -114,7 +114,7 @@ def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[io.BufferedReader]:
-    """The bytes of a file that is UTF-8 as far as its first bytes tell, from behind its byte order mark."""
+    """Open a text file as bytes, after its byte order mark; the first bytes must not show another format."""
     with open_bytes(path) as file:
         head = file.peek(4096)[:4096]
         for magic, (kind, remedy) in MAGIC.items():
@@ -128,11 +128,11 @@ def open_text(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def recode_hint(encoding: str = "WINDOWS-1252") -> str:
-    return f"convert it to UTF-8 from what it is: iconv -f {encoding} -t UTF-8 FILE > NEW"
+    return f"convert it to UTF-8: iconv -f {encoding} -t UTF-8 FILE > NEW"
 
 
 def _utf16(head: bytes) -> str:
-    """UTF-16 by its mark, or by every other byte of Western text being zero."""
+    """Detect UTF-16 by its byte order mark, or by zeros in every other byte, as in Western text."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16"
     zeros = head[0::2].count(0), head[1::2].count(0)
@@ -142,7 +142,7 @@ def _utf16(head: bytes) -> str:
 
 
 def decode(raw: bytes | bytearray) -> str:
-    """UTF-8 text without NUL, or a BadLine."""
+    """Decode UTF-8; invalid bytes and NUL raise BadLine."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -153,7 +153,7 @@ def decode(raw: bytes | bytearray) -> str:
 
 
 class Lines:
-    """The lines of a file as text, with their ends, numbered from 1; one that is no text raises BadLine."""
+    """The lines of a file as text, with their line ends, numbered from 1; `next` raises BadLine for an invalid line."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.number = file, 0
@@ -177,16 +177,16 @@ class Lines:
         return decode(raw)
 
     def push_back(self, lines: list[str]) -> None:
-        """Read these again: the last that were read, in order."""
+        """Return the lines read last, in order, so that they are read again."""
         self._again.extendleft(reversed(lines))
         self.number -= len(lines)
 
 
 class JsonText:
-    """The text of a JSON file, read as far as needed; what is behind us is forgotten."""
+    """The text of a JSON file, read as far as needed; the part that was parsed is dropped."""
 
     blank = re.compile(r"[ \t\r\n]*")
-    scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).raw_decode  # only to find ends
+    scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).raw_decode  # only finds ends
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.decoder = file, getincrementaldecoder("utf-8")()
@@ -194,7 +194,7 @@ class JsonText:
         self.broken: BadLine | None = None
 
     def more(self) -> bool:
-        """Read as much again as there is; false at the end of the file."""
+        """Double the text at hand; false at the end of the file."""
         if self.broken:
             self.line += self.text.count("\n", self.at)
             raise self.broken
@@ -204,14 +204,14 @@ class JsonText:
         raw = self.file.read(max(CHUNK, len(self.text)))
         try:
             self.text += self.decoder.decode(raw, final=not raw)
-        except UnicodeDecodeError as error:  # what comes before it is still good
+        except UnicodeDecodeError as error:  # the text before the invalid byte is still used
             self.text += error.object[: error.start].decode()
             self.broken = BadLine(f"not UTF-8: a byte is 0x{error.object[error.start]:02x}", "D003")
         self.done = not raw
         return True
 
     def char(self) -> str:
-        """The next character that is not blank, or nothing at the end; reading stays before it."""
+        """Return the next character that is not blank, without consuming it; "" at the end."""
         while True:
             end = self.blank.match(self.text, self.at).end()  # type: ignore[union-attr]  # it also matches nothing
             self.line += self.text.count("\n", self.at, end)
@@ -220,15 +220,15 @@ class JsonText:
                 return self.text[end : end + 1]
 
     def value(self) -> tuple[int, str]:
-        """The JSON value that comes next, as text, and the line it starts at."""
+        """Return the line where the next JSON value starts, and its text."""
         self.char()
         while True:
-            if sum(self.text.count(mark, self.at) for mark in ",[{") > 2 * JSON_VALUES:  # as much again may be read
+            if sum(self.text.count(mark, self.at) for mark in ",[{") > 2 * JSON_VALUES:  # half of it may be unparsed
                 raise BadLine(f"an object of more than {JSON_VALUES:,} values")
             try:
                 _, end = self.scan(self.text, self.at)
                 if not self.text[end - 1].isdecimal() or end + 2 < len(self.text) or not self.more():
-                    break  # else a number may go on behind what is read, with e-5
+                    break  # otherwise the number may continue after the text at hand, for example with e-5
             except RecursionError:
                 raise BadLine("JSON nested too deeply") from None
             except json.JSONDecodeError as error:

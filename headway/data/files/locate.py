@@ -1,4 +1,4 @@
-"""Where data is: a file, a glob, a folder or a hub dataset, as the list of files it stands for."""
+"""From a data spec to files: a path, a glob, a folder or a hub dataset; and their fingerprints."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FORMATS = {
     ".json": "json",
     ".parquet": "parquet",
 }
-"""Extension → format; each may be followed by .gz. A file with another extension, or none, is read as text."""
+"""Extension → format; .gz may follow. A file with another extension, or without one, is read as text."""
 DOCUMENTATION = ("readme", "license", "licence", "dataset_info", "dataset_infos")
-"""Files that speak about the data beside them: left out of folders, read when named."""
+"""Names of files that describe a dataset: skipped in folders, read if the user names them."""
 DATASET = re.compile(
     r"(?:hf://(?:datasets/)?)?(?P<id>\w[\w.-]*/\w[\w.-]*?)(?:@(?P<revision>[\w./-]+))?(?::(?P<split>[\w.-]+))?"
 )
@@ -36,14 +36,14 @@ SPEC_HELP = 'give a file, a folder, a glob in quotes ("corpus/*.jsonl"), or a hu
 
 
 def file_format(path: PurePath | str) -> tuple[str, bool]:
-    """The format a name stands for, and whether the file is compressed."""
+    """The format of a file by its name, and whether it is compressed."""
     name = PurePath(path).name.lower()
     packed = name.endswith(".gz")
     return FORMATS.get(PurePath(name.removesuffix(".gz")).suffix, "text"), packed
 
 
 def find_files(spec: str) -> list[Path]:
-    """The files a spec stands for, sorted. What exists here wins over the hub; `hf://` always means the hub."""
+    """Return the files of a spec, sorted. Local files win over the hub; `hf://` always means the hub."""
     path = os.path.expanduser(spec)
     if not spec.startswith("hf://") and "\0" not in spec:
         if os.path.isfile(path):
@@ -65,12 +65,12 @@ def find_files(spec: str) -> list[Path]:
 
 def _nonempty(files: list[Path], spec: str) -> list[Path]:
     if not files:
-        raise DataError("D002", f"{show(spec)}: no data files in this folder", f"readable are {', '.join(FORMATS)}")
+        raise DataError("D002", f"{show(spec)}: no data files in this folder", f"headway reads {', '.join(FORMATS)}")
     return files
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """All files of a folder and those below it that look like data; hidden ones and what is in them are passed over."""
+    """Return all files below a folder that look like data; hidden files and folders are skipped."""
 
     def fail(error: OSError) -> None:
         raise unreadable(Path(error.filename), error) from None
@@ -84,14 +84,14 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def _looks_like_data(path: Path) -> bool:
-    """A known extension, or text: a picture beside a corpus is no part of it."""
+    """Whether a file has a known extension or contains text: a picture beside a corpus is not data."""
     if PurePath(path.name.lower().removesuffix(".gz")).suffix in FORMATS:
         return True
     try:
         with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
             head = file.read(4096)
     except (OSError, EOFError, zlib.error):
-        return True  # reading it will say what is wrong
+        return True  # reading it will report the error
     try:
         head.decode()
     except UnicodeDecodeError as error:
@@ -101,7 +101,7 @@ def _looks_like_data(path: Path) -> bool:
 
 
 def _nearest_name(path: str) -> str:
-    """The nearest name in the folder that a missing path points into."""
+    """Suggest the nearest name in the folder of a missing path."""
     folder, name = os.path.split(path)
     try:
         return nearest(name, os.listdir(folder or "."))
@@ -110,20 +110,20 @@ def _nearest_name(path: str) -> str:
 
 
 def _not_a_path(spec: str) -> bool:
-    """`corpus/train.jsonl`, or anything in a folder that exists, is a mistyped file and no dataset to fetch."""
+    """Whether a spec cannot be a mistyped path: a data file's extension or an existing folder make it one."""
     folder, name = os.path.split(spec)
     return not os.path.isdir(folder) and PurePath(name.lower().removesuffix(".gz")).suffix not in FORMATS
 
 
 def _from_hub(hub_id: str, revision: str | None, split: str | None) -> list[Path]:
-    """Data files of a dataset's snapshot, from the local cache where it is there; with a split only those of it."""
+    """Return the data files of a hub dataset, from the local cache if present; with a split, only the files of it."""
     from huggingface_hub import snapshot_download
 
-    part = f"*{split}*" if split else "*"  # the hub's * also stands for /, so folders count
+    part = f"*{split}*" if split else "*"  # the hub's * also matches /, so folders count
     wanted = [part + extension + packed for extension in FORMATS if extension != ".md" for packed in ("", ".gz")]
     with hub_errors(hub_id, revision):
         folder = Path(snapshot_download(hub_id, repo_type="dataset", revision=revision, allow_patterns=wanted))
-    files = _files_below(folder) if folder.is_dir() else []  # there is none where nothing was fetched
+    files = _files_below(folder) if folder.is_dir() else []  # no folder if nothing was fetched
     if split:
         word = re.compile(rf"(?<![a-z0-9]){re.escape(split)}(?![a-z0-9])", re.IGNORECASE)
         named = [path for path in files if word.search(path.name)]
@@ -137,11 +137,11 @@ def _from_hub(hub_id: str, revision: str | None, split: str | None) -> list[Path
 
 @contextmanager
 def hub_errors(hub_id: str, revision: str | None) -> Iterator[None]:
-    """The errors of huggingface_hub as ours; `headway.hub.download` uses it for models."""
+    """Convert errors of huggingface_hub to ours; `headway.hub.download` uses it for models."""
     from huggingface_hub import errors as hub
 
     asked = f"{hub_id}@{revision}" if revision else hub_id
-    # what the hub's own error derives from: that of its transport, for lost connections, and OSError
+    # the bases of the hub's error: the transport's error, for lost connections, and OSError
     lost = cast("tuple[type[Exception], ...]", hub.HfHubHTTPError.__bases__)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Rows inside a JSON object: a list of them under `data`, or the articles of a SQuAD file, question by question."""
+"""Rows inside a JSON object: the list under `data`, or the questions of a SQuAD file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object
 
 ROWS = "data"
-"""Where an object has its rows."""
+"""The key of the list of rows."""
 
 
 def rows_inside(raw: bytes) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    """The rows of an object and the line of each, as far as it can be told; a string says why one is none."""
+    """Yield the line (if known) and the row of each entry; a string instead of a row is the reason for a flaw."""
     if len(raw) > JSON_LIMIT:
         raise ValueError(f"larger than {JSON_LIMIT:,} bytes")
     entries = parse_object(raw, JSON_VALUES).get(ROWS)
@@ -36,7 +36,7 @@ def _rows(entries: list[Any]) -> Iterator[dict[str, Any] | str]:
 
 
 def _questions(paragraph: Any) -> Iterator[dict[str, Any] | str]:
-    """What is called impossible has no answers, whatever stands there."""
+    """Yield the questions of a paragraph; a question marked impossible has no answers, whatever the file lists."""
     asked = paragraph.get("qas") if isinstance(paragraph, dict) else None
     if not isinstance(asked, list):
         yield 'a paragraph without a list of questions called "qas"'

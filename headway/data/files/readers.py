@@ -1,14 +1,14 @@
-"""Files to rows, format by format: each reader yields rows, and a Flaw in the place of one that cannot be used.
+"""Readers of all file formats: each yields rows, and a Flaw in place of a row that cannot be read.
 
     text      the whole file is one row, {"text": …}
-    csv       cells parted by commas, or by semicolons where the first line has no comma; strict about quotes
-    tsv       a line is a row and tabs part its cells; quotes are characters like others
-    jsonl     an object a line
-    json      a list of objects, or an object with such a list in it, SQuAD's above all (see `nested`)
-    parquet   rows by row group, numbered instead of lines
+    csv       cells separated by commas, or by semicolons if the first line has no comma; strict about quotes
+    tsv       one row per line, cells separated by tabs; quotes are ordinary characters
+    jsonl     one object per line
+    json      a list of objects, or an object that contains such a list, as SQuAD's files (see `nested`)
+    parquet   rows by row group; a row number takes the place of a line number
 
-Memory is bounded by one row of ROW_LIMIT bytes, for text by the file, whose lines are bounded likewise, for parquet by
-PARQUET_ROWS rows, for JSON that is an object by what such a file may hold.
+Memory is bounded by one row of ROW_LIMIT bytes; for text by the file, with the same bound on its lines; for parquet by
+PARQUET_ROWS rows; for a JSON object by JSON_LIMIT.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unread
 NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?(?:[ T]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\s*")
 CSV_REASONS = {
-    "expected after": "something follows a closing quote: quotes inside a quoted cell are written twice",
+    "expected after": "text after a closing quote: inside a quoted cell, write quotes twice",
     "unexpected end of data": "a quote opens here and is never closed",
     "new-line character": "a carriage return outside quotes",
 }
-"""Part of what the csv module says → what it means."""
+"""Part of a message of the csv module → our reason."""
 EMPTY = "D002"
-"""Code of the flaw that nothing is there."""
+"""Code of the flaw "the file is empty"."""
 COLUMNS = 100_000
-"""Most columns of a table; more is a file of another kind."""
+"""The most columns of a table; a file with more is not a table."""
 PARQUET_ROWS, FEWEST_ROWS = 256, 8
-"""Rows turned into Python objects at a time; fewer where a row group is large, as one cell may be most of it."""
+"""Rows converted to Python objects at a time; fewer for a large row group, because one cell may be most of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Row:
     values: Mapping[str, Any]
     file: str
     line: int
-    """Where the row starts; for parquet its number."""
+    """The line where the row starts; for parquet the row's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Why there is no row where there should be one."""
+    """The reason why a row cannot be used, and its place."""
 
     file: str
     line: int
@@ -77,14 +77,14 @@ class Flaw:
     column: str = ""
     code: str = "D007"
     seen: bool = False
-    """Whether anybody who reads the file finds it; else it is one only for a certain use of it."""
+    """Whether `headway data` reports this flaw too; other flaws depend on the task."""
 
 
 Found = Iterator[Row | Flaw]
 
 
 def read_file(path: Path) -> Found:
-    """The rows of one file, in order, and its flaws where they are."""
+    """Yield the rows of one file in order, with a Flaw in place of each unusable row."""
     try:
         for item in READERS[file_format(path)[0]](path):
             yield item if isinstance(item, Row) else replace(item, seen=True)
@@ -111,7 +111,7 @@ def _text(path: Path) -> Found:
 
 
 def _first_flaw(path: Path, lines: Lines) -> Flaw:
-    """The line that is no text, where one of them is known not to be."""
+    """Find the line that is not UTF-8, in a file that is known to have one."""
     while True:
         try:
             next(lines)
@@ -135,11 +135,11 @@ def _tsv(path: Path) -> Found:
 
 
 Record = tuple[int, list[str] | BadLine]
-"""The line a record starts at, and its cells, or why there are none."""
+"""The line where a record starts, and its cells, or the reason why there are none."""
 
 
 class _Record:
-    """Lines for the csv module, remembered until their record is complete."""
+    """Lines for the csv module, kept until their record is complete."""
 
     def __init__(self, lines: Lines) -> None:
         self.lines, self.size = lines, 0
@@ -162,7 +162,7 @@ class _Record:
 
 
 def _csv_records(lines: Lines, delimiter: str) -> Iterator[Record]:
-    # The default refuses cells that any longer document fills. The setting is the whole process's: never lower it.
+    # The default limit is too low for a cell with a long document. The setting is global: never lower it.
     csv.field_size_limit(max(csv.field_size_limit(), stream.ROW_LIMIT))
     record = _Record(lines)
     reader = csv.reader(record, delimiter=delimiter, strict=True)
@@ -173,7 +173,7 @@ def _csv_records(lines: Lines, delimiter: str) -> Iterator[Record]:
         except StopIteration:
             return
         except csv.Error as error:
-            # After an unclosed quote all lines that follow look like one cell: go on with the second line instead.
+            # After an unclosed quote all following lines look like one cell: continue with the second line instead.
             lines.push_back(record.taken[1:])
             reason = next((said for part, said in CSV_REASONS.items() if part in str(error)), str(error))
             yield start, BadLine(reason)
@@ -196,7 +196,7 @@ def _tsv_records(lines: Lines) -> Iterator[Record]:
 
 
 def _tsv_cell(cell: str) -> str:
-    """As it stands, but for quotes that only a csv writer puts there, around a cell with quotes of its own."""
+    """Return a cell unchanged, unless a csv writer quoted it because it contains quotes."""
     inner = cell[1:-1]
     if '"' not in inner and cell != '""':
         return cell
@@ -205,14 +205,14 @@ def _tsv_cell(cell: str) -> str:
 
 
 def table(file: str, lines: Lines, delimiter: str) -> Found:
-    """Cells under the names of the first line, or under column1, column2, … where that line is data itself."""
-    # A csv without names is rare, and forms ask whole questions in theirs; for tsv both are usual.
+    """Yield rows under the names in the first line, or under column1, column2, … if the first line is data."""
+    # A csv without a header is rare, and headers of forms are whole questions; for tsv both are common.
     sentences = delimiter != "\t"
     records = _csv_records(lines, delimiter) if sentences else _tsv_records(lines)
     names: list[str] = []
     for line, cells in records:
         if isinstance(cells, BadLine):
-            lost = "" if names else ", so none of the file is read"  # nobody knows the columns then
+            lost = "" if names else ", so none of the file is read"  # without a header the columns are unknown
             yield Flaw(file, line, cells.reason + lost, code=cells.code)
             if lost:
                 return
@@ -243,7 +243,7 @@ def _unusable(names: Sequence[str]) -> str:
 
 
 def _are_names(cells: Sequence[str], sentences: bool) -> bool:
-    """Whether a first line names the columns: it has no numbers, and no sentences unless those may be names too."""
+    """Whether the first line is a header: no numbers, and no sentences unless `sentences` may be names."""
     named = [cell.strip() for cell in cells if cell.strip()]
     if not named or any(NUMBER.fullmatch(cell) for cell in named):
         return False
@@ -298,7 +298,7 @@ def _json(path: Path) -> Found:
             text.at += 1
             if text.char():
                 raise BadLine("not valid JSON: something follows the end of the list")
-        except BadLine as bad:  # nothing says where the next object starts
+        except BadLine as bad:  # the start of the next object is unknown
             yield Flaw(str(path), text.line, f"{bad.reason}; the file is read no further", code=bad.code)
 
 
@@ -327,7 +327,7 @@ def _parquet(path: Path) -> Found:
                 count, size = (
                     getattr(table.metadata.row_group(group), name) for name in ("num_rows", "total_byte_size")
                 )
-                if size > max(1, count) * stream.ROW_LIMIT:  # unpacked; the library would hold all of it, several times
+                if size > max(1, count) * stream.ROW_LIMIT:  # unpacked: the library would hold it several times
                     why = f"{counted(count, 'rows')} of {size:,} bytes; a row may have {stream.ROW_LIMIT:,}"
                     yield Flaw(str(path), number + 1, why)
                     number += count
@@ -340,17 +340,17 @@ def _parquet(path: Path) -> Found:
                             yield Flaw(str(path), number, values)
                         else:
                             yield Row(values, str(path), number)
-        except (pyarrow.ArrowException, OSError, ValueError) as error:  # the last for names that are not UTF-8
+        except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
             raise damaged(path, f"no parquet after row {number:,}: {str(error).splitlines()[0]}") from None
 
 
 def _objects(batch: Any) -> list[dict[str, Any] | str]:
-    """The rows of a batch as dicts; a string says why one of them is none."""
+    """Return the rows of a batch as dicts; a string in place of a row is the reason it is unusable."""
     import pyarrow
 
     try:
         return list(batch.to_pylist())
-    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # one bad value spoils a batch: find it
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # one bad value makes the batch fail: find it
         if len(batch) == 1:
             return [f"a value that Python cannot hold: {str(error)[:80]}"]
         return [row for i in range(len(batch)) for row in _objects(batch.slice(i, 1))]
@@ -358,7 +358,7 @@ def _objects(batch: Any) -> list[dict[str, Any] | str]:
 
 @contextmanager
 def _seekable(path: Path) -> Iterator[BinaryIO]:
-    """Parquet is read from its end: a packed file is unpacked to disk first."""
+    """Open a parquet file, which is read from its end: a compressed one is unpacked to disk first."""
     with open_bytes(path) as file:
         if not file_format(path)[1]:
             yield file

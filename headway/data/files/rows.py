@@ -1,4 +1,4 @@
-"""Rows and documents from data files of any kind, one at a time; what to do with rows that cannot be used."""
+"""Rows of data files as examples, by a `parse` function; and the policy for rows that cannot be used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headway.jsonfile import show
 __all__ = ["BadRows", "Document", "Row", "documents", "find_files", "fingerprint", "rows"]
 
 PEEK = 100
-"""Rows that are looked at to tell which column holds the text."""
+"""Rows of a file that `find_columns` sees."""
 Item = TypeVar("Item")
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = _brief.maxlong = 40
@@ -37,16 +37,16 @@ class Document:
 
 @dataclass(slots=True)
 class BadRows:
-    """What becomes of rows that cannot be used: the first stops everything, or they are counted and left out."""
+    """Policy for rows that cannot be used: stop at the first, or skip and count them."""
 
     policy: Literal["stop", "skip"] = "stop"
     keep: int = 20
-    """How many are remembered."""
+    """How many reasons are kept in `first`."""
     setting: str = "data.bad_rows"
-    """What the policy is called where it can be changed."""
+    """The setting that changes the policy, for error messages."""
     count: int = 0
     first: list[str] = field(default_factory=list)
-    """`file:line: reason` of the first ones."""
+    """`file:line: reason` of the first bad rows."""
 
     def add(self, flaw: Flaw) -> None:
         column = f'column "{show(flaw.column)[:60]}": ' if flaw.column else ""
@@ -67,12 +67,12 @@ class BadRows:
             self.first.append(f"{where}:{flaw.line}: {reason}")
 
     def no_rows(self, spec: str, what: str) -> DataError:
-        """The error where none of the rows could be used."""
+        """The error if no row could be used."""
         said = f" ({counted(self.count, 'bad rows')}, the first: {self.first[0]})" if self.first else ""
         return DataError("D002", f"{show(spec)}: no {what}{said}"[:280])
 
     def filter(self, items: Iterable[Item | Flaw], spec: str, what: str) -> Iterator[Item]:
-        """Items of a kind that a spec should have, without the flaws among them."""
+        """Yield the items that are not flaws; no item at all is an error."""
         some = False
         for item in items:
             if isinstance(item, Flaw):
@@ -85,7 +85,7 @@ class BadRows:
 
 
 def rows(spec: str, bad: BadRows | None = None) -> Iterator[Row]:
-    """All rows of a file, glob, folder or hub dataset, in order; a text file is one row with one column, `text`."""
+    """Yield all rows of a spec in order; a text file is one row with one column, `text`."""
     bad = bad or BadRows()
     for path in find_files(spec):
         for item in read_file(path):
@@ -103,7 +103,7 @@ def read_examples(
     given: Mapping[str, str] | DataConfig | None = None,
     bad: BadRows | None = None,
 ) -> Iterator[Item]:
-    """Every row of the files of a spec as an example; rows that are none go to `bad`, and no example is an error."""
+    """Yield an example per row of the spec's files; flaws go to `bad`, and a spec without an example is an error."""
     files = (parse_file(path, roles, parse, given) for path in find_files(spec))
     return (bad or BadRows()).filter(chain.from_iterable(files), spec, what)
 
@@ -116,7 +116,7 @@ def parse_file(
     *,
     strict: bool = True,
 ) -> Iterator[Item | Flaw]:
-    """Each row of a file by `parse(row, *columns)`, with the column of each role; see `find_columns`."""
+    """Yield `parse(row, *columns)` for each row of a file, with one column per role; see `find_columns`."""
     items, first = peek(path)
     if file_format(path)[0] == "text":
         given = None  # its only column is `text`
@@ -126,7 +126,7 @@ def parse_file(
 
 
 def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterator[Document]:
-    """Texts, one for each text file and one for each row of other files, from the column named or guessed."""
+    """Yield one document per text file and one per row of other files; `column` is found if empty."""
 
     def parse(row: Row, text: str) -> Document | Flaw:
         return text_flaw(row, text) or Document(row.values[text], row.file, row.line)
@@ -135,7 +135,7 @@ def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterat
 
 
 def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
-    """What a file holds, in order, and the first rows of it."""
+    """Return an iterator over all rows and flaws of a file, and the first rows."""
     items = read_file(path)
     first: list[Row | Flaw] = []
     found: list[Row] = []
@@ -147,7 +147,7 @@ def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
 
 
 def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:
-    """Why a row is no document, if it is none."""
+    """The reason why a row's column is not a usable text, if it is not."""
     if isinstance(row, Flaw):
         return row
     value = row.values.get(column)
@@ -165,5 +165,5 @@ def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:
 
 
 def brief(value: Any) -> str:
-    """A value on one line, cut short."""
+    """A value on one line, shortened for a message."""
     return " ".join(_brief.repr(value).split())[:60]

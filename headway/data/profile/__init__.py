@@ -1,1 +1,1 @@
-"""What `headway data` says about a file."""
+"""The report of `headway data` about a dataset."""

@@ -1,7 +1,7 @@
-"""Texts that occur twice, and texts of one set found in another: hashes are kept, never texts.
+"""Duplicates within a dataset, and overlap between two datasets, by hashes of texts and of n-grams.
 
-Two texts count as equal when they are so up to case and white space. Hashes have 64 bits: among a hundred million
-different texts one chance pair in some thousand runs.
+Texts are equal if they differ only in case and white space. Hashes have 64 bits: a hundred million different texts
+have a collision in one of some thousand datasets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headway.data.batching.permutation import splitmix64
 Hashes = NDArray[np.uint64]
 
 NGRAM = 13
-"""Words in a row that two texts hardly share by chance (Brown et al. 2020, appendix C)."""
+"""Words of an n-gram that two texts hardly share by chance (Brown et al. 2020, appendix C)."""
 WORD = re.compile(r"\w+")
 
 
@@ -33,7 +33,7 @@ def text_hash(text: str) -> int:
 
 
 class DuplicateIndex:
-    """Where texts were, by hash: 16 bytes for each."""
+    """Hashes of texts and their places, 16 bytes per text."""
 
     def __init__(self) -> None:
         self._hashes, self._lines = array("Q"), array("Q")
@@ -56,38 +56,38 @@ class DuplicateIndex:
         return f"{file}:{self._lines[index]}"
 
     def repeats(self, examples: int = 3) -> tuple[int, list[tuple[str, str]]]:
-        """How many texts had been there before; where the first of these are, and where each was first."""
+        """Count the duplicates; return the places of the first ones, each with the place of its original."""
         hashes = self.hashes()
         _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
-        original = first[which]  # np.unique names the first of equals
+        original = first[which]  # np.unique gives the first of equal hashes
         again = np.flatnonzero(original != np.arange(len(hashes)))
         return len(again), [(self.place(int(i)), self.place(int(original[i]))) for i in again[:examples]]
 
     def count_in(self, other: DuplicateIndex) -> int:
-        """How many of the texts occur in another set."""
+        """Count the texts that also occur in another index."""
         return int(np.isin(self.hashes(), other.hashes()).sum())
 
 
 def ngram_hashes(texts: Sequence[str]) -> tuple[Hashes, NDArray[np.int64]]:
-    """A hash for each stretch of STRETCH words within a text, and the index of the text it is from."""
+    """Return a hash for each n-gram of NGRAM words, and the index of its text."""
     words = [WORD.findall(text.casefold()) for text in texts]
     counts = np.array([len(found) for found in words], dtype=np.int64)
     total = int(counts.sum())
     if total < NGRAM:
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
-    encoded = " ".join(chain.from_iterable(words)).encode().split(b" ")  # all at once, which is three times as fast
+    encoded = " ".join(chain.from_iterable(words)).encode().split(b" ")  # one call is three times as fast
     codes = splitmix64(np.fromiter(map(zlib.crc32, encoded), dtype=np.uint64, count=total))
     owner = np.repeat(np.arange(len(texts)), counts)
     starts = total - NGRAM + 1
     hashes = np.zeros(starts, dtype=np.uint64)
-    for i in range(NGRAM):  # each place has a factor of its own: the order of the words counts
+    for i in range(NGRAM):  # each position has its own factor, so the order of words counts
         hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + codes[i : i + starts]
     whole = owner[:starts] == owner[NGRAM - 1 :]
     return hashes[whole], owner[:starts][whole]
 
 
 class NgramIndex:
-    """Which of some texts share a stretch of words with others: memory goes by the former, the others pass by."""
+    """N-grams of one set of texts, to find those that other texts share; memory depends on the first set only."""
 
     def __init__(self, batches: Iterable[Sequence[str]]) -> None:
         self.texts = 0
@@ -101,15 +101,15 @@ class NgramIndex:
         self._known, self._which = np.unique(np.concatenate(hashes), return_inverse=True)
         self._hit = np.zeros(len(self._known), dtype=bool)
         self.long_enough = len(np.unique(self._owner))
-        """How many of the texts have a stretch to share."""
+        """The number of texts with at least one n-gram."""
 
     def compare(self, texts: Sequence[str]) -> None:
-        """Compare with some of the others."""
+        """Mark the n-grams that occur in these texts."""
         if len(self._known):
             found = ngram_hashes(texts)[0]
             at = np.searchsorted(self._known, found).clip(max=len(self._known) - 1)
             self._hit[at[self._known[at] == found]] = True
 
     def sharing(self) -> int:
-        """How many texts share a stretch with what was looked into."""
+        """Count the texts that share an n-gram with the texts compared."""
         return len(np.unique(self._owner[self._hit[self._which]]))

@@ -1,4 +1,4 @@
-"""How long texts are: in characters, bytes, words and tokens."""
+"""Statistics of text lengths in characters, bytes, words and tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Of all texts, in one unit. A quantile is the least length that its share of the texts does not exceed."""
+    """Lengths of all texts in one unit. A quantile is the least length that its share of the texts does not exceed."""
 
     total: int
     min: int
@@ -23,16 +23,16 @@ class Lengths:
     p95: int
     max: int
     histogram: tuple[int, ...]
-    """Texts by length, in BINS steps of equal ratio from the shortest to the longest."""
+    """Number of texts per bin; BINS bins of equal ratio from the shortest to the longest text."""
 
     def bars(self) -> str:
-        """The histogram in one line; only a bar of no texts is blank."""
+        """The histogram on one line; only empty bins are blank."""
         most = max(self.histogram)
         return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * number // most)] for number in self.histogram)
 
 
 class LengthCounter:
-    """How often each length occurs: little to keep, and quantiles are exact."""
+    """Counts of each length: small, and quantiles are exact."""
 
     def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]] | None) -> None:
         self.encode = encode
@@ -54,7 +54,7 @@ class LengthCounter:
 
 
 def length_statistics(counts: Counter[int]) -> Lengths:
-    """Statistics of lengths that occur so often each."""
+    """Statistics from the counts of each length."""
     lengths = np.array(sorted(counts))
     numbers = np.array([counts[length] for length in lengths.tolist()])
     upto, total = numbers.cumsum(), int((lengths * numbers).sum())

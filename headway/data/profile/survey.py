@@ -1,6 +1,6 @@
-"""A dataset looked at once, from end to end: columns, lengths, labels, duplicates, bad lines, overlap with another.
+"""Survey of a dataset: columns, lengths, labels, duplicates, bad lines, overlap with another dataset.
 
-One pass over each set; what is kept are counts and hashes, so memory goes by the number of texts, not by their size.
+One pass over each dataset keeps counts and hashes, so memory depends on the number of texts, not on their size.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from headway.errors import counted
 from headway.jsonfile import show
 
 BATCH_TEXTS, BATCH_CHARACTERS = 1000, 1_000_000
-"""Texts that are measured together; whichever is reached first."""
+"""The most texts, and characters, of a batch."""
 LABELS = 50
-"""Most values a column may have to look like a label."""
+"""The most different values of a column that may be a label."""
 COLUMNS = 1000
-"""Most columns that are told apart."""
+"""The most columns that are counted."""
 SHOWN_COLUMNS, SHOWN_LABELS, SHOWN_VALUES, SHOWN_REPEATS, SHOWN_BAD = 6, 2, 6, 2, 4
-"""What fits on a screen; `as_dict` has the rest."""
+"""How many of each fit on a screen; `as_dict` has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +55,21 @@ class Column:
     missing: int
     example: str
     labels: dict[str, int]
-    """Value → rows, the most frequent first; empty for a column that does not look like a label."""
+    """Value → number of rows, the most frequent first; empty if the column cannot be a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """How much of a set to evaluate on is in the set to train on."""
+    """How much of a validation set is in the training set."""
 
     valid: str
     texts: int
     equal: int
-    """Texts that are in the training set as a whole."""
+    """Texts that are also in the training set."""
     sharing: int
-    """Texts that share a stretch of 13 words with it."""
+    """Texts that share an n-gram with it."""
     long_enough: int
-    """Texts that have as many words."""
+    """Texts with at least one n-gram."""
     bad: int
 
     def lines(self, unit: str) -> Iterator[str]:
@@ -86,33 +86,33 @@ class Survey:
     bytes: int
     formats: tuple[str, ...]
     rows: int
-    """Of tables and JSON, bad ones left out; a text file is one."""
+    """Rows without bad ones; a text file is one row."""
     unit: str
-    """What lengths and duplicates count: rows, or the paragraphs or lines of text files."""
+    """The unit of lengths and duplicates: rows, or the paragraphs or lines of text files."""
     texts: int
     column: str
-    """Where the texts are from; empty when no column holds any."""
+    """The column of the texts; empty if no column has texts."""
     asked: bool
-    """Whether the column was named."""
+    """Whether the user named the column."""
     sure: bool
-    """Whether `documents` would take the same one unasked."""
+    """Whether `documents` would find the same column without a setting."""
     columns: tuple[Column, ...]
     lengths: dict[str, Lengths]
     duplicates: int
-    """Texts that had been there before."""
+    """Texts that repeat an earlier one."""
     repeats: tuple[tuple[str, str], ...]
-    """Where the first of these are, and what each repeats."""
+    """Places of the first duplicates, each with the place of its original."""
     bad: int
     bad_lines: tuple[str, ...]
     overlap: Overlap | None
     task: str = ""
-    """Whose rules the bad lines go by; empty: those of any reader."""
+    """The task whose rules define bad lines; empty for the rules of all readers."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """All of it on one screen."""
+        """The survey as lines for one screen."""
         formats = ", ".join(self.formats)
         yield f"{show(self.spec)}: {counted(self.files, 'files')}, {self.bytes / 1e6:,.2f} MB, {formats}"
         yield self._summary()
@@ -127,7 +127,7 @@ class Survey:
             yield f"{'labels':11} {_balance(column)}"
         if self.texts:
             yield f"{'duplicates':11} {_share(self.duplicates, self.texts, self.unit)}"
-            apart = [places for places in self.repeats if places[0] != places[1]]  # a line may hold all of a file
+            apart = [places for places in self.repeats if places[0] != places[1]]  # a file may be one line
             yield from (f"{'':11} {_repeat(*places)}" for places in apart[:SHOWN_REPEATS])
         whose = f" for {self.task}" if self.task else ""
         yield f"{'bad lines':11} {self.bad:,}{whose}" + (" (--bad lists them all)" if self.bad > SHOWN_BAD else "")
@@ -141,12 +141,12 @@ class Survey:
         chosen = f"the text is {one_line(self.column)}" if self.column else "no column holds text"
         contexts = [column.name for column in self.columns if column.name.lower() in CONTEXT.names]
         if self.column.lower() in QUESTION.names and contexts:
-            chosen += f", and {contexts[0]} has what answers it"
+            chosen += f", and {contexts[0]} has the contexts"
         elif self.column and not self.sure and not self.asked:
-            chosen += ", the longest of those it might be; --column names another"
+            chosen += ", the longest of several columns; --column names another"
         names = [column.name for column in self.columns]
         numbered = names == [f"column{i}" for i in range(1, len(names) + 1)]
-        unnamed = "; the first line is data, not names" if numbered else ""
+        unnamed = "; the first line is data, not a header" if numbered else ""
         unit = "sentences" if self.unit == "sentences" else "rows"
         return f"{self.rows:,} {unit}, {counted(len(names), 'columns')}: {chosen}{unnamed}"
 
@@ -168,7 +168,7 @@ class Survey:
 
 
 def _aligned(rows: Sequence[Sequence[str]], sides: str) -> Iterator[str]:
-    """Columns two spaces apart, each flush left or right."""
+    """Align columns, two spaces apart; `sides` has < or > for each."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
@@ -199,7 +199,7 @@ def survey(
     tokenizer: str | Path | None = None,
     keep: int = 20,
 ) -> Survey:
-    """Look at a dataset; with `valid` also at how much of that one is in it. `keep` bad lines are remembered."""
+    """Survey a dataset; with `valid` also its overlap with that dataset. `keep` bad lines are kept."""
     encode = load_tokenizer(Path(tokenizer)).ids if tokenizer else None
     held_out, bad = (_HeldOut(valid, column) if valid else None), BadRows("skip", keep)
     view, tally, seen = _Reader(spec, column, bad), LengthCounter(encode), DuplicateIndex()
@@ -232,7 +232,7 @@ def survey(
 
 
 class _Reader:
-    """A dataset as texts; what its rows are like is noted in passing."""
+    """Reads the texts of a dataset in batches, and counts rows and values of columns meanwhile."""
 
     def __init__(self, spec: str, column: str, bad: BadRows) -> None:
         self.files, self.asked, self.bad = find_files(spec), column, bad
@@ -276,7 +276,7 @@ class _Reader:
                 yield Document(item.values[name], item.file, item.line)
 
     def _sentences(self, path: Path) -> Iterator[Document]:
-        """Of a file with a word and its tag a line."""
+        """Yield the sentences of a CoNLL file."""
         words, tags = (self.columns.setdefault(name, _ColumnTally()) for name in ("words", "tags"))
         self.column = "words"
         self.units.add("sentences")
@@ -297,7 +297,7 @@ class _Reader:
         yield from (Document(text, row.file, line) for text, line in parts)
 
     def _column(self, path: Path, rows: Sequence[Row]) -> str:
-        """As `documents` takes it, but of several that may be the text the longest, and none where there is none."""
+        """Find the column as `documents` does, but take the longest of several, and "" if there is none."""
         values = [row.values for row in rows]
         found = candidates(values, DOCUMENT)
         if self.asked:
@@ -307,7 +307,7 @@ class _Reader:
         self.sure = self.sure and len(found) == 1
         found.sort(key=lambda name: -sum(len(str(row.get(name, ""))) for row in values))
         if {question := named(values, QUESTION), named(values, CONTEXT)} <= set(found):
-            found = [question, *found]  # contexts come again with every question on them
+            found = [question, *found]  # contexts repeat with every question
         self.column = found[0] if found else self.column
         return found[0] if found else ""
 
@@ -323,7 +323,7 @@ class _Reader:
 
 
 def split_text(text: str) -> tuple[str, list[tuple[str, int]]]:
-    """The paragraphs of a text, or its lines where it hardly has blank ones, each with the line it starts at."""
+    """Split a text into paragraphs, or into lines if it has few blank lines; each with its first line number."""
     lines = [line.strip() for line in text.rstrip().split("\n")]
     filled = sum(map(bool, lines))
     if (len(lines) - filled) * 50 < filled:
@@ -365,14 +365,14 @@ class _ColumnTally:
         return Column(
             name=name,
             kind=column_type(self.kinds),
-            missing=max(0, rows - self.present),  # a sentence has many tags
+            missing=max(0, rows - self.present),  # a sentence has several tags
             example=self.example,
             labels=dict(likely.most_common()) if likely else {},
         )
 
 
 def one_line(value: Any, width: int = 60) -> str:
-    """A value as it may stand in a table on a terminal: no line breaks, no control characters."""
+    """A value for a table on a terminal: no line breaks, no control characters."""
     text = brief(value) if isinstance(value, list | dict | bytes) else str(value)[: 4 * width]
     text = " ".join(text.split())
     text = "".join(c if c.isprintable() else "�" for c in text)
@@ -380,7 +380,7 @@ def one_line(value: Any, width: int = 60) -> str:
 
 
 class _HeldOut:
-    """The set to evaluate on, in hashes."""
+    """The hashes of a validation set."""
 
     def __init__(self, spec: str, column: str) -> None:
         self.spec, self.seen, self.bad = spec, DuplicateIndex(), BadRows("skip")

@@ -1,1 +1,1 @@
-"""Made-up data, so that every recipe runs without a file."""
+"""Synthetic data, so that every recipe runs without a file."""

@@ -1,4 +1,4 @@
-"""Made-up sentences said in two ways: other words of the same meaning, active or passive, the place first or last."""
+"""Synthetic paraphrases: synonyms, active or passive voice, the place first or last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PEOPLE = (
     ("writer", "author"), ("thief", "burglar"), ("sailor", "seaman"), ("guest", "visitor"),
     ("soldier", "warrior"), ("student", "pupil"), ("boss", "manager"), ("friend", "companion"),
 )  # fmt: skip
-"""Two words for one meaning: each of a pair of sentences has one of them."""
+"""Synonyms: each sentence of a pair has one of them."""
 QUALITIES = (
     ("small", "little"), ("big", "large"), ("clever", "smart"), ("rich", "wealthy"), ("angry", "furious"),
     ("happy", "glad"), ("tired", "weary"), ("strange", "odd"), ("brave", "bold"), ("quiet", "silent"),
@@ -27,28 +27,28 @@ PLACES = (
 
 
 def make_paraphrases(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """So many pairs of different meaning, in the same order for the same seed."""
-    generator = random.Random(seed)
+    """Return `count` pairs with different meanings; equal seeds give equal pairs."""
+    rng = random.Random(seed)
     meanings: dict[tuple[int, ...], None] = {}
     sizes = [len(part) for part in (QUALITIES, PEOPLE, DEEDS, QUALITIES, PEOPLE, PLACES)]
     while len(meanings) < count:
-        meaning = tuple(generator.randrange(size) for size in sizes)
+        meaning = tuple(rng.randrange(size) for size in sizes)
         if meaning[0] != meaning[3] and meaning[1] != meaning[4]:
             meanings[meaning] = None
-    return [_said_twice(meaning, generator) for meaning in meanings]
+    return [_said_twice(meaning, rng) for meaning in meanings]
 
 
-def _said_twice(meaning: tuple[int, ...], generator: random.Random) -> tuple[str, str]:
+def _said_twice(meaning: tuple[int, ...], rng: random.Random) -> tuple[str, str]:
     parts = (QUALITIES, PEOPLE, DEEDS, QUALITIES, PEOPLE, PLACES)
-    flips = [generator.randrange(2) for _ in parts]
+    flips = [rng.randrange(2) for _ in parts]
     first = [words[i][flip] for words, i, flip in zip(parts, meaning, flips, strict=True)]
     second = [words[i][1 - flip] for words, i, flip in zip(parts, meaning, flips, strict=True)]
-    return _sentence(first, generator), _sentence(second, generator)
+    return _sentence(first, rng), _sentence(second, rng)
 
 
-def _sentence(words: list[str], generator: random.Random) -> str:
+def _sentence(words: list[str], rng: random.Random) -> str:
     quality, person, deed, other_quality, other, place = words
     actor, object_ = f"the {quality} {person}", f"the {other_quality} {other}"
-    said = f"{actor} {deed} {object_}" if generator.randrange(2) else f"{object_} was {deed} by {actor}"
-    said = f"{said} {place}" if generator.randrange(2) else f"{place}, {said}"
+    said = f"{actor} {deed} {object_}" if rng.randrange(2) else f"{object_} was {deed} by {actor}"
+    said = f"{said} {place}" if rng.randrange(2) else f"{place}, {said}"
     return said[0].upper() + said[1:] + "."

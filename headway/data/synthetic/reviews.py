@@ -1,7 +1,6 @@
-"""Reviews made up by a small grammar, for learning to tell good from bad where no data are at hand.
+"""Synthetic film reviews, positive and negative, from a small grammar.
 
-The label follows from the words, but not from any one of them: a negation turns a verdict round, and what others
-thought, or what somebody else's film was like, does not count.
+No single word gives the label away: a negation inverts a verdict, and the opinions of other people do not count.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ ASIDES = (
 
 
 def make_reviews(count: int, seed: int = 0) -> list[LabeledText]:
-    """So many reviews, half of them positive; the same for the same seed."""
-    dice = random.Random(seed)
+    """Return `count` reviews, half of them positive; equal seeds give equal reviews."""
+    rng = random.Random(seed)
     rows = []
     for number in range(count):
         good = number % 2 == 0
-        parts = [_verdict(dice, good), *(_distraction(dice) for _ in range(dice.randint(0, 2)))]
-        dice.shuffle(parts)
+        parts = [_verdict(rng, good), *(_distraction(rng) for _ in range(rng.randint(0, 2)))]
+        rng.shuffle(parts)
         label = "positive" if good else "negative"
         rows.append(LabeledText(" , ".join(parts) + " .", None, label, "generated", number + 1))
     return rows
 
 
-def _verdict(dice: random.Random, good: bool) -> str:
-    negated = dice.random() < 0.4
-    word = dice.choice(GOOD if good != negated else BAD)
-    way = dice.choice(WAYS)
-    thing = dice.choice(THINGS)
+def _verdict(rng: random.Random, good: bool) -> str:
+    negated = rng.random() < 0.4
+    word = rng.choice(GOOD if good != negated else BAD)
+    way = rng.choice(WAYS)
+    thing = rng.choice(THINGS)
     middle = f"was not {way}" if negated else f"was {way}"
     return " ".join(f"i thought the {thing} {middle} {word}".split())
 
 
-def _distraction(dice: random.Random) -> str:
-    if dice.random() < 0.5:
-        return dice.choice(ASIDES)
-    word = dice.choice(GOOD + BAD)
-    return f"{dice.choice(OTHERS)} called the {dice.choice(THINGS)} {dice.choice(('', 'not '))}{word}"
+def _distraction(rng: random.Random) -> str:
+    if rng.random() < 0.5:
+        return rng.choice(ASIDES)
+    word = rng.choice(GOOD + BAD)
+    return f"{rng.choice(OTHERS)} called the {rng.choice(THINGS)} {rng.choice(('', 'not '))}{word}"

@@ -1,6 +1,6 @@
-"""Sentences and stories made up by small grammars, for learning to tag and to answer where no data are at hand.
+"""Synthetic tagged sentences, and synthetic stories with questions, from small grammars.
 
-Names of people, places and firms are drawn from the same syllables: only what stands around a name says what it is.
+Names of people, places and companies have the same syllables: only the context of a name gives its type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLES = {
     "ORG": "shares of {} fell|{} cut its prices|workers at {} went home|profits of {} rose|{} hired forty engineers",
     "DATE": "it happened on {}|on {} nobody came|it will end on {}|since {} nothing changed|by {} all was quiet",
 }
-"""Type → what may be said of one, whose blank is the entity."""
+"""Type → clauses, separated by |, with a blank for the entity."""
 JOINTS = (", and", ", but", "while", ";", "because")
 
 PEOPLE = ("anna", "boris", "clara", "david", "emma", "felix", "greta", "hugo", "ines", "jonas", "karla", "leo")
@@ -31,62 +31,62 @@ FACTS = {
     "{} left on {} .": ("when did {} leave ?", ("monday", "tuesday", "friday", "sunday", "the first of may")),
     "{} met {} .": ("who did {} meet ?", ("the king", "the mayor", "a famous singer", "her uncle", "two friends")),
 }
-"""What a story says of somebody → the question it answers, and the answers there are."""
+"""A fact about a person → its question, and the possible answers."""
 TOLD = 4
 """Facts of a story."""
 UNANSWERED = 0.25
-"""Share of questions on what the story does not tell."""
+"""Share of questions that the story does not answer."""
 
 
 def make_sentences(count: int, seed: int = 0) -> list[Sentence]:
-    """So many sentences, tagged in BIO; the same for the same seed."""
-    dice = random.Random(seed)
-    return [_sentence(dice, number + 1) for number in range(count)]
+    """Return `count` sentences with BIO tags; equal seeds give equal sentences."""
+    rng = random.Random(seed)
+    return [_sentence(rng, number + 1) for number in range(count)]
 
 
-def _sentence(dice: random.Random, number: int) -> Sentence:
+def _sentence(rng: random.Random, number: int) -> Sentence:
     words: list[str] = []
     found = []
-    for clause in range(dice.randint(1, 3)):
+    for clause in range(rng.randint(1, 3)):
         if clause:
-            words += dice.choice(JOINTS).split()
-        kind = dice.choice(list(TITLES))
-        for word in dice.choice(TITLES[kind].split("|")).split():
+            words += rng.choice(JOINTS).split()
+        kind = rng.choice(list(TITLES))
+        for word in rng.choice(TITLES[kind].split("|")).split():
             if word != "{}":
                 words.append(word)
                 continue
-            name = _date(dice) if kind == "DATE" else [_name(dice) for _ in range(dice.randint(1, 2))]
+            name = _date(rng) if kind == "DATE" else [_name(rng) for _ in range(rng.randint(1, 2))]
             found.append((kind, len(words), len(words) + len(name)))
             words += name
     words.append(".")
     return Sentence(tuple(words), tuple(to_tags(found, len(words))), "generated", number)
 
 
-def _name(dice: random.Random) -> str:
-    return "".join(dice.choice(SYLLABLES) for _ in range(dice.randint(2, 3))).capitalize()
+def _name(rng: random.Random) -> str:
+    return "".join(rng.choice(SYLLABLES) for _ in range(rng.randint(2, 3))).capitalize()
 
 
-def _date(dice: random.Random) -> list[str]:
-    if dice.random() < 0.3:
-        return [dice.choice(DAYS)]
-    return [str(dice.randint(1, 28)), dice.choice(MONTHS), str(dice.randint(1950, 2020))]
+def _date(rng: random.Random) -> list[str]:
+    if rng.random() < 0.3:
+        return [rng.choice(DAYS)]
+    return [str(rng.randint(1, 28)), rng.choice(MONTHS), str(rng.randint(1950, 2020))]
 
 
 def make_stories(count: int, seed: int = 0) -> list[Question]:
-    """So many questions, each on a story of its own; the same for the same seed."""
-    dice = random.Random(seed)
-    return [_story(dice, number + 1) for number in range(count)]
+    """Return `count` questions, each with its own story; equal seeds give equal questions."""
+    rng = random.Random(seed)
+    return [_story(rng, number + 1) for number in range(count)]
 
 
-def _story(dice: random.Random, number: int) -> Question:
-    """A kind of fact is told of one person only: to tell people apart by it takes a small model many more stories."""
-    people, facts = dice.sample(PEOPLE, 3), dice.sample(list(FACTS), TOLD)
-    told = {fact: (dice.choice(people), dice.choice(FACTS[fact][1])) for fact in facts}
+def _story(rng: random.Random, number: int) -> Question:
+    """Each kind of fact is told about one person only; otherwise a small model would need many more stories."""
+    people, facts = rng.sample(PEOPLE, 3), rng.sample(list(FACTS), TOLD)
+    told = {fact: (rng.choice(people), rng.choice(FACTS[fact][1])) for fact in facts}
     context = " ".join(fact.format(*said) for fact, said in told.items())
-    if dice.random() < UNANSWERED:
-        fact = dice.choice([fact for fact in FACTS if fact not in told])
-        return Question(f"story {number}", FACTS[fact][0].format(dice.choice(people)), context, ())
-    fact = dice.choice(facts)
+    if rng.random() < UNANSWERED:
+        fact = rng.choice([fact for fact in FACTS if fact not in told])
+        return Question(f"story {number}", FACTS[fact][0].format(rng.choice(people)), context, ())
+    fact = rng.choice(facts)
     person, value = told[fact]
     start = context.index(fact.format(person, value)) + fact.format(person, "{}").index("{}")
     return Question(f"story {number}", FACTS[fact][0].format(person), context, ((value, start),))

@@ -1,7 +1,7 @@
-"""English sentences and what they are in Velmish, a made-up language: other words, another order, endings that agree.
+"""Synthetic translation: English sentences and their translations into Velmish, an invented language.
 
-Velmish puts the place first and the verb last, an adjective after its noun; nouns are of two genders, which show on
-articles and adjectives; plural, past and negation are endings.
+Velmish has the place first, the verb last, and adjectives after their nouns. Articles and adjectives agree with the two
+genders of nouns; plural, past and negation are endings.
 
     The small dogs did not see a bird in the garden.   →   Dar lumet sa kovani pikani un tirka ma noresuni.
 """
@@ -36,13 +36,13 @@ PLACES = {
 
 
 class Phrase(NamedTuple):
-    """A noun with what belongs to it."""
+    """A noun phrase."""
 
     noun: str
     adjective: str
     many: bool
     known: bool
-    """the, not a."""
+    """Whether the article is definite."""
 
     def english(self) -> str:
         article = "the" if self.known else "some" if self.many else "a"
@@ -61,21 +61,21 @@ class Phrase(NamedTuple):
 
 
 def make_translations(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """So many different sentences and their translations, in the same order for the same seed."""
-    generator = random.Random(seed)
+    """Return `count` different sentences and their translations; equal seeds give equal sentences."""
+    rng = random.Random(seed)
     found: dict[str, str] = {}
     while len(found) < count:
-        english, velmish = _sentence(generator)
+        english, velmish = _sentence(rng)
         found[english] = velmish
     return list(found.items())
 
 
-def _sentence(generator: random.Random) -> tuple[str, str]:
-    actor = other = _phrase(generator)
+def _sentence(rng: random.Random) -> tuple[str, str]:
+    actor = other = _phrase(rng)
     while other.noun == actor.noun:
-        other = _phrase(generator)
-    verb, place = generator.choice(list(VERBS)), generator.choice(["", *PLACES])
-    past, negated = generator.random() < 0.5, generator.random() < 0.3
+        other = _phrase(rng)
+    verb, place = rng.choice(list(VERBS)), rng.choice(["", *PLACES])
+    past, negated = rng.random() < 0.5, rng.random() < 0.3
     english = " ".join([actor.english(), _english_verb(verb, actor.many, past, negated), other.english(), place])
     words = [PLACES.get(place, ""), actor.velmish(), other.velmish(), "ma" if negated else ""]
     words.append(VERBS[verb][1] + ("esu" if past else "is") + ("ni" if actor.many else ""))
@@ -83,9 +83,9 @@ def _sentence(generator: random.Random) -> tuple[str, str]:
     return _capitalize(english), _capitalize(velmish)
 
 
-def _phrase(generator: random.Random) -> Phrase:
-    noun, adjective = generator.choice(list(NOUNS)), generator.choice(["", *ADJECTIVES])
-    return Phrase(noun, adjective, generator.random() < 0.4, generator.random() < 0.6)
+def _phrase(rng: random.Random) -> Phrase:
+    noun, adjective = rng.choice(list(NOUNS)), rng.choice(["", *ADJECTIVES])
+    return Phrase(noun, adjective, rng.random() < 0.4, rng.random() < 0.6)
 
 
 def _english_verb(verb: str, many: bool, past: bool, negated: bool) -> str:

@@ -1,10 +1,10 @@
-"""The rules by which sentencepiece spells a text anew before it cuts it, as a normalizer of `tokenizers`.
+"""The normalization table of a sentencepiece model as normalizers of `tokenizers`.
 
-A model file has them as one table: characters, or short runs of them, and what to write instead; the longest run
-wins. `tokenizers` reads that table, but looks up what a reader would call one character, a letter with its marks, and
-by its first entry: of `²` with an accent over it nothing but `2` is left. So letters and marks are parted, looked up
-one by one, and put together again by Unicode's own rule (NFC) where the table does so: not where a letter had a mark
-already, nor across marks in another order than Unicode's, which is where the rule does more than the table.
+The table (precompiled charsmap) maps characters and short runs of them to replacements; the longest run wins.
+`tokenizers` reads the table, but looks up whole grapheme clusters, and uses only the first match: of `²` with an accent
+only `2` is left. So base characters and combining marks are separated, looked up one by one, and composed again by NFC
+where the table composes: not after a character that had a mark already, and not across marks in another order than
+Unicode's, where NFC would do more than the table.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
 
 APART = "\0"
-"""Parts characters: no table can have it. `tokenizers` loses count where something longer than a byte is put in."""
+"""Separates characters; no table contains it. It is one byte, because `tokenizers` loses offsets with longer ones."""
 TABLE_LIMIT, LEVEL = 4_000_000, 2048
-"""Bytes of a table, of which sentencepiece's own take 250,000; nodes of its tree that are looked at together."""
+"""The most bytes of a table (sentencepiece's own have 250,000), and nodes of its tree that are walked together."""
 SYLLABLES = range(0xAC00, 0xD7A4)
 VOWELS_AND_ENDINGS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
-"""Korean: whole syllables, and the parts of one that follow its first letter; the rule for them is arithmetic."""
+"""Korean syllables, and the vowels and final consonants of decomposed ones; Unicode composes them by arithmetic."""
 SCRIPTS = range(0xC0, 0x3100)
-"""Characters that marks are put on, and marks, but for a few ancient scripts."""
+"""Ranges of characters that take marks, and of marks, except for a few ancient scripts."""
 
 
 def charsmap_normalizers(table: bytes) -> list[Normalizer]:
-    """What to do with a text, in this order; nothing where there is no table."""
+    """Return the normalizers of a table, in order; none for an empty table."""
     from tokenizers import Regex
     from tokenizers.normalizers import NFC, Precompiled, Replace
 
@@ -46,16 +46,16 @@ def charsmap_normalizers(table: bytes) -> list[Normalizer]:
 
 
 def charsmap_growth(table: bytes) -> float:
-    """How many times as many bytes a table writes instead of a run of characters, at most; a ValueError if it is none.
+    """Return the most that the table lengthens a run of characters, as a factor of bytes; ValueError for a bad table.
 
-    The runs are a tree in a double array (Aoe 1989, as darts-clone lays it out, with equal branches shared), which is
-    walked level by level; a shared branch counts where it comes first, after the fewest bytes.
+    The runs are a tree in a double array (Aoe 1989, in the layout of darts-clone, with equal branches shared). It is
+    walked level by level; a shared branch counts at its first visit, after the fewest bytes.
     """
     if not table:
         return 1.0
     size = int.from_bytes(table[:4], "little")
     if len(table) > TABLE_LIMIT or size % 4 or not 4 <= size <= len(table) - 5 or table[-1]:
-        raise ValueError(f"its table of characters, of {len(table):,} bytes, is none")
+        raise ValueError(f"its normalization table of {len(table):,} bytes is invalid")
     units, text = np.frombuffer(table, "<u4", size // 4, 4).astype(np.int64), table[4 + size :]
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 0)
     level, most, depth = np.array([_offset(units[0])]), 1.0, 0
@@ -69,7 +69,7 @@ def charsmap_growth(table: bytes) -> float:
         leaves = level[(units[found] >> 8) & 1 == 1]
         values = units[leaves[leaves < len(units)]] & 0x7FFFFFFF
         if len(values) < len(leaves) or (values >= len(text)).any():
-            raise ValueError("its table of characters points beyond its end")
+            raise ValueError("its normalization table points beyond its end")
         if len(values):
             most = max(most, float((ends[np.searchsorted(ends, values)] - values).max()) / depth)
     return most
@@ -80,7 +80,7 @@ def _offset(units: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _children(units: NDArray[np.int64], level: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of the nodes below some, whose own offsets are given."""
+    """Return the children of nodes with these offsets."""
     places = level[:, None] ^ np.arange(1, 256)
     inside = places < len(units)
     labels = units[np.where(inside, places, 0)] & 0x800000FF
@@ -90,7 +90,7 @@ def _children(units: NDArray[np.int64], level: NDArray[np.int64]) -> NDArray[np.
 
 @cache
 def _joints() -> str:
-    """Where a mark follows that may become one with what is before it, as a pattern."""
+    """A pattern for the places where a mark may compose with the character before it."""
     whole = {c for c in map(chr, SCRIPTS) if unicodedata.decomposition(c) and _composed(c)}
     marks = {mark for c in whole for mark in unicodedata.normalize("NFD", c)[1:]}
     whole |= {chr(c) for c in SYLLABLES}
@@ -109,7 +109,7 @@ def _composed(c: str) -> bool:
 
 
 def _ranges(characters: Iterable[str]) -> str:
-    """A set of characters as a pattern has it between brackets."""
+    """A set of characters as the inside of a bracket expression."""
     ends: list[list[int]] = []
     for code in sorted(map(ord, characters)):
         if ends and ends[-1][1] == code - 1:

@@ -1,9 +1,9 @@
-"""The classes that tokenizer_config.json names, where their keys overrule tokenizer.json.
+"""Tokenizer classes of `transformers` whose settings override tokenizer.json.
 
-A class puts its own steps in place of those in tokenizer.json, as its keys in tokenizer_config.json say, and its
-defaults stand for keys that are not there. Only steps of the class's own kind are replaced: chains that it could not
-have written, such as digits apart in a GPT-2, are what a model was trained with. add_bos_token and add_eos_token say
-nothing beside a tokenizer.json. Nothing is imported by a name; it is a word to compare.
+Such a class replaces steps of tokenizer.json by its own, from its keys in tokenizer_config.json and its defaults. Only
+steps of the type that the class writes are replaced: other chains, such as split digits in a GPT-2, are what the model
+was trained with. add_bos_token and add_eos_token have no effect beside a tokenizer.json. The name of a class is only
+compared; nothing is imported by it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Parts = dict[str, Any]
 
 PREPEND = {"type": "Prepend", "prepend": SPACE}
 REPLACE_SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-"""How older files of tokenizers spell the spaces of sentencepiece."""
+"""Steps for sentencepiece's spaces in older tokenizer.json files."""
 BERT_TOKENS = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
 def class_rules(folder: Path, config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
-    """What the class of a folder puts in place of what was `found` in its tokenizer.json."""
+    """Return the parts that the folder's class puts in place of those `found` in its tokenizer.json."""
     model = json_object(folder / "config.json")
     kind = str(model.get("model_type") or "")
-    if kind and kind not in MODEL_CLASSES:  # there a class is just a name
+    if kind and kind not in MODEL_CLASSES:  # for other models the class has no rules
         return {}
     hint = config.get("tokenizer_class") or model.get("tokenizer_class") or MODEL_CLASSES.get(kind, "")
     rules = CLASSES.get(str(hint).removesuffix("Fast"))
@@ -66,7 +66,7 @@ def _roberta(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
 
 
 def _llama(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
-    """Byte-level files have the class by mistake only."""
+    """Rules for sentencepiece files only: a byte-level file with this class has it by mistake."""
     normalizer, splitter = found.get("normalizer") or {}, found.get("pre_tokenizer") or {}
     steps = normalizer.get("normalizers", [normalizer])
     by_splitter = not normalizer and splitter.get("type") == "Metaspace" and splitter.get("replacement") == SPACE
@@ -107,7 +107,7 @@ def _type(found: Mapping[str, Any], part: str) -> Any:
 def _post_processor(
     processor: str, config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]
 ) -> Parts:
-    """The tokens around a text: those with the two roles of `usual`, whatever the file says."""
+    """Return a post-processor with the tokens of the two roles in `usual`, whatever the file has."""
     first, last = (token_of(config, role) or name for role, name in usual.items())
     vocab = found["model"]["vocab"]
     ids = dict(vocab) if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
@@ -136,7 +136,7 @@ CLASSES: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Parts]] = {
     "XLMRobertaTokenizer": _xlm_roberta,
     "BigBirdTokenizer": _big_bird,
 }
-"""The classes with rules, without a "Fast" at the end of their names; other classes take tokenizer.json as it is."""
+"""Class, without "Fast" → its rules; other classes use tokenizer.json unchanged."""
 MODEL_CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "BertTokenizer",
@@ -148,4 +148,4 @@ MODEL_CLASSES = {
     "big_bird": "BigBirdTokenizer",
     **dict.fromkeys(("llama", "t5", "mt5", "marian", "gemma", "headway"), ""),
 }
-"""model_type → the class of a folder that names none."""
+"""model_type → the class of a folder that does not name one."""

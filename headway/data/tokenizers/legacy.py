@@ -1,6 +1,6 @@
-"""Backends from the files of older model folders, which hold a vocabulary only; the rules are stated here.
+"""Backends from the vocabulary files of older model folders: vocab.txt, or vocab.json with merges.txt.
 
-How to split, what to put around a text: that lived in the class that wrote them.
+These files lack the rules for splitting and special tokens; this module has the rules of the classes that wrote them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
-    """BERT: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`; the id of an entry is its line."""
+    """WordPiece as in BERT: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`; the id of an entry is its line number."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
@@ -48,7 +48,7 @@ def word_piece(path: Path, config: Mapping[str, Any]) -> Backend:
 
 
 def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Backend:
-    """GPT-2: the text, and what add_bos_token and add_eos_token say. OPT: `</s> A`.
+    """Byte-level BPE. GPT-2: the text, with BOS and EOS as add_bos_token and add_eos_token say. OPT: `</s> A`.
 
     RoBERTa, BART: `<s> A </s>`, `<s> A </s></s> B </s>`.
     """
@@ -57,7 +57,7 @@ def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Bac
 
     vocab = _byte_vocab(vocab_path)
     merges = _merges(merges_path, vocab)
-    whole = vocab.keys() - {a + b for a, b in merges}  # what merging can build is text, even "<s>"
+    whole = vocab.keys() - {a + b for a, b in merges}  # a token that merges can produce is text, even "<s>"
     hint, prefix_space = str(config.get("tokenizer_class")), bool_setting(config, "add_prefix_space", False)
     backend = Backend(models.BPE(vocab=vocab, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
@@ -70,7 +70,7 @@ def byte_bpe(vocab_path: Path, merges_path: Path, config: dict[str, Any]) -> Bac
             (sep, vocab[sep]), (cls, vocab[cls]), trim_offsets=True, add_prefix_space=prefix_space
         )
         config |= {"cls_token": cls, "sep_token": sep}
-        if not isinstance(config.get("mask_token"), dict):  # a mask stands for a word and the space before it
+        if not isinstance(config.get("mask_token"), dict):  # the mask replaces a word and the space before it
             config["mask_token"] = {"content": mask or "<mask>", "lstrip": True}
     elif used := {role: token for role in ("bos", "eos") if (token := _token_if_added(config, role))}:
         require(vocab_path, vocab, *used.values())
@@ -92,17 +92,17 @@ def _token_if_added(config: Mapping[str, Any], role: str) -> str | None:
 def _byte_vocab(path: Path) -> dict[str, int]:
     vocab = vocab_ids(path)
     if any(token.endswith("</w>") for token in vocab):
-        message = f"{path} marks the ends of words with </w>: no byte-level vocabulary"
+        message = f"{path} marks ends of words with </w>, so it is not a byte-level vocabulary"
         raise NotFoundError("F005", message, conversion_hint(path.parent))
     return vocab
 
 
 def vocab_ids(path: Path) -> dict[str, int]:
-    """Token → id, each id once."""
+    """Read a vocabulary: token → id, with unique ids."""
     vocab = json_object(path)
     for token, i in vocab.items():
         if type(i) is not int or i < 0:
-            raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, no whole number", AGAIN)
+            raise DamagedError("X001", f"{path}: the id of {token[:40]!r} is {str(i)[:40]!r}, not an integer", AGAIN)
     with bounded(path):
         check_names(vocab, len(vocab))
         check_largest(max(vocab.values(), default=0), len(vocab))
@@ -144,7 +144,7 @@ def read_text(path: Path) -> str:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty when there is no file."""
+    """Return the object in a JSON file; empty if there is no file."""
     return read_json(path) if path.is_file() else {}
 
 

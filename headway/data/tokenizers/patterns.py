@@ -1,9 +1,8 @@
-"""Regular expressions from strangers, judged before a library compiles them.
+"""Checks of untrusted regular expressions, before a library compiles them.
 
-An engine that backtracks may take longer than the universe is old: `(a+)+$` on thirty letters. What makes it so is a
-repeat of something that can itself be matched in several ways, so such repeats are refused, whatever else they do. The
-rest of Oniguruma's syntax (the engine of `tokenizers`) is read only as far as it takes to tell where groups, sets and
-repeats are; what goes beyond regular languages is refused.
+A backtracking engine can take exponential time, for example with `(a+)+$`. The cause is a repeat of something that can
+itself match in several ways, so such repeats are refused. Other syntax of Oniguruma (the engine of `tokenizers`) is
+parsed only far enough to find groups, sets and repeats; what goes beyond regular languages is refused.
 """
 
 from __future__ import annotations
@@ -13,29 +12,29 @@ from dataclasses import dataclass
 
 MAX_PATTERN_CHARACTERS = 1 << 16
 MAX_DEPTH, MAX_REPEATS, MAX_SIZE = 32, 1000, 20_000
-"""Groups in groups; times of one repeat; parts of a pattern once its repeats with an end are written out."""
+"""The most nested groups, times of one repeat, and parts of a pattern after its bounded repeats are expanded."""
 ENDLESS, CHOICES, FEW = 3, 8, 16
-"""Repeats without end, and things that can be matched in several ways, one after another: each may be tried with every
-way of the others. A repeat of a FEW times at most has an end."""
+"""The most unbounded repeats, and repeats or alternatives, in sequence: an engine may try all their combinations. A
+repeat of at most FEW times counts as bounded."""
 OPEN = re.compile(r"\((?:\?(?:(?P<flags>[imaudw-]*)(?P<only>[:)])|(?P<look><?[=!])|(?P<atomic>>)|<[A-Za-z_]\w*>))?")
 TIMES = re.compile(r"\{(\d{1,9})?(,)?(\d{1,9})?\}")
 ESCAPE = re.compile(
     r"\\(?:[pP]\{[^{}]{1,64}\}|x\{[0-9A-Fa-f ]{1,8}\}|x[0-9A-Fa-f]{0,2}|u[0-9A-Fa-f]{4}|[^1-9kgKXpPuxcCM])"
 )
 NO_WIDTH = frozenset("AzZbBG")
-"""Escapes that stand for a place, and for no character."""
+"""Escapes that match a position, not a character."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What matters of a part of a pattern."""
+    """The properties of a part of a pattern that bound its cost."""
 
     least: int = 0
-    """Characters that it matches at least."""
+    """The least characters that it matches."""
     endless: int = 0
-    """Repeats without end in it, one after another."""
+    """Unbounded repeats in sequence."""
     choices: int = 0
-    """Repeats and alternatives in it, one after another: how many ways there may be to match one text."""
+    """Repeats and alternatives in sequence, which multiply the ways to match a text."""
     size: int = 1
 
     def then(self, other: Shape) -> Shape:
@@ -44,7 +43,7 @@ class Shape:
 
 
 def pattern_shape(pattern: str) -> Shape:
-    """The shape of a pattern, or a ValueError that says why it is not taken."""
+    """Return the shape of a pattern; a ValueError gives the reason to refuse it."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise ValueError(f"a pattern of {len(pattern):,} characters; the limit is {MAX_PATTERN_CHARACTERS:,}")
     reader = _Reader(pattern)
@@ -111,12 +110,12 @@ class _Reader:
         if not self.pattern.startswith(")", self.at):
             raise self.refused("a group without an end")
         self.at += 1
-        if found["look"] or found["atomic"]:  # what is inside is not tried again from outside
+        if found["look"] or found["atomic"]:  # the engine does not backtrack into it
             return Shape(0 if found["look"] else inner.least, inner.endless, 0, inner.size)
         return inner
 
     def set(self) -> Shape:
-        """One character of several; sets may be in sets."""
+        """Parse a bracket expression; it may contain others."""
         depth = 0
         while self.at < len(self.pattern):
             char = self.pattern[self.at]
@@ -127,7 +126,7 @@ class _Reader:
             if char == "[":
                 depth += 1
                 self.at += self.pattern.startswith("^", self.at)
-                self.at += self.pattern.startswith("]", self.at)  # the first of a set is a character
+                self.at += self.pattern.startswith("]", self.at)  # first in a set, ] is a character
             elif char == "]":
                 depth -= 1
                 if not depth:
@@ -142,11 +141,11 @@ class _Reader:
         return Shape(0 if found[0][1:] in NO_WIDTH else 1)
 
     def repeated(self, shape: Shape) -> Shape:
-        """A part with the signs after it that say how often it comes."""
+        """Parse the quantifiers after a part."""
         while (times := self.times()) is not None:
             low, high, kept = times
             if shape.choices and (high is None or high > 1):
-                raise self.refused("a repeat of what can be matched in several ways, which may take for ever")
+                raise self.refused("a repeat of a part that matches in several ways, which may take exponential time")
             if max(low, high or 0) > MAX_REPEATS:
                 raise self.refused(f"a repeat of {max(low, high or 0):,} times; the limit is {MAX_REPEATS:,}")
             size = shape.size * max(low, high or 1, 1)
@@ -156,7 +155,7 @@ class _Reader:
         return shape
 
     def times(self) -> tuple[int, int | None, bool] | None:
-        """At least, at most, and whether what was matched is kept at all costs (`*+`)."""
+        """Return the least and the most repeats, and whether the quantifier is possessive (`*+`)."""
         sign = self.pattern[self.at : self.at + 1]
         if sign and sign in "*+?":
             low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
@@ -164,7 +163,7 @@ class _Reader:
             self.at += 1 + (after in ("?", "+"))
             return low, high, after == "+"
         found = TIMES.match(self.pattern, self.at)
-        if found is None or not (found[1] or found[3]):  # a curly bracket like other characters
+        if found is None or not (found[1] or found[3]):  # the bracket is an ordinary character
             return None
         self.at = found.end() + self.pattern.startswith("?", found.end())
         low = int(found[1] or 0)

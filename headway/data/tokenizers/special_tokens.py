@@ -1,4 +1,4 @@
-"""Special tokens: the names they usually have, who has which role, and what makes them special in a backend."""
+"""Special tokens: their usual names, the token of each role, and how a backend treats them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WELL_KNOWN = {
     "sep": ("[SEP]", "<sep>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""Role → the names it usually has, for folders that do not say."""
+"""Role → its usual names, for folders that do not name the token."""
 
 
 def add_tokens(backend: Backend, config: Mapping[str, Any], legacy: Mapping[str, Any]) -> None:
-    """Tokens added after training, in no vocabulary file; each must get the id the model knows it by."""
+    """Add tokens that no vocabulary file contains; each must get the id that the model was trained with."""
     special = {token_of(config, role) for role in WELL_KNOWN}
     try:
         special |= {content_of(x, "a special token") for x in config.get("additional_special_tokens") or ()}
@@ -36,7 +36,7 @@ def add_tokens(backend: Backend, config: Mapping[str, Any], legacy: Mapping[str,
     names = {i: content_of(token, f"added token {i}") or "" for i, token in stated.items()}
     with bounded("the list of added tokens"):
         check_added(names.values())
-    backend.add_tokens([added_token(token) for _, token in sorted(stated.items())])  # at once: each call sorts them all
+    backend.add_tokens([added_token(token) for _, token in sorted(stated.items())])  # one call: each call sorts all
     for i, name in names.items():
         if (got := backend.token_to_id(name)) != i:
             raise DamagedError("X001", f"the added token {name[:40]!r} should have id {i}, but gets {got}")
@@ -44,7 +44,7 @@ def add_tokens(backend: Backend, config: Mapping[str, Any], legacy: Mapping[str,
 
 
 def mark_special(backend: Backend, names: Iterable[str], config: Mapping[str, Any]) -> None:
-    """Make tokens of the vocabulary special: found in a text before it is split, left out by decode."""
+    """Make tokens of the vocabulary special: matched before a text is split, and skipped by decode."""
     said = {token_of(config, role): config.get(f"{role}_token") for role in WELL_KNOWN}
     flags = {name: token for name, token in said.items() if isinstance(token, dict)}
     new = [{"content": n, **flags.get(n, {}), "special": True} for n in set(names) - added_names(backend)]
@@ -64,10 +64,10 @@ def added_names(backend: Backend) -> set[str]:
 
 
 def find_roles(backend: Backend, config: Mapping[str, Any], usual: Container[str]) -> dict[str, str]:
-    """Role → token: as the config says, or else a well-known name that is in `usual`."""
+    """Return role → token: the config's token, or else a well-known name that is in `usual`."""
     roles = {}
     for role, names in WELL_KNOWN.items():
-        if "<mask>" in usual:  # RoBERTa and its kin use the marks of a sentence for these
+        if "<mask>" in usual:  # RoBERTa and similar models use BOS and EOS as CLS and SEP
             names += {"cls": ("<s>",), "sep": ("</s>",)}.get(role, ())
         candidates = [token_of(config, role), *(name for name in names if name in usual)]
         found = next((name for name in candidates if name and backend.token_to_id(name) is not None), None)
@@ -81,7 +81,7 @@ def token_of(config: Mapping[str, Any], role: str) -> str | None:
 
 
 def content_of(value: Any, what: str) -> str | None:
-    """A token is a string, or an object with flags, depending on the age of the file."""
+    """Return the text of a token, which is a string, or an object with flags in other versions of the file."""
     content = value.get("content") if isinstance(value, dict) else value
     if isinstance(content, str) or value is None:
         return content

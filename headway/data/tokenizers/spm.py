@@ -1,8 +1,8 @@
-"""A sentencepiece model as a backend of `tokenizers`: the same pieces of every text, by the ids that a model knows.
+"""A sentencepiece model as a backend of `tokenizers`, with the same pieces and the model's ids.
 
-The ids are those of the file, or of a list that the family keeps beside it; names on the list that the file has not
-are never found in a text. A name that must not be found is spelled with a space before it, of which a text has none by
-then. Giving it a low score instead, as is often done, would make unknown characters dearer than they are.
+The ids are positions in the file, or come from a separate vocabulary, which may contain names that the file lacks. Such
+a name must never match a text: it gets a leading space, which no normalized text contains. A low score instead, as is
+often used, would change the score of unknown characters.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
 
 SPACE = "▁"
-"""How a space is spelled in pieces."""
+"""The character for a space in pieces."""
 UNREACHABLE = " "
-"""Stands before a piece that is not to be found."""
+"""Prefix of a piece that must not match."""
 MAX_PIECE_CHARACTERS = 128
-"""Characters of a token to be cut in two in every way; 16 are sentencepiece's own limit, special tokens have more."""
+"""The most characters of a token that merges produce; sentencepiece's own limit is 16, special tokens have more."""
 ALL_SPACES = 2**31
-"""More spaces than a text has."""
+"""More spaces than any text has."""
 
 
 def spm_backend(
@@ -39,10 +39,10 @@ def spm_backend(
     whole: Collection[str] = (),
     prefix: str | None = None,
 ) -> Backend:
-    """Names in the order of their ids; `special` and `whole` ones are found in a text before it is cut.
+    """Build a backend with these names, in the order of their ids; `special` and `whole` names are added tokens.
 
-    `prefix` says where a space is put before a text that has none: "first" of the whole text, "always" also after every
-    token found in it, "never"; None as sentencepiece itself does, which knows no such tokens.
+    `prefix` says where a missing space is inserted: "first" at the start of the text, "always" also after every added
+    token, "never"; None as sentencepiece itself does, which has no added tokens.
     """
     from tokenizers import AddedToken, pre_tokenizers
     from tokenizers import Tokenizer as Backend
@@ -54,7 +54,7 @@ def spm_backend(
     _check_normalizer(file)
     backend = Backend(_bpe(file, spelled, scores) if file.model == BPE else _unigram(file, spelled, scores))
     backend.normalizer = _normalizer(file, prepend=file.dummy_prefix and prefix is None)
-    by_word = SPACE in scores and not any(SPACE in name[1:] for name in scores)  # no piece reaches into the next word
+    by_word = SPACE in scores and not any(SPACE in name[1:] for name in scores)  # no piece crosses into the next word
     if by_word or prefix is not None:
         backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prefix or "never", split=by_word)
     dummy = file.dummy_prefix if prefix is None else prefix != "never"
@@ -67,15 +67,15 @@ def spm_backend(
 
 
 def _unigram(file: SpmModel, spelled: Sequence[str], scores: Mapping[str, float]) -> Model:
-    """Pieces that the file has and the list has not are left out: their text becomes others, or unknown."""
+    """A Unigram model. Pieces of the file that `spelled` lacks are dropped: other pieces or <unk> replace them."""
     from tokenizers.models import Unigram
 
     normal = [piece.score for piece in file.pieces if piece.kind == NORMAL]
     low, high = min(normal, default=0.0), max(normal, default=0.0)
     scores = dict(scores)
-    for name in file.of_kind(USER_DEFINED):  # sentencepiece's way to prefer them to all that they are made of
+    for name in file.of_kind(USER_DEFINED):  # sentencepiece prefers them to any combination of pieces
         scores[name] = max(low, len(name.encode()) * high - 0.1)
-    # The lowest of all scores is the measure for unknown characters, so it must not be another one.
+    # The lowest score determines that of unknown characters, so no new score may be lower.
     return Unigram([(name, scores.get(name, low)) for name in spelled], spelled.index(file.unk), file.byte_fallback)
 
 
@@ -91,7 +91,7 @@ def _bpe(file: SpmModel, spelled: Sequence[str], scores: Mapping[str, float]) ->
 
 
 def merges_from_scores(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """All pairs of tokens that make a token, the best token first: the order in which sentencepiece merges."""
+    """Return all pairs of tokens that concatenate to a token, by falling score: sentencepiece's order of merges."""
     order = {token: i for i, token in enumerate(scores)}
     pairs = (
         (-score, order[token[:cut]], order[token[cut:]], token[:cut], token[cut:])
@@ -107,20 +107,20 @@ def _normalizer(file: SpmModel, prepend: bool) -> Normalizer:
     from tokenizers.normalizers import Prepend, Replace, Sequence
 
     spaces: list[Normalizer] = [Replace(" ", SPACE)]
-    if file.single_spaces:  # at the end of a text, a ▁ that was written there goes with them
+    if file.single_spaces:  # also drops a ▁ that the text itself ends with
         single = [Replace(Regex(r"\A +"), ""), Replace(Regex(" {2,}"), " ")]
         spaces = [*single, *spaces, Replace(Regex(rf"{SPACE}+\z"), "")]
     return Sequence([*charsmap_normalizers(file.charsmap), *spaces, *([Prepend(SPACE)] if prepend else [])])
 
 
 def _check_normalizer(file: SpmModel) -> None:
-    """sentencepiece spares pieces that its user asked for; `tokenizers` cannot."""
+    """Refuse user-defined pieces that normalization changes: sentencepiece protects them, `tokenizers` cannot."""
     from tokenizers.normalizers import Sequence
 
     respelled = Sequence(charsmap_normalizers(file.charsmap))
     for name in file.of_kind(USER_DEFINED):
         if respelled.normalize_str(name) != name or (SPACE in name and file.single_spaces):
-            raise unsupported_rule(file.path, f"a piece {name[:40]!r} that is spared when a text is spelled anew")
+            raise unsupported_rule(file.path, f"a piece {name[:40]!r} that normalization must not change")
 
 
 def _decoder(file: SpmModel, dummy: bool, hidden: bool) -> Decoder:

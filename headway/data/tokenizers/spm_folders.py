@@ -1,4 +1,4 @@
-"""Folders with a sentencepiece model instead of a tokenizer.json: the ids and the tokens around a text, by family."""
+"""Model folders with a sentencepiece model: ids and special tokens by model family."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 
 MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
 MARIAN_TOKENS = {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"}
-"""The tokens that Marian's classes know."""
+"""Special tokens of Marian's class."""
 SPM_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-"""The names of a model that serves both sides; its ids are the places of its pieces, unless the family moves them."""
+"""File names of a single model; ids are the positions of its pieces, unless the family changes them."""
 GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
-"""Classes that say nothing of rules."""
+"""Classes without rules of their own."""
 MAX_SENTINELS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What stands around a text, by roles; `$A` and `$B` are the texts, and `:1` counts to the second."""
+    """Special tokens around a text, by roles; `$A` and `$B` are the texts, `:1` is the second token type."""
 
     single: str = "$A"
     pair: str = "$A $B"
     tokens: Mapping[str, str] = field(default_factory=dict)
-    """Role → name, for tokens that the model file does not name by their role."""
+    """Role → token, for roles that the model file does not define."""
     sentinels: int = 0
-    """T5's marks for gaps, which come after all pieces, the last one first."""
+    """T5's sentinel tokens, which follow all pieces, the last one first."""
     fairseq: bool = False
-    """Whether ids are fairseq's: its own four tokens first, then the pieces, then the mask."""
+    """Whether ids are those of fairseq: its four special tokens, then the pieces, then the mask."""
     optional: bool = False
-    """Whether tokenizer_config.json says which tokens are put around, the first one if nothing is said; and where a
-    space is put before a text (see `llama_prefix`)."""
+    """Whether tokenizer_config.json selects the special tokens (default: BOS only) and where a space is inserted (see
+    `llama_prefix`)."""
 
 
 _CLS = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _FAIRSEQ = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 FAMILIES = {
-    "": Family(),  # a file alone
+    "": Family(),  # a single file without a config
     "T5": Family(single="$A eos", pair="$A eos $B eos", sentinels=100),
     "MT5": Family(single="$A eos", pair="$A eos $B eos"),
     "Llama": Family(single="bos $A eos", pair="bos $A eos bos:1 $B:1 eos:1", optional=True),
@@ -58,7 +58,7 @@ MODEL_TYPES = {"t5": "T5", "mt5": "MT5", "llama": "Llama", "big_bird": "BigBird"
 
 
 def family_of(folder: Path, hint: str) -> str:
-    """By the class that tokenizer_config.json names, or else by the model; older folders name only that."""
+    """Return the family by the class in tokenizer_config.json, or else by the model_type, as in older folders."""
     kind = json_object(folder / "config.json").get("model_type", "")
     if not hint or hint.startswith(GENERIC_CLASSES):
         hint, family = f"model_type {str(kind)[:40]!r}", MODEL_TYPES.get(str(kind), "" if not kind else None)
@@ -67,21 +67,21 @@ def family_of(folder: Path, hint: str) -> str:
             (name for name in FAMILIES if name and hint in (f"{name}Tokenizer", f"{name}TokenizerFast")), None
         )
     if family is None:
-        message = f"{show(folder)} has a sentencepiece model of {hint[:60]}, whose rules headway does not know"
+        message = f"{show(folder)} has a sentencepiece model of {hint[:60]}, which headway does not support"
         raise NotFoundError("F005", message, conversion_hint(folder))
     return family
 
 
 def llama_prefix(config: Mapping[str, Any]) -> str:
-    """Where Llama's class puts a space before a text that has none: before the first word, or ("legacy", a mistake that
-    models were trained with) also after every special token in a text."""
+    """Where Llama's class inserts a missing space: before the first word, or, with "legacy" (a bug that models were
+    trained with), also after every special token."""
     if not bool_setting(config, "add_prefix_space", True):
         return "never"
     return "always" if bool_setting(config, "legacy", False) else "first"
 
 
 def family_backend(path: Path, name: str, config: dict[str, Any]) -> Backend:
-    """The tokenizer of a model file; the config is completed by the tokens it names."""
+    """Build the backend of a model file by the rules of a family; adds its special tokens to `config`."""
     family, file = FAMILIES[name], read_spm(path)
     for role, token in {**file.roles, **family.tokens}.items():
         config[f"{role}_token"] = config.get(f"{role}_token") or token
@@ -107,7 +107,7 @@ def _sentinels(config: Mapping[str, Any], family: Family) -> int:
 def _fairseq_names(file: SpmModel, names: Sequence[str]) -> list[str]:
     first, mask = list(_FAIRSEQ.values())[:4], _FAIRSEQ["mask"]
     if sorted(names[:3]) != sorted({*first} - {"<pad>"}) or mask in names:
-        message = f"{show(file.path)} begins with other pieces than those that XLM-R's ids are counted from"
+        message = f"{show(file.path)} does not start with the special tokens that XLM-R's ids assume"
         raise DamagedError("X001", message, AGAIN)
     return [*first, *names[3:], mask]
 
@@ -138,17 +138,17 @@ def _set_post_processor(backend: Backend, path: Path, family: Family, config: Ma
 def _id(backend: Backend, path: Path, token: str) -> int:
     found = backend.token_to_id(token)
     if found is None:
-        message = f"{show(path)} has no piece {token[:40]!r}, which belongs around a text"
+        message = f"{show(path)} has no piece {token[:40]!r}, a special token of this family"
         raise DamagedError("X001", message, f"{AGAIN}, with the tokenizer_config.json that goes with it")
     return found
 
 
 def marian_backend(path: Path, vocab_path: Path, config: dict[str, Any]) -> Backend:
-    """One side of a translator: cut as its own model says, by the ids of a list; the end is put after a text."""
+    """Build the backend of one side of a Marian model: pieces of its file, ids of its vocabulary, EOS at the end."""
     from tokenizers.processors import TemplateProcessing
 
     if not vocab_path.is_file():
-        message = f"{show(vocab_path.parent)} says that each side has a vocabulary, and has no {vocab_path.name}"
+        message = f"{show(vocab_path.parent)} has separate vocabularies, but {vocab_path.name} is missing"
         raise NotFoundError("F005", message, AGAIN)
     file, vocab = read_spm(path), vocab_ids(vocab_path)
     roles = {role: token_of(config, role) or usual for role, usual in MARIAN_TOKENS.items()}
@@ -159,7 +159,7 @@ def marian_backend(path: Path, vocab_path: Path, config: dict[str, Any]) -> Back
         message = f"{show(vocab_path)}: {len(names):,} tokens have ids up to {vocab[names[-1]]:,}; some are missing"
         raise DamagedError("X001", message, AGAIN)
     if file.unk != unk:
-        raise DamagedError("X001", f"{show(path)} calls what is unknown {file.unk[:40]!r}, and not {unk[:40]!r}", AGAIN)
+        raise DamagedError("X001", f"{show(path)} has the unknown token {file.unk[:40]!r}, not {unk[:40]!r}", AGAIN)
     config |= {f"{role}_token": name for role, name in roles.items() if name in vocab}
     languages = [name for name in names if name.startswith(">>") and name.endswith("<<")]
     backend = spm_backend(file, names, set(roles.values()), set(languages))

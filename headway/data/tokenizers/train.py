@@ -3,13 +3,13 @@
     kind       tokens                                     a text it never saw
     bytes      256 byte values, nothing to learn          exact
     chars      every character seen, by code point        unseen characters are <unk>
-    words      what stands between white space            unseen words are <unk>; decode joins with one space
+    words      words between white space                  unseen words are <unk>; decode joins with one space
     bpe        bytes, and merges of frequent neighbours   exact
     wordpiece  BERT's words and ##continuations           words with unseen characters are [UNK]; spacing is lost
-    unigram    bytes, and the likeliest pieces of words   exact
+    unigram    bytes, and the most probable subwords      exact
 
-Training twice on the same texts gives the same tokenizer. The trainers of `tokenizers` do so for BPE only:
-WordPiece numbers its ##characters, and Unigram adds up probabilities, in the random order of a hash table.
+Training twice on the same texts gives the same tokenizer. The trainers of `tokenizers` guarantee that for BPE only:
+WordPiece numbers its ##characters, and Unigram sums probabilities, in the random order of a hash table.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
 
 OWN_SPECIAL = {"chars": ("<unk>",), "words": ("<unk>",), "wordpiece": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
-"""Special tokens a kind always has, before those asked for."""
+"""Special tokens that a kind always has, before those of the caller."""
 SPECIAL = re.compile(r"[!-~]{2,}")
-"""Other special tokens could be spelled like bytes of a text, which decoding would then leave out."""
+"""Form of special tokens: others could equal the byte-level form of a text, which decode would then skip."""
 WORD = re.compile(r"[^\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-"""A word as `tokenizers` splits. str.split() also splits at \\x1c to \\x1f, no white space for Unicode."""
+"""A word as `tokenizers` splits. str.split() also splits at \\x1c to \\x1f, which are not white space in Unicode."""
 NO_WORDS = "there are no words to train a tokenizer on"
 WORD_LIMIT = 1000
-"""Characters of a word that pieces are learned from: the trainers take the square of them. Longer ones, a picture in
-base 64 or a line of signs, are learned from in parts; to encode them takes no longer than other text."""
+"""The most characters of a word in training, because the trainers take quadratic time. Longer words, for example base
+64, are split for training; encoding them takes no longer than other text."""
 LONG_WORD = re.compile("|".join(f"{kind}{{{WORD_LIMIT}}}" for kind in (r"[^\W_]", r"(?:[^\w\s]|[_\x1c-\x1f])", r"\s")))
-"""As much of a word as there may be, of letters and digits, signs, or white space: byte-level rules split there."""
+"""The longest part of a word, of letters and digits, signs, or white space: byte-level rules split between those."""
 REPORT_EVERY = 1 << 20  # characters between two reports of progress
 
 
@@ -54,12 +54,12 @@ def train_tokenizer(
     special: tuple[str, ...] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Tokenizer:
-    """A tokenizer of one of KINDS, from texts that are read once, one by one (the end of a text ends a word).
+    """Train a tokenizer of one of KINDS on texts, which are read once (the end of a text ends a word).
 
-    `size` counts the whole vocabulary, special tokens included. Little text may give fewer tokens, never more.
-    0 means all there are, for bytes, chars and words; the other kinds need a size.
-    `special` tokens have the first ids (for bytes, those from 256 on) and are found before a text is split.
-    `lower` also strips accents for wordpiece, as BERT does. `progress` is told the characters read so far.
+    `size` is the size of the vocabulary, special tokens included; little text may give fewer tokens. 0 means no limit
+    for bytes, chars and words; the other kinds need a size. `special` tokens have the first ids (for bytes, those from
+    256) and are matched before a text is split. `lower` also strips accents for wordpiece, as BERT does. `progress`
+    receives the number of characters read so far.
     """
     from tokenizers import AddedToken, normalizers
 
@@ -70,7 +70,7 @@ def train_tokenizer(
     read = _read([texts] if isinstance(texts, str) else texts, progress)
     backend = KINDS[kind](read, size, special, normalizer)
     backend.normalizer = normalizer
-    # <unk> is found whole in a text like the others, but decode shows it: it stands for a part of the text.
+    # <unk> is matched in a text like the others, but decode keeps it: it replaces a part of the text.
     backend.add_tokens([AddedToken(token, special=token != "<unk>", normalized=False) for token in special])
     return Tokenizer(backend)
 
@@ -83,7 +83,7 @@ def _check(kind: str, size: int, special: tuple[str, ...]) -> None:
             raise ConfigError("C003", f"special token {token!r} is not two or more visible ASCII characters")
     if size and kind in ("bytes", "chars"):
         raise ConfigError(
-            "C003", f"data.vocab = {size}, but a vocabulary of {kind} is as large as it is: leave it at 0"
+            "C003", f"data.vocab = {size}, but the size of a vocabulary of {kind} is fixed: leave it at 0"
         )
     least = len(special) + (256 if kind in ("bpe", "unigram") else 1)
     if size < least and (size or kind in ("bpe", "wordpiece", "unigram")):
@@ -92,7 +92,7 @@ def _check(kind: str, size: int, special: tuple[str, ...]) -> None:
 
 
 def _read(texts: Iterable[str], progress: Callable[[int], None] | None) -> Iterator[str]:
-    read = told = 0
+    read = reported = 0
     for number, text in enumerate(texts, start=1):
         try:
             text.encode()
@@ -100,16 +100,16 @@ def _read(texts: Iterable[str], progress: Callable[[int], None] | None) -> Itera
             raise DataError("D001", f"character {cause.start} of text {number} is half a surrogate pair") from cause
         read += len(text)
         yield text
-        if progress and read - told >= REPORT_EVERY:
-            progress(told := read)
+        if progress and read - reported >= REPORT_EVERY:
+            progress(reported := read)
     if not read:
         raise DataError("D002", "there is no text to train a tokenizer on")
-    if progress and read > told:
+    if progress and read > reported:
         progress(read)
 
 
 def _byte_level(model: Model, normalizer: Normalizer | None, *, words: bool = True) -> Backend:
-    """GPT-2's rules: a word keeps the space before it, and no merge reaches into the next word."""
+    """A backend with GPT-2's rules: a word keeps the space before it, and no merge crosses into the next word."""
     import tokenizers as tk
 
     backend = tk.Tokenizer(model)
@@ -120,14 +120,14 @@ def _byte_level(model: Model, normalizer: Normalizer | None, *, words: bool = Tr
 
 
 def byte_ids() -> dict[str, int]:
-    """Byte-level spelling → byte: visible Latin-1 characters are themselves, chr(256) and on the others."""
+    """Byte-level character → byte: visible Latin-1 characters stand for themselves, chr(256) and up for the others."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
 
 
 def _parts(texts: Iterable[str]) -> Iterator[str]:
-    """Texts, those with a word beyond the limit in parts: the end of a text ends a word."""
+    """Yield texts, split within words beyond the limit: the end of a text ends a word."""
     for text in texts:
         start = 0
         for found in LONG_WORD.finditer(text):
@@ -140,7 +140,7 @@ def _parts(texts: Iterable[str]) -> Iterator[str]:
 def _byte_bpe(texts: Iterable[str], size: int, special: tuple[str, ...], normalizer: Normalizer | None) -> Backend:
     from tokenizers import models, trainers
 
-    if not size:  # bytes alone: nothing is learned, and words make no difference
+    if not size:  # bytes only: nothing to learn, and words do not matter
         return _byte_level(models.BPE(vocab=byte_ids(), merges=[]), normalizer, words=False)
     backend, alphabet, first = _byte_level(models.BPE(), normalizer), list(byte_ids()), list(special)
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=first, initial_alphabet=alphabet, show_progress=False)
@@ -155,8 +155,8 @@ def _unigram(texts: Iterable[str], size: int, special: tuple[str, ...], normaliz
     room = size - len(special)
     trainer = trainers.UnigramTrainer(vocab_size=room, initial_alphabet=alphabet, show_progress=False)
     backend.train_from_iterator(_parts(texts), trainer)
-    # Sums differ in the last digits from run to run, and bytes that were never seen get the scores just above
-    # the lowest one, in any order. Rounded and levelled, two runs agree.
+    # Sums differ in the last digits from run to run, and unseen bytes get scores just above the lowest one, in any
+    # order. With rounded scores, and one score for these bytes, two runs agree.
     scores = {piece: round(score, 4) for piece, score in json.loads(backend.to_str())["model"]["vocab"]}
     lowest = min(scores.values())
     scores |= {byte: lowest for byte in alphabet if scores[byte] < lowest + 0.0001 * (len(alphabet) + 1)}
@@ -181,7 +181,7 @@ def _words(texts: Iterable[str], size: int, special: tuple[str, ...], normalizer
 
     counts = Counter(chain.from_iterable(map(WORD.findall, _normalized(texts, normalizer))))
     common = sorted(counts, key=lambda word: (-counts[word], word))
-    # A text may have <unk>, and something longer than any word that a tokenizer may have.
+    # A text may contain <unk>, and strings longer than the longest token.
     words = [w for w in common if len(w) <= MAX_TOKEN_CHARACTERS and not any(token in w for token in special)]
     if not words:
         raise DataError("D002", NO_WORDS)
@@ -196,7 +196,7 @@ def _normalized(texts: Iterable[str], normalizer: Normalizer | None) -> Iterable
 
 
 def _word_piece(texts: Iterable[str], size: int, special: tuple[str, ...], normalizer: Normalizer | None) -> Backend:
-    """Words are counted here, to give the trainer their characters in an order that is always the same."""
+    """Count words here, to give the trainer their characters in a fixed order."""
     import tokenizers as tk
 
     raw = Counter(chain.from_iterable(re.split("[ \t\n\r]+", text) for text in texts))  # BERT splits there too
@@ -219,8 +219,8 @@ def _word_piece(texts: Iterable[str], size: int, special: tuple[str, ...], norma
     vocab = counter.get_vocab()
     backend = tk.Tokenizer(tk.models.WordPiece(vocab, unk_token="[UNK]"))  # here `inner` is not special
     backend.pre_tokenizer, backend.decoder = split, tk.decoders.WordPiece()
-    marks = [(token, vocab[token]) for token in ("[CLS]", "[SEP]")]
-    backend.post_processor = tk.processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", marks)
+    ids = [(token, vocab[token]) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = tk.processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ids)
     return backend
 
 
@@ -229,9 +229,9 @@ KINDS |= {"bpe": _byte_bpe, "wordpiece": _word_piece, "unigram": _unigram}
 
 
 def merge_steps(tokenizer: Tokenizer, word: str) -> list[list[str]]:
-    """From the characters of a word (or a text) to its pieces, one merge at a time, the earliest learned first.
+    """Return the steps from the characters of a word (or a text) to its tokens, one merge at a time.
 
-    Pieces are spelled as the vocabulary has them: in byte-level BPE, "Ġ" is a space.
+    Tokens are spelled as in the vocabulary: in byte-level BPE, "Ġ" is a space.
     """
     backend = tokenizer.backend
     model = json.loads(backend.to_str())["model"]
@@ -248,5 +248,5 @@ def merge_steps(tokenizer: Tokenizer, word: str) -> list[list[str]]:
         words[w][i : i + 2] = ["".join(words[w][i : i + 2])]
         steps.append(list(chain(*words)))
     if steps[-1] != tokenizer.pieces(tokenizer.encode(word, special=False).ids):
-        raise DataError("D001", f"merges alone do not give the pieces of {word!r}: special or unknown tokens do")
+        raise DataError("D001", f"merges alone do not give the tokens of {word!r}: it has special or unknown ones")
     return steps

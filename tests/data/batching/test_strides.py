@@ -108,7 +108,7 @@ def test_what_is_put_around_texts() -> None:
         assert pair.wrap(a, b) == (reader.encode(one, two).ids, reader.encode(one, two).token_type_ids)
     assert (single.size, pair.size) == (2, 3)
     assert special_layout(TOKENIZERS["bytes"]).size == 0
-    with pytest.raises(ConfigError, match="2 tokens: the 2 around a text leave no room"):
+    with pytest.raises(ConfigError, match="2 tokens"):
         max_text_tokens(single, 2)
 
 

@@ -326,7 +326,7 @@ def test_half_a_surrogate_pair_is_an_error_of_the_data(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_no_token_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="end = 256 is no token of 256"):
+    with pytest.raises(ValueError, match="end = 256"):
         opened(never, BYTES, end=256, cache=tmp_path)
 
 

@@ -51,12 +51,12 @@ def test_evaluation_predicts_each_token_once(tokens: int, length: int) -> None:
 
 
 def test_too_little_text_is_an_error_with_numbers(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="5 tokens are too few: sequences of 8 are cut from twice as many") as error:
+    with pytest.raises(DataError, match=r"5 tokens .* sequences of 8") as error:
         Windows(np.arange(5), 8, 0)
     assert error.value.hint == "give more text"
     with pytest.raises(DataError) as error:
         Windows(np.arange(11), 8, 0)
-    assert "sequences of 5 at most" in error.value.hint and len(Windows(np.arange(11), 5, 0)) > 0
+    assert "sequences of 5 " in error.value.hint and len(Windows(np.arange(11), 5, 0)) > 0
     with pytest.raises(DataError, match="1 tokens"):
         evaluation_windows(np.arange(1), 8, -100)
 

@@ -367,7 +367,7 @@ def test_a_turn_that_only_a_line_ends() -> None:
         ),
         (
             "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}A:{% endif %}",
-            "prompt for it",
+            "its prompt",
         ),
     ],
 )
@@ -482,19 +482,8 @@ ESCAPES = """\
 {{ environment.globals }}{{ context.eval_ctx }}
 {{ messages[0]['role'].__reduce_ex__(2) }}
 """.splitlines()
-SIGNS = (
-    "<class",
-    "<module",
-    "<function",
-    "<built-in",
-    "<frame",
-    "<code",
-    "0x",
-    "root:",
-    "uid=",
-    "site-packages",
-    "'os'",
-)
+SIGNS = ["<class", "<module", "<function", "<built-in", "<frame", "<code", "0x", "root:", "uid=", "site-packages"]
+SIGNS += ["'os'"]
 
 
 def test_there_are_many_ways_out() -> None:

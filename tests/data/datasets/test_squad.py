@@ -47,7 +47,7 @@ def test_what_is_impossible_has_no_answers(tmp_path: Path) -> None:
     ("entry", "reason"),
     [
         (qa("six", 15), r"the answer 'six' is not at character 15 of the context, where ' si' is"),
-        (qa("six", -1), "an answer begins at -1"),
+        (qa("six", -1), "an answer starts at -1"),
         (qa(" ", 3), "an answer without text"),
         ({"id": "q1", "question": " ", "answers": []}, "no question"),
         ({"id": "q1", "question": "When?", "answers": 3}, "an answer without text: 3"),

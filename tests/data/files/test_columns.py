@@ -8,34 +8,12 @@ import pyarrow as pa
 import pytest
 
 from headway.config.recipe import DataConfig
-from headway.data.files.columns import (
-    ANCHOR,
-    ANSWERS,
-    CONTEXT,
-    DOCUMENT,
-    LABEL,
-    MESSAGES,
-    PAIR,
-    POSITIVE,
-    QUESTION,
-    SCORE,
-    SOURCE,
-    TAGS,
-    TARGET,
-    TEXT,
-    TOGETHER,
-    WORDS,
-    Role,
-    column_type,
-    find_columns,
-    named,
-    named_together,
-    value_type,
-)
+from headway.data.files import columns as c
+from headway.data.files.columns import TOGETHER, Role, column_type, find_columns, named, named_together, value_type
 from headway.errors import DataError
 
-LABELED, PAIRS, PARALLEL = (TEXT, PAIR, LABEL), (ANCHOR, POSITIVE, SCORE), (SOURCE, TARGET)
-QA, TAGGED = (QUESTION, CONTEXT, ANSWERS), (WORDS, TAGS)
+LABELED, PAIRS, PARALLEL = (c.TEXT, c.PAIR, c.LABEL), (c.ANCHOR, c.POSITIVE, c.SCORE), (c.SOURCE, c.TARGET)
+QA, TAGGED = (c.QUESTION, c.CONTEXT, c.ANSWERS), (c.WORDS, c.TAGS)
 
 
 def find(roles: tuple[Role, ...], row: str | dict[str, Any], **given: str) -> list[str]:
@@ -48,14 +26,14 @@ def find(roles: tuple[Role, ...], row: str | dict[str, Any], **given: str) -> li
     ("roles", "row", "given", "expected"),
     [
         # documents
-        ((DOCUMENT,), "body,text", {}, ["text"]),
-        ((DOCUMENT,), "sentence,content", {}, ["content"]),
-        ((DOCUMENT,), "title,body,more", {"text": "more"}, ["more"]),
-        ((DOCUMENT,), {"when": "2016-07-01 00:00:00", "story": "Once", "n": "1"}, {}, ["story"]),
-        ((DOCUMENT,), {"id": "12", "tags": ["a"], "story": "Once"}, {}, ["story"]),
-        ((DOCUMENT,), {"text": ["a"], "story": "Once"}, {}, ["story"]),
-        ((DOCUMENT,), {"text": "5", "story": "Once"}, {}, ["text"]),
-        ((DOCUMENT,), {"TEXT": "Once", "story": "twice"}, {}, ["TEXT"]),
+        ((c.DOCUMENT,), "body,text", {}, ["text"]),
+        ((c.DOCUMENT,), "sentence,content", {}, ["content"]),
+        ((c.DOCUMENT,), "title,body,more", {"text": "more"}, ["more"]),
+        ((c.DOCUMENT,), {"when": "2016-07-01 00:00:00", "story": "Once", "n": "1"}, {}, ["story"]),
+        ((c.DOCUMENT,), {"id": "12", "tags": ["a"], "story": "Once"}, {}, ["story"]),
+        ((c.DOCUMENT,), {"text": ["a"], "story": "Once"}, {}, ["story"]),
+        ((c.DOCUMENT,), {"text": "5", "story": "Once"}, {}, ["text"]),
+        ((c.DOCUMENT,), {"TEXT": "Once", "story": "twice"}, {}, ["TEXT"]),
         # texts and their labels
         (LABELED, "id,sentence,label", {}, ["sentence", "", "label"]),
         (LABELED, "Review,stars,Title2", {}, ["Review", "", "stars"]),
@@ -90,9 +68,9 @@ def test_columns(roles: tuple[Role, ...], row: Any, given: dict[str, str], expec
 @pytest.mark.parametrize(
     ("roles", "row", "given", "words"),
     [
-        ((DOCUMENT,), "question,answer", {}, ["any of 2", '"question", "answer"', "data.text=NAME"]),
-        ((DOCUMENT,), {"a": "1", "b": "2016-07-01"}, {}, ['"a", "b"', "data.text=NAME"]),
-        ((DOCUMENT,), "text,n", {"text": "txt"}, ["'txt'", '"text"?', "data.text", '"text", "n"']),
+        ((c.DOCUMENT,), "question,answer", {}, ["any of 2", '"question", "answer"', "data.text=NAME"]),
+        ((c.DOCUMENT,), {"a": "1", "b": "2016-07-01"}, {}, ['"a", "b"', "data.text=NAME"]),
+        ((c.DOCUMENT,), "text,n", {"text": "txt"}, ["'txt'", '"text"?', "data.text", '"text", "n"']),
         (LABELED, "class,words,number", {}, ["any of 2", "data.text=NAME"]),
         (LABELED, "column1,column2,column3", {}, ["any of 3", "data.text=NAME", "column1"]),
         (LABELED, "column1,column2,column3", {"text": "column3"}, ["any of 2", "data.label=NAME", "column1"]),
@@ -117,7 +95,9 @@ def test_what_cannot_be_told_is_an_error(
     assert [word for word in ["a.csv", *words] if word not in said] == []
 
 
-@pytest.mark.parametrize("role", [DOCUMENT, TEXT, LABEL, SCORE, QUESTION, CONTEXT, ANSWERS, WORDS, TAGS, MESSAGES])
+@pytest.mark.parametrize(
+    "role", [c.DOCUMENT, c.TEXT, c.LABEL, c.SCORE, c.QUESTION, c.CONTEXT, c.ANSWERS, c.WORDS, c.TAGS, c.MESSAGES]
+)
 def test_every_usual_name_counts_and_the_likeliest_first(role: Role) -> None:
     value = {"number": 1, "list": ["a"]}.get(role.holds, "a text")
     for i, name in enumerate(role.names):
@@ -136,13 +116,13 @@ def test_every_two_names_that_go_together(roles: tuple[Role, Role]) -> None:
 
 def test_a_setting_may_be_for_other_files() -> None:
     rows, given = [{"question": "q", "context": "c"}], DataConfig(text="passage", pair="q")
-    assert find_columns("a.json", rows, (QUESTION, CONTEXT), given, strict=False) == ["question", "context"]
-    assert find_columns("a.json", [], (QUESTION, CONTEXT), given) == ["q", "passage"]
+    assert find_columns("a.json", rows, (c.QUESTION, c.CONTEXT), given, strict=False) == ["question", "context"]
+    assert find_columns("a.json", [], (c.QUESTION, c.CONTEXT), given) == ["q", "passage"]
 
 
 def test_a_role_of_a_new_kind_of_data_is_one_line() -> None:
     image = Role("image", "data.image", ("image", "path"), holds="any")
-    assert find_columns("a.csv", [{"Path": "cat.png", "label": "cat"}], (image, LABEL)) == ["Path", "label"]
+    assert find_columns("a.csv", [{"Path": "cat.png", "label": "cat"}], (image, c.LABEL)) == ["Path", "label"]
 
 
 @pytest.mark.parametrize(

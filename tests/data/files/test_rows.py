@@ -244,7 +244,7 @@ BAD = {
     "too few cells": ("x.csv", lines(b"one", b"a,1", HEAD), "x.csv:8: 1 cell where the first line has 2", 12),
     "too many cells": ("x.csv", lines(b"a,b,c", b"a,1", HEAD), "x.csv:8: 3 cells where the first line has 2", 12),
     "ragged tsv": ("x.tsv", lines(b"a", b"a\t1", b"text\tn\n"), "x.tsv:8: 1 cell", 12),
-    "a quote within": ("x.csv", lines(b'"a"b,1', b"a,1", HEAD), "x.csv:8: something follows a closing quote", 12),
+    "a quote within": ("x.csv", lines(b'"a"b,1', b"a,1", HEAD), "x.csv:8: text after a closing quote", 12),
     "a quote left open": ("x.csv", lines(b'"a,1', b"a,1", HEAD), "x.csv:8: a quote opens here and is never closed", 12),
     "a bare return": ("x.csv", lines(b"a\rb,1", b"a,1", HEAD), "x.csv:8: a carriage return outside quotes", 12),
     "NUL in csv": ("x.csv", lines(b"a\0b,1", b"a,1", HEAD), "x.csv:8: a NUL byte", 12),

@@ -215,7 +215,7 @@ def test_a_survey_of_a_table(reviews: str) -> None:
     assert [line.removeprefix(f"{reviews}:") for line in found.bad_lines] == [
         "11: 1 cell where the first line has 4",
         '12: column "review": empty',
-        "13: something follows a closing quote: quotes inside a quoted cell are written twice",
+        "13: text after a closing quote: inside a quoted cell, write quotes twice",
     ]
     assert found.overlap is None
 
@@ -359,7 +359,7 @@ def test_the_lines_of_a_survey(reviews: str) -> None:
     lines = [line.replace(reviews, "reviews.csv") for line in survey(reviews).lines()]
     assert re.fullmatch(r"reviews.csv: 1 file, 0\.0\d MB, csv", lines[0])
     assert lines[1] == (
-        "45 rows, 4 columns: the text is review, the longest of those it might be; --column names another"
+        "45 rows, 4 columns: the text is review, the longest of several columns; --column names another"
     )
     assert lines[3:8] == [
         "column  kind   missing  example",
@@ -379,7 +379,7 @@ def test_the_lines_of_a_survey(reviews: str) -> None:
         "bad lines   3",
         "            reviews.csv:11: 1 cell where the first line has 4",
         '            reviews.csv:12: column "review": empty',
-        "            reviews.csv:13: something follows a closing quote: quotes inside a quoted cell are written twice",
+        "            reviews.csv:13: text after a closing quote: inside a quoted cell, write quotes twice",
     ]
 
 
@@ -413,7 +413,7 @@ def test_a_table_without_text(tmp_path: Path) -> None:
 def test_a_table_without_names(tmp_path: Path) -> None:
     found = survey(write(tmp_path, "x.tsv", "a cup of tea\t1\na pot of tea\t0\n"))
     assert (found.rows, found.column, found.sure) == (2, "column1", True)
-    assert "2 rows, 2 columns: the text is column1; the first line is data, not names" in list(found.lines())
+    assert "2 rows, 2 columns: the text is column1; the first line is data, not a header" in list(found.lines())
 
 
 def test_a_terminal_is_safe_from_the_data(tmp_path: Path) -> None:

@@ -390,5 +390,5 @@ def test_around_is_checked_in_chains_too() -> None:
     found = json.loads(made.to_str())
     check_tokenizer(found)
     found["post_processor"]["processors"][1]["special_tokens"]["<s>"]["ids"] = [7]
-    with pytest.raises(ValueError, match="id is not below 2"):
+    with pytest.raises(ValueError, match="only 2 ids"):
         check_tokenizer(found)

@@ -31,26 +31,8 @@ from headway.hub.generation_config import read_generation
 from headway.tasks.recipe import load_recipe
 from headway.train.run import start, train
 
-SYLLABLES = (
-    "lo",
-    "wer",
-    "est",
-    "ne",
-    "the",
-    "ra",
-    "mi",
-    "ço",
-    "é",
-    "über",
-    "st",
-    "o",
-    "a",
-    "数",
-    "字",
-    "한",
-    "ß",
-    "ïs",
-)
+SYLLABLES = ["lo", "wer", "est", "ne", "the", "ra", "mi", "ço", "é", "über", "st", "o", "a"]
+SYLLABLES += ["数", "字", "한", "ß", "ïs"]
 TEXTS = (
     "",
     " ",
@@ -210,14 +192,8 @@ def test_pieces_over_words_and_pieces_that_a_user_asked_for(text: str, kind: int
     raw = changed("unigram-nfkc-spaces", change)
     ours = load_tokenizer(write(tmp_path, {"spiece.model": raw}))
     oracle = sentencepiece.SentencePieceProcessor(model_proto=raw)
-    texts = (
-        "lo lo the lo",
-        "the  lo",
-        "thelo thelolowerestne",
-        "miço lowerestne thelo mianelo miarane",
-        "the  ",
-        *made_up(1, 20),
-    )
+    texts = ["lo lo the lo", "the  lo", "thelo thelolowerestne", "miço lowerestne thelo mianelo miarane", "the  "]
+    texts += made_up(1, 20)
     assert any(len(oracle) - 1 in oracle.encode(each) for each in texts)
     for each in texts:
         assert ours.encode(each).ids == oracle.encode(each)
@@ -604,16 +580,16 @@ REFUSED = [
     (piece(5, "piece", ""), "X001", "piece 5 has no text"),
     (piece(5, "score", float("nan")), "X001", "score of piece 5"),
     (piece(5, "piece", "<s>"), "X001", "same piece twice"),
-    (piece(0, "type", 1), "X001", "0 pieces for what is unknown"),
-    (piece(5, "type", 2), "X001", "2 pieces for what is unknown"),
+    (piece(0, "type", 1), "X001", "0 unknown"),
+    (piece(5, "type", 2), "X001", "2 unknown"),
     (piece(5, "piece", "x" * 129, "bpe"), "X001", "129 characters"),
-    (field("normalizer_spec", "precompiled_charsmap", b"damaged"), "X001", "table of characters"),
+    (field("normalizer_spec", "precompiled_charsmap", b"damaged"), "X001", "normalization table"),
     (field("trainer_spec", "model_type", 3), "F005", "a model of words"),
     (field("trainer_spec", "model_type", 4), "F005", "a model of characters"),
-    (field("trainer_spec", "treat_whitespace_as_suffix", True), "F005", "end a word"),
-    (field("normalizer_spec", "escape_whitespaces", False), "F005", "stay as they are"),
-    (field("denormalizer_spec", "precompiled_charsmap", b"x"), "F005", "what was written"),
-    (piece(9, "type", 4, "bpe"), "F005", "never or always"),
+    (field("trainer_spec", "treat_whitespace_as_suffix", True), "F005", "suffixes"),
+    (field("normalizer_spec", "escape_whitespaces", False), "F005", "unescaped"),
+    (field("denormalizer_spec", "precompiled_charsmap", b"x"), "F005", "denormalizer"),
+    (piece(9, "type", 4, "bpe"), "F005", "user-defined"),
     (changed("unigram", lambda p: (setattr(p.pieces[9], "type", 4), setattr(p.pieces[9], "piece", "½"))), "F005", "½"),
 ]
 
@@ -656,12 +632,12 @@ def test_a_file_too_large_or_unreadable(tmp_path: Path, monkeypatch: pytest.Monk
         ({"vocab.json": {"</s>": 0, "a": 1}}, "X001", "no '<unk>' among its 2"),
         ({"vocab.json": {"</s>": 0, "<unk>": 2}}, "X001", "2 tokens have ids up to 2"),
         ({"vocab.json": {"</s>": 0, "<unk>": 0}}, "X001", "same id"),
-        ({"vocab.json": {"</s>": 0, "<unk>": "1"}}, "X001", "no whole number"),
+        ({"vocab.json": {"</s>": 0, "<unk>": "1"}}, "X001", "not an integer"),
         ({"vocab.json": b"[]"}, "C001", "not a JSON object"),
         ({"target.spm": trained("unigram")[:500]}, "X001", "target.spm is no sentencepiece model"),
         ({"source.spm": b"nothing"}, "X001", "source.spm is no sentencepiece model"),
-        ({"source.spm": piece(0, "piece", "<huh>")}, "X001", "'<huh>', and not '<unk>'"),
-        ({"tokenizer_config.json": {"separate_vocabs": True}}, "F005", "has no target_vocab.json"),
+        ({"source.spm": piece(0, "piece", "<huh>")}, "X001", "'<huh>'"),
+        ({"tokenizer_config.json": {"separate_vocabs": True}}, "F005", "target_vocab.json"),
         ({"tokenizer_config.json": {"separate_vocabs": "yes"}}, "C002", "separate_vocabs"),
         ({"tokenizer_config.json": {"eos_token": "<end>"}}, "X001", "no '<end>' among"),
     ],
@@ -695,7 +671,7 @@ def test_families_that_are_refused(files: dict[str, Any], code: str, said: str, 
 
 def test_xlm_r_with_other_first_pieces_is_refused(tmp_path: Path) -> None:
     files = {"sentencepiece.bpe.model": trained("t5"), "config.json": {"model_type": "xlm-roberta"}}
-    with pytest.raises(DamagedError, match="begins with other pieces"):
+    with pytest.raises(DamagedError, match="XLM-R"):
         load_tokenizer(write(tmp_path, files))
 
 

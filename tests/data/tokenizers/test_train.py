@@ -38,14 +38,14 @@ TRICKY = [
 ANY = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-def train_bpe_reference(words: Mapping[str, int], merges: int) -> list[tuple[str, str]]:
-    """The textbook algorithm: count all pairs of neighbours, merge the most frequent one everywhere, repeat.
+def reference_merges(words: Mapping[str, int], merges: int) -> list[tuple[str, str]]:
+    """The textbook algorithm: count all adjacent pairs, merge the most frequent one everywhere, repeat.
 
-    Of equally frequent pairs the one with the older left piece wins, then the older right piece: characters in
-    the order of their code points, then pieces as they were made. The trainer of `tokenizers` does the same.
+    Of equally frequent pairs the one with the older left piece wins, then the older right piece: characters by code
+    point, then pieces in the order in which they were made.
     """
     pieces = {word: list(word) for word in words}
-    age = {char: i for i, char in enumerate(sorted({char for word in words for char in word}))}
+    age = {char: i for i, char in enumerate(sorted(set("".join(words))))}
     learned: list[tuple[str, str]] = []
     while len(learned) < merges:
         counts: Counter[tuple[str, str]] = Counter()
@@ -57,19 +57,13 @@ def train_bpe_reference(words: Mapping[str, int], merges: int) -> list[tuple[str
         best = min(counts, key=lambda pair: (-counts[pair], age[pair[0]], age[pair[1]]))
         learned.append(best)
         age.setdefault("".join(best), len(age))
-        for word in words:
-            pieces[word] = _merged(pieces[word], best)
+        for parts in pieces.values():
+            at = 0
+            while at < len(parts) - 1:
+                if (parts[at], parts[at + 1]) == best:
+                    parts[at : at + 2] = ["".join(best)]
+                at += 1
     return learned
-
-
-def _merged(pieces: list[str], pair: tuple[str, str]) -> list[str]:
-    merged: list[str] = []
-    for piece in pieces:
-        if merged and (merged[-1], piece) == pair:
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged
 
 
 @functools.cache
@@ -352,26 +346,22 @@ def fast_merges(words: dict[str, int], merges: int) -> list[tuple[str, str]]:
 @given(words=st.dictionaries(st.text("abcd", min_size=1, max_size=8), st.integers(1, 5), min_size=1, max_size=12))
 def test_the_slow_twin_learns_the_same_merges(words: dict[str, int]) -> None:
     fast = fast_merges(words, 30)
-    assert train_bpe_reference(words, len(fast)) == fast
+    assert reference_merges(words, len(fast)) == fast
 
 
 def test_the_slow_twin_learns_what_the_product_learns() -> None:
     text = TOPICS[0][:4000]
     split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
     product = json.loads(json_of(train_tokenizer("bpe", [text], 256 + 200)))["model"]["merges"]
-    assert train_bpe_reference(Counter(word for word, _ in split), 200) == [tuple(pair) for pair in product]
+    assert reference_merges(Counter(word for word, _ in split), 200) == [tuple(pair) for pair in product]
 
 
 def test_the_slow_twin_by_hand() -> None:
-    assert train_bpe_reference({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 4) == [
-        ("e", "s"),
-        ("es", "t"),
-        ("l", "o"),
-        ("lo", "w"),
-    ]
-    assert train_bpe_reference({"aaaa": 1}, 9) == [("a", "a"), ("aa", "aa")]
-    assert train_bpe_reference({"ba": 1, "ab": 1}, 1) == [("a", "b")]
-    assert train_bpe_reference({}, 3) == []
+    by_hand = [("e", "s"), ("es", "t"), ("l", "o"), ("lo", "w")]
+    assert reference_merges({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 4) == by_hand
+    assert reference_merges({"aaaa": 1}, 9) == [("a", "a"), ("aa", "aa")]
+    assert reference_merges({"ba": 1, "ab": 1}, 1) == [("a", "b")]
+    assert reference_merges({}, 3) == []
 
 
 # Streams and bad input
@@ -405,17 +395,12 @@ def test_a_string_is_one_text() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"bytes"}))
-@pytest.mark.parametrize("texts", [[], ["", ""], ""])
+@pytest.mark.parametrize("texts", [[], ["", ""], "", [" \n", "\t"]])
 def test_nothing_to_train_on(kind: str, texts: list[str]) -> None:
+    if " \n" in texts and kind not in ("words", "wordpiece"):
+        return  # the other kinds learn white space
     with pytest.raises(DataError) as caught:
         train_tokenizer(kind, texts, SIZES[kind])
-    assert caught.value.code == "D002"
-
-
-@pytest.mark.parametrize("kind", ["words", "wordpiece"])
-def test_no_words_to_train_on(kind: str) -> None:
-    with pytest.raises(DataError, match="no words") as caught:
-        train_tokenizer(kind, [" \n", "\t"], 100)
     assert caught.value.code == "D002"
 
 
