@@ -94,8 +94,8 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
         guesses: list[int] = []
         for i in range(count):
             logits = self.draft.lm(self.draft.read(seen + guesses)[:, -1]).float()
-            processed = self.sampler.process(logits[:, :vocab], [0], [text], [self.steps + i])
-            token = int(self.sampler.sample(processed, [0], [self.steps + i]))
+            processed = self.sampler.process(logits[:, :vocab], [self.steps + i])
+            token = int(self.sampler.sample(processed, [self.steps + i]))
             if token < 0:
                 break
             guesses.append(token)

@@ -74,7 +74,7 @@ def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
         found = decoder.step(rows)
         right = [wanted[i][len(prompts[i]) + step] for i in rows]
         worst = max(worst, *(max_difference(found[i], right[i]) for i in rows))
-        worst = max(worst, *(float(right[i].max() - right[i][int(decoder.best[i])]) for i in rows))
+        worst = max(worst, *(float(right[i].max() - right[i][int(decoder.argmax[i])]) for i in rows))
     return worst
 
 

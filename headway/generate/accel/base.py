@@ -23,7 +23,7 @@ class FastDecoder(ABC):
 
     runs_ahead: ClassVar[bool]
     """Whether to begin a step before anybody has looked at its tokens: a device does it while we look."""
-    best: Tensor
+    argmax: Tensor
     """(B,): the best token of each row after a step, -1 where scores are no numbers: for those who ask for no other."""
 
     def __init__(self, model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:

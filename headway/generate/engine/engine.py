@@ -1,7 +1,7 @@
-"""Continuous batching: requests come at any time and are answered together, each as if it were alone.
+"""Continuous batching: requests come at any time and share forward passes, each as if it were alone.
 
-A round reads a chunk of waiting prompts, and then writes one token of every text: a long prompt holds up the others by
-no more than a chunk. No HTTP here: `submit` a request and listen to its ticket.
+A step prefills a chunk of waiting prompts and generates one token of every running sequence, so a long prompt delays
+the others by one chunk at most. No HTTP here: `submit` a request and iterate over its events.
 """
 
 from __future__ import annotations
@@ -17,28 +17,35 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from headway.errors import ConfigError, DataError, DivergedError, MemoryOrDiskError
+from headway.errors import ConfigError, DataError, MemoryOrDiskError
 from headway.generate.accel.dispatch import accelerates, make_decoder
 from headway.generate.accel.snapshot import Snapshot
 from headway.generate.detokenize import Detokenizer, TextStream
 from headway.generate.engine.request import Event, Finish, Request
-from headway.generate.engine.scheduler import CHUNK, CUDA_CHUNK, FastScheduler, Scheduler
-from headway.generate.engine.sequence import Sample, Sequence
+from headway.generate.engine.runner import AcceleratedRunner, Runner, SlotRunner
+from headway.generate.engine.scheduler import Scheduler
+from headway.generate.engine.sequence import Sample, Sequence, diverged
 from headway.generate.engine.slot_cache import SlotCache
 from headway.generate.protocol import device_of
+from headway.generate.sampling.sampler import with_seed
 from headway.model.model import Model
 
 __all__ = ["Closed", "Engine", "Event", "QueueFull", "Request", "Stats"]
 
 CAPACITY = 2048
-"""Tokens of a text, prompt included, where neither the caller nor the model has a limit."""
+"""Tokens of a sequence, prompt included, if neither the caller nor the model sets a limit."""
+CHUNK, CUDA_CHUNK = 256, 2048
+"""Prompt tokens that one step prefills, by default."""
+GATHER, PATIENCE = 16, 16
+"""With kernels, prompts wait until a sixteenth of the slots is free, or for so many steps: prefilling one prompt takes
+as long as prefilling a few."""
 RECENT = 10.0
-"""Seconds over which the speed is taken."""
+"""Seconds over which the speed is measured."""
 COMPARED = 1.0
-"""Seconds between two looks, while texts are written, whether the model's weights have changed."""
+"""Seconds between two checks, while sequences run, whether the model's weights have changed."""
 FAILURES = 3
-"""Passes that fail one after another before the engine counts as broken; and faults of fast decoding in all before the
-engine does without it for good."""
+"""Steps that fail in a row before the engine counts as broken; and failures of kernels in all before the engine stops
+using them."""
 
 
 class QueueFull(Exception):
@@ -54,26 +61,26 @@ class Stats:
     """What an engine is doing, and what it has done so far."""
 
     running: int
-    """Texts being read or written."""
+    """Sequences that have a slot."""
     waiting: int
     slots: int
     used: int
-    """Slots taken: one for each running text."""
+    """Slots taken: one for each running sequence."""
     tokens_per_second: float
-    """Written lately."""
-    read: int
-    """Tokens of prompts."""
-    written: int
+    """Generated tokens over the last seconds."""
+    prompt_tokens: int
+    """Tokens prefilled."""
+    generated_tokens: int
     prefix_hits: int
-    """Prompts that began like a text which was still in a slot."""
+    """Prompts that began like a sequence whose keys and values were still in a slot."""
     prefix_tokens: int
-    """Tokens of prompts that were not read for that reason."""
+    """Prompt tokens that were not prefilled for that reason."""
     finished: dict[str, int]
-    """Why texts ended → how many."""
+    """Finish reason → number of sequences."""
 
 
 class Engine:
-    """Only one thread calls `step`: that of `start`, or without it the caller's. The rest is for any thread."""
+    """Only one thread calls `step`: the one that `start` starts, or the caller's. Other methods are for any thread."""
 
     def __init__(
         self,
@@ -86,46 +93,50 @@ class Engine:
         queue: int = 64,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """For `slots` texts at a time of up to `capacity` tokens, with up to `queue` requests waiting."""
-        room = model.config.max_length
-        self.capacity = capacity if capacity is not None else room or CAPACITY
-        quick = accelerates(model, slots)
+        """Run up to `slots` sequences of up to `capacity` tokens at a time, with up to `queue` requests waiting."""
+        max_length = model.config.max_length
+        self.capacity = capacity if capacity is not None else max_length or CAPACITY
+        kernels = accelerates(model, slots)
         if chunk is None:
-            chunk = CUDA_CHUNK if quick and device_of(model).type == "cuda" else CHUNK
+            chunk = CUDA_CHUNK if kernels and device_of(model).type == "cuda" else CHUNK
         for name, value in (("slots", slots), ("capacity", self.capacity), ("chunk", chunk), ("queue", queue)):
             if value < 1:
                 raise ConfigError("C003", f"{name} = {value} should be at least 1")
-        if room is not None and self.capacity > room:
-            raise ConfigError("C003", f"capacity = {self.capacity}, but the model reads at most {room} tokens")
+        if max_length is not None and self.capacity > max_length:
+            raise ConfigError("C003", f"capacity = {self.capacity}, but the model reads at most {max_length} tokens")
         self.model, self.tokenizer, self.chunk, self.queue, self.clock = model, tokenizer, chunk, queue, clock
         self.cache = _allocate(model, slots, self.capacity)
         self.waiting: deque[Sequence] = deque()
         self.sequences: list[Sequence] = []
-        """Those that have a slot, in the order they came."""
+        """Sequences that have a slot, in the order of their requests."""
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._open, self._stop = True, False
         self.failures = 0
-        """Passes that failed, one after another, whatever the error."""
+        """Steps that failed in a row, whatever the error."""
         self.faults = 0
-        """All of them, since the beginning."""
+        """All failures since the start."""
         self._last_error = ""
-        """The type of the last one: a message might hold what is nobody's business."""
+        """Type of the last one. Its message might hold user data."""
         self._since: float | None = None
-        """When the round began that the thread is in."""
-        self.read = self._written = self._hits = self._reused = 0
+        """When the thread's present step began."""
+        self._prompt_tokens = self._generated = self._hits = self._reused = 0
         self._finished: Counter[str] = Counter()
         self._recent: deque[tuple[float, int]] = deque()
-        """When rounds began, and how many tokens had been written by then."""
-        self.fast = make_decoder(model, self.cache.keys, self.cache.values) if quick else None
-        """None where there are no kernels, or where they failed too often."""
-        self._fast_faults = 0
-        self.scheduler = Scheduler(self) if self.fast is None else FastScheduler(self, self.fast)
+        """When steps began, and how many tokens had been generated by then."""
+        self.fast = make_decoder(model, self.cache.keys, self.cache.values) if kernels else None
+        """None if there are no kernels for the model, or if they failed too often."""
+        self._fast_faults = self._waited = 0
+        self.scheduler = self._schedule(accelerated=True)
         self._weights, self._compared = Snapshot(model), -math.inf
 
     def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Request:
-        """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
-        sequence = self._sequence(request, on_event)
+        """Queue a copy of a request and return the copy.
+
+        DataError if the request can never be answered, QueueFull or Closed if it cannot be queued now.
+        """
+        live = replace(request, on_event=on_event)
+        sequence = self._sequence(live)
         with self._wake:
             if not self._open:
                 raise Closed("the engine takes no more requests")
@@ -133,21 +144,21 @@ class Engine:
                 raise QueueFull(f"{len(self.waiting)} requests are waiting, which is the limit")
             self.waiting.append(sequence)
             self._wake.notify()
-        return sequence.request
+        return live
 
     @torch.no_grad()
     def step(self) -> bool:
-        """One round: let requests in, read a chunk of prompts, write a token of each text. False if there is none."""
+        """Admit requests, prefill a chunk of prompts, generate a token of each sequence. False if there is no work."""
         try:
-            return self._round()
-        except Exception as error:  # our own mistake; but nobody shall wait for ever because of it
+            return self._step()
+        except Exception as error:  # our own mistake; but no client may wait for ever because of it
             self.fault(error)
             for sequence in self._everyone():
                 self.end(sequence, "error", error)
             return True
 
     def start(self) -> None:
-        """Work in a thread of its own from now on."""
+        """Run in a thread from now on."""
         with self._wake:
             if not self._open:
                 raise Closed("the engine takes no more requests")
@@ -157,12 +168,12 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is there, and not everything it does fails."""
+        """Whether the thread runs and not all of its steps fail."""
         return not self.trouble
 
     @property
     def trouble(self) -> str:
-        """Why it is not alive; empty where it is."""
+        """Why the engine is not alive; empty if it is."""
         if self._thread is None or not self._thread.is_alive():
             return "the engine does not run"
         if self.failures >= FAILURES:
@@ -170,19 +181,19 @@ class Engine:
         return ""
 
     def step_seconds(self) -> float:
-        """How long the round takes that the thread is in: who watches can tell when it hangs."""
+        """How long the thread's present step has taken: a watchdog can tell when it hangs."""
         since = self._since
         return 0.0 if since is None else self.clock() - since
 
     def fault(self, error: BaseException) -> None:
-        """A pass failed. What a request itself has wrong does not count."""
+        """Count a failure. What a request itself has wrong does not count."""
         if not isinstance(error, ConfigError | DataError):
             self.failures += 1
             self.faults += 1
             self._last_error = type(error).__name__
 
     def drain(self, deadline: float) -> bool:
-        """Take no more requests, finish those there are, and close. Whether all were finished in so many seconds."""
+        """Take no more requests, finish those there are within `deadline` seconds, and close. Whether all finished."""
         end = self.clock() + deadline
         with self._wake:
             self._open = False
@@ -191,13 +202,13 @@ class Engine:
                 pass
         else:
             for sequence in self._everyone():
-                sequence.request.wait(max(0.0, end - self.clock()))
+                _request(sequence).wait(max(0.0, end - self.clock()))
         finished = not self._everyone()
         self.close()
         return finished
 
     def close(self) -> None:
-        """End the thread after its round, and cancel what is not finished."""
+        """End the thread after its step, and cancel unfinished requests."""
         with self._wake:
             self._open, self._stop = False, True
             self._wake.notify()
@@ -209,22 +220,22 @@ class Engine:
     def stats(self) -> Stats:
         now = self.clock()
         with self._wake:
-            at, before = next(((t, n) for t, n in self._recent if now - t <= RECENT), (now, self._written))
+            at, before = next(((t, n) for t, n in self._recent if now - t <= RECENT), (now, self._generated))
         return Stats(
             running=len(self.sequences),
             waiting=len(self.waiting),
             slots=len(self.cache),
             used=len(self.cache.taken),
-            tokens_per_second=(self._written - before) / (now - at) if now > at else 0.0,
-            read=self.read,
-            written=self._written,
+            tokens_per_second=(self._generated - before) / (now - at) if now > at else 0.0,
+            prompt_tokens=self._prompt_tokens,
+            generated_tokens=self._generated,
             prefix_hits=self._hits,
             prefix_tokens=self._reused,
             finished=dict(self._finished),
         )
 
-    def _sequence(self, request: Request, on_event: Callable[[Event], None] | None) -> Sequence:
-        prompt, sampling, vocab = request.prompt, request.sampling, self.model.lm.vocab
+    def _sequence(self, request: Request) -> Sequence:
+        prompt, sampling, vocab = request.prompt, with_seed(request.sampling), self.model.lm.vocab
         if not prompt:
             raise DataError("D001", "the prompt is empty: there is no token to go on from")
         if len(prompt) > self.capacity:
@@ -232,16 +243,16 @@ class Engine:
         used = {*prompt, *sampling.tokens}
         if not 0 <= min(used) <= max(used) < vocab:  # on a GPU, an index out of range ends the whole process's work
             raise DataError("D001", f"token ids {min(used)} … {max(used)}, the vocabulary has {vocab}")
-        if sampling.seed is None:
-            sampling = replace(sampling, seed=int(torch.randint(2**62, ())))
-        own = self.model.config.special.eos_ids
         return Sequence(
-            request=replace(request, on_event=on_event),
+            tokens=list(prompt),
             sampling=sampling,
-            stop=own if sampling.stop is None else sampling.stop,
+            stop=self.model.config.special.eos_ids if sampling.stop is None else sampling.stop,
+            left=min(sampling.limit(len(prompt), sampling.max_tokens), self.capacity - len(prompt) + 1),
             stream=TextStream(self.tokenizer, sampling.stop_strings, prompt),
-            text=list(prompt),
-            left=min(sampling.limit(len(prompt), sampling.max_tokens), self.capacity - len(prompt) + 1),  # last: unread
+            mask=request.mask,
+            logprobs=request.likely,
+            top=request.top,
+            request=request,
         )
 
     def _run(self) -> None:
@@ -249,7 +260,7 @@ class Engine:
             self._since = self.clock()
             try:
                 busy = self.step()
-            except BaseException as error:  # a library's own panic, or a device on which not even a slot can be wiped
+            except BaseException as error:  # a library's panic, or a device on which not even a slot can be wiped
                 self.fault(error)
                 self._abandon(error)
                 busy = True
@@ -259,85 +270,132 @@ class Engine:
                     self._wake.wait_for(lambda: self._stop or self.waiting)
 
     def _abandon(self, why: BaseException) -> None:
-        """End everything, whatever state it is in."""
+        """End all sequences, whatever state they are in."""
         error = RuntimeError("the engine lost all texts")
         error.__cause__ = why
         with self._wake:
-            sequences = [*self.waiting, *self.sequences]
+            everyone = [*self.waiting, *self.sequences]
             self.waiting.clear()
             self.sequences.clear()
-            self._finished["error"] += len(sequences)
-        self.scheduler = Scheduler(self)
+            self._finished["error"] += len(everyone)
+        self.scheduler = self._schedule(accelerated=False)
         for slot in [*self.cache.taken]:
             self.cache.cut(slot, 0)
             self.cache.free(slot)
-        for sequence in sequences:
-            sequence.request.end(Event(None, finish="error"), error)
+        for sequence in everyone:
+            _request(sequence).end(Event(None, finish="error"), error)
 
     def _everyone(self) -> list[Sequence]:
         with self._wake:
             return [*self.waiting, *self.sequences]
 
-    def _round(self) -> bool:
+    def _schedule(self, accelerated: bool) -> Scheduler:
+        """A scheduler that has begun nothing yet, with kernels if there are any."""
+        if accelerated and self.fast is not None:
+            return Scheduler(AcceleratedRunner(self.fast, self.cache.tokens, self.chunk))
+        return Scheduler(SlotRunner(self.model, self.cache, self.sequences, self.chunk))
+
+    def _step(self) -> bool:
         for sequence in self._everyone():
-            if sequence.request.cancelled or not sequence.left:
+            if _request(sequence).cancelled or not sequence.left:
                 self.end(sequence, "cancelled" if sequence.left else "length")
         if not self._everyone():
             return False
         now = self.clock()
         with self._wake:
-            self._recent.append((now, self._written))
+            self._recent.append((now, self._generated))
             while now - self._recent[0][0] > RECENT:
                 self._recent.popleft()
         if self.waiting and len(self.cache.taken) < len(self.cache):
-            self._renew()
-        if self.fast is not None and type(self.scheduler) is Scheduler and not self.sequences:
-            self.scheduler = FastScheduler(self, self.fast)
+            self._check_weights()
+        if self.fast is not None and not self.scheduler.runner.feeds and not self.sequences:
+            self.scheduler = self._schedule(accelerated=True)
+        self._admit()
         try:
-            self.scheduler.run()
+            self._advance(self.scheduler, self.sequences)
         except Exception as error:
-            if type(self.scheduler) is Scheduler:
-                raise
-            self.fault(error)
-            self._without_kernels(error)
+            if self.scheduler.runner.feeds:
+                self.fault(error)
+                self._stop_kernels(error)
+            else:
+                self._advance_alone()
         return True
 
-    def _without_kernels(self, why: Exception) -> None:
-        """What fails with kernels may still do without: each text is read again from where it is certain.
+    def _advance(self, scheduler: Scheduler, sequences: list[Sequence]) -> None:
+        """Generate one token of each sequence. If that fails, the slots hold again what they held before."""
+        held, new = self.cache.tokens, [s for s in sequences if not s.count]
+        before = [len(held[s.slot]) for s in sequences]
+        prompts = sum(len(held[s.slot]) for s in new)
+        try:
+            found = scheduler.step(sequences)
+        except Exception:
+            for sequence, count in zip(sequences, before, strict=True):
+                self.cache.cut(sequence.slot, count)
+            raise
+        self._prompt_tokens += sum(len(held[s.slot]) for s in new) - prompts
+        self._take(found)
 
-        There it turns out whether one of the requests is at fault. Kernels are tried again with the next texts.
+    def _advance_alone(self) -> None:
+        """Each sequence alone after they failed together, so that only the faulty ones end."""
+        for sequence in [*self.sequences]:
+            try:
+                self._advance(Scheduler(self.scheduler.runner), [sequence])
+            except Exception as error:
+                self.fault(error)
+                self.end(sequence, "error", error)
+
+    def _stop_kernels(self, why: Exception) -> None:
+        """Go on without kernels, from the last token that is certain; without them a faulty request shows itself.
+
+        Kernels are tried again with the next sequences.
         """
         warnings.warn(f"fast decoding failed, so the engine goes on without it: {why}", RuntimeWarning, stacklevel=2)
         self._fast_faults += 1
         if self._fast_faults >= FAILURES:
             self.fast = None
-        self._go_plainly()
+        self._go_eager()
 
-    def _go_plainly(self) -> None:
-        self.scheduler = Scheduler(self)
+    def _go_eager(self) -> None:
+        self.scheduler = self._schedule(accelerated=False)
         for sequence in self.sequences:
-            self.cache.cut(sequence.slot, min(len(self.cache.texts[sequence.slot]), len(sequence.text) - 1))
+            self.cache.cut(sequence.slot, min(len(self.cache.tokens[sequence.slot]), len(sequence.tokens) - 1))
 
-    def let_in(self, fits: Callable[[Sequence], bool]) -> Sequence | None:
-        """The next request, if there is a slot and its prompt fits into this round.
+    def _admit(self) -> None:
+        """Give slots to waiting requests whose prompts fit into this step's chunk.
 
-        Not earlier: by then, another may have read how it begins.
+        Not earlier: by then, another sequence may have prefilled the same beginning.
         """
-        if not self.waiting or not fits(self.waiting[0]):
-            return None
-        sequence = self.waiting[0]
-        found = self.cache.take(sequence.text)
-        if found is None:
-            return None
-        sequence.slot, sequence.request.reused = found
-        self._hits += sequence.request.reused > 0
-        self._reused += sequence.request.reused
-        with self._wake:
-            self.sequences.append(self.waiting.popleft())
-        return sequence
+        batch = [s for s in self.sequences if not s.count]
+        runner = self.scheduler.runner
+        if not runner.padded and not batch and self._wait_for_slots():
+            return
+        while self.waiting and self._fits(self.waiting[0], batch, runner):
+            found = self.cache.take(self.waiting[0].tokens)
+            if found is None:
+                return
+            sequence = self.waiting[0]
+            sequence.slot, _request(sequence).reused = found
+            self._hits += found[1] > 0
+            self._reused += found[1]
+            with self._wake:
+                self.sequences.append(self.waiting.popleft())
+            batch.append(sequence)
 
-    def _renew(self) -> None:
-        """Forget what was read with weights that the model has no more; texts that are being written go on from it."""
+    def _fits(self, sequence: Sequence, batch: list[Sequence], runner: Runner) -> bool:
+        """Whether a prompt fits beside a batch of prompts: always if the batch is empty."""
+        lengths = [len(sequence.tokens), *(len(s.tokens) - len(self.cache.tokens[s.slot]) for s in batch)]
+        size = len(lengths) * min(self.chunk, max(lengths)) if runner.padded else sum(lengths)
+        return not batch or size <= self.chunk
+
+    def _wait_for_slots(self) -> bool:
+        """Whether to wait for more free slots, so that several prompts are prefilled in one pass."""
+        free = len(self.cache) - len(self.cache.taken)
+        enough = free >= len(self.cache) // GATHER or not self.sequences or self._waited >= PATIENCE
+        self._waited = 0 if enough else self._waited + bool(free and self.waiting)
+        return not enough
+
+    def _check_weights(self) -> None:
+        """If the model's weights have changed, forget cached prefixes. Sequences that run go on from their keys."""
         now = self.clock()
         if self.sequences and now - self._compared < COMPARED:
             return
@@ -353,40 +411,38 @@ class Engine:
             self.fast.renew(self.model)
         else:
             self.fast = None
-            self._go_plainly()
+            self._go_eager()
 
-    def take(self, chosen: list[tuple[Sequence, Sample]]) -> None:
-        """Texts grow by what was chosen for them. A pass after which none has grown counts as failed."""
-        errors = [self._take(sequence, found) for sequence, found in chosen]
+    def _take(self, found: list[tuple[Sequence, Sample]]) -> None:
+        """Append the sampled tokens. A step after which no sequence has grown counts as failed."""
+        errors = [self._append(sequence, sample) for sequence, sample in found]
         faults = [error for error in errors if error is not None]
         if len(faults) < len(errors):
             self.failures = 0
         elif faults:
             self.fault(faults[-1])
 
-    def _take(self, sequence: Sequence, chosen: Sample) -> Exception | None:
-        """What went wrong with this text, which has ended then."""
-        error = sequence.fault
-        if chosen.broken:
-            error = DivergedError("T001", "the model's scores are not numbers", "its weights are damaged, or too large")
+    def _append(self, sequence: Sequence, sample: Sample) -> Exception | None:
+        """Append a token and deliver its event. An error ends the sequence and is returned."""
+        error, finish = diverged() if sample.broken else sequence.fault, None
         if error is None:
             try:
-                text, finish = sequence.take(chosen.token)
-                event = Event(chosen.token, text, chosen.log_probability, chosen.alternatives, finish)
+                text, finish = sequence.take(sample.token)
+                event = Event(sample.token, text, sample.log_probability, sample.alternatives, finish)
                 if finish is None:
-                    sequence.request.put(event)
-            except Exception as raised:  # of the tokenizer, of the mask, or of whoever listens
+                    _request(sequence).put(event)
+            except Exception as raised:  # by the tokenizer, the mask, or the callback
                 error = raised
         if error is not None:
             self.end(sequence, "error", error)
             return error
-        self._written += chosen.token is not None
+        self._generated += sample.token is not None
         if finish is not None:
             self.end(sequence, event)
         return None
 
     def end(self, sequence: Sequence, last: Event | Finish, error: Exception | None = None) -> None:
-        """Give back the slot first: who hears of the end may count on it."""
+        """Free the slot, then deliver the last event: a client that hears of the end may count on a free slot."""
         event = last if isinstance(last, Event) else Event(None, finish=last)
         if sequence.slot >= 0:
             if error is not None:
@@ -396,7 +452,12 @@ class Engine:
         with self._wake:
             (self.sequences if sequence.slot >= 0 else self.waiting).remove(sequence)
             self._finished[str(event.finish)] += 1
-        sequence.request.end(event, error)
+        _request(sequence).end(event, error)
+
+
+def _request(sequence: Sequence) -> Request:
+    assert sequence.request is not None
+    return sequence.request
 
 
 def _allocate(model: Model, slots: int, capacity: int) -> SlotCache:

@@ -26,14 +26,14 @@ class SlotCache:
         self.keys, self.values = memory.keys, memory.values
         self.capacity = memory.capacity - 1
         self.columns = torch.arange(self.capacity, device=memory.attention_mask.device)
-        self.texts: list[list[int]] = [[] for _ in range(len(memory.attention_mask))]
+        self.tokens: list[list[int]] = [[] for _ in range(len(memory.attention_mask))]
         """The tokens whose keys and values are in each slot."""
         self.taken: set[int] = set()
-        self.left = [0] * len(self.texts)
+        self.left = [0] * len(self.tokens)
         """When each was left last, as a count of such events."""
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.tokens)
 
     def take(self, text: Sequence[int]) -> tuple[int, int] | None:
         """A slot for this text, and how many of its tokens are in it already; None if all slots are taken.
@@ -45,15 +45,15 @@ class SlotCache:
         free = [slot for slot in range(len(self)) if slot not in self.taken]
         if not free:
             return None
-        shared = [min(common_prefix(held, text), len(text) - 1) for held in self.texts]
-        best = max(range(len(self)), key=lambda s: (shared[s], s not in self.taken, -len(self.texts[s])))
-        count, oldest = shared[best], min(free, key=lambda s: (len(self.texts[s]) > 0, self.left[s]))
+        shared = [min(common_prefix(held, text), len(text) - 1) for held in self.tokens]
+        best = max(range(len(self)), key=lambda s: (shared[s], s not in self.taken, -len(self.tokens[s])))
+        count, oldest = shared[best], min(free, key=lambda s: (len(self.tokens[s]) > 0, self.left[s]))
         if not count:
             best = oldest
-        elif best in self.taken or len(self.texts[best]) - count > len(self.texts[oldest]):
+        elif best in self.taken or len(self.tokens[best]) - count > len(self.tokens[oldest]):
             self._copy(best, oldest, count)
             best = oldest
-        del self.texts[best][count:]
+        del self.tokens[best][count:]
         self.taken.add(best)
         return best, count
 
@@ -64,7 +64,7 @@ class SlotCache:
 
     def cut(self, slot: int, count: int) -> None:
         """Keep the first tokens of a slot only."""
-        del self.texts[slot][count:]
+        del self.tokens[slot][count:]
 
     def clear(self, slot: int) -> None:
         """Wipe a slot whose text went wrong. Columns out of sight count too, times zero, and 0 · NaN is NaN."""
@@ -77,10 +77,10 @@ class SlotCache:
         starts = range(len(self) - size + 1)
         first = max(starts, key=lambda start: len(self.taken & {*range(start, start + size)}))
         here = range(first, first + size)
-        places = sorted({*here} - self.taken, key=lambda s: (len(self.texts[s]) > 0, self.left[s]))
+        places = sorted({*here} - self.taken, key=lambda s: (len(self.tokens[s]) > 0, self.left[s]))
         moves = dict(zip(sorted(self.taken - {*here}), places, strict=False))
         for source, target in moves.items():
-            self._copy(source, target, len(self.texts[source]))
+            self._copy(source, target, len(self.tokens[source]))
             self.taken.add(target)
             self.free(source)
         return here, moves
@@ -89,12 +89,14 @@ class SlotCache:
         """A step that reads these tokens, by slot. It is computed for `slots`, which may be more."""
         slots = list(new) if slots is None else slots
         longest = max(len(tokens) for tokens in new.values())
-        needed = max(len(self.texts[slot]) + len(tokens) for slot, tokens in new.items())
+        needed = max(len(self.tokens[slot]) + len(tokens) for slot, tokens in new.items())
         if needed > self.capacity:
             raise DataError("D001", f"a text of {needed} tokens, a slot has {self.capacity} columns")
         rows, device = [new.get(slot, ()) for slot in slots], self.columns.device
         ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows], device=device)
-        sizes = [(len(self.texts[slot]) if slot in new else 0, len(row)) for slot, row in zip(slots, rows, strict=True)]
+        sizes = [
+            (len(self.tokens[slot]) if slot in new else 0, len(row)) for slot, row in zip(slots, rows, strict=True)
+        ]
         held, count = torch.tensor(sizes, device=device).split(1, 1)
         return SlotStep(self, slots, ids, held, count, new=new, span=needed)
 
@@ -102,7 +104,7 @@ class SlotCache:
         """The first tokens of one slot to another, which may be the same."""
         for part in (*self.keys, *self.values):
             part[target, :, :count] = part[source, :, :count]
-        self.texts[target] = self.texts[source][:count]
+        self.tokens[target] = self.tokens[source][:count]
 
 
 class SlotStep:
@@ -156,7 +158,7 @@ class SlotStep:
     def advance(self) -> None:
         """The new tokens are read."""
         for slot, tokens in self.new.items():
-            self.cache.texts[slot] += tokens
+            self.cache.tokens[slot] += tokens
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from headway.generate.accel.cuda.decoder import CudaDecoder
 from headway.generate.accel.dispatch import accelerates
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine import engine as engines
-from headway.generate.engine import scheduler as scheduler
+from headway.generate.engine import runner
 from headway.generate.engine.engine import Engine, Request
 from headway.model.model import Model
 from tests.generate.conftest import tiny_model
@@ -46,8 +46,8 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is decoded takes the fast path, with a twin instead of the kernels."""
     for module in (decoding, engines):
         monkeypatch.setattr(module, "accelerates", lambda model, rows: True)
-    monkeypatch.setattr(decoding, "acquire", acquire)
-    monkeypatch.setattr(decoding, "release", lambda decoder: None)
+    monkeypatch.setattr(runner, "acquire", acquire)
+    monkeypatch.setattr(runner, "release", lambda decoder: None)
     monkeypatch.setattr(engines, "make_decoder", Twin)
 
 
@@ -70,7 +70,7 @@ def test_a_decoder_is_given_back_even_by_who_stops_listening(
     model: Model, twin: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back: list[Any] = []
-    monkeypatch.setattr(decoding, "release", back.append)
+    monkeypatch.setattr(runner, "release", back.append)
     pieces = decode(model, [[1]], Sampling(seed=1, max_tokens=9))
     next(pieces)
     assert not back
@@ -96,13 +96,13 @@ def test_an_engine_with_steps_begun_early_gives_the_same_answers(
     model: Model, request: pytest.FixtureRequest, settings: dict[str, int]
 ) -> None:
     wanted, engine = answers(model, asked(), **settings)
-    assert type(engine.scheduler) is scheduler.Scheduler
+    assert type(engine.scheduler.runner) is runner.SlotRunner
     request.getfixturevalue("twin")
     found, engine = answers(model, asked(), **settings)
-    assert isinstance(engine.scheduler, scheduler.FastScheduler)
+    assert isinstance(engine.scheduler.runner, runner.AcceleratedRunner)
     assert found == wanted
-    assert engine.stats().used == 0 and engine.stats().read <= sum(len(one.prompt) for one in asked())
-    for slot, text in enumerate(engine.cache.texts):  # what slots are said to hold, they hold
+    assert engine.stats().used == 0 and engine.stats().prompt_tokens <= sum(len(one.prompt) for one in asked())
+    for slot, text in enumerate(engine.cache.tokens):  # what slots are said to hold, they hold
         if text:
             again = Engine(model, TOKENIZER, slots=1)
             again.cache.keys[0][0], again.cache.values[0][0] = engine.cache.keys[0][slot], engine.cache.values[0][slot]
@@ -125,8 +125,8 @@ def test_a_prompt_read_in_parts_while_others_are_written(model: Model, twin: Non
     for request, prompt in zip(requests, prompts, strict=True):
         alone = [piece.token for piece in decode(model, [list(prompt)], request.sampling)]
         assert [event.token for event in request] == alone
-        slot = next(i for i, text in enumerate(engine.cache.texts) if tuple(text[: len(prompt)]) == prompt)
-        text = engine.cache.texts[slot]
+        slot = next(i for i, text in enumerate(engine.cache.tokens) if tuple(text[: len(prompt)]) == prompt)
+        text = engine.cache.tokens[slot]
         fresh = model.start(batch=1, capacity=25)
         model.step(fresh, torch.tensor([text]))
         torch.testing.assert_close(engine.cache.keys[0][slot, :, : len(text)], fresh.keys[0][0, :, : len(text)])
@@ -162,7 +162,7 @@ def test_a_gpu_that_refuses_is_done_without(model: Model, twin: None, monkeypatc
         engine.step()
     while engine.step():
         pass
-    assert type(engine.scheduler) is scheduler.Scheduler
+    assert type(engine.scheduler.runner) is runner.SlotRunner
     assert [event.token for event in request] == wanted
 
 
@@ -192,7 +192,7 @@ def test_kernels_that_fail_are_tried_again_but_not_for_ever(
         assert [event.token for event in request] == wanted
         assert engine.failures == 0
         assert (engine.fast is None) == (fault >= 2)
-    assert type(engine.scheduler) is scheduler.Scheduler
+    assert type(engine.scheduler.runner) is runner.SlotRunner
 
 
 class Sour:
@@ -222,7 +222,7 @@ def test_a_mask_that_fails_is_the_affair_of_one_text(model: Model, twin: None) -
         found = [event.token for event in request if event.token is not None]
         assert found == (alone[:2] if prompt == 2 else alone)
     assert isinstance(requests[1].error, ZeroDivisionError)
-    assert isinstance(engine.scheduler, scheduler.FastScheduler) and engine.failures == 0
+    assert isinstance(engine.scheduler.runner, runner.AcceleratedRunner) and engine.failures == 0
 
 
 def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> None:
@@ -235,7 +235,7 @@ def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> 
     while engine.waiting:
         engine.step()
         rounds_waited += 1
-    assert 2 < rounds_waited <= 2 + scheduler.PATIENCE + 1  # one slot of 32 becomes free, two would be enough at once
+    assert 2 < rounds_waited <= 2 + engines.PATIENCE + 1  # one slot of 32 becomes free, two would be enough at once
     while engine.step():
         pass
     assert all(request.wait(0) for request in (*long, short, late))

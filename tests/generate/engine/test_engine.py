@@ -216,7 +216,7 @@ def test_nothing_to_write(small: Model) -> None:
     engine = Engine(small, TOKENIZER)
     request = engine.submit(Request((97,), replace(GREEDY, max_tokens=0)))
     assert not engine.step()
-    assert list(request) == [Event(None, finish="length")] and engine.stats().read == 0
+    assert list(request) == [Event(None, finish="length")] and engine.stats().prompt_tokens == 0
 
 
 def test_a_text_after_which_nothing_is_possible(small: Model) -> None:
@@ -289,15 +289,15 @@ def test_a_long_prompt_stalls_nobody() -> None:
     engine = Engine(model, TOKENIZER, slots=4, chunk=8)
     running = engine.submit(Request((97, 98), replace(GREEDY, max_tokens=30)))
     engine.step()
-    events = [engine.stats().written]
+    events = [engine.stats().generated_tokens]
     long = engine.submit(Request(tuple(range(35)), replace(GREEDY, max_tokens=3)))
     short = engine.submit(Request((1, 2, 3), GREEDY))
     while not long.wait(0):
         model.passes.clear()
         engine.step()
         assert sum(batch * steps for batch, steps in model.passes if steps > 1) <= 8
-        events.append(engine.stats().written)
-    assert events[:5] == [2, 3, 4, 5, 6]  # one token of the first in each round while 32 of 35 are read
+        events.append(engine.stats().generated_tokens)
+    assert events[:5] == [1, 2, 3, 4, 5]  # one token of the first in each round while 32 of 35 are read
     run(engine)
     for request in (running, long, short):
         assert heard(request) == alone(model, request)
@@ -334,7 +334,7 @@ def test_a_prompt_that_begins_like_another_is_read_from_there() -> None:
     assert [heard(request) for request in requests] == wanted
     assert [request.reused for request in requests] == [0, 15, 19, 3, 0]
     stats = engine.stats()
-    assert (stats.prefix_hits, stats.prefix_tokens, stats.read) == (3, 37, 20 + 3 + 1 + 1 + 2)
+    assert (stats.prefix_hits, stats.prefix_tokens, stats.prompt_tokens) == (3, 37, 20 + 3 + 1 + 1 + 2)
     assert [steps for _, steps in model.passes if steps > 1] == [20, 3, 2]
 
 
@@ -427,7 +427,7 @@ def test_scores_that_are_no_numbers() -> None:
         run(engine)
         assert list(request) == [Event(None, finish="error")]
         assert isinstance(request.error, DivergedError) and request.error.code == "T001"
-        assert engine.cache.texts == [[]]
+        assert engine.cache.tokens == [[]]
         request = engine.submit(Request((97, 98), GREEDY))
         run(engine)
         assert heard(request) == wanted
@@ -580,11 +580,11 @@ def test_the_numbers(small: Model) -> None:
     clock.now += 1.0
     stats = engine.stats()
     assert (stats.running, stats.waiting, stats.slots, stats.used) == (3, 2, 3, 3)
-    assert (stats.read, stats.written, stats.tokens_per_second) == (6, 6, 6.0)
+    assert (stats.prompt_tokens, stats.generated_tokens, stats.tokens_per_second) == (6, 3, 3.0)
     clock.now += 1.0
     run(engine)
     stats = engine.stats()
-    assert (stats.running, stats.waiting, stats.used, stats.written) == (0, 0, 0, 20)
+    assert (stats.running, stats.waiting, stats.used, stats.generated_tokens) == (0, 0, 0, 20)
     assert stats.tokens_per_second == 10.0 and stats.finished == {"length": 5}
     clock.now += 11.0
     assert engine.stats().tokens_per_second == 0.0
@@ -629,7 +629,7 @@ def calm(small: Model, count: int) -> None:
             objects.append(len(gc.get_objects()))
         assert memory == [part.data_ptr() for part in (*engine.cache.keys, *engine.cache.values)]
         assert abs(objects[2] - objects[1]) < 100  # a ticket that stayed would be several objects
-        assert all(len(text) <= engine.capacity for text in engine.cache.texts) and len(engine._recent) < 10**5
+        assert all(len(text) <= engine.capacity for text in engine.cache.tokens) and len(engine._recent) < 10**5
     assert threads() == before
 
 

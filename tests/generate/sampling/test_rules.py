@@ -189,7 +189,7 @@ def test_what_is_drawn_from(name: str, tmp_path: Path) -> None:
     shape = oracle._get_logits_processor(config, input_ids_seq_length=7, encoder_input_ids=ids, device="cpu")
     logits = 2 * torch.randn(5, VOCAB)
     sampler = Sampler([Sampling(**said.sampling)] * 5, ids.tolist(), [(EOS,)] * 5)
-    ours = sampler.process(logits.clone(), [*range(5)], ids.tolist(), [0] * 5)
+    ours = sampler.process(logits.clone(), [0] * 5)
     torch.testing.assert_close(ours.softmax(-1), shape(ids, logits.clone()).softmax(-1))
 
 

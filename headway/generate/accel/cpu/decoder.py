@@ -37,7 +37,7 @@ class CpuDecoder(FastDecoder):
         super().__init__(model, keys, values)
         positions = torch.zeros(self.rows, self.columns, dtype=torch.long)
         self.slots = SlotCache(KVCache(list(keys), list(values), positions, positions.bool()))
-        self.best = torch.zeros(self.rows, dtype=torch.long)
+        self.argmax = torch.zeros(self.rows, dtype=torch.long)
         self._logits = torch.zeros(self.rows, self.lm.vocab)
         self._pace = Pace()
         self._plans: dict[int, Plan] = {}
@@ -55,7 +55,7 @@ class CpuDecoder(FastDecoder):
         found: dict[int, Tensor] = {}
         for part in self._passes(texts):
             for row, held, _, _ in part:
-                self.slots.texts[row] = [0] * held  # what they are is not looked at
+                self.slots.tokens[row] = [0] * held  # what they are is not looked at
             step = self.slots.step({row: list(new) for row, _, new, _ in part})
             logits = self._model().step(step, step.ids)
             found |= {row: logits[place] for place, (row, _, _, _) in enumerate(part)}
@@ -87,6 +87,6 @@ class CpuDecoder(FastDecoder):
         plan.run(x.numpy(), self._pace)
         best = np.empty(len(index), np.int64)
         highest(plan.logits, best)
-        self._logits.numpy()[index], self.best.numpy()[index] = plan.logits, best
+        self._logits.numpy()[index], self.argmax.numpy()[index] = plan.logits, best
         ends[index] = np.minimum(plan.end + 1, self.columns - 1)
         return self._logits

@@ -38,7 +38,7 @@ class CudaDecoder(FastDecoder):
         self.mixed = torch.empty(self.rows, stack.n_heads, self.parts, self.width, device=device)
         self.peaks = torch.empty(self.rows, stack.n_heads, self.parts, device=device)
         self.sums = torch.empty_like(self.peaks)
-        self.best = self.ids
+        self.argmax = self.ids
         self._graph: torch.cuda.CUDAGraph | None = None
         self._logits = torch.empty(0)
         self._passes: dict[int, PromptPass] = {}
@@ -74,7 +74,7 @@ class CudaDecoder(FastDecoder):
         x = self.front(self.ids[:, None], layout=Layout(self.end.long()[:, None], None, 0)).x[:, 0]
         logits = self._alone(x) if len(x) == 1 else self.head(self.through(x, self._look))
         highest, tokens = best(logits)
-        self.best = tokens.where(highest > -torch.inf, -1)
+        self.argmax = tokens.where(highest > -torch.inf, -1)
         torch.clamp(self.end + 1, max=self.columns - 1, out=self.end)
         return logits
 
