@@ -96,10 +96,6 @@ CPU = MODEL
 CUDA = {**MODEL, "decoder": _part_or_none(STACK | {"norm_at": exactly("pre")}), "quantization": exactly("none")}
 """Triton's kernels for texts."""
 CUDA_BEAMS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)}), "quantization": exactly("none")}
-PACKED_HEAD = of_any("tied", "transform", "bias", "scale")
-"""A packed output matrix: all before it is the model's own."""
-COLUMNS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)})}
-"""torch's products of columns, for beams; heads share no keys there: see `is_multi_head`."""
 
 KNOWN_CONFIGS = (ModelConfig, StackConfig, RopeConfig, TokensConfig, PositionConfig, LMHeadConfig)
 """Those whose fields are in the tables above."""
@@ -137,8 +133,3 @@ def has_hooks(*parts: nn.Module) -> bool:
 
 def is_int8(model: Model) -> bool:
     return any(type(part) is Int8Linear for part in (*model.decoder.modules(), model.lm.output))
-
-
-def is_multi_head(model: Model) -> bool:
-    stack = model.config.decoder
-    return stack is not None and stack.kv_heads == stack.n_heads

@@ -79,7 +79,7 @@ GENERATED = {"decoded = recomputed", "scored = recomputed", "beams = reference"}
 DECODERS = {"engine = alone", "prefix cache = fresh", "speculative = plain"}
 SHOWN: dict[str, set[str]] = {
     "gpt2": GENERATED | DECODERS | {"fast decoder = step", "outgrown = last half", "spare rows closed"},
-    "llama": GENERATED | DECODERS | {"fast decoder = step", "spare rows closed", "beam readers = step"},
+    "llama": GENERATED | DECODERS | {"fast decoder = step", "spare rows closed"},
     "bert": {"segments matter", "spare rows closed", "LoRA merged = beside", "tied = one matrix"},
     "marian": GENERATED | {"beam readers = step", "spare rows closed", "tied = one matrix"},
     "t5": GENERATED | {"spare rows closed", "LoRA merged = beside"},

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headway.generate.accel.cuda.graphs import capture_graph, copy_to_cpu
 from headway.generate.accel.cuda.ops import power_of_two, through
-from headway.generate.accel.cuda.topk import MOST, likeliest
+from headway.generate.accel.cuda.topk import MAX_TOKENS, likeliest
 from headway.generate.accel.snapshot import Snapshot
 from headway.generate.beam.rules import Beam, Group, Hypothesis, Rules, Search, hypotheses
 from headway.generate.protocol import Source
@@ -36,7 +36,7 @@ SHARE = 32
 
 def suits(search: Search) -> bool:
     """Whether the rules of a search are simple, and beams few enough."""
-    return search.simple and search.candidates(search.beam.width) <= MOST
+    return search.simple and search.candidates(search.beam.width) <= MAX_TOKENS
 
 
 class CudaBeamSearch:
