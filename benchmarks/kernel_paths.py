@@ -152,7 +152,7 @@ def _steps(bench: Bench, model: Model, name: str, rows: int) -> None:
     bench("CUDA graph", "no graph", captured.step, torch.no_grad()(eager._step), 20, model=name, rows=rows)
     if rows == 1:
         library = decoder()
-        library._alone = lambda x: library.head(library.through(x, library._look))
+        library._single_row = lambda x: library.head(library.through(x, library._attend))
         bench("vector kernels", "library products", captured.step, library.step, 50, model=name, rows=rows)
 
 

@@ -382,7 +382,7 @@ def test_what_cannot_be_decoded(model: Model) -> None:
     ):
         with pytest.raises(DataError, match=match):
             list(decode(model, prompts, how))
-    with pytest.raises(DataError, match="2 prompts but 1 texts"):
+    with pytest.raises(DataError, match="2 prompts but 1"):
         list(decode(model, [[1], [2]], Sampling(), source=Source(torch.zeros(1, 3))))
     with pytest.raises(ConfigError, match="stop_strings"):
         list(decode(model, [[1]], Sampling(stop_strings=("a",))))

@@ -1,4 +1,4 @@
-"""How the next token is chosen: the settings, and their use on many rows with settings of their own."""
+"""Sampling settings, and a sampler for many sequences with settings of their own."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from headway.generate.sampling.logits import (
 from headway.generate.sampling.rules import LogitRules, RuleContext, add_biases, apply_rules
 
 COLD = 1e-5
-"""Temperatures below this would divide scores beyond what float32 holds."""
+"""Temperatures below this would divide logits beyond float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(LogitRules):
-    """How a text is written on: biases and penalties, rules, temperature, then what is kept, from top to bottom."""
+    """How tokens are sampled: biases and penalties, rules, temperature, then filters, from top to bottom."""
 
     presence: float = 0.0
-    """Taken from the score of each token of the new text."""
+    """Subtracted from the logit of each token in the new text."""
     frequency: float = 0.0
-    """Taken for each time that it is there."""
+    """Subtracted for each time that the token is there."""
     temperature: float = 0.8
-    """0, or next to it, takes the best token each time."""
+    """0, or nearly 0, is greedy: the most probable token each time."""
     top_k: int = 0
     """0 keeps all."""
     top_p: float = 1.0
     min_p: float = 0.0
     typical_p: float = 1.0
     epsilon: float = 0.0
-    """Tokens below this probability are not written; nor are those below `eta`, which falls with the entropy."""
+    """Tokens below this probability are not sampled; nor are those below `eta`, which falls with the entropy."""
     eta: float = 0.0
     seed: int | None = None
-    """The same text each time, alone or in a batch; None draws a seed from torch."""
+    """A seed gives the same text each time, alone or in a batch; None draws a seed from torch."""
     stop: tuple[int, ...] | None = None
-    """Tokens that end a text and are no part of it; None takes the model's own."""
+    """Tokens that end a sequence and are no part of its text; None: the model's own."""
     stop_strings: tuple[str, ...] = ()
-    """Strings that end a text; it is cut before them."""
+    """Strings that end a sequence; its text is cut before them."""
     max_tokens: int = 200
 
     def __post_init__(self) -> None:

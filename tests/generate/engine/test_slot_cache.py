@@ -235,7 +235,7 @@ def test_moving_as_few_as_possible() -> None:
     cache.taken = {0, 3, 4}
     assert cache.gather(4) == (range(0, 4), {4: 1})  # to the free one that was left longest ago
     assert cache.taken == {0, 1, 3} and cache.tokens[1] == cache.tokens[4] == [4, 4, 4]
-    assert cache.left[4] == max(cache.left)
+    assert cache.freed[4] == max(cache.freed)
     cache.taken = {5}
     assert cache.gather(1) == (range(5, 6), {})
     cache.taken = {2, 3, 4}
@@ -243,7 +243,7 @@ def test_moving_as_few_as_possible() -> None:
     cache.tokens[1] = []
     cache.taken = {0, 5}
     assert cache.gather(3) == (range(0, 3), {5: 1})  # rather to an empty one
-    cache.taken, cache.tokens[1], cache.left[1] = {0, 5}, [7], 100
+    cache.taken, cache.tokens[1], cache.freed[1] = {0, 5}, [7], 100
     assert cache.gather(3) == (range(0, 3), {5: 2})
 
 

@@ -79,7 +79,7 @@ class Plan:
                 queries = np.empty_like(mixed)
                 stream = self._branch(block.cross.q, block.residual_cross.norm, queries)
                 read = (memory.keys[layer], memory.values[layer], memory.held, memory.seen)
-                self.calls.append((kernels.across, (queries, *read, scale, mixed)))
+                self.calls.append((kernels.cross_attend, (queries, *read, scale, mixed)))
                 self._join(mixed, block.cross.out, stream, block.residual_cross.norm)
             act = (block.ffn.activation, block.ffn.gated)
             stream = self._branch(block.ffn.up, block.residual2.norm, hidden, act)

@@ -1,4 +1,4 @@
-"""Work for a GPU that need not wait for the host: recorded once, begun without being asked, copied beside the rest."""
+"""CUDA graphs, and copies between CPU and device that do not wait."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 @torch.no_grad()
 def capture_graph(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """A graph that does the work again when replayed, and the tensor that then has the result.
+    """A CUDA graph that repeats the work when replayed, and the tensor that then holds the result.
 
-    Kernels are compiled in a first pass, on a stream of its own as recording wants it.
+    A first pass compiles kernels, on a stream of its own as capturing requires.
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -27,9 +27,9 @@ def capture_graph(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Ten
 
 
 def copy_to_cpu(values: Tensor) -> Callable[[], list[Any]]:
-    """Begin to copy values to the host; the function returned waits for them, not for what the device does after."""
+    """Begin to copy values to the CPU. The returned function waits for the copy, not for later work of the device."""
     if not values.is_cuda:
-        found = values.tolist()  # now: who begins the next step may overwrite them
+        found = values.tolist()  # now: the next step may overwrite them
         return lambda: found
     here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     here.copy_(values, non_blocking=True)
@@ -44,7 +44,7 @@ def copy_to_cpu(values: Tensor) -> Callable[[], list[Any]]:
 
 
 def copy_to_device(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
-    """Values on a device, without waiting for what it does."""
+    """A tensor on a device, copied without waiting for the device."""
     if device.type != "cuda":
         return torch.tensor(values, dtype=dtype, device=device)
     return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

@@ -1,6 +1,6 @@
-"""Prompts for the fast decoder: tokens of several texts side by side, without padding, in passes of a few sizes.
+"""Prefill without padding: tokens of several prompts side by side, in passes of a few sizes.
 
-A pass of one size is recorded once; what it reads, and where that goes, is copied in before it is replayed.
+A pass of one size is captured once as a CUDA graph. Tokens and positions are copied in before each replay.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from headway.generate.accel.cuda.decoder import CudaDecoder
 
 SIZES = (32, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
-"""Tokens of a pass; what it does not need is computed all the same, so there are many."""
-TEXTS = 16
-"""Texts in a pass."""
+"""Tokens of a pass. Unused tokens are computed too, so there are many sizes."""
+SEQUENCES = 16
+"""Most sequences of a pass."""
 BLOCK = 64
-"""Tokens that one program of the attention reads for."""
+"""Queries per program of the attention."""
 
 Piece = tuple[int, int, Sequence[int], bool]
-"""Row, older tokens in it, new tokens, and whether they are the last of the text."""
+"""Row, number of tokens it holds, new tokens, and whether they complete the prompt."""
 
 
-def in_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
-    """New tokens of some rows, cut up so that each pass has at most SIZES[-1] tokens of TEXTS texts."""
+def split_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
+    """Split new tokens of some rows into passes of at most SIZES[-1] tokens and SEQUENCES sequences."""
     part: list[Piece] = []
     left = SIZES[-1]
     for row, (held, new) in texts.items():
         at = 0
         while at < len(new):
-            if not left or len(part) == TEXTS:
+            if not left or len(part) == SEQUENCES:
                 yield part
                 part, left = [], SIZES[-1]
             count = min(left, len(new) - at)
@@ -48,11 +48,11 @@ def in_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[P
 
 
 class PromptPass:
-    """A pass of one size through a decoder."""
+    """A forward pass of one size, captured."""
 
     def __init__(self, decoder: CudaDecoder, size: int) -> None:
-        self.decoder, self.size, self.blocks = decoder, size, size // BLOCK + TEXTS
-        shares = [size, size, size, TEXTS + 1, TEXTS, TEXTS, 2 * self.blocks]
+        self.decoder, self.size, self.blocks = decoder, size, size // BLOCK + SEQUENCES
+        shares = [size, size, size, SEQUENCES + 1, SEQUENCES, SEQUENCES, 2 * self.blocks]
         self.table = torch.zeros(sum(shares), dtype=torch.long, device=decoder.ids.device)
         self.ids, self.rows, self.columns, self.starts, self.texts, self.held, self.where = self.table.split(shares)
         self.ends = np.cumsum(shares)[:-1]
@@ -60,7 +60,7 @@ class PromptPass:
         self._graph, self._logits = capture_graph(self._work)
 
     def __call__(self, pieces: list[Piece]) -> Tensor:
-        """Scores (TEXTS, V) after the last token of each piece; those past the pieces mean nothing."""
+        """Logits (SEQUENCES, V) after the last token of each piece. Rows past the pieces are meaningless."""
         self._fill(pieces)
         self._graph.replay()
         return self._logits.clone()
@@ -83,11 +83,11 @@ class PromptPass:
     def _work(self) -> Tensor:
         decoder = self.decoder
         x = decoder.front(self.ids[:, None], layout=Layout(self.columns[:, None], None, 0)).x[:, 0]
-        x = decoder.through(x, self._look)
+        x = decoder.through(x, self._attend)
         return decoder.head(x[(self.starts[1:] - 1).clamp(min=0)])
 
-    def _look(self, layer: int, qkv: Tensor) -> Tensor:
-        """Keys and values go to their places in the cache, and queries look at what is there up to their own."""
+    def _attend(self, layer: int, qkv: Tensor) -> Tensor:
+        """Write keys and values to the KV cache, then attend causally."""
         from headway.generate.accel.cuda import kernels
 
         decoder, stack = self.decoder, self.decoder.stack

@@ -325,6 +325,13 @@ def test_kernels_are_compiled_beforehand(quick: None, monkeypatch: pytest.Monkey
     assert len(said) == 1
 
 
+def test_the_first_kernel_leaves_torchs_threads_alone() -> None:
+    pace, before = plan.Pace(), torch.get_num_threads()
+    with pace:
+        torch.set_num_threads(before + 1)  # as Numba's pool does when it starts
+    assert torch.get_num_threads() == before
+
+
 def test_half_of_the_threads_where_others_want_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     counts: list[int] = []
