@@ -70,7 +70,7 @@ class PrefixCache(DecoderWrapper[Decoder[Any]]):
         return shared
 
     @torch.no_grad()
-    def read(self, ids: Sequence[int], last: int = 1, capacity: int = 0) -> Tensor:
+    def prefill(self, ids: Sequence[int], last: int = 1, capacity: int = 0) -> Tensor:
         """Hidden states (1, last, M) of the last tokens of a sequence. Prefills only what the state lacks."""
         shared = self.fit(ids[: len(ids) - last], max(capacity, len(ids)))
         new = torch.tensor([ids[shared:]], dtype=torch.long, device=device_of(self.model))
@@ -94,11 +94,11 @@ class PrefixCache(DecoderWrapper[Decoder[Any]]):
 
     def extend(self, state: PrefixState, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         state.ids += ids[0].tolist()
-        return self.read(state.ids, ids.shape[1], state.capacity)
+        return self.prefill(state.ids, ids.shape[1], state.capacity)
 
     def step(self, state: PrefixState, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         state.ids += ids[0].tolist()
-        return self.lm(self.read(state.ids, 1, state.capacity)[:, -1])
+        return self.lm(self.prefill(state.ids, 1, state.capacity)[:, -1])
 
     def reorder(self, state: PrefixState, /, rows: Tensor) -> PrefixState:
         assert rows.tolist() == [0]

@@ -51,7 +51,7 @@ def score(
         begin = min(shared, *prompts) - 1  # the tokens before are not scored
         prefix = prefix or PrefixCache(model)
         prefix.refresh()
-        before = prefix.read(rows[0][:shared], shared - begin, longest)
+        before = prefix.prefill(rows[0][:shared], shared - begin, longest)
         hidden = model.extend(prefix.rows(len(rows)), ids[:, shared:])
         hidden = torch.cat([before.expand(len(rows), -1, -1), hidden], 1)
     elif source is None:

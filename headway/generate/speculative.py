@@ -36,7 +36,7 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
             sampling = replace(sampling, temperature=0.0)
         plain = replace(sampling, presence=0.0, frequency=0.0, **no_rules())  # drafts ignore rules and penalties
         self.sampler = Sampler([plain], [[]])
-        self.read: list[int] = []
+        self.checked: list[int] = []
         """The sequence and its draft; `logits` (T, V) are those after each of the last T tokens."""
         self.logits: Tensor | None = None
         self.steps = self.drafted = self.accepted = self.begin = self.known = 0
@@ -51,7 +51,7 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
         self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> PrefixState:
         if self.model.refresh() | self.draft.refresh():
-            self.read, self.logits = [], None
+            self.checked, self.logits = [], None
         return self.model.start(inputs, attention_mask=attention_mask, batch=batch, capacity=capacity)
 
     def reorder(self, state: PrefixState, /, rows: Tensor) -> PrefixState:
@@ -64,13 +64,13 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
         """Logits (1, V) after a sequence: at hand if its last token was drafted, else computed with a new draft."""
         state.ids += ids[0].tolist()
         size = len(state.ids)
-        after = 0 if self.logits is None else len(self.logits) - (len(self.read) - size) - 1
-        if self.logits is not None and 0 < after < len(self.logits) and self.read[:size] == state.ids:
+        after = 0 if self.logits is None else len(self.logits) - (len(self.checked) - size) - 1
+        if self.logits is not None and 0 < after < len(self.logits) and self.checked[:size] == state.ids:
             self.accepted += 1
         else:
             guesses = self._guess(state.ids, min(self.ahead, state.capacity - size))
-            self.read, after = state.ids + guesses, 0
-            self.logits = self.lm(self.model.read(self.read, 1 + len(guesses), state.capacity)[0])
+            self.checked, after = state.ids + guesses, 0
+            self.logits = self.lm(self.model.prefill(self.checked, 1 + len(guesses), state.capacity)[0])
             self.drafted += len(guesses)
         self.steps += 1
         return self.logits[after : after + 1]
@@ -84,7 +84,7 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
             self.begin = len(text) - max(1, room // 2)
         seen = text[self.begin :]
         if self.logits is None:  # the first logits tell the size: vocabularies may be rounded up differently
-            self.known = self.draft.lm(self.draft.read(seen)[:, -1]).shape[-1]
+            self.known = self.draft.lm(self.draft.prefill(seen)[:, -1]).shape[-1]
             return []
         if max(seen) >= self.known:
             return []
@@ -92,7 +92,7 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
         vocab = self.logits.shape[-1]
         guesses: list[int] = []
         for i in range(count):
-            logits = self.draft.lm(self.draft.read(seen + guesses)[:, -1]).float()
+            logits = self.draft.lm(self.draft.prefill(seen + guesses)[:, -1]).float()
             processed = self.sampler.process(logits[:, :vocab], [self.steps + i])
             token = int(self.sampler.sample(processed, [self.steps + i]))
             if token < 0:

@@ -149,7 +149,7 @@ class SlotStep:
         return self.place_of.clamp(min=0), self.real
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one layer's new keys and values. Returns all of them (B, G, S, D); neighbouring slots are not copied."""
+        """Store one layer's new keys and values. Returns all of them (B, G, S, D), no copy if slots are neighbours."""
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         keys[self.index, :, self.target] = k.transpose(1, 2)
         values[self.index, :, self.target] = v.transpose(1, 2)

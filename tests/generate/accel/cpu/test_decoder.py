@@ -18,7 +18,7 @@ from headway.generate.engine.engine import Engine, Request
 from headway.generate.engine.runner import AcceleratedRunner
 from headway.generate.prefix_cache import PrefixCache
 from headway.model.model import Model
-from tests.generate.conftest import made
+from tests.generate.conftest import answered, made
 from tests.generate.twin import Twin
 
 host = pytest.importorskip("headway.generate.accel.cpu.decoder")
@@ -227,9 +227,7 @@ def test_an_engine_writes_the_same(quick: None) -> None:
     wanted = [[p.token for p in decode(model, [prompt], GREEDY)] for prompt in prompts]
     engine = Engine(model, train_tokenizer("bytes", []), slots=3, capacity=30, queue=40)
     assert isinstance(engine.scheduler.runner, AcceleratedRunner) and not engine.scheduler.runner.fast.runs_ahead
-    requests = [engine.submit(Request(tuple(prompt), GREEDY)) for prompt in prompts]
-    while engine.step():
-        pass
+    requests = answered(engine, *(Request(tuple(prompt), GREEDY) for prompt in prompts))
     assert [[event.token for event in request] for request in requests] == wanted
 
 
@@ -240,9 +238,7 @@ def test_an_engine_reuses_only_what_is_in_the_cache(quick: None) -> None:
     stop = [p.token for p in decode(model, [[1, 2, 3]], GREEDY)][3]
     how, prompt = replace(GREEDY, stop=(stop,)), (1, 2, 3)
     for _ in range(3):
-        request = engine.submit(Request(prompt, how))
-        while engine.step():
-            pass
+        (request,) = answered(engine, Request(prompt, how))
         tokens = [event.token for event in request if event.token is not None]
         assert tokens == [p.token for p in decode(model, [list(prompt)], how)]
         prompt = (*prompt, *tokens, 5, 6)
