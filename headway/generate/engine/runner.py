@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from headway.generate.accel.base import FastDecoder
-from headway.generate.accel.cuda.graphs import copy_to_device
 from headway.generate.accel.cuda.ops import power_of_two
 from headway.generate.accel.dispatch import acquire, release
+from headway.generate.accel.transfer import copy_to_device
 from headway.generate.engine.sequence import Sequence
 from headway.generate.engine.slot_cache import SlotCache, common_prefix
 from headway.generate.protocol import Decoder, S, Source, device_of, prefill

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headway.generate.accel.cuda.graphs import copy_to_device
+from headway.generate.accel.transfer import copy_to_device
 from headway.generate.engine.runner import Runner
 from headway.generate.engine.sequence import Batch, BatchSampler, Sample, Sequence
 from headway.generate.trace import Choice

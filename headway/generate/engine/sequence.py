@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import DivergedError
-from headway.generate.accel.cuda.graphs import copy_to_cpu
+from headway.generate.accel.transfer import copy_to_cpu
 from headway.generate.detokenize import TextStream
 from headway.generate.engine.request import Request
 from headway.generate.grammar.grammar import Mask

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError
-from headway.generate.accel.cuda.graphs import copy_to_device
+from headway.generate.accel.transfer import copy_to_device
 from headway.generate.sampling.logits import (
     best,
     keep_above,

@@ -14,7 +14,7 @@ from headway.config.presets import gpt2, llama
 from headway.data.tokenizers.train import train_tokenizer
 from headway.generate import decode as decoding
 from headway.generate.accel import dispatch as fast_path
-from headway.generate.accel.cuda import prefill as reading
+from headway.generate.accel import passes
 from headway.generate.accel.cuda.decoder import CudaDecoder
 from headway.generate.accel.dispatch import accelerates
 from headway.generate.decode import Sampling, decode
@@ -219,8 +219,8 @@ def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> 
 def test_passes_have_every_token_once_and_in_order(counts: list[int]) -> None:
     texts = {row + 3: (row, [*range(count)]) for row, count in enumerate(counts)}
     seen: dict[int, list[int]] = {row: [] for row in texts}
-    for part in reading.split_passes(texts):
-        assert len(part) <= reading.SEQUENCES and sum(len(new) for _, _, new, _ in part) <= reading.SIZES[-1]
+    for part in passes.split_passes(texts):
+        assert len(part) <= passes.SEQUENCES and sum(len(new) for _, _, new, _ in part) <= passes.SIZES[-1]
         for row, held, new, last in part:
             assert held == texts[row][0] + len(seen[row]) and new
             seen[row] += new

@@ -16,7 +16,7 @@ from headway.generate.accel.abilities import is_int8
 from headway.generate.accel.base import FastDecoder
 from headway.generate.accel.cpu.kernels import attend, highest
 from headway.generate.accel.cpu.plan import Pace, Plan
-from headway.generate.accel.cuda.prefill import SIZES, Piece, split_passes
+from headway.generate.accel.passes import SIZES, Piece, split_passes
 from headway.generate.engine.slot_cache import SlotCache
 from headway.model.cache import KVCache
 from headway.model.masks import Layout

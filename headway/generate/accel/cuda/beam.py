@@ -15,10 +15,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from headway.generate.accel.cuda.graphs import capture_graph, copy_to_cpu
+from headway.generate.accel.cuda.graphs import capture_graph
 from headway.generate.accel.cuda.ops import power_of_two, through
 from headway.generate.accel.cuda.topk import MAX_TOKENS, likeliest
 from headway.generate.accel.snapshot import Snapshot
+from headway.generate.accel.transfer import copy_to_cpu
 from headway.generate.beam.rules import Beam, Group, Hypothesis, Rules, Search, hypotheses
 from headway.generate.protocol import Source
 from headway.model.masks import Layout

@@ -13,7 +13,8 @@ from torch import Tensor
 from headway.generate.accel.base import FastDecoder
 from headway.generate.accel.cuda.graphs import capture_graph
 from headway.generate.accel.cuda.ops import Attention, power_of_two, through, vector_product
-from headway.generate.accel.cuda.prefill import SIZES, PromptPass, split_passes
+from headway.generate.accel.cuda.prefill import PromptPass
+from headway.generate.accel.passes import SIZES, split_passes
 from headway.generate.sampling.logits import best
 from headway.model.masks import Layout
 from headway.model.model import Model

@@ -1,9 +1,8 @@
-"""CUDA graphs, and copies between CPU and device that do not wait."""
+"""CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -24,27 +23,3 @@ def capture_graph(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Ten
     with torch.cuda.graph(graph):
         result = work()
     return graph, result
-
-
-def copy_to_cpu(values: Tensor) -> Callable[[], list[Any]]:
-    """Begin to copy values to the CPU. The returned function waits for the copy, not for later work of the device."""
-    if not values.is_cuda:
-        found = values.tolist()  # now: the next step may overwrite them
-        return lambda: found
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    here.copy_(values, non_blocking=True)
-    copied = torch.cuda.Event()
-    copied.record()
-
-    def look() -> list[Any]:
-        copied.synchronize()
-        return here.tolist()
-
-    return look
-
-
-def copy_to_device(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
-    """A tensor on a device, copied without waiting for the device."""
-    if device.type != "cuda":
-        return torch.tensor(values, dtype=dtype, device=device)
-    return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

@@ -5,7 +5,6 @@ A pass of one size is captured once as a CUDA graph. Tokens and positions are co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,37 +13,14 @@ from torch import Tensor
 
 from headway.generate.accel.cuda.graphs import capture_graph
 from headway.generate.accel.cuda.ops import power_of_two
+from headway.generate.accel.passes import SEQUENCES, Piece
 from headway.model.masks import Layout
 
 if TYPE_CHECKING:
     from headway.generate.accel.cuda.decoder import CudaDecoder
 
-SIZES = (32, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
-"""Tokens of a pass. Unused tokens are computed too, so there are many sizes."""
-SEQUENCES = 16
-"""Most sequences of a pass."""
 BLOCK = 64
 """Queries per program of the attention."""
-
-Piece = tuple[int, int, Sequence[int], bool]
-"""Row, number of tokens it holds, new tokens, and whether they complete the prompt."""
-
-
-def split_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
-    """Split new tokens of some rows into passes of at most SIZES[-1] tokens and SEQUENCES sequences."""
-    part: list[Piece] = []
-    left = SIZES[-1]
-    for row, (held, new) in texts.items():
-        at = 0
-        while at < len(new):
-            if not left or len(part) == SEQUENCES:
-                yield part
-                part, left = [], SIZES[-1]
-            count = min(left, len(new) - at)
-            part.append((row, held + at, new[at : at + count], at + count == len(new)))
-            at, left = at + count, left - count
-    if part:
-        yield part
 
 
 class PromptPass:
