@@ -59,8 +59,8 @@ class PrefixCache(DecoderWrapper[Decoder[Any]]):
         """Crop and grow the state for these ids. Returns how many of them it holds: a beginning, and nothing else."""
         shared, kept = common_prefix(self.ids, ids), isinstance(self.state, KVCache)
         if self.capacity < capacity:  # twice what is needed: growing copies everything
-            room = self.config.max_length
-            self.capacity = max(capacity, 2 * capacity if room is None else min(2 * capacity, room))
+            max_length = self.config.max_length
+            self.capacity = max(capacity, 2 * capacity if max_length is None else min(2 * capacity, max_length))
             self.state = _grown(self.state, self.model.start(batch=1, capacity=self.capacity)) if kept else None
         if self.state is None or not (kept or shared == len(self.ids)):
             self.state, shared = self.model.start(batch=1, capacity=self.capacity), 0

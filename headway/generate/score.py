@@ -83,13 +83,13 @@ def _check(model: Decoder[S], rows: Sequence[Sequence[int]], prompts: Sequence[i
         raise DataError("D001", f"{len(rows)} rows but {len(prompts)} prompt lengths")
     if source is not None and len(rows) != len(source.inputs):
         raise DataError("D001", f"{len(rows)} rows but {len(source.inputs)} inputs for the encoder")
-    room = model.config.max_length
+    max_length = model.config.max_length
     for i, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
         if not 1 <= prompt <= len(row):
             message = f"row {i} has {len(row)} tokens, {prompt} of them before what is scored"
             raise DataError("D001", message, "the first token of a text has no probability: give it a start token")
-        if room is not None and len(row) > room:
-            raise DataError("D001", f"row {i} has {len(row)} tokens, the model reads at most {room}")
+        if max_length is not None and len(row) > max_length:
+            raise DataError("D001", f"row {i} has {len(row)} tokens, the model reads at most {max_length}")
 
 
 def perplexity(log_probabilities: Sequence[Tensor]) -> float:

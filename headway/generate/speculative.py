@@ -68,37 +68,37 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
         if self.logits is not None and 0 < after < len(self.logits) and self.checked[:size] == state.ids:
             self.accepted += 1
         else:
-            guesses = self._guess(state.ids, min(self.ahead, state.capacity - size))
-            self.checked, after = state.ids + guesses, 0
-            self.logits = self.lm(self.model.prefill(self.checked, 1 + len(guesses), state.capacity)[0])
-            self.drafted += len(guesses)
+            proposed = self._propose(state.ids, min(self.ahead, state.capacity - size))
+            self.checked, after = state.ids + proposed, 0
+            self.logits = self.lm(self.model.prefill(self.checked, 1 + len(proposed), state.capacity)[0])
+            self.drafted += len(proposed)
         self.steps += 1
         return self.logits[after : after + 1]
 
-    def _guess(self, text: list[int], most: int) -> list[int]:
+    def _propose(self, tokens: list[int], most: int) -> list[int]:
         """Tokens that the draft model would generate; fewer if its context is full, none at the first step."""
-        room = self.draft.config.max_length
-        if self.begin >= len(text):  # the sequence was cut at its beginning
+        max_length = self.draft.config.max_length
+        if self.begin >= len(tokens):  # the sequence was cut at its beginning
             self.begin = 0
-        if room is not None and len(text) - self.begin > room:
-            self.begin = len(text) - max(1, room // 2)
-        seen = text[self.begin :]
+        if max_length is not None and len(tokens) - self.begin > max_length:
+            self.begin = len(tokens) - max(1, max_length // 2)
+        visible = tokens[self.begin :]
         if self.logits is None:  # the first logits tell the size: vocabularies may be rounded up differently
-            self.known = self.draft.lm(self.draft.prefill(seen)[:, -1]).shape[-1]
+            self.known = self.draft.lm(self.draft.prefill(visible)[:, -1]).shape[-1]
             return []
-        if max(seen) >= self.known:
+        if max(visible) >= self.known:
             return []
-        count = most if room is None else min(most, room + 1 - len(seen))
+        count = most if max_length is None else min(most, max_length + 1 - len(visible))
         vocab = self.logits.shape[-1]
-        guesses: list[int] = []
+        proposed: list[int] = []
         for i in range(count):
-            logits = self.draft.lm(self.draft.prefill(seen + guesses)[:, -1]).float()
+            logits = self.draft.lm(self.draft.prefill(visible + proposed)[:, -1]).float()
             processed = self.sampler.process(logits[:, :vocab], [self.steps + i])
             token = int(self.sampler.sample(processed, [self.steps + i]))
             if token < 0:
                 break
-            guesses.append(token)
-        return guesses
+            proposed.append(token)
+        return proposed
 
 
 def speculate(

@@ -13,11 +13,11 @@ Piece = tuple[int, int, Sequence[int], bool]
 """Row, number of tokens it holds, new tokens, and whether they complete the prompt."""
 
 
-def split_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
+def split_passes(prompts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
     """Split new tokens of some rows into passes of at most SIZES[-1] tokens and SEQUENCES sequences."""
     part: list[Piece] = []
     left = SIZES[-1]
-    for row, (held, new) in texts.items():
+    for row, (held, new) in prompts.items():
         at = 0
         while at < len(new):
             if not left or len(part) == SEQUENCES:

@@ -173,15 +173,15 @@ class Search(Rules):
     """The search of one batch: the rules, and what differs from input to input."""
 
     def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]], source: Source | None = None) -> None:
-        device, room, eos = device_of(model), model.config.max_length, beam.eos
+        device, max_length, eos = device_of(model), model.config.max_length, beam.eos
         longest = max(len(prompt) for prompt in prompts)
-        if room is not None and longest > room:
-            raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {room}")
+        if max_length is not None and longest > max_length:
+            raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {max_length}")
         if eos is None:
             eos = model.config.special.eos_ids
         most = [beam.limit(len(p), beam.max_tokens) for p in prompts]
-        if room is not None:
-            most = [min(n, room + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
+        if max_length is not None:
+            most = [min(n, max_length + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
         ends = torch.tensor(eos, dtype=torch.long, device=device)
         super().__init__(beam, ends, torch.tensor(most, device=device)[:, None])
         self.longest, self.capacity = max(most), longest + max(most)

@@ -244,14 +244,14 @@ def place(
 
 @triton.jit
 def attend_prompts(
-    qkv, keys, values, out, blocks, starts, texts, held, row_stride, head_stride, scale,
+    qkv, keys, values, out, blocks, starts, cache_rows, held, row_stride, head_stride, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Causal attention of BLOCK_M new tokens of one sequence, for one head; their keys are in the KV cache already.
 
-    Sequence i has the tokens starts[i] … starts[i + 1] of the pass, in row texts[i] of the KV cache after held[i] older
-    ones. `blocks` gives the sequence of each block, -1 for none, and its offset there.
+    Sequence i has the tokens starts[i] … starts[i + 1] of the pass, in row cache_rows[i] of the KV cache after held[i]
+    older ones. `blocks` gives the sequence of each block, -1 for none, and its offset there.
     """
     block, head = tl.program_id(0), tl.program_id(1)
     text = tl.load(blocks + 2 * block)
@@ -264,7 +264,7 @@ def attend_prompts(
     m, d = begin + tl.arange(0, BLOCK_M), tl.arange(0, WIDE_D)
     real = (m < count)[:, None] & (d < D)[None, :]
     q = tl.load(qkv + ((first + m) * (H + 2 * G) + head)[:, None] * D + d[None, :], mask=real, other=0.0)
-    slot = tl.load(texts + text).to(tl.int64) * row_stride + (head // (H // G)) * head_stride
+    slot = tl.load(cache_rows + text).to(tl.int64) * row_stride + (head // (H // G)) * head_stride
     peak = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     mean = tl.zeros([BLOCK_M, WIDE_D], tl.float32)

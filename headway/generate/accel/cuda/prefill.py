@@ -30,7 +30,9 @@ class PromptPass:
         self.decoder, self.size, self.blocks = decoder, size, size // BLOCK + SEQUENCES
         shares = [size, size, size, SEQUENCES + 1, SEQUENCES, SEQUENCES, 2 * self.blocks]
         self.table = torch.zeros(sum(shares), dtype=torch.long, device=decoder.ids.device)
-        self.ids, self.rows, self.columns, self.starts, self.texts, self.held, self.where = self.table.split(shares)
+        self.ids, self.rows, self.columns, self.starts, self.cache_rows, self.held, self.where = self.table.split(
+            shares
+        )
         self.ends = np.cumsum(shares)[:-1]
         self._fill([])
         self._graph, self._logits = capture_graph(self._work)
@@ -44,13 +46,13 @@ class PromptPass:
     def _fill(self, pieces: list[Piece]) -> None:
         spare = self.decoder.columns - 1
         table = np.zeros(len(self.table), dtype=np.int64)
-        ids, rows, columns, starts, texts, held, where = np.split(table, self.ends)
+        ids, rows, columns, starts, cache_rows, held, where = np.split(table, self.ends)
         columns[:], where[:] = spare, -1
         at = block = 0
         for place, (row, before, new, _) in enumerate(pieces):
             end = at + len(new)
             ids[at:end], rows[at:end], columns[at:end] = new, row, range(before, before + len(new))
-            texts[place], held[place], starts[place + 1 :], at = row, before, end, end
+            cache_rows[place], held[place], starts[place + 1 :], at = row, before, end, end
             for begin in range(0, len(new), BLOCK):
                 where[2 * block : 2 * block + 2] = place, begin
                 block += 1
@@ -75,7 +77,7 @@ class PromptPass:
         )  # fmt: skip
         out = torch.zeros(self.size, heads * width, device=qkv.device, dtype=qkv.dtype)
         kernels.attend_prompts[(self.blocks, heads)](
-            qkv, keys, values, out, self.where, self.starts, self.texts, self.held, keys.stride(0), keys.stride(1),
+            qkv, keys, values, out, self.where, self.starts, self.cache_rows, self.held, keys.stride(0), keys.stride(1),
             decoder.scale,
             H=heads, G=groups, D=width, WIDE_D=max(16, power_of_two(width)), BLOCK_M=BLOCK, BLOCK_N=64, num_warps=4,
         )  # fmt: skip
