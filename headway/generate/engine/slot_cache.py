@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from headway.errors import DataError
+from headway.errors import DataError, MemoryOrDiskError
 from headway.model.cache import KVCache
+from headway.model.model import Model
 
 
 class SlotCache:
@@ -159,6 +160,16 @@ class SlotStep:
         """Record the new tokens."""
         for slot, tokens in self.new.items():
             self.cache.tokens[slot] += tokens
+
+
+def allocate(model: Model, slots: int, capacity: int) -> SlotCache:
+    """An empty slot cache for a model."""
+    try:
+        return SlotCache(model.start(batch=slots, capacity=capacity + 1))
+    except RuntimeError as error:
+        raise MemoryOrDiskError(
+            "M001", f"there is no memory for {slots} slots of {capacity} tokens", "take fewer slots or a lower capacity"
+        ) from error
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -20,6 +20,7 @@ from headway.generate.accel.dispatch import accelerates
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine import engine as engines
 from headway.generate.engine import runner
+from headway.generate.engine.admission import PATIENCE
 from headway.generate.engine.engine import Engine, Request
 from headway.model.model import Model
 from tests.generate.conftest import answered, tiny_model
@@ -210,7 +211,7 @@ def test_prompts_wait_for_company_but_not_for_ever(model: Model, twin: None) -> 
     while engine.waiting:
         engine.step()
         rounds_waited += 1
-    assert 2 < rounds_waited <= 2 + engines.PATIENCE + 1  # one slot of 32 becomes free, two would be enough at once
+    assert 2 < rounds_waited <= 2 + PATIENCE + 1  # one slot of 32 becomes free, two would be enough at once
     answered(engine)
     assert all(request.wait(0) for request in (*long, short, late))
 

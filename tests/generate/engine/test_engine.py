@@ -608,7 +608,9 @@ def calm(small: Model, count: int) -> None:
             objects.append(len(gc.get_objects()))
         assert memory == [part.data_ptr() for part in (*engine.cache.keys, *engine.cache.values)]
         assert abs(objects[2] - objects[1]) < 100  # a request that stayed would be several objects
-        assert all(len(text) <= engine.capacity for text in engine.cache.tokens) and len(engine._recent) < 10**5
+        assert (
+            all(len(text) <= engine.capacity for text in engine.cache.tokens) and len(engine.counters._recent) < 10**5
+        )
     assert threads() == before
 
 
