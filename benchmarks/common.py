@@ -16,18 +16,28 @@ import torch
 Times = dict[str, list[float]]
 
 
-def alternate(variants: Mapping[str, Callable[[], Any]], rounds: int, warm: int = 1, repeats: int = 1) -> Times:
-    """Seconds per call: each round runs every variant `repeats` times, after `warm` untimed calls of each."""
+def alternate(
+    variants: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    warm: int = 1,
+    repeats: int = 1,
+    clock: Callable[[], float] | None = None,
+) -> Times:
+    """Seconds per call: each round runs every variant `repeats` times, after `warm` untimed calls of each.
+
+    The clock is the wall's unless another one is given.
+    """
+    now = clock or _now
     for run in variants.values():
         for _ in range(warm):
             run()
     times: Times = {name: [] for name in variants}
     for _ in range(rounds):
         for name, run in variants.items():
-            start = _now()
+            start = now()
             for _ in range(repeats):
                 run()
-            times[name].append((_now() - start) / repeats)
+            times[name].append((now() - start) / repeats)
     return times
 
 

@@ -3,7 +3,6 @@
 python benchmarks/private_ops.py [--rounds 15] [--threads 2]
 
 _weight_int8pack_mm against a float32 matrix made for the occasion (GPT-2's matrices, and its output matrix);
-mkldnn._linear_pointwise with a packed matrix against F.linear (the output matrix of Marian's models);
 _foreach_lerp_ against a loop (the weights of a small model, for a running mean). Every round runs both ways in turn;
 `times` is the median over rounds of the ratio within a round: how many times as fast the private operation is.
 """
@@ -15,14 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from common import alternate, emit, machine, ratio
 
 from headway.model.quantized import Int8Matrix
 
 ROWS = (1, 4, 16, 32, 64, 512)
 SHAPES = {"qkv": (2304, 768), "ffn.down": (768, 3072), "output": (50304, 768)}
-MARIAN = (65024, 512)
 
 
 def measure(rounds: int, private: Callable[[], Any], public: Callable[[], Any], **facts: Any) -> None:
@@ -45,17 +42,6 @@ def main() -> None:
             x = torch.randn(rows, shape[1])
             facts = {"op": "_weight_int8pack_mm", "matrix": name, "rows": rows}
             measure(args.rounds, lambda m=matrix, x=x: m.product(x), lambda m=matrix, x=x: m.reference(x), **facts)
-    weight = torch.randn(MARIAN)
-    for rows in (33, 64, 128, 256):
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        x = torch.randn(rows, MARIAN[1])
-        measure(
-            args.rounds,
-            lambda p=packed, x=x: torch.ops.mkldnn._linear_pointwise(x, p, None, "none", [], ""),
-            lambda x=x: F.linear(x, weight),
-            op="mkldnn._linear_pointwise",
-            rows=rows,
-        )
     means, weights = ([torch.randn(256, 256) for _ in range(100)] for _ in range(2))
 
     def loop() -> None:

@@ -1,4 +1,4 @@
-"""Tokens to text as they come: whole characters only, and nothing that may still turn out to be a stop string."""
+"""Streaming detokenizer: whole characters only, and no text that may still become a stop string."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import byte_ids
 
 TAIL = 64
-"""Tokens of a prompt that are looked at for the beginning of a character."""
+"""Tokens at the end of a prompt that may hold the beginning of a character."""
 HALF = "\N{REPLACEMENT CHARACTER}"
-"""What a tokenizer shows for bytes that are not, or not yet, a character."""
+"""What a tokenizer returns for bytes that are not, or not yet, a character."""
 
 
 class Detokenizer(Protocol):
@@ -26,7 +26,7 @@ _SPELLED: WeakKeyDictionary[Tokenizer, list[bytes] | None] = WeakKeyDictionary()
 
 
 def spelling(tokenizer: Detokenizer) -> list[bytes] | None:
-    """The bytes of each token, if a text is nothing but these in a row; None for other tokenizers."""
+    """The bytes of each token, if text is the concatenation of them; None for other tokenizers."""
     if not isinstance(tokenizer, Tokenizer):
         return None
     if tokenizer not in _SPELLED:
@@ -48,18 +48,18 @@ def _spell(tokenizer: Tokenizer) -> list[bytes]:
 
 @dataclass
 class TextStream:
-    """The text of one row. `push` returns what can be shown now; `close` the rest, once no token will follow.
+    """The text of one sequence. `push` returns the text that is certain now, `close` the rest.
 
-    Where tokens are bytes, these are put together. Otherwise the last few tokens are decoded again at each step: back
-    to where text last grew, as a tokenizer may drop the space before its first token.
+    If tokens are bytes, they are concatenated. Otherwise the last few tokens are decoded again at each step, back to
+    where the text last grew, since a tokenizer may drop the space before its first token.
     """
 
     tokenizer: Detokenizer
     stops: tuple[str, ...] = ()
     context: Sequence[int] = ()
-    """Tokens before the first one, which decide whether a space comes between."""
+    """Tokens before the first one; they decide whether a space comes between."""
     stopped: bool = field(default=False, init=False)
-    """Whether a stop string was found; all text before it has been returned."""
+    """Whether a stop string was found. All text before it has been returned."""
 
     def __post_init__(self) -> None:
         self._held = ""
@@ -68,14 +68,14 @@ class TextStream:
         if self._bytes is not None:
             self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
             self._broken = ""
-            """Bytes that are no character, shown only if others follow."""
+            """Replacement characters that are returned only if more bytes follow."""
             for token in self.context[-TAIL:]:
                 self._put_together(token)
             return
         self._ids = list(self.context)
         self._shown = self.tokenizer.decode(self._ids).rstrip(HALF) if self._ids else ""
         self._settled = len(self._ids)
-        """Of `_ids`, those whose text is `_shown`."""
+        """How many of `_ids` give the text `_shown`."""
 
     def push(self, token: int) -> str:
         """Text that is certain with this token; empty while a character or a stop string may be incomplete."""
@@ -106,13 +106,13 @@ class TextStream:
         return more
 
     def close(self) -> str:
-        """What was held back for a stop string that never came; half a character at the end is dropped."""
+        """Text that was held back for a stop string that never came. An incomplete character at the end is dropped."""
         rest, self._held = self._held, ""
         return rest
 
     def _release(self) -> str:
         ends = [(start + len(stop), start) for stop in self.stops if (start := self._held.find(stop)) >= 0]
-        if ends:  # the one that is complete first, so that it does not matter how text is cut into tokens
+        if ends:  # the stop string that is complete first, however text is cut into tokens
             self.stopped = True
             text, self._held = self._held[: min(ends)[1]], ""
             return text
@@ -122,6 +122,6 @@ class TextStream:
 
 
 def _overlap(text: str, stops: tuple[str, ...]) -> int:
-    """Length of the longest end of a text that begins a stop string."""
+    """Length of the longest suffix of a text that begins a stop string."""
     longest = min(len(text), max((len(stop) for stop in stops), default=0))
     return next((n for n in range(longest, 0, -1) if any(stop.startswith(text[-n:]) for stop in stops)), 0)

@@ -1,4 +1,4 @@
-"""Prompt caching for one reader at a time: what a text has in common with the one before is not read again."""
+"""A prefix cache for one user: tokens that a prompt shares with the sequence before are not prefilled again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headway.model.cache import KVCache
 
 
 def _grown(small: KVCache, large: KVCache) -> KVCache:
-    """The larger cache, which has read nothing, with what the smaller one holds."""
+    """Copy a KV cache into a larger, empty one."""
     n = large.length = large.span = small.length
     for new, old in zip((*large.keys, *large.values), (*small.keys, *small.values), strict=True):
         new[:, :, :n] = old[:, :, :n]
@@ -26,41 +26,41 @@ def _grown(small: KVCache, large: KVCache) -> KVCache:
 
 @dataclass
 class PrefixState:
-    """A text as decoding reads it; the keys and values stay with the Prefix."""
+    """The tokens of one sequence. Its keys and values stay with the PrefixCache."""
 
     capacity: int
     ids: list[int]
 
 
 class PrefixCache(DecoderWrapper[Decoder[Any]]):
-    """A model with the state of the last text it read: itself a decoder, of one row.
+    """A model together with the state of its last sequence. It is itself a decoder, with one row.
 
-    Texts may alternate: one whose state is gone is read again, never wrongly. Only keys and values can be cut; a
-    recurrent state that has read too much starts anew.
+    Sequences may alternate: a sequence whose state is gone is prefilled again. Only a KV cache can be cropped; a
+    recurrent state that has read too much starts again.
     """
 
     def __init__(self, model: Decoder[Any]) -> None:
         super().__init__(model)
         self.ids: list[int] = []
-        """What the state has read."""
+        """The tokens in the state."""
         self.state: Any = None
         self.capacity = 0
         self.weights: Snapshot | None = None
-        """Those that the state was read with."""
+        """The weights that the state was computed with."""
 
     def refresh(self) -> bool:
-        """Forget what was read if the model's weights have changed since; whether they have. Before each new text."""
+        """Drop the state if the model's weights have changed. Returns whether they have. Call it before each prompt."""
         if self.weights is not None and self.weights.same(self.model):
             return False
         self.weights, self.state, self.ids = Snapshot(self.model), None, []
         return True
 
     def fit(self, ids: Sequence[int], capacity: int) -> int:
-        """How many of these ids the state has read, now that it has read nothing else and has room for them all."""
+        """Crop and grow the state for these ids. Returns how many of them it holds: a beginning, and nothing else."""
         shared, kept = common_prefix(self.ids, ids), isinstance(self.state, KVCache)
-        if self.capacity < capacity:  # twice as much as is asked for: growing copies it all
-            room = self.config.max_length
-            self.capacity = max(capacity, 2 * capacity if room is None else min(2 * capacity, room))
+        if self.capacity < capacity:  # twice what is needed: growing copies everything
+            max_length = self.config.max_length
+            self.capacity = max(capacity, 2 * capacity if max_length is None else min(2 * capacity, max_length))
             self.state = _grown(self.state, self.model.start(batch=1, capacity=self.capacity)) if kept else None
         if self.state is None or not (kept or shared == len(self.ids)):
             self.state, shared = self.model.start(batch=1, capacity=self.capacity), 0
@@ -70,8 +70,8 @@ class PrefixCache(DecoderWrapper[Decoder[Any]]):
         return shared
 
     @torch.no_grad()
-    def read(self, ids: Sequence[int], last: int = 1, capacity: int = 0) -> Tensor:
-        """Hidden states (1, last, M) of the last tokens of a text."""
+    def prefill(self, ids: Sequence[int], last: int = 1, capacity: int = 0) -> Tensor:
+        """Hidden states (1, last, M) of the last tokens of a sequence. Prefills only what the state lacks."""
         shared = self.fit(ids[: len(ids) - last], max(capacity, len(ids)))
         new = torch.tensor([ids[shared:]], dtype=torch.long, device=device_of(self.model))
         hidden = self.model.extend(self.state, new)
@@ -79,26 +79,26 @@ class PrefixCache(DecoderWrapper[Decoder[Any]]):
         return hidden[:, hidden.shape[1] - last :]
 
     def rows(self, count: int) -> Any:
-        """A state of so many rows that have all read what this one has."""
+        """A state of `count` rows, each a copy of this one."""
         rows = self.model.reorder(self.state, torch.zeros(count, dtype=torch.long, device=device_of(self.model)))
-        if not isinstance(self.state, KVCache):  # which is copied; of others no more is known than that they are gone
+        if not isinstance(self.state, KVCache):  # a KV cache was copied; other states may be gone
             self.state, self.ids = None, []
         return rows
 
     def start(
         self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> PrefixState:
-        assert inputs is None and batch == 1, "a prefix is that of one text, and no encoder's"
+        assert inputs is None and batch == 1, "a prefix cache has one row, and no encoder"
         self.refresh()
         return PrefixState(capacity, [])
 
     def extend(self, state: PrefixState, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         state.ids += ids[0].tolist()
-        return self.read(state.ids, ids.shape[1], state.capacity)
+        return self.prefill(state.ids, ids.shape[1], state.capacity)
 
     def step(self, state: PrefixState, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         state.ids += ids[0].tolist()
-        return self.lm(self.read(state.ids, 1, state.capacity)[:, -1])
+        return self.lm(self.prefill(state.ids, 1, state.capacity)[:, -1])
 
     def reorder(self, state: PrefixState, /, rows: Tensor) -> PrefixState:
         assert rows.tolist() == [0]

@@ -1,4 +1,4 @@
-"""What decoding knows of a model: four methods, a head, and two facts of its config. Nothing else may be used here.
+"""What decoding knows of a model: four methods, a head, and two fields of its config. Nothing else may be used.
 
 Letters: B batch, T tokens, S source tokens, M width of the model, V vocabulary.
 """
@@ -16,52 +16,52 @@ from headway.config.model import SpecialTokens
 from headway.errors import DataError
 
 S = TypeVar("S")
-"""The state of a decoder: keys and values, a hidden vector, … Only the decoder looks inside."""
+"""The state of a decoder: a KV cache, a hidden vector, … Only the decoder looks inside."""
 
 
 class DecoderConfig(Protocol):
-    """What a config says that decoding needs."""
+    """The fields of a config that decoding needs."""
 
     @property
     def max_length(self) -> int | None:
-        """Longest text the model can read; None when nothing limits it."""
+        """Tokens of the longest sequence that the model can read; None if nothing limits it."""
 
     @property
     def special(self) -> SpecialTokens: ...
 
 
 class Decoder(Protocol[S]):
-    """A model that reads tokens one after another, with rows that can be copied, moved and dropped."""
+    """A model that generates token by token, with a state whose rows can be copied, moved and dropped."""
 
     @property
     def config(self) -> DecoderConfig: ...
 
     @property
     def lm(self) -> Callable[[Tensor], Tensor]:
-        """Hidden states (…, M) to scores (…, V)."""
+        """Hidden states (…, M) to logits (…, V)."""
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
     def start(
         self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
     ) -> S:
-        """A state that has read nothing and has room for `capacity` tokens; `inputs` is what an encoder reads."""
+        """An empty state with room for `capacity` tokens; `inputs` is what an encoder reads."""
 
     def step(self, state: S, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Read `ids` (B, T), padded on the left where `attention_mask` is false; logits (B, V) after the last."""
+        """Append `ids` (B, T), left-padded where `attention_mask` is false. Returns logits (B, V) after the last."""
 
     def extend(self, state: S, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Read `ids` (B, T); hidden states (B, T, M) of all of them."""
+        """Append `ids` (B, T). Returns the hidden states (B, T, M) of all of them."""
 
     def reorder(self, state: S, /, rows: Tensor) -> S:
-        """The state whose row i is this one's row rows[i]. This one is not used any more."""
+        """A state whose row i is row rows[i] of the given state, which must not be used any more."""
 
 
 M = TypeVar("M", bound="Decoder[Any]")
 
 
 class DecoderWrapper(Generic[M]):
-    """A decoder that reads in the place of another, whose config, head and weights it has."""
+    """A decoder around another one, with the config, head and weights of that one."""
 
     def __init__(self, model: M) -> None:
         self.model = model
@@ -80,13 +80,13 @@ class DecoderWrapper(Generic[M]):
 
 @dataclass(frozen=True)
 class Source:
-    """What the encoder of an encoder–decoder reads, one row per text."""
+    """The encoder's inputs, one row per sequence."""
 
     inputs: Tensor
     attention_mask: Tensor | None = None
 
     def ids(self) -> list[list[int]]:
-        """The tokens of each text without padding; none where the encoder reads no tokens."""
+        """The tokens of each row without padding; empty if the encoder does not read tokens."""
         if self.inputs.is_floating_point():
             return [[] for _ in self.inputs]
         real = (
@@ -107,14 +107,14 @@ def device_of(model: Decoder[S]) -> torch.device:
 def initial_ids(
     model: Decoder[S], prompts: Sequence[Sequence[int]] | None, source: Source | None = None
 ) -> list[list[int]]:
-    """What each row begins with: its prompt, or the token an encoder–decoder starts from."""
+    """The first tokens of each row: its prompt, or the start token of an encoder–decoder."""
     if prompts is None:
         start = model.config.special.start
         if source is None or start is None:
-            raise DataError("D001", "there is nothing to go on from: no prompt, and no start token in the config")
+            raise DataError("D001", "no prompt, and the config has no start token: there is nothing to go on from")
         return [[start] for _ in range(len(source.inputs))]
     if source is not None and len(prompts) != len(source.inputs):
-        raise DataError("D001", f"{len(prompts)} prompts but {len(source.inputs)} texts for the encoder")
+        raise DataError("D001", f"{len(prompts)} prompts but {len(source.inputs)} inputs for the encoder")
     for row, prompt in enumerate(prompts):
         if not prompt:
             raise DataError("D001", f"prompt {row} is empty: there is no token to go on from")
@@ -122,7 +122,7 @@ def initial_ids(
 
 
 def prefill(model: Decoder[S], rows: Sequence[Sequence[int]], source: Source | None, capacity: int) -> tuple[S, Tensor]:
-    """A state that has read these rows, padded on the left, and the scores (B, V) after them."""
+    """Prefill these rows, padded on the left. Returns the state and the logits (B, V) after them."""
     device, longest = device_of(model), max(len(row) for row in rows)
     ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows], device=device)
     attention_mask = None

@@ -1,4 +1,4 @@
-"""How likely a model finds given texts: what they share is read once, the rest in one padded batch.
+"""Log-probabilities of given sequences: a shared beginning is computed once, the rest in one padded batch.
 
 Letters: B batch, T tokens, M width of the model, V vocabulary, N scored tokens.
 """
@@ -21,9 +21,9 @@ from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S, Source, device_of
 
 LOGITS_AT_ONCE = 1 << 24
-"""Scores (N · V) that are in memory at one time."""
+"""Logits (N · V) in memory at one time."""
 SHARED = 8
-"""Tokens that rows must have in common to be read once for all: a pass of its own takes as long as several tokens."""
+"""Shared tokens from which a beginning is computed once: an extra forward pass takes as long as several tokens."""
 
 
 @torch.no_grad()
@@ -35,10 +35,10 @@ def score(
     source: Source | None = None,
     prefix: PrefixCache | None = None,
 ) -> list[Tensor]:
-    """Log-probabilities of each row's tokens after its first `prompts` ones, in float32 on the CPU.
+    """Log-probabilities of each row's tokens after the first `prompts` tokens, in float32 on the CPU.
 
-    Rows are padded on the right: what comes after a token cannot change it, so no mask is needed. A `prefix` of the
-    model spares reading what these rows share with those it read before.
+    Rows are padded on the right: later tokens cannot change earlier ones, so no mask is needed. A `prefix` cache saves
+    computing what these rows share with earlier ones.
     """
     _check(model, rows, prompts, source)
     if not rows:
@@ -48,10 +48,10 @@ def score(
     shared = min(longest - 1, *(common_prefix(rows[0], row) for row in rows)) if source is None else 0
     begin = 0
     if shared >= SHARED and (prefix is not None or len(rows) > 1):
-        begin = min(shared, *prompts) - 1  # nothing is asked of the tokens before
+        begin = min(shared, *prompts) - 1  # the tokens before are not scored
         prefix = prefix or PrefixCache(model)
         prefix.refresh()
-        before = prefix.read(rows[0][:shared], shared - begin, longest)
+        before = prefix.prefill(rows[0][:shared], shared - begin, longest)
         hidden = model.extend(prefix.rows(len(rows)), ids[:, shared:])
         hidden = torch.cat([before.expand(len(rows), -1, -1), hidden], 1)
     elif source is None:
@@ -66,7 +66,7 @@ def score(
 
 
 def _log_probabilities(model: Decoder[S], hidden: Tensor, targets: Tensor) -> Tensor:
-    """Of N targets, in parts that bound the memory their scores take."""
+    """Of N targets, in parts, so that their logits fit into memory."""
     if not len(targets):
         return torch.zeros(0, device=hidden.device)
     vocab = model.lm(hidden[:1]).shape[-1]
@@ -82,18 +82,18 @@ def _check(model: Decoder[S], rows: Sequence[Sequence[int]], prompts: Sequence[i
     if len(rows) != len(prompts):
         raise DataError("D001", f"{len(rows)} rows but {len(prompts)} prompt lengths")
     if source is not None and len(rows) != len(source.inputs):
-        raise DataError("D001", f"{len(rows)} rows but {len(source.inputs)} texts for the encoder")
-    room = model.config.max_length
+        raise DataError("D001", f"{len(rows)} rows but {len(source.inputs)} inputs for the encoder")
+    max_length = model.config.max_length
     for i, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
         if not 1 <= prompt <= len(row):
             message = f"row {i} has {len(row)} tokens, {prompt} of them before what is scored"
             raise DataError("D001", message, "the first token of a text has no probability: give it a start token")
-        if room is not None and len(row) > room:
-            raise DataError("D001", f"row {i} has {len(row)} tokens, the model reads at most {room}")
+        if max_length is not None and len(row) > max_length:
+            raise DataError("D001", f"row {i} has {len(row)} tokens, the model reads at most {max_length}")
 
 
 def perplexity(log_probabilities: Sequence[Tensor]) -> float:
-    """e to the mean of minus the log-probability over all tokens of all rows."""
+    """exp of the mean negative log-probability over all tokens of all rows."""
     count = sum(len(row) for row in log_probabilities)
     if not count:
         raise DataError("D002", "there are no tokens to take the perplexity of")
@@ -106,7 +106,7 @@ def perplexity(log_probabilities: Sequence[Tensor]) -> float:
 
 @dataclass(frozen=True)
 class Scored:
-    """A text and its log-probability, over so many predicted tokens."""
+    """A text, its log-probability, and how many predicted tokens that covers."""
 
     text: str
     log_probability: float
@@ -122,7 +122,7 @@ class Ranked:
     """A continuation and how likely it is after its context."""
 
     index: int
-    """Its place among the choices given."""
+    """Its place among the given choices."""
     text: str
     log_probability: float
     tokens: int
@@ -149,13 +149,13 @@ def rank_choices(
     by: By = "log_probability",
     prefix: PrefixCache | None = None,
 ) -> list[Ranked]:
-    """Continuations of a context, likeliest first. A longer text has a lower sum: hence the two means.
+    """Continuations of a context, most probable first. Longer ones have lower sums, hence the means per token and byte.
 
-    All are scored from the last token they have in common with the context: where text is joined, tokens may be too.
-    What they have in common is read once, and with a `prefix` not even that where the last context began alike.
+    All are scored from the last token that they share with the context, since tokens may merge where texts are joined.
+    A `prefix` cache saves computing a context that begins like the last one.
     """
     texts = [context, *(context + choice for choice in choices)]
-    begin = tokenizer.prefix_ids  # what is put after a text would stand between the context and a choice
+    begin = tokenizer.prefix_ids  # tokens after a text would stand between the context and a choice
     before, *rows = ([*begin, *ids] for ids in tokenizer.ids(texts))
     shared = min((common_prefix(before, row) for row in rows), default=0)
     if not shared:

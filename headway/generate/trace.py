@@ -1,4 +1,4 @@
-"""What decoding did, step by step, as plain data: `dataclasses.asdict` makes JSON of it."""
+"""A trace of decoding, step by step, as plain data: `dataclasses.asdict` turns it into JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 ALTERNATIVES = 5
-"""Tokens shown beside the chosen one."""
+"""Tokens shown beside the sampled one."""
 
 
 @dataclass(frozen=True)
@@ -18,26 +18,26 @@ class Alternative:
 
     token: int
     probability: float
-    """As the model has it."""
+    """By the model's own logits."""
     share: float
-    """After penalties, temperature and filters: what the draw was made from."""
+    """After penalties, temperature and filters: what was sampled from."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One step of one row."""
+    """One step of one sequence."""
 
     row: int
     position: int
     """New tokens before this one."""
     chosen: Alternative
     best: list[Alternative]
-    """The likeliest tokens by the model, best first."""
+    """The most probable tokens by the model's own logits, best first."""
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A beam after a step: the beam it grew from, the token it took, the log-probability of all its tokens."""
+    """A beam after a step: its parent beam, its new token, and the log-probability of all its tokens."""
 
     parent: int
     token: int
@@ -51,24 +51,24 @@ class Growth:
     input: int
     step: int
     beams: list[Branch]
-    """Those that go on; their places are what the next step's parents mean."""
+    """Beams that go on. The next step's `parent` is an index into this list."""
     ended: list[Branch]
-    """Those that ended here, with their final scores."""
+    """Beams that ended here, with their final scores."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A token in the tree that a beam search grew."""
+    """A token in the tree of a beam search."""
 
     token: int
     score: float
     ended: bool
     next: list[Node] = field(default_factory=list)
-    """What it was followed by; nothing where a text ended, and where it was given up."""
+    """The tokens that followed; empty where a hypothesis ended or was dropped."""
 
 
 def tree(steps: Sequence[Growth]) -> list[Node]:
-    """The first tokens of one input's beams, and through them all that followed."""
+    """The tree of one input's beams: its first tokens, each with all that followed."""
     first: list[Node] = []
     before: list[Node] = []
     for step in steps:
@@ -81,7 +81,7 @@ def tree(steps: Sequence[Growth]) -> list[Node]:
 
 
 def choices(logits: Tensor, processed: Tensor, chosen: Tensor, rows: list[int], positions: list[int]) -> list[Choice]:
-    """The steps of several rows: scores (B, V) of the model, what they were shaped to, the tokens taken (B,)."""
+    """One step of several sequences, from logits (B, V) before and after processing and the sampled tokens (B,)."""
     model, drawn = logits.float().softmax(-1), processed.float().softmax(-1)
     best = model.topk(min(ALTERNATIVES, model.shape[-1])).indices
     ids = torch.cat([chosen[:, None], best], 1)  # B 1+N

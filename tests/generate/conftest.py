@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from headway.config.model import ModelConfig, SpecialTokens
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
+from headway.generate.engine.engine import Engine, Request
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 
 
 def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int = 2, seed: int = 0) -> Transformer:
@@ -71,6 +72,14 @@ class Recurrent(nn.Module):
 
     def reorder(self, state: list[Tensor], /, rows: Tensor) -> list[Tensor]:
         return [state[0][rows]]
+
+
+def answered(engine: Engine, *requests: Request) -> list[Request]:
+    """The live requests, after the engine has finished everything."""
+    live = [engine.submit(request) for request in requests]
+    while engine.step():
+        pass
+    return live
 
 
 @pytest.fixture

@@ -345,17 +345,19 @@ def test_settings_apply_in_their_order_to_rows_of_their_own() -> None:
     generator = torch.Generator().manual_seed(0)
     how = [settings_of(row) for row in range(40)]
     prompts = [[*prompt_of(row, 20), (3, 9)[row % 2]] for row in range(40)]  # the beginnings of what is banned
-    sampler, new = Sampler(how, prompts), [list[int]() for _ in how]
+    tokens, new = [list(prompt) for prompt in prompts], [list[int]() for _ in how]
+    sampler = Sampler(how, tokens)
     for step in range(6):
-        rows = [row for row in range(40) if (row + step) % 3]  # others pause
-        scores = 2 * torch.randn(len(rows), 20, generator=generator)
-        processed = sampler.process(scores, rows, [prompts[r] + new[r] for r in rows], [len(new[r]) for r in rows])
-        slow = [slow_shape(scores[i].tolist(), how[r], prompts[r], new[r]) for i, r in enumerate(rows)]
+        if step == 3:  # made anew in the middle, as when a batch changes: what it remembers comes from the tokens
+            sampler = Sampler(how, tokens)
+        logits = 2 * torch.randn(40, 20, generator=generator)
+        processed = sampler.process(logits, [step] * 40)
+        slow = [slow_shape(logits[r].tolist(), how[r], prompts[r], new[r]) for r in range(40)]
         torch.testing.assert_close(processed, torch.tensor(slow), atol=1e-4, rtol=1e-4)
-        picked = sampler.sample(processed, rows, [step] * len(rows)).tolist()
-        for i, row in enumerate(rows):
-            new[row].append(picked[i])
-            assert how[row].temperature or picked[i] == int(processed[i].argmax())
+        for row, token in enumerate(sampler.sample(processed, [step] * 40).tolist()):
+            new[row].append(token)
+            tokens[row].append(token)
+            assert how[row].temperature or token == int(processed[row].argmax())
 
 
 @pytest.mark.parametrize(
@@ -380,7 +382,7 @@ def test_what_cannot_be_decoded(model: Transformer) -> None:
     ):
         with pytest.raises(DataError, match=match):
             list(decode(model, prompts, how))
-    with pytest.raises(DataError, match="2 prompts but 1 texts"):
+    with pytest.raises(DataError, match="2 prompts but 1"):
         list(decode(model, [[1], [2]], Sampling(), source=Source(torch.zeros(1, 3))))
     with pytest.raises(ConfigError, match="stop_strings"):
         list(decode(model, [[1]], Sampling(stop_strings=("a",))))

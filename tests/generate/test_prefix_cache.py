@@ -56,20 +56,20 @@ def test_texts_in_turn_are_as_if_read_anew(kind: str, seed: int) -> None:
         text = text[: draw.randint(0, len(text))] + [draw.randrange(12) for _ in range(draw.randint(1, 5))]
         text = text[-24:]
         last = draw.randint(1, len(text))
-        assert torch.allclose(prefix.read(text, last), anew(model, text, last), atol=1e-4)
+        assert torch.allclose(prefix.prefill(text, last), anew(model, text, last), atol=1e-4)
         assert prefix.ids == text
 
 
 def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("transformer")
     prefix, passes = PrefixCache(model), counted(model, monkeypatch)
-    prefix.read([1, 2, 3, 4, 5])
-    prefix.read([1, 2, 3, 9, 9, 9])
-    prefix.read([1, 2, 3, 9], last=2)
-    prefix.read([1, 2, 3, 9])
+    prefix.prefill([1, 2, 3, 4, 5])
+    prefix.prefill([1, 2, 3, 9, 9, 9])
+    prefix.prefill([1, 2, 3, 9], last=2)
+    prefix.prefill([1, 2, 3, 9])
     assert passes == [(1, 5), (1, 3), (1, 2), (1, 1)]
     assert prefix.capacity == 10
-    prefix.read([1, 2, 3, 9] + [4] * 8)  # more than it has room for
+    prefix.prefill([1, 2, 3, 9] + [4] * 8)  # more than it has room for
     assert passes[-1] == (1, 8) and prefix.capacity == 24
     assert prefix.fit([1, 2, 5], 3) == 2 and prefix.ids == [1, 2]
 
@@ -77,12 +77,12 @@ def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_recurrent_state_goes_on_or_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("recurrent")
     prefix, passes = PrefixCache(model), counted(model, monkeypatch)
-    prefix.read([1, 2, 3])
-    prefix.read([1, 2, 3, 4])
-    prefix.read([1, 2, 5])
+    prefix.prefill([1, 2, 3])
+    prefix.prefill([1, 2, 3, 4])
+    prefix.prefill([1, 2, 5])
     assert passes == [(1, 3), (1, 1), (1, 3)]
     prefix.rows(2)
-    prefix.read([1, 2, 5, 6])
+    prefix.prefill([1, 2, 5, 6])
     assert passes[-1] == (1, 4)  # its state was given away
 
 

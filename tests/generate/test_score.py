@@ -140,7 +140,7 @@ def test_what_cannot_be_scored() -> None:
         with pytest.raises(DataError) as error:
             score(model, rows, prompts)
         assert match in str(error.value)
-    with pytest.raises(DataError, match="1 rows but 2 texts for the encoder"):
+    with pytest.raises(DataError, match="1 rows but 2"):
         score(model, [[1]], [1], source=Source(torch.zeros(2, 3)))
     assert score(model, [], []) == []
     assert score(model, [[1]], [1])[0].tolist() == []

@@ -24,7 +24,7 @@ class Twin:
         self.slots = SlotCache(KVCache(list(keys), list(values), positions, positions.bool()))
         self.ids = torch.zeros(rows, dtype=torch.long, device=device)
         self.end = torch.zeros(rows, dtype=torch.int32, device=device)
-        self.best = self.ids.clone()
+        self.argmax = self.ids.clone()
         self.held: list[list[int]] = [[] for _ in range(rows)]
         self.logits: Tensor | None = None
 
@@ -32,7 +32,7 @@ class Twin:
     def prefill(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         found = []
         for row, (held, new) in texts.items():
-            self.slots.texts[row] = [0] * held
+            self.slots.tokens[row] = [0] * held
             step = self.slots.step({row: list(new)})
             found.append(self.model.step(step, step.ids)[0])
         return torch.stack(found)
@@ -41,14 +41,14 @@ class Twin:
     def step(self, rows: Sequence[int] | None = None) -> Tensor:
         """Into the same tensor each time: who still wants the last scores must have copied them."""
         ends, room = self.end.tolist(), self.slots.capacity
-        self.slots.texts = [[0] * end for end in ends]
+        self.slots.tokens = [[0] * end for end in ends]
         used = {row: [token] for row, token in enumerate(self.ids.tolist()) if ends[row] < room}
         step = self.slots.step(used, range(len(ends)))
         logits = self.model.step(step, step.ids)
         if self.logits is None:
             self.logits = logits.clone()
         self.logits.copy_(logits)
-        self.best.copy_(logits.argmax(-1).where(~logits.isnan().any(-1), -1))
+        self.argmax.copy_(logits.argmax(-1).where(~logits.isnan().any(-1), -1))
         self.end.add_(1).clamp_(max=room)
         return self.logits
 

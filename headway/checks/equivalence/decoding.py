@@ -54,6 +54,7 @@ def fast_decoder(reference: Reference) -> Outcome:
 def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
     """Prefill all but two tokens of each prompt, then the rest, then decode a few tokens one at a time."""
     model, rows = reference.model, range(len(prompts))
+    assert isinstance(model, Transformer)
     memory = model.start(batch=len(prompts), capacity=max(map(len, prompts)) + NEW + 1)
     decoder = fast.make_decoder(model, memory.keys, memory.values)
     generator = torch.Generator().manual_seed(5)
@@ -74,7 +75,7 @@ def _fast_gap(reference: Reference, prompts: Sequence[Sequence[int]]) -> float:
         found = decoder.step(rows)
         right = [wanted[i][len(prompts[i]) + step] for i in rows]
         worst = max(worst, *(max_difference(found[i], right[i]) for i in rows))
-        worst = max(worst, *(float(right[i].max() - right[i][int(decoder.best[i])]) for i in rows))
+        worst = max(worst, *(float(right[i].max() - right[i][int(decoder.argmax[i])]) for i in rows))
     return worst
 
 

@@ -1,7 +1,7 @@
-"""What each fast way through a decoder can compute: a list of what it can, so that what nobody thought of goes slowly.
+"""What each set of kernels can compute, as tables of config fields and values; everything else is refused.
 
-A way has a table of config fields and the values that it knows. A field that is not in its table must have its default,
-which is what a model had before the field existed. So a field added to a config is refused until its kernels know it.
+A field that is not in a table must have its default, which is what a model had before the field existed. So a field
+added to a config is refused until the kernels know it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def exactly(*values: object) -> Rule:
 
 
 def of_any(*names: str) -> dict[str, Rule]:
-    """Fields of any value: a way computes with it, or another part of the model does before it."""
+    """Fields of any value: the kernels use them, or a part of the model that stays as it is."""
     return dict.fromkeys(names, anything)
 
 
@@ -45,7 +45,7 @@ def _part_or_none(rules: Mapping[str, Rule]) -> Rule:
 
 
 def within(part: Any, rules: Mapping[str, Rule]) -> bool:
-    """Whether every field of a config has a value that the rules know, or its default where they do not know it."""
+    """Whether every field of a config has a value that the rules allow, or its default if no rule names it."""
     for field in fields(part):
         value, rule = getattr(part, field.name), rules.get(field.name)
         if not (value == _default(field) if rule is None else rule(value)):
@@ -54,7 +54,7 @@ def within(part: Any, rules: Mapping[str, Rule]) -> bool:
 
 
 def _default(field: Field[Any]) -> object:
-    """MISSING where there is none, which no value equals."""
+    """MISSING if there is none; no value equals it."""
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
@@ -66,7 +66,7 @@ HEAD = of_any("tied", "bias", "scale") | {"transform": exactly(None)}
 STACK: dict[str, Rule] = {
     **of_any("d_model", "n_heads", "d_ff", "n_kv_heads", "d_head", "cross", "norm_eps", "norm_offset", "final_norm"),
     **of_any("gated", "qkv_bias", "out_bias", "ffn_bias"),
-    **of_any("dropout", "attention_dropout", "activation_dropout"),  # none while a model writes
+    **of_any("dropout", "attention_dropout", "activation_dropout"),  # off while a model generates
     "n_layers": lambda count: count > 0,
     "causal": exactly(True),
     "norm": exactly("layernorm", "rmsnorm"),
@@ -83,34 +83,30 @@ STACK: dict[str, Rule] = {
     "sparse": exactly(None),
 }
 MODEL: dict[str, Rule] = {
-    **of_any("encoder", "source", "shared_embedding"),  # an encoder is the model's own
-    **of_any("nsp", "classify", "tag", "span", "special", "labels", "init", "family"),  # nothing that a step computes
+    **of_any("encoder", "source", "shared_embedding"),  # the encoder stays the model's own
+    **of_any("nsp", "classify", "tag", "span", "special", "labels", "init", "family"),  # not used by a step
     "decoder": _part_or_none(STACK),
     "target": _part_or_none(TOKENS),
     "lm": _part_or_none(HEAD),
-    "quantization": exactly("none", "int8"),  # and by the types of the matrices
+    "quantization": exactly("none", "int8"),  # see MATRICES too
 }
 
 CPU = MODEL
-"""Numba's kernels, for texts and for beams."""
+"""Numba's kernels, for sampling and for beam search."""
 CUDA = {**MODEL, "decoder": _part_or_none(STACK | {"norm_at": exactly("pre")}), "quantization": exactly("none")}
-"""Triton's kernels for texts."""
+"""Triton's kernels for sampling."""
 CUDA_BEAMS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)}), "quantization": exactly("none")}
-PACKED_HEAD = of_any("tied", "transform", "bias", "scale")
-"""A packed output matrix: all before it is the model's own."""
-COLUMNS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)})}
-"""torch's products of columns, for beams; heads share no keys there: see `is_multi_head`."""
 
 KNOWN_CONFIGS = (ModelConfig, StackConfig, RopeConfig, TokensConfig, PositionConfig, LMHeadConfig)
-"""Those whose fields are in the tables above."""
+"""The configs whose fields are in the tables above."""
 MODULES = {Stack, Block, Attention, Residual, FeedForward, LayerNorm, RMSNorm, LMHead, nn.ModuleList}
-"""What the kernels stand in for …"""
+"""The modules that the kernels replace …"""
 MATRICES: dict[type, set[type]] = {nn.Linear: {nn.Linear}, Int8Linear: {Int8Linear, Int8Matrix}}
-"""… beside these, by the kind of matrix."""
+"""… and these, by the kind of matrix."""
 
 
 def can(model: Transformer, rules: Mapping[str, Rule], *matrices: type) -> bool:
-    """Whether a way with these rules, and kernels for these kinds of matrices, computes what the model does."""
+    """Whether kernels with these rules, for these kinds of matrices, compute what the model does."""
     config = model.config
     if not within(config, rules):
         return False
@@ -123,7 +119,7 @@ def can(model: Transformer, rules: Mapping[str, Rule], *matrices: type) -> bool:
 
 
 def _made_of(model: Transformer, matrices: tuple[type, ...]) -> bool:
-    """Whether the decoder and its head are modules that the kernels stand in for, with nobody listening in."""
+    """Whether the decoder and its head consist of modules that the kernels replace, without hooks."""
     known = MODULES.union(*(MATRICES[kind] for kind in matrices))
     parts = [*model.decoder.modules(), *model.lm.modules()]
     alike = len({parameter.dtype for part in (model.decoder, model.lm) for parameter in part.parameters()}) == 1
@@ -131,14 +127,9 @@ def _made_of(model: Transformer, matrices: tuple[type, ...]) -> bool:
 
 
 def has_hooks(*parts: nn.Module) -> bool:
-    """Whether somebody has a hook on one of them, which only the module itself would call."""
+    """Whether one of them has a hook, which only the module itself would call."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 def is_int8(model: Transformer) -> bool:
     return any(type(part) is Int8Linear for part in (*model.decoder.modules(), model.lm.output))
-
-
-def is_multi_head(model: Transformer) -> bool:
-    stack = model.config.decoder
-    return stack is not None and stack.kv_heads == stack.n_heads

@@ -1,4 +1,4 @@
-"""What fast decoding is asked for, whichever device does it. Letters: B texts, V vocabulary, S columns of the cache."""
+"""The interface of accelerated decoders. Letters: B rows, V vocabulary, S columns of the KV cache."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headway.model.positions import rotary_angles
 
 
 class FastDecoder(ABC):
-    """A cache (B, key-value heads, S, width of a head) by layer, whose rows hold one text each, and what reads into it.
+    """A KV cache (B, key-value heads, S, width of a head) by layer, one sequence per row, and the kernels over it.
 
-    The last column is nobody's: what only fills up a pass goes there.
+    The last column belongs to no sequence: padding is written there.
     """
 
     runs_ahead: ClassVar[bool]
-    """Whether to begin a step before anybody has looked at its tokens: a device does it while we look."""
-    best: Tensor
-    """(B,): the best token of each row after a step, -1 where scores are no numbers: for those who ask for no other."""
+    """Whether a step can begin before the CPU has seen its tokens."""
+    argmax: Tensor
+    """(B,): the most probable token of each row after a step, -1 if logits are NaN."""
 
     def __init__(self, model: Transformer, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         stack = model.config.decoder
@@ -36,12 +36,12 @@ class FastDecoder(ABC):
         self.scale = stack.scale or self.width**-0.5
         device = keys[0].device
         self.ids = torch.zeros(self.rows, dtype=torch.long, device=device)
-        """The next token of each text …"""
+        """The next token of each sequence …"""
         self.end = torch.zeros(self.rows, dtype=torch.int32, device=device)
-        """… and the column it goes to; a step moves them on by one. In a row that nobody uses, that does no harm: what
-        is written there is beyond the text that the row has, and at last in the last column."""
+        """… and its column. A step advances the columns by one, also in unused rows: there it writes behind the tokens
+        that the row holds, and finally to the last column."""
         self.held: list[list[int]] = [[] for _ in range(self.rows)]
-        """The tokens that each row had when it was last used: a text that begins like them need not be read anew."""
+        """The tokens whose keys and values each row holds, for sequences that begin alike."""
         self.angles: tuple[Tensor, ...] | None = None
         """Cosines and sines (S, half a head's width)."""
         if stack.rope is not None:
@@ -55,15 +55,15 @@ class FastDecoder(ABC):
         self.norm: Any = model.decoder.norm
 
     def suits(self, columns: int) -> bool:
-        """Whether it has room for texts of such length, and not far too much."""
+        """Whether the KV cache is long enough for `columns` tokens, and not far too long."""
         return columns <= self.columns <= 2 * columns + 1024
 
     def knows(self, model: Transformer, rows: int) -> bool:
-        """Whether it has so many rows and reads the weights where the model has them now."""
+        """Whether the decoder has `rows` rows and uses the memory where the model's weights are now."""
         return self.rows == rows and self.weights.placed(model)
 
     def renew(self, model: Transformer) -> None:
-        """Forget what came from weights that the model does not have any more."""
+        """Drop keys, values and copies if the model's weights have changed."""
         if not self.weights.same(model):
             self._attach(model)
             self.held = [[] for _ in range(self.rows)]
@@ -71,18 +71,18 @@ class FastDecoder(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Drop all that was copied or recorded from weights."""
+        """Drop everything that was copied or captured from weights."""
 
     def learn(self, other: FastDecoder) -> None:
-        """All that another one has read, which has less room."""
+        """Copy the KV cache of another decoder, which has fewer columns."""
         for own, old in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
             own[:, :, : old.shape[2]] = old
         self.held = other.held
 
     @abstractmethod
-    def prefill(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
-        """Scores (texts, V) after new tokens of some rows, each given as (older tokens, new ones)."""
+    def prefill(self, new: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+        """Logits (B, V) after new tokens of some rows: row → (number of tokens it holds, new tokens)."""
 
     @abstractmethod
     def step(self, rows: Sequence[int] | None = None) -> Tensor:
-        """Scores (B, V) after `ids`, at least those of `rows`; the next step takes the place of them."""
+        """Logits (B, V) after `ids`, at least those of `rows`. The next step overwrites them."""

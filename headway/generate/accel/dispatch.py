@@ -1,6 +1,7 @@
-"""Decoding at the speed of memory, where there are kernels for it: for decoders whose every part the kernels know, as
-`abilities` lists it. On NVIDIA GPUs they are Triton's, on CPUs Numba's. Everything else decodes through `Model.step`,
-which both are tested against.
+"""Which decoder generates: kernels for the models whose every part they know, else the model itself.
+
+`abilities` lists what the kernels know. On NVIDIA GPUs they are Triton's, on CPUs Numba's. Every kernel path is tested
+against `Transformer.step`.
 """
 
 from __future__ import annotations
@@ -14,65 +15,53 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from headway.generate.accel.abilities import COLUMNS, CPU, CUDA, CUDA_BEAMS, can, is_int8, is_multi_head
+from headway.generate.accel.abilities import CPU, CUDA, CUDA_BEAMS, can, is_int8
 from headway.generate.accel.base import FastDecoder
-from headway.generate.accel.cpu.columns import ColumnBeamDecoder
-from headway.generate.accel.cpu.packed import PackedHeadDecoder, packs
 from headway.generate.accel.cuda.decoder import CudaDecoder
 from headway.generate.protocol import Decoder, device_of
-from headway.model.model import Model, Transformer
+from headway.model.model import Transformer
 from headway.model.quantized import Int8Linear
 
 MIN_WEIGHTS = 8_000_000
-"""Weights below which a CPU has them at hand anyway, and compiling kernels is not worth the wait."""
+"""Models with fewer weights fit into a CPU's caches, and compiling kernels is not worth the wait."""
 MAX_ROWS = 32
-"""Texts up to which a CPU's kernels are faster than torch's products of floats. With whole numbers they always are,
-and what is computed of a text is then the same to the bit however many there are."""
+"""Batch size up to which a CPU's kernels are faster than torch's float32 products. With int8 weights they always are,
+and a sequence is then the same to the bit in any batch."""
 MAX_BEAMS = 16
-"""Beams up to which they are. Above, torch multiplies floats in columns; above ROWS whole numbers too, made floats."""
+"""Rows of a beam search up to which the kernels are 1.3 times as fast (`benchmarks/kernel_paths.py`)."""
 
 
 def accelerates(model: object, rows: int) -> TypeGuard[Transformer]:
-    """Whether so many texts of a decoder can be written by kernels."""
+    """Whether there are kernels that decode a batch of `rows` sequences with this model."""
     if not isinstance(model, Transformer) or model.config.encoder is not None:
         return False
     first = next(model.parameters())
     if first.is_cuda and not torch.version.hip:
         half = first.dtype in (torch.bfloat16, torch.float16)
         return half and can(model, CUDA, nn.Linear) and find_spec("triton") is not None
-    return (rows <= MAX_ROWS or is_int8(model)) and _on_host(model)
+    return (rows <= MAX_ROWS or is_int8(model)) and _on_cpu(model)
 
 
 def beam_decoder(model: Decoder[Any], inputs: int, width: int) -> Decoder[Any]:
-    """What beam search is to read with, `width` beams for each input: the model, or on a CPU a faster way through."""
-    if not isinstance(model, Transformer) or device_of(model).type != "cpu":
+    """The decoder for a beam search with `width` beams per input: the model, or on a CPU kernels for few beams."""
+    if not isinstance(model, Transformer) or model.config.encoder is None:
         return model
-    rows = inputs * width
-    if model.config.encoder is not None:
-        whole = is_int8(model)  # in columns, these would first have to be made floats
-        if rows <= (MAX_ROWS if whole else MAX_BEAMS) and _on_host(model):
-            from headway.generate.accel.cpu.beam import CpuBeamDecoder
+    if inputs * width > MAX_BEAMS or not _on_cpu(model):
+        return model
+    from headway.generate.accel.cpu.beam import CpuBeamDecoder
 
-            return CpuBeamDecoder(model, width)
-        if (rows > MAX_ROWS or not whole) and _in_columns(model):
-            return ColumnBeamDecoder(model, width)
-    return PackedHeadDecoder(model, rows) if rows > MAX_ROWS and packs(model) else model
+    return CpuBeamDecoder(model, width)
 
 
 def accelerates_beams(model: object) -> TypeGuard[Transformer]:
-    """Whether a GPU has kernels for the beams of an encoder–decoder."""
+    """Whether a GPU has kernels for a beam search with this encoder–decoder."""
     if not isinstance(model, Transformer) or model.config.encoder is None:
         return False
     on_gpu = next(model.parameters()).is_cuda and not torch.version.hip
     return on_gpu and can(model, CUDA_BEAMS, nn.Linear) and find_spec("triton") is not None
 
 
-def _in_columns(model: Transformer) -> bool:
-    plain = is_multi_head(model) and next(model.parameters()).dtype == torch.float32
-    return plain and can(model, COLUMNS, nn.Linear, Int8Linear)
-
-
-def _on_host(model: Transformer) -> bool:
+def _on_cpu(model: Transformer) -> bool:
     first = next(model.parameters())
     if first.device.type != "cpu" or first.dtype != torch.float32 or not can(model, CPU, nn.Linear, Int8Linear):
         return False
@@ -81,7 +70,7 @@ def _on_host(model: Transformer) -> bool:
 
 @cache
 def _threads() -> bool:
-    """Whether Numba is there, with threads that several callers may use at once."""
+    """Whether Numba is installed with a thread pool that several callers may use at once."""
     if find_spec("numba") is None:
         return False
     for pool in ("tbbpool", "omppool"):
@@ -93,9 +82,8 @@ def _threads() -> bool:
     return False
 
 
-def make_decoder(model: Model, keys: Sequence[Tensor], values: Sequence[Tensor]) -> FastDecoder:
-    """A decoder with this cache, on the device where it is."""
-    assert isinstance(model, Transformer)
+def make_decoder(model: Transformer, keys: Sequence[Tensor], values: Sequence[Tensor]) -> FastDecoder:
+    """A decoder over this KV cache, for the device that the cache is on."""
     if keys[0].is_cuda:
         return CudaDecoder(model, keys, values)
     from headway.generate.accel.cpu.decoder import CpuDecoder
@@ -104,45 +92,45 @@ def make_decoder(model: Model, keys: Sequence[Tensor], values: Sequence[Tensor])
 
 
 def compile_kernels(model: object, rows: int, say: Callable[[str], None]) -> None:
-    """Have the kernels compiled that so many texts need on a CPU; said, where that takes a while: once on a machine."""
+    """Compile the CPU kernels for up to `rows` sequences; `say` is called if that takes a while, once per machine."""
     if not accelerates(model, rows) or device_of(model).type != "cpu":
         return
     from headway.generate.accel.cpu.decoder import CpuDecoder, compiled
 
     if not compiled():
         say("compiling kernels for this CPU, once …")
-    memory = model.start(batch=rows, capacity=4)
-    decoder = CpuDecoder(model, memory.keys, memory.values)
-    for texts in {1, rows}:
-        decoder.step(range(texts))
+    cache = model.start(batch=rows, capacity=4)
+    decoder = CpuDecoder(model, cache.keys, cache.values)
+    for count in {1, rows}:
+        decoder.step(range(count))
 
 
-_CACHED: WeakKeyDictionary[Model, FastDecoder] = WeakKeyDictionary()
-"""The decoder that a model was last used with: making one takes as long as writing a sentence."""
+_CACHED: WeakKeyDictionary[Transformer, FastDecoder] = WeakKeyDictionary()
+"""The decoder that a model was last used with. Making a decoder takes as long as generating a sentence."""
 
 
-def acquire(model: Model, rows: int, columns: int) -> FastDecoder:
-    """A decoder for so many texts of up to `columns` tokens, nobody else's until it is given back."""
-    assert isinstance(model, Transformer)
-    kept = _CACHED.pop(model, None)
-    if kept is not None and not kept.knows(model, rows):
-        kept = None
-    if kept is not None:
-        kept.renew(model)
-        if kept.suits(columns):
-            return kept
-    memory = model.start(batch=rows, capacity=(columns // 256 + 1) * 256)
-    made = make_decoder(model, memory.keys, memory.values)
-    if kept is not None and kept.columns < made.columns:
-        made.learn(kept)
+def acquire(model: Transformer, rows: int, columns: int) -> FastDecoder:
+    """A decoder for `rows` sequences of up to `columns` tokens. It is the caller's until `release`."""
+    cached = _CACHED.pop(model, None)
+    if cached is not None and not cached.knows(model, rows):
+        cached = None
+    if cached is not None:
+        cached.renew(model)
+        if cached.suits(columns):
+            return cached
+    cache = model.start(batch=rows, capacity=(columns // 256 + 1) * 256)
+    made = make_decoder(model, cache.keys, cache.values)
+    if cached is not None and cached.columns < made.columns:
+        made.learn(cached)
     return made
 
 
-def forget(model: Model) -> None:
-    """Nothing that was read with the model's weights is used again: for changes that nobody can see."""
-    _CACHED.pop(model, None)
-
-
 def release(decoder: FastDecoder) -> None:
+    """Keep a decoder for the model's next batch."""
     if (model := decoder.owner()) is not None:
         _CACHED[model] = decoder
+
+
+def forget(model: Transformer) -> None:
+    """Drop the model's decoder and its KV cache, after changes of weights that `Snapshot` cannot see."""
+    _CACHED.pop(model, None)

@@ -1,12 +1,12 @@
-"""Whether a model still has the weights that something was made from: a decoder, a recorded graph, keys and values.
+"""Snapshots of a model's weights: whether decoders, CUDA graphs and KV caches made from them are still valid.
 
-Two questions. *Where* the weights are: a compiled plan or a recorded graph reads them there, and sees what is written
-there later. *What* they are: keys and values that were kept came from the weights of then.
+Two questions. *Where* the weights are: a plan or a captured graph reads them there, and sees later changes. *What* they
+are: cached keys and values came from the weights at that time.
 
 torch counts the changes of a tensor (`_version`), also under no_grad and inference_mode. It does not count what fused
 optimizers, replayed CUDA graphs, `.data` and numpy write, so a few numbers of every tensor are compared too. That sees
-every such change of a whole tensor. It does not see single numbers written through `.data` or numpy: whoever does that
-calls `fast.forget`.
+every such change of a whole tensor. It does not see single numbers written through `.data` or numpy: after such a
+change, call `dispatch.forget`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from headway.generate.protocol import DecoderWrapper
 
 SAMPLE = 8
-"""Numbers of each tensor that are compared, at most."""
+"""Most numbers of a tensor that are compared."""
 
 
 class Snapshot:
-    """A model's weights at one time. Their memory stays taken as long as it, so no other tensor can be mistaken."""
+    """A model's weights at one time. It keeps their memory alive, so no other tensor can be mistaken for them."""
 
     def __init__(self, model: object) -> None:
         self._config: Any = getattr(model, "config", None)
@@ -42,22 +42,22 @@ class Snapshot:
         return self._config == getattr(model, "config", None) and self._places == [_place(*t) for t in _tensors(model)]
 
     def counted(self, model: object) -> bool:
-        """Whether torch has counted no change of them either. Looks at no number, so a GPU is not waited for."""
+        """Whether, in addition, torch has counted no change. Compares no numbers, so it does not wait for a GPU."""
         return self.placed(model) and self._versions == [_version(tensor) for _, _, tensor in _tensors(model)]
 
     def same(self, model: object) -> bool:
-        """Whether these are also the same numbers."""
+        """Whether, in addition, the sampled numbers are the same."""
         return self.counted(model) and all(
             torch.equal(a, b) for a, b in zip(self._sample, self._numbers(), strict=True)
         )
 
     def _numbers(self) -> list[Tensor]:
-        """What is sampled, as bytes: one that is no number equals itself then."""
+        """The sampled numbers as bytes, so that NaN equals itself."""
         return [torch.cat(views).view(torch.uint8) for views in self._views.values()]
 
 
 def _tensors(model: object) -> Iterator[tuple[type, str, Tensor]]:
-    """Every weight and buffer, with its name in the module it belongs to."""
+    """Every weight and buffer, with its module's type and its name there."""
     while isinstance(model, DecoderWrapper):
         model = model.model
     for module in model.modules() if isinstance(model, nn.Module) else ():
@@ -72,11 +72,11 @@ def _place(kind: type, name: str, tensor: Tensor) -> tuple[object, ...]:
 
 
 def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version  # those made in inference_mode are not counted
+    return 0 if tensor.is_inference() else tensor._version  # tensors made in inference_mode have no count
 
 
 def _some(tensor: Tensor) -> Tensor:
-    """Some numbers of a tensor, whatever its layout, as a view of its memory."""
+    """Some numbers of a tensor of any layout, as a view of its memory."""
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     step = -(-span // SAMPLE)
     return tensor.detach().as_strided((-(-span // step),), (step,))

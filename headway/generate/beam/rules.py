@@ -1,6 +1,6 @@
-"""The bookkeeping of a beam search: beams that run, hypotheses that have ended, and the rules by which they do.
+"""The state of a beam search: running beams, finished hypotheses, length penalty, and when to stop.
 
-Hypotheses, scores and the rules for finishing are those of `transformers`; so is a forced token, which costs nothing.
+Scores and stopping are those of `transformers`; so is a forced token, which costs nothing.
 
 Letters: B inputs, W beams, N best tokens of each beam, K candidates of an input, V vocabulary, T tokens.
 """
@@ -24,27 +24,27 @@ from headway.generate.sampling.rules import LogitRules, RuleContext, add_biases,
 
 @dataclass(frozen=True, kw_only=True)
 class Beam(LogitRules):
-    """How wide, how long, and which of two texts is the better one."""
+    """Settings of a beam search."""
 
     width: int = 4
-    """1 is greedy search: where the best token ends a text, what goes on is worse."""
+    """Number of beams. 1 is greedy search."""
     length_penalty: float = 1.0
-    """A hypothesis of n tokens, its end included, is worth its log-probability / n ** length_penalty."""
+    """A hypothesis of n tokens, its end included, scores log-probability / n ** length_penalty."""
     early: bool | Literal["never"] = False
-    """True stops at `width` finished hypotheses; False when no running one is better, at its present length; "never"
-    when none could be better at the length that gives it the most."""
+    """True stops at `width` finished hypotheses; False when no running beam scores higher at its present length;
+    "never" when no running beam could score higher at the most favourable length."""
     n_best: int = 1
     groups: int = 1
     """Diverse beam search (Vijayakumar et al. 2018): equal groups that avoid each other's tokens."""
     diversity: float = 0.0
-    """Taken, when a group chooses, from a token for each time an earlier group chose it in the same step. Scores
-    stay log-probabilities."""
+    """Subtracted from a token's rank for each time that an earlier group chose it in the same step. Scores stay
+    log-probabilities."""
     max_tokens: int = 128
-    """Longest hypothesis, its end included; less where the model can read less."""
+    """Most tokens of a hypothesis, its end included; fewer if the model's context is shorter."""
     eos: tuple[int, ...] | None = None
-    """Tokens that end a hypothesis; None takes the model's own."""
+    """Tokens that end a hypothesis; None: the model's own."""
     renormalise: bool = False
-    """Whether the tokens that the rules leave share all of the probability."""
+    """Whether probabilities are normalized again after the rules."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,17 +64,17 @@ class Beam(LogitRules):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that was found."""
+    """A finished sequence."""
 
     tokens: list[int]
-    """Those after the prompt, the end token included."""
+    """The tokens after the prompt, the end token included."""
     score: float
     """Its log-probability / length ** length_penalty."""
 
 
 @dataclass
 class Group:
-    """Beams of one group for each input: those that run, and the best that have ended."""
+    """Beams of one group for each input: running beams, and the best finished hypotheses."""
 
     tokens: Tensor
     """(B, W, T)"""
@@ -83,11 +83,11 @@ class Group:
     ended: Tensor
     """(B, W, T), best first."""
     ended_scores: Tensor
-    """(B, W), -inf where there is none."""
+    """(B, W), -inf for none."""
     lengths: Tensor
-    """(B, W) of those that have ended."""
+    """(B, W): tokens of each finished hypothesis."""
     open: Tensor
-    """(B,): whether something better may still be found."""
+    """(B,): whether a better hypothesis may still be found."""
 
     @classmethod
     def empty(cls, inputs: int, width: int, length: int, device: torch.device) -> Group:
@@ -106,34 +106,35 @@ class Group:
 
 
 class Rules:
-    """By which beams grow and hypotheses end."""
+    """How beams grow and hypotheses end."""
 
     def __init__(self, beam: Beam, eos: Tensor, limits: Tensor) -> None:
-        """`eos` are the tokens that end a text, `limits` (B, 1) how many each input may write."""
+        """`eos` are the tokens that end a hypothesis, `limits` (B, 1) the most new tokens of each input."""
         self.beam, self.eos, self.limits = beam, eos, limits
 
     def forced(self, own: Tensor, last: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and tokens (B, W, N) of the best; where a token is forced, of that one alone."""
+        """Log-probabilities and tokens (B, W, N) of the best tokens; of the forced token alone where one is forced."""
         for token, now in ((self.beam.first, at == 0), (self.beam.last, self.limits == at + 1)):
             if token is None:
                 continue
             here = now.view(-1, 1, 1)
-            apply_mask = torch.full_like(own, -torch.inf)
-            apply_mask[:, :, 0] = 0.0
-            own, last = torch.where(here, apply_mask, own), torch.where(here, token, last)
+            certain = torch.full_like(own, -torch.inf)
+            certain[:, :, 0] = 0.0
+            own, last = torch.where(here, certain, own), torch.where(here, token, last)
         return own, last
 
     def candidates(self, width: int) -> int:
-        """Enough of an input that as many as it has beams do not end."""
+        """Candidates per input: enough that `width` of them do not end."""
         return max(2, 1 + len(self.eos)) * width
 
     def settle(
         self, group: Group, last: Tensor, own: Tensor, at: Tensor, ranks: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """A token more for a group: the beams that go on (B, W), and parents, tokens, worth (B, K) of what ended.
+        """Grow a group by one token. Returns the parents of the beams that go on (B, W), and parents, tokens and
+        scores (B, K) of what ended.
 
-        `last` are the best tokens of each beam and `own` their log-probabilities (B, W, N), `ranks` what they are
-        chosen by where that is something else; `at` (1,) is the place of the new token, known to the device alone.
+        `last` are the best tokens of each beam and `own` their log-probabilities (B, W, N); `ranks` orders them, if not
+        by log-probability; `at` (1,) is the position of the new token, which only the device may know.
         """
         width, each = last.shape[1:]
         count = min(self.candidates(width), width * each)
@@ -157,10 +158,10 @@ class Rules:
         return parents.gather(1, going), (parents, last, worth)
 
     def _collect(self, group: Group, tokens: Tensor, worth: Tensor, over: Tensor, at: Tensor) -> Tensor:
-        """Keep the best of what has ended; what each candidate is worth (B, K), -inf where it does not count."""
+        """Keep the best finished hypotheses. Returns each candidate's score (B, K), -inf if it does not count."""
         width = group.scores.shape[1]
         place = torch.arange(tokens.shape[1], device=tokens.device)
-        counts = over & (place < width) & group.open[:, None]  # the others are there to go on from
+        counts = over & (place < width) & group.open[:, None]  # the other candidates are there to go on from
         worth = worth.masked_fill(~counts, -torch.inf)
         group.ended_scores, best = torch.cat([group.ended_scores, worth], 1).topk(width)
         group.ended = torch.cat([group.ended, tokens], 1).gather(1, _wide(best, tokens))
@@ -169,18 +170,18 @@ class Rules:
 
 
 class Search(Rules):
-    """A search for a model: the rules, and what differs from input to input: how its prompt ends."""
+    """The search of one batch: the rules, and what differs from input to input."""
 
     def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]], source: Source | None = None) -> None:
-        device, room, eos = device_of(model), model.config.max_length, beam.eos
+        device, max_length, eos = device_of(model), model.config.max_length, beam.eos
         longest = max(len(prompt) for prompt in prompts)
-        if room is not None and longest > room:
-            raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {room}")
+        if max_length is not None and longest > max_length:
+            raise DataError("D001", f"a prompt has {longest} tokens, the model reads at most {max_length}")
         if eos is None:
             eos = model.config.special.eos_ids
         most = [beam.limit(len(p), beam.max_tokens) for p in prompts]
-        if room is not None:
-            most = [min(n, room + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
+        if max_length is not None:
+            most = [min(n, max_length + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
         ends = torch.tensor(eos, dtype=torch.long, device=device)
         super().__init__(beam, ends, torch.tensor(most, device=device)[:, None])
         self.longest, self.capacity = max(most), longest + max(most)
@@ -201,26 +202,26 @@ class Search(Rules):
 
     @property
     def simple(self) -> bool:
-        """Whether all rules can be followed without a look at whole rows of scores."""
+        """Whether the best tokens of each row suffice: no rule needs all logits of a row."""
         beam = self.beam
         return beam.groups == 1 and not (self.banned or beam.renormalise or beam.has_rules("banned", "first", "last"))
 
     def possible(self, logits: Tensor) -> Tensor:
-        """Log-probabilities (B, V), of which some tokens have none in any text."""
+        """Log-probabilities (B, V) without tokens that are always banned."""
         return logits.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
 
     def greedy(self, logits: Tensor, tokens: Tensor, step: int) -> Tensor:
-        """Ranks (B, 1, V) of a search that follows one beam: there, rules change logits, not log-probabilities."""
+        """Ranks (B, 1, V) of a search with one beam: there, rules change logits, not log-probabilities."""
         logits = logits.float().index_fill(1, self.never, -torch.inf)
         return self.rules(logits[:, None], tokens, step)
 
     def allowed(self, vocab: int) -> Tensor:
-        """(V,): the tokens that may come at all."""
+        """(V,): the tokens that are not always banned."""
         every = torch.ones(vocab, dtype=torch.bool, device=self.never.device)
         return every.index_fill_(0, self.never, False)
 
     def rules(self, logp: Tensor, tokens: Tensor, step: int) -> Tensor:
-        """Log-probabilities (B, W, V) with what is banned or forced in this step; tokens (B, W, T) are the beams'."""
+        """Apply all rules to log-probabilities (B, W, V); tokens (B, W, T) are the beams'."""
         width = tokens.shape[1]
         before = self.before[:, None].expand(-1, width, -1)
         place = RuleContext(
@@ -237,9 +238,9 @@ class Search(Rules):
         return (flat.log_softmax(-1) if self.beam.renormalise else flat).view_as(logp)
 
     def advance(self, groups: list[Group], logits: Tensor, step: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """One step of all groups: the beams (B, W) to go on from, and for a trace what ended in each group.
+        """One step of all groups. Returns the parents (B, W) of the beams that go on, and what ended in each group.
 
-        Scores (B W, V) are of all beams, or, while every beam is the prompt, (B, V) of that.
+        Logits are (B W, V), or (B, V) in the first step, when all beams of an input are its prompt.
         """
         inputs, at = len(self.limits), torch.full((1,), step, device=logits.device)
         if self.simple:
@@ -251,9 +252,9 @@ class Search(Rules):
             return parents, [over]
         logp = self.possible(logits).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
         if self.beam.width == 1:
-            ranks, last = top(self.greedy(logits, groups[0].tokens, step), 1)  # where that is an end, it is the end
+            ranks, last = top(self.greedy(logits, groups[0].tokens, step), 1)  # if it is an end token, the search ends
             own = logp.gather(2, last)
-            own = own.masked_fill(own == -torch.inf, 0.0)  # one that is banned, and forced all the same
+            own = own.masked_fill(own == -torch.inf, 0.0)  # a banned token that is forced all the same
             own = own.masked_fill(ranks == -torch.inf, -torch.inf)
             parents, over = self.settle(groups[0], last, own, at, ranks)
             return parents, [over]
@@ -262,7 +263,7 @@ class Search(Rules):
     def _advance(
         self, groups: list[Group], logp: Tensor, step: int, at: Tensor
     ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        """The same by log-probabilities (B, W, V), one group after the other."""
+        """The same from log-probabilities (B, W, V), one group after the other."""
         inputs, width = logp.shape[0], groups[0].scores.shape[1]
         taken = logp.new_zeros(inputs, logp.shape[2]) if self.beam.diversity else None
         parents, ended = [], []
@@ -279,12 +280,12 @@ class Search(Rules):
 
 
 def _wide(index: Tensor, tokens: Tensor) -> Tensor:
-    """An index of beams (B, N) for all their tokens (B, N, T)."""
+    """An index of beams (B, N), expanded to their tokens (B, N, T)."""
     return index[:, :, None].expand(-1, -1, tokens.shape[2])
 
 
 def hypotheses(groups: Sequence[Group], count: int) -> list[list[Hypothesis]]:
-    """The best of all groups for each input, each once; what one group has found is in order, and differs."""
+    """The best hypotheses of all groups for each input, without duplicates; those of one group are sorted."""
     found: list[list[Hypothesis]] = [[] for _ in groups[0].open]
     for group in groups:
         most = int(group.lengths.max())
@@ -292,11 +293,11 @@ def hypotheses(groups: Sequence[Group], count: int) -> list[list[Hypothesis]]:
         for row, *ended in zip(found, *(column.tolist() for column in columns), strict=True):
             row += [Hypothesis(tokens[:n], score) for tokens, score, n in zip(*ended, strict=True) if score > -math.inf]
     if not all(found):
-        raise DataError("D001", "no text is possible: every token is banned, or the model's scores are not numbers")
+        raise DataError("D001", "no text is possible: every token is banned, or the model's logits are not numbers")
     return found if len(groups) == 1 else [_once(row)[:count] for row in found]
 
 
 def _once(found: list[Hypothesis]) -> list[Hypothesis]:
-    """The best first; of equal texts, which groups may find, one."""
+    """Sorted, best first, without the duplicates that groups may find."""
     texts = {tuple(one.tokens): one for one in sorted(found, key=lambda one: one.score)}
     return sorted(texts.values(), key=lambda one: -one.score)

@@ -1,4 +1,4 @@
-"""Beam search: the likeliest texts by width-first search, for decoders and encoder–decoders, many inputs at once.
+"""Beam search for decoders and encoder–decoders, many inputs at once.
 
 Letters: B inputs, W beams, V vocabulary, T tokens.
 """
@@ -39,13 +39,13 @@ def beam_search(
     if source is not None and alike and trace is None and accelerates_beams(model) and gpubeam.suits(search):
         try:
             return gpubeam.find(model, search, begin, source)
-        except torch.cuda.OutOfMemoryError:  # the way below takes less, as it goes
+        except torch.cuda.OutOfMemoryError:  # the search below takes less memory
             gpubeam.forget(model)
     reader = beam_decoder(model, len(begin), beam.width) if alike else model
     state, logits = prefill(reader, begin, source, search.capacity)
     threads = torch.get_num_threads()
     try:
-        if getattr(reader, "threads", False):  # which should not have to wait for torch's
+        if getattr(reader, "threads", False):  # idle threads of torch would delay the kernels'
             torch.set_num_threads(1)
         return _search(reader, search, state, logits, trace)
     finally:
@@ -55,20 +55,20 @@ def beam_search(
 def _search(
     model: Decoder[Any], search: Search, state: Any, logits: Tensor, trace: list[Growth] | None
 ) -> list[list[Hypothesis]]:
-    """Token after token of all beams; inputs that nothing better can be found for drop out."""
+    """Step by step; inputs for which no better hypothesis can be found drop out."""
     beam, inputs, groups = search.beam, list(range(len(search.limits))), search.groups()
     found: list[list[Hypothesis]] = [[] for _ in inputs]
     for step in range(search.longest):
         parents, ended = search.advance(groups, logits, step)
         if trace is not None:
             trace.extend(_growth(inputs, step, groups, parents, ended))
-        going = torch.stack([g.open for g in groups]).any(0).tolist()  # the only wait for the device
+        going = torch.stack([g.open for g in groups]).any(0).tolist()  # the only synchronization with the device
         if done := [i for i, goes in enumerate(going) if not goes]:
             for i, best in zip(done, hypotheses([g.take(done) for g in groups], beam.n_best), strict=True):
                 found[inputs[i]] = best
         if not any(going):
             break
-        first = torch.arange(len(going), device=parents.device)[:, None]  # row of the state of each input's first beam
+        first = torch.arange(len(going), device=parents.device)[:, None]  # the state's row of each input's first beam
         rows = first * beam.width + parents if step else first.expand_as(parents)
         if not all(going):
             kept = [i for i, goes in enumerate(going) if goes]

@@ -1,7 +1,7 @@
-"""Continuous batching: requests come at any time and are answered together, each as if it were alone.
+"""Continuous batching: requests come at any time and share forward passes, each as if it were alone.
 
-A round reads a chunk of waiting prompts, and then writes one token of every text: a long prompt holds up the others by
-no more than a chunk. No HTTP here: `submit` a request and listen to its ticket.
+A step prefills a chunk of waiting prompts and generates one token of every running sequence, so a long prompt delays
+the others by one chunk at most. No HTTP here: `submit` a request and iterate over its events.
 """
 
 from __future__ import annotations
@@ -10,35 +10,40 @@ import math
 import threading
 import time
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
-from headway.errors import ConfigError, DataError, DivergedError, MemoryOrDiskError
+from headway.errors import ConfigError, DataError
+from headway.generate.accel.base import FastDecoder
 from headway.generate.accel.dispatch import accelerates, make_decoder
 from headway.generate.accel.snapshot import Snapshot
 from headway.generate.detokenize import Detokenizer, TextStream
+from headway.generate.engine.admission import Admission
 from headway.generate.engine.request import Event, Finish, Request
-from headway.generate.engine.scheduler import CHUNK, CUDA_CHUNK, FastScheduler, Scheduler
-from headway.generate.engine.sequence import Sample, Sequence
-from headway.generate.engine.slot_cache import SlotCache
+from headway.generate.engine.runner import AcceleratedRunner, SlotRunner
+from headway.generate.engine.scheduler import Scheduler
+from headway.generate.engine.sequence import Sample, Sequence, diverged
+from headway.generate.engine.slot_cache import allocate
+from headway.generate.engine.stats import Counters, Stats
 from headway.generate.protocol import device_of
-from headway.model.model import Model
+from headway.generate.sampling.sampler import with_seed
+from headway.model.model import Model, Transformer
 
 __all__ = ["Closed", "Engine", "Event", "QueueFull", "Request", "Stats"]
 
 CAPACITY = 2048
-"""Tokens of a text, prompt included, where neither the caller nor the model has a limit."""
-RECENT = 10.0
-"""Seconds over which the speed is taken."""
+"""Tokens of a sequence, prompt included, if neither the caller nor the model sets a limit."""
+CHUNK, CUDA_CHUNK = 256, 2048
+"""Prompt tokens that one step prefills, by default."""
 COMPARED = 1.0
-"""Seconds between two looks, while texts are written, whether the model's weights have changed."""
+"""Seconds between two checks, while sequences run, whether the model's weights have changed."""
 FAILURES = 3
-"""Passes that fail one after another before the engine counts as broken; and faults of fast decoding in all before the
-engine does without it for good."""
+"""Steps that fail in a row before the engine counts as broken; and failures of kernels in all before the engine stops
+using them."""
 
 
 class QueueFull(Exception):
@@ -49,31 +54,8 @@ class Closed(Exception):
     """The engine takes no more requests."""
 
 
-@dataclass(frozen=True)
-class Stats:
-    """What an engine is doing, and what it has done so far."""
-
-    running: int
-    """Texts being read or written."""
-    waiting: int
-    slots: int
-    used: int
-    """Slots taken: one for each running text."""
-    tokens_per_second: float
-    """Written lately."""
-    read: int
-    """Tokens of prompts."""
-    written: int
-    prefix_hits: int
-    """Prompts that began like a text which was still in a slot."""
-    prefix_tokens: int
-    """Tokens of prompts that were not read for that reason."""
-    finished: dict[str, int]
-    """Why texts ended → how many."""
-
-
 class Engine:
-    """Only one thread calls `step`: that of `start`, or without it the caller's. The rest is for any thread."""
+    """Only one thread calls `step`: the one that `start` starts, or the caller's. Other methods are for any thread."""
 
     def __init__(
         self,
@@ -86,46 +68,50 @@ class Engine:
         queue: int = 64,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """For `slots` texts at a time of up to `capacity` tokens, with up to `queue` requests waiting."""
-        room = model.config.max_length
-        self.capacity = capacity if capacity is not None else room or CAPACITY
-        quick = accelerates(model, slots)
+        """Run up to `slots` sequences of up to `capacity` tokens at a time, with up to `queue` requests waiting."""
+        max_length = model.config.max_length
+        self.capacity = capacity if capacity is not None else max_length or CAPACITY
+        kernels = accelerates(model, slots)
         if chunk is None:
-            chunk = CUDA_CHUNK if quick and device_of(model).type == "cuda" else CHUNK
+            chunk = CUDA_CHUNK if kernels and device_of(model).type == "cuda" else CHUNK
         for name, value in (("slots", slots), ("capacity", self.capacity), ("chunk", chunk), ("queue", queue)):
             if value < 1:
                 raise ConfigError("C003", f"{name} = {value} should be at least 1")
-        if room is not None and self.capacity > room:
-            raise ConfigError("C003", f"capacity = {self.capacity}, but the model reads at most {room} tokens")
+        if max_length is not None and self.capacity > max_length:
+            raise ConfigError("C003", f"capacity = {self.capacity}, but the model reads at most {max_length} tokens")
         self.model, self.tokenizer, self.chunk, self.queue, self.clock = model, tokenizer, chunk, queue, clock
-        self.cache = _allocate(model, slots, self.capacity)
+        self.cache = allocate(model, slots, self.capacity)
         self.waiting: deque[Sequence] = deque()
         self.sequences: list[Sequence] = []
-        """Those that have a slot, in the order they came."""
+        """Sequences that have a slot, in the order of their requests."""
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._open, self._stop = True, False
         self.failures = 0
-        """Passes that failed, one after another, whatever the error."""
+        """Steps that failed in a row, whatever the error."""
         self.faults = 0
-        """All of them, since the beginning."""
+        """All failures since the start."""
         self._last_error = ""
-        """The type of the last one: a message might hold what is nobody's business."""
+        """Type of the last one. Its message might hold user data."""
         self._since: float | None = None
-        """When the round began that the thread is in."""
-        self.read = self._written = self._hits = self._reused = 0
-        self._finished: Counter[str] = Counter()
-        self._recent: deque[tuple[float, int]] = deque()
-        """When rounds began, and how many tokens had been written by then."""
-        self.fast = make_decoder(model, self.cache.keys, self.cache.values) if quick else None
-        """None where there are no kernels, or where they failed too often."""
+        """When the thread's present step began."""
+        self.counters = Counters()
+        self._admission = Admission(self.cache, chunk)
+        self.fast: FastDecoder | None = None
+        if isinstance(model, Transformer) and kernels:
+            self.fast = make_decoder(model, self.cache.keys, self.cache.values)
+        """None if there are no kernels for the model, or if they failed too often."""
         self._fast_faults = 0
-        self.scheduler = Scheduler(self) if self.fast is None else FastScheduler(self, self.fast)
+        self.scheduler = self._schedule(accelerated=True)
         self._weights, self._compared = Snapshot(model), -math.inf
 
     def submit(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Request:
-        """Queue a request. DataError where it can never be answered, QueueFull or Closed where it cannot be now."""
-        sequence = self._sequence(request, on_event)
+        """Queue a copy of a request and return the copy.
+
+        DataError if the request can never be answered, QueueFull or Closed if it cannot be queued now.
+        """
+        live = replace(request, on_event=on_event)
+        sequence = self._sequence(live)
         with self._wake:
             if not self._open:
                 raise Closed("the engine takes no more requests")
@@ -133,21 +119,21 @@ class Engine:
                 raise QueueFull(f"{len(self.waiting)} requests are waiting, which is the limit")
             self.waiting.append(sequence)
             self._wake.notify()
-        return sequence.request
+        return live
 
     @torch.no_grad()
     def step(self) -> bool:
-        """One round: let requests in, read a chunk of prompts, write a token of each text. False if there is none."""
+        """Admit requests, prefill a chunk of prompts, generate a token of each sequence. False if there is no work."""
         try:
-            return self._round()
-        except Exception as error:  # our own mistake; but nobody shall wait for ever because of it
+            return self._step()
+        except Exception as error:  # our own mistake; but no client may wait for ever because of it
             self.fault(error)
             for sequence in self._everyone():
                 self.end(sequence, "error", error)
             return True
 
     def start(self) -> None:
-        """Work in a thread of its own from now on."""
+        """Run in a thread from now on."""
         with self._wake:
             if not self._open:
                 raise Closed("the engine takes no more requests")
@@ -157,12 +143,12 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is there, and not everything it does fails."""
+        """Whether the thread runs and not all of its steps fail."""
         return not self.trouble
 
     @property
     def trouble(self) -> str:
-        """Why it is not alive; empty where it is."""
+        """Why the engine is not alive; empty if it is."""
         if self._thread is None or not self._thread.is_alive():
             return "the engine does not run"
         if self.failures >= FAILURES:
@@ -170,19 +156,19 @@ class Engine:
         return ""
 
     def step_seconds(self) -> float:
-        """How long the round takes that the thread is in: who watches can tell when it hangs."""
+        """How long the thread's present step has taken: a watchdog can tell when it hangs."""
         since = self._since
         return 0.0 if since is None else self.clock() - since
 
     def fault(self, error: BaseException) -> None:
-        """A pass failed. What a request itself has wrong does not count."""
+        """Count a failure. What a request itself has wrong does not count."""
         if not isinstance(error, ConfigError | DataError):
             self.failures += 1
             self.faults += 1
             self._last_error = type(error).__name__
 
     def drain(self, deadline: float) -> bool:
-        """Take no more requests, finish those there are, and close. Whether all were finished in so many seconds."""
+        """Take no more requests, finish those there are within `deadline` seconds, and close. Whether all finished."""
         end = self.clock() + deadline
         with self._wake:
             self._open = False
@@ -191,13 +177,13 @@ class Engine:
                 pass
         else:
             for sequence in self._everyone():
-                sequence.request.wait(max(0.0, end - self.clock()))
+                _request(sequence).wait(max(0.0, end - self.clock()))
         finished = not self._everyone()
         self.close()
         return finished
 
     def close(self) -> None:
-        """End the thread after its round, and cancel what is not finished."""
+        """End the thread after its step, and cancel unfinished requests."""
         with self._wake:
             self._open, self._stop = False, True
             self._wake.notify()
@@ -207,24 +193,11 @@ class Engine:
             self.end(sequence, "cancelled")
 
     def stats(self) -> Stats:
-        now = self.clock()
-        with self._wake:
-            at, before = next(((t, n) for t, n in self._recent if now - t <= RECENT), (now, self._written))
-        return Stats(
-            running=len(self.sequences),
-            waiting=len(self.waiting),
-            slots=len(self.cache),
-            used=len(self.cache.taken),
-            tokens_per_second=(self._written - before) / (now - at) if now > at else 0.0,
-            read=self.read,
-            written=self._written,
-            prefix_hits=self._hits,
-            prefix_tokens=self._reused,
-            finished=dict(self._finished),
-        )
+        sizes = {"running": len(self.sequences), "waiting": len(self.waiting)}
+        return self.counters.stats(self.clock(), **sizes, slots=len(self.cache), used=len(self.cache.taken))
 
-    def _sequence(self, request: Request, on_event: Callable[[Event], None] | None) -> Sequence:
-        prompt, sampling, vocab = request.prompt, request.sampling, self.model.lm.vocab
+    def _sequence(self, request: Request) -> Sequence:
+        prompt, sampling, vocab = request.prompt, with_seed(request.sampling), self.model.lm.vocab
         if not prompt:
             raise DataError("D001", "the prompt is empty: there is no token to go on from")
         if len(prompt) > self.capacity:
@@ -232,16 +205,16 @@ class Engine:
         used = {*prompt, *sampling.tokens}
         if not 0 <= min(used) <= max(used) < vocab:  # on a GPU, an index out of range ends the whole process's work
             raise DataError("D001", f"token ids {min(used)} … {max(used)}, the vocabulary has {vocab}")
-        if sampling.seed is None:
-            sampling = replace(sampling, seed=int(torch.randint(2**62, ())))
-        own = self.model.config.special.eos_ids
         return Sequence(
-            request=replace(request, on_event=on_event),
+            tokens=list(prompt),
             sampling=sampling,
-            stop=own if sampling.stop is None else sampling.stop,
+            stop=self.model.config.special.eos_ids if sampling.stop is None else sampling.stop,
+            left=min(sampling.limit(len(prompt), sampling.max_tokens), self.capacity - len(prompt) + 1),
             stream=TextStream(self.tokenizer, sampling.stop_strings, prompt),
-            text=list(prompt),
-            left=min(sampling.limit(len(prompt), sampling.max_tokens), self.capacity - len(prompt) + 1),  # last: unread
+            mask=request.mask,
+            logprobs=request.likely,
+            top=request.top,
+            request=request,
         )
 
     def _run(self) -> None:
@@ -249,7 +222,7 @@ class Engine:
             self._since = self.clock()
             try:
                 busy = self.step()
-            except BaseException as error:  # a library's own panic, or a device on which not even a slot can be wiped
+            except BaseException as error:  # a library's panic, or a device on which not even a slot can be wiped
                 self.fault(error)
                 self._abandon(error)
                 busy = True
@@ -259,85 +232,114 @@ class Engine:
                     self._wake.wait_for(lambda: self._stop or self.waiting)
 
     def _abandon(self, why: BaseException) -> None:
-        """End everything, whatever state it is in."""
+        """End all sequences, whatever state they are in."""
         error = RuntimeError("the engine lost all texts")
         error.__cause__ = why
         with self._wake:
-            sequences = [*self.waiting, *self.sequences]
+            everyone = [*self.waiting, *self.sequences]
             self.waiting.clear()
             self.sequences.clear()
-            self._finished["error"] += len(sequences)
-        self.scheduler = Scheduler(self)
+            self.counters.finished["error"] += len(everyone)
+        self.scheduler = self._schedule(accelerated=False)
         for slot in [*self.cache.taken]:
             self.cache.cut(slot, 0)
             self.cache.free(slot)
-        for sequence in sequences:
-            sequence.request.end(Event(None, finish="error"), error)
+        for sequence in everyone:
+            _request(sequence).end(Event(None, finish="error"), error)
 
     def _everyone(self) -> list[Sequence]:
         with self._wake:
             return [*self.waiting, *self.sequences]
 
-    def _round(self) -> bool:
+    def _schedule(self, accelerated: bool) -> Scheduler:
+        """A scheduler that has begun nothing yet, with kernels if there are any."""
+        if accelerated and self.fast is not None:
+            return Scheduler(AcceleratedRunner(self.fast, self.cache.tokens, self.chunk))
+        return Scheduler(SlotRunner(self.model, self.cache, self.sequences, self.chunk))
+
+    def _step(self) -> bool:
         for sequence in self._everyone():
-            if sequence.request.cancelled or not sequence.left:
+            if _request(sequence).cancelled or not sequence.left:
                 self.end(sequence, "cancelled" if sequence.left else "length")
         if not self._everyone():
             return False
-        now = self.clock()
-        with self._wake:
-            self._recent.append((now, self._written))
-            while now - self._recent[0][0] > RECENT:
-                self._recent.popleft()
+        self.counters.step(self.clock())
         if self.waiting and len(self.cache.taken) < len(self.cache):
-            self._renew()
-        if self.fast is not None and type(self.scheduler) is Scheduler and not self.sequences:
-            self.scheduler = FastScheduler(self, self.fast)
+            self._check_weights()
+        if self.fast is not None and not self.scheduler.runner.feeds and not self.sequences:
+            self.scheduler = self._schedule(accelerated=True)
+        self._admit()
         try:
-            self.scheduler.run()
+            self._advance(self.scheduler, self.sequences)
         except Exception as error:
-            if type(self.scheduler) is Scheduler:
-                raise
-            self.fault(error)
-            self._without_kernels(error)
+            if self.scheduler.runner.feeds:
+                self.fault(error)
+                self._stop_kernels(error)
+            else:
+                self._advance_alone()
         return True
 
-    def _without_kernels(self, why: Exception) -> None:
-        """What fails with kernels may still do without: each text is read again from where it is certain.
+    def _advance(self, scheduler: Scheduler, sequences: list[Sequence]) -> None:
+        """Generate one token of each sequence. If that fails, the slots hold again what they held before."""
+        held, new = self.cache.tokens, [s for s in sequences if not s.count]
+        before = [len(held[s.slot]) for s in sequences]
+        prompts = sum(len(held[s.slot]) for s in new)
+        try:
+            found = scheduler.step(sequences)
+        except Exception:
+            for sequence, count in zip(sequences, before, strict=True):
+                self.cache.cut(sequence.slot, count)
+            raise
+        self.counters.prompt_tokens += sum(len(held[s.slot]) for s in new) - prompts
+        self._take(found)
 
-        There it turns out whether one of the requests is at fault. Kernels are tried again with the next texts.
+    def _advance_alone(self) -> None:
+        """Each sequence alone after they failed together, so that only the faulty ones end."""
+        for sequence in [*self.sequences]:
+            try:
+                self._advance(Scheduler(self.scheduler.runner), [sequence])
+            except Exception as error:
+                self.fault(error)
+                self.end(sequence, "error", error)
+
+    def _stop_kernels(self, why: Exception) -> None:
+        """Go on without kernels, from the last token that is certain; without them a faulty request shows itself.
+
+        Kernels are tried again with the next sequences.
         """
         warnings.warn(f"fast decoding failed, so the engine goes on without it: {why}", RuntimeWarning, stacklevel=2)
         self._fast_faults += 1
         if self._fast_faults >= FAILURES:
             self.fast = None
-        self._go_plainly()
+        self._go_eager()
 
-    def _go_plainly(self) -> None:
-        self.scheduler = Scheduler(self)
+    def _go_eager(self) -> None:
+        self.scheduler = self._schedule(accelerated=False)
         for sequence in self.sequences:
-            self.cache.cut(sequence.slot, min(len(self.cache.texts[sequence.slot]), len(sequence.text) - 1))
+            self.cache.cut(sequence.slot, min(len(self.cache.tokens[sequence.slot]), len(sequence.tokens) - 1))
 
-    def let_in(self, fits: Callable[[Sequence], bool]) -> Sequence | None:
-        """The next request, if there is a slot and its prompt fits into this round.
+    def _admit(self) -> None:
+        """Give slots to waiting requests whose prompts fit into this step's chunk.
 
-        Not earlier: by then, another may have read how it begins.
+        Not earlier: by then, another sequence may have prefilled the same beginning.
         """
-        if not self.waiting or not fits(self.waiting[0]):
-            return None
-        sequence = self.waiting[0]
-        found = self.cache.take(sequence.text)
-        if found is None:
-            return None
-        sequence.slot, sequence.request.reused = found
-        self._hits += sequence.request.reused > 0
-        self._reused += sequence.request.reused
-        with self._wake:
-            self.sequences.append(self.waiting.popleft())
-        return sequence
+        batch, padded = [s for s in self.sequences if not s.count], self.scheduler.runner.padded
+        if not padded and not batch and self._admission.waits(len(self.sequences), len(self.waiting)):
+            return
+        while self.waiting and self._admission.fits(self.waiting[0], batch, padded):
+            found = self.cache.take(self.waiting[0].tokens)
+            if found is None:
+                return
+            sequence = self.waiting[0]
+            sequence.slot, _request(sequence).reused = found
+            self.counters.prefix_hits += found[1] > 0
+            self.counters.prefix_tokens += found[1]
+            with self._wake:
+                self.sequences.append(self.waiting.popleft())
+            batch.append(sequence)
 
-    def _renew(self) -> None:
-        """Forget what was read with weights that the model has no more; texts that are being written go on from it."""
+    def _check_weights(self) -> None:
+        """If the model's weights have changed, forget cached prefixes. Sequences that run go on from their keys."""
         now = self.clock()
         if self.sequences and now - self._compared < COMPARED:
             return
@@ -353,40 +355,38 @@ class Engine:
             self.fast.renew(self.model)
         else:
             self.fast = None
-            self._go_plainly()
+            self._go_eager()
 
-    def take(self, chosen: list[tuple[Sequence, Sample]]) -> None:
-        """Texts grow by what was chosen for them. A pass after which none has grown counts as failed."""
-        errors = [self._take(sequence, found) for sequence, found in chosen]
+    def _take(self, found: list[tuple[Sequence, Sample]]) -> None:
+        """Append the sampled tokens. A step after which no sequence has grown counts as failed."""
+        errors = [self._append(sequence, sample) for sequence, sample in found]
         faults = [error for error in errors if error is not None]
         if len(faults) < len(errors):
             self.failures = 0
         elif faults:
             self.fault(faults[-1])
 
-    def _take(self, sequence: Sequence, chosen: Sample) -> Exception | None:
-        """What went wrong with this text, which has ended then."""
-        error = sequence.fault
-        if chosen.broken:
-            error = DivergedError("T001", "the model's scores are not numbers", "its weights are damaged, or too large")
+    def _append(self, sequence: Sequence, sample: Sample) -> Exception | None:
+        """Append a token and deliver its event. An error ends the sequence and is returned."""
+        error, finish = diverged() if sample.broken else sequence.fault, None
         if error is None:
             try:
-                text, finish = sequence.take(chosen.token)
-                event = Event(chosen.token, text, chosen.log_probability, chosen.alternatives, finish)
+                text, finish = sequence.take(sample.token)
+                event = Event(sample.token, text, sample.log_probability, sample.alternatives, finish)
                 if finish is None:
-                    sequence.request.put(event)
-            except Exception as raised:  # of the tokenizer, of the mask, or of whoever listens
+                    _request(sequence).put(event)
+            except Exception as raised:  # by the tokenizer, the mask, or the callback
                 error = raised
         if error is not None:
             self.end(sequence, "error", error)
             return error
-        self._written += chosen.token is not None
+        self.counters.generated_tokens += sample.token is not None
         if finish is not None:
             self.end(sequence, event)
         return None
 
     def end(self, sequence: Sequence, last: Event | Finish, error: Exception | None = None) -> None:
-        """Give back the slot first: who hears of the end may count on it."""
+        """Free the slot, then deliver the last event: a client that hears of the end may count on a free slot."""
         event = last if isinstance(last, Event) else Event(None, finish=last)
         if sequence.slot >= 0:
             if error is not None:
@@ -395,14 +395,10 @@ class Engine:
             self.cache.free(sequence.slot)
         with self._wake:
             (self.sequences if sequence.slot >= 0 else self.waiting).remove(sequence)
-            self._finished[str(event.finish)] += 1
-        sequence.request.end(event, error)
+            self.counters.finished[str(event.finish)] += 1
+        _request(sequence).end(event, error)
 
 
-def _allocate(model: Model, slots: int, capacity: int) -> SlotCache:
-    try:
-        return SlotCache(model.start(batch=slots, capacity=capacity + 1))
-    except RuntimeError as error:
-        raise MemoryOrDiskError(
-            "M001", f"there is no memory for {slots} slots of {capacity} tokens", "take fewer slots or a lower capacity"
-        ) from error
+def _request(sequence: Sequence) -> Request:
+    assert sequence.request is not None
+    return sequence.request

@@ -1,163 +1,197 @@
-"""A text in the making: what it has, what may end it, and how its next token is chosen among others.
+"""A sequence being generated, and how the next tokens of a batch of sequences are sampled.
 
-Letters: B texts, V vocabulary.
+Letters: B sequences, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from headway.generate.accel.cuda.graphs import copy_to_cpu
+from headway.errors import DivergedError
+from headway.generate.accel.transfer import copy_to_cpu
 from headway.generate.detokenize import TextStream
-from headway.generate.engine.request import Finish, Request
+from headway.generate.engine.request import Request
+from headway.generate.grammar.grammar import Mask
 from headway.generate.sampling.logits import apply_mask
 from headway.generate.sampling.sampler import Sampler, Sampling
+from headway.generate.trace import Choice, choices
+
+Finish = Literal["stop", "length"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Sequence:
-    """What the engine knows of a request."""
+    """The state of one sequence: its tokens, its settings, and what may end it."""
 
-    request: Request
+    tokens: list[int]
+    """Prompt and new tokens."""
     sampling: Sampling
     """With a seed."""
     stop: tuple[int, ...]
-    stream: TextStream
-    text: list[int]
-    """Prompt and new tokens."""
+    """Tokens that end the sequence."""
     left: int
-    """Tokens that may still come."""
+    """New tokens that may still come."""
+    stream: TextStream | None = None
+    """None: tokens are not turned into text."""
+    mask: Mask | None = None
+    row: int = 0
+    """The sequence's number in its batch, and its row of the mask."""
+    source: list[int] | None = None
+    """Tokens that the encoder reads; None without an encoder."""
+    logprobs: bool = False
+    """Whether to report the log-probability of each token."""
+    top: int = 0
+    """How many of the most probable tokens to report at each step."""
     count: int = 0
-    """New tokens so far; none while the prompt is being read."""
+    """New tokens so far; 0 while the prompt is being prefilled."""
+    begin: int = 0
+    """First token that the model still sees."""
     slot: int = -1
-    """None yet."""
+    """Row of the KV cache; -1: none yet."""
+    request: Request | None = None
+    """The engine's request that the sequence answers; None in `decode`."""
     fault: Exception | None = None
-    """What its mask raised: a mistake of this text alone, which ends with it."""
+    """What the mask raised. It ends this sequence alone."""
 
-    def __post_init__(self) -> None:
-        sampling = self.sampling
-        penalties = sampling.repetition != 1 or sampling.presence or sampling.frequency
-        self.sampler = Sampler([sampling], [tuple(self.text)], [self.stop]) if penalties else None
-        """Of its own, where penalties need a memory."""
-        self.mask = self.request.mask
+    @property
+    def visible(self) -> list[int]:
+        """The tokens that the model still sees."""
+        return self.tokens[self.begin :]
+
+    def slide(self, max_length: int | None) -> None:
+        """Once more tokens are visible than the model can read, keep the last half of what it can read."""
+        if max_length is not None and len(self.tokens) - self.begin > max_length:
+            self.begin = len(self.tokens) - max(1, max_length // 2)
 
     def take(self, token: int | None) -> tuple[str, Finish | None]:
-        """Text that is certain with this token, and why it is the last one, if it is."""
+        """Append a token. Returns the text that is now certain, and why the sequence ends (None: it goes on)."""
         if token is None:
-            return self.stream.close(), "stop"
-        self.text.append(token)
+            return self._close(), "stop"
+        self.tokens.append(token)
         self.count += 1
         self.left -= 1
         if token in self.stop:
-            return self.stream.close(), "stop"
-        if self.mask is not None:
-            self.mask.accept(0, token)
-        text = self.stream.push(token)
-        if self.stream.stopped:
+            return self._close(), "stop"
+        text = "" if self.stream is None else self.stream.push(token)
+        if self.stream is not None and self.stream.stopped:
             return text, "stop"
-        return (text, None) if self.left else (text + self.stream.close(), "length")
+        if not self.left:
+            return text + self._close(), "length"
+        if self.mask is not None:
+            self.mask.accept(self.row, token)
+        return text, None
+
+    def _close(self) -> str:
+        return "" if self.stream is None else self.stream.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The token chosen for a text, None where none is possible."""
+    """The token sampled for a sequence; None where no token is possible."""
 
     token: int | None
-    log_probability: float | None
-    alternatives: tuple[tuple[int, float], ...]
-    broken: bool
-    """Whether the scores to choose from were no numbers."""
+    log_probability: float | None = None
+    alternatives: tuple[tuple[int, float], ...] = ()
+    broken: bool = False
+    """Whether the logits were NaN."""
 
 
-def sample_tokens(sequences: list[Sequence], logits: Tensor) -> list[Sample]:
-    """The next token of each job, from the scores (B, V) of the model."""
-    logits = logits.float()
-    return report(sequences, logits, BatchSampler(sequences)(logits))()
+def diverged() -> DivergedError:
+    return DivergedError("T001", "the model's logits are not numbers", "its weights are damaged, or too large")
 
 
 class BatchSampler:
-    """How the next tokens of some jobs are chosen, for as long as they stay together."""
+    """Samples the next tokens of some sequences, for as long as these sequences stay together."""
 
     def __init__(self, sequences: list[Sequence]) -> None:
         self.sequences = sequences
-        plain = [i for i, sequence in enumerate(sequences) if sequence.sampler is None]
-        self.groups = [(sequence.sampler, [i]) for i, sequence in enumerate(sequences) if sequence.sampler is not None]
-        if plain:
-            texts = [sequences[i].text for i in plain]
-            stops = [sequences[i].stop for i in plain]
-            self.groups.append((Sampler([sequences[i].sampling for i in plain], texts, stops), plain))
-        self.masked = any(sequence.mask is not None for sequence in sequences)
-        alone = self.groups[0][0] if len(self.groups) == 1 else None
-        self.argmax_only = alone is not None and alone.argmax_only and not self.masked
-        self.argmax_only = self.argmax_only and not any(sequence.request.likely for sequence in sequences)
-        """Whether all anybody asks for is the best token."""
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        """Tokens (B,), -1 where none is possible; nothing waits for the device."""
-        if self.masked:
-            logits = _held(self.sequences, logits)
-        if len(self.groups) == 1:  # no rows to be put together again
-            return self._choose(*self.groups[0], logits)
-        chosen = torch.empty(len(self.sequences), dtype=torch.long, device=logits.device)
-        for sampler, places in self.groups:
-            chosen[places] = self._choose(sampler, places, logits[places])
-        return chosen
-
-    def _choose(self, sampler: Sampler, places: list[int], logits: Tensor) -> Tensor:
-        rows, sequences = [*range(len(places))], [self.sequences[i] for i in places]
-        counts = [sequence.count for sequence in sequences]
-        return sampler.sample(
-            sampler.process(logits, rows, [sequence.text for sequence in sequences], counts), rows, counts
+        sources = [s.source for s in sequences if s.source is not None]
+        self.sampler = Sampler(
+            [s.sampling for s in sequences], [s.tokens for s in sequences], [s.stop for s in sequences], sources or None
         )
+        self.masked = any(s.mask is not None for s in sequences)
+        self.logprobs = any(s.logprobs for s in sequences)
+        self.argmax_only = self.sampler.argmax_only and not self.masked and not self.logprobs
+        """Whether the most probable token is all that is asked for."""
 
-
-def _held(sequences: list[Sequence], logits: Tensor) -> Tensor:
-    """The scores, without tokens that a mask forbids."""
-    everything = torch.ones(logits.shape[-1], dtype=torch.bool)
-    found = [_allowed(sequence) for sequence in sequences]
-    return apply_mask(logits, torch.stack([everything if row is None else row for row in found]).to(logits.device))
+    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Processed logits (B, V), and tokens (B,), -1 where none is possible. Does not wait for the device."""
+        counts = [s.count for s in self.sequences]
+        if self.masked:
+            everything = torch.ones(logits.shape[-1], dtype=torch.bool)
+            found = [_allowed(s) for s in self.sequences]
+            logits = apply_mask(logits, torch.stack([everything if m is None else m for m in found]).to(logits.device))
+        processed = self.sampler.process(logits, counts)
+        return processed, self.sampler.sample(processed, counts)
 
 
 def _allowed(sequence: Sequence) -> Tensor | None:
-    """Its mask. One that fails is no reason to fail the others: what is chosen for this text is not used."""
+    """The mask of a sequence. A mask that fails must not fail the others: the sequence's token is then not used."""
     try:
-        return None if sequence.mask is None else sequence.mask.allowed(0)
+        return None if sequence.mask is None else sequence.mask.allowed(sequence.row)
     except Exception as error:
         sequence.fault = error
         return None
 
 
-def report(sequences: list[Sequence], logits: Tensor, chosen: Tensor) -> Callable[[], list[Sample]]:
-    """What was chosen, and how likely it was where somebody asked; the function returned waits for the device."""
-    whole = logits.logsumexp(-1, keepdim=True) if any(sequence.request.likely for sequence in sequences) else None
-    top = min(max(sequence.request.top for sequence in sequences), logits.shape[1])
-    columns = [chosen[:, None]]
-    if whole is not None:
-        best = logits.topk(top)
-        likely = logits.gather(1, chosen.clamp(min=0)[:, None]) - whole
-        columns = [chosen[:, None].double(), likely, best.indices, best.values - whole]
+class Batch:
+    """Tokens that were sampled for some sequences. Only the device knows them until `samples` copies them."""
+
+    def __init__(self, sequences: list[Sequence], tokens: Tensor, samples: Callable[[], list[Sample]]) -> None:
+        self.sequences, self.tokens, self.samples = sequences, tokens, samples
+
+    @classmethod
+    def argmax(cls, sequences: list[Sequence], tokens: Tensor) -> Batch:
+        """The most probable tokens, which the step has found already; -1 where logits are NaN."""
+        found = copy_to_cpu(tokens)
+        return cls(sequences, tokens, lambda: [Sample(None if i < 0 else i, broken=i < 0) for i in found()])
+
+    @classmethod
+    def sampled(cls, sampler: BatchSampler, logits: Tensor, trace: list[Choice] | None) -> Batch:
+        logits = logits.float()  # a copy if they are in half precision: the next step overwrites them
+        processed, tokens = sampler(logits)
+        samples = _report(sampler, logits, tokens)
+        if trace is None:
+            return cls(sampler.sequences, tokens, samples)
+        return cls(sampler.sequences, tokens, lambda: _traced(sampler.sequences, logits, processed, samples(), trace))
+
+
+def _traced(
+    sequences: list[Sequence], logits: Tensor, processed: Tensor, samples: list[Sample], trace: list[Choice]
+) -> list[Sample]:
+    some = [i for i, sample in enumerate(samples) if sample.token is not None]
+    chosen = torch.tensor([samples[i].token for i in some], dtype=torch.long, device=logits.device)
+    rows, positions = [sequences[i].row for i in some], [sequences[i].count for i in some]
+    trace += choices(logits[some], processed[some], chosen, rows, positions)
+    return samples
+
+
+def _report(sampler: BatchSampler, logits: Tensor, tokens: Tensor) -> Callable[[], list[Sample]]:
+    """The samples, with log-probabilities if a sequence asks for them. The returned function waits for the device."""
+    sequences, columns = sampler.sequences, [tokens[:, None]]
+    top = min(max(s.top for s in sequences), logits.shape[1])
+    if sampler.logprobs:
+        best, total = logits.topk(top), logits.logsumexp(-1, keepdim=True)
+        own = logits.gather(1, tokens.clamp(min=0)[:, None]) - total
+        columns = [tokens[:, None].double(), own, best.indices, best.values - total]
     table = copy_to_cpu(torch.cat(columns, 1))
 
-    def look() -> list[Sample]:
-        rows = table()
-        return [
-            _sample(sequence, row, top, logits[place])
-            for place, (sequence, row) in enumerate(zip(sequences, rows, strict=True))
-        ]
+    def samples() -> list[Sample]:
+        rows = zip(sequences, table(), strict=True)
+        return [_sample(sequence, row, top, logits[place]) for place, (sequence, row) in enumerate(rows)]
 
-    return look
+    return samples
 
 
 def _sample(sequence: Sequence, row: list[Any], top: int, logits: Tensor) -> Sample:
     if row[0] < 0:
-        return Sample(None, None, (), bool(logits.isnan().any()))
-    wants = sequence.request
-    if not wants.likely:
-        return Sample(int(row[0]), None, (), False)
+        return Sample(None, broken=bool(logits.isnan().any()))
+    if not sequence.logprobs:
+        return Sample(int(row[0]))
     tokens, values = [int(i) for i in row[2 : 2 + top]], row[2 + top :]
-    return Sample(int(row[0]), row[1], tuple(zip(tokens, values, strict=True))[: wants.top], False)
+    return Sample(int(row[0]), row[1], tuple(zip(tokens, values, strict=True))[: sequence.top])

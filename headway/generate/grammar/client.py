@@ -1,8 +1,8 @@
-"""The process that tries grammars out (`worker`), seen from here: started, asked, ended, replaced.
+"""The client of the process that checks grammars (`worker`): starts, asks, ends and replaces it.
 
-What a matcher knows cannot be sent between processes. So a grammar is compiled twice: there, where it can be ended at
-any time, and then here, where the same work takes as long again and no longer. Verdicts are kept, matchers are not:
-copies of a matcher share a lexer, whose states one sequence may use up for all the others.
+A matcher cannot be sent between processes. So a grammar is compiled twice: in the worker, which can be killed at any
+time, and then here, where the same work takes as long again. Verdicts are cached, matchers are not: copies of a matcher
+share a lexer, whose states one sequence may use up for all the others.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from headway.data.chat_template.client import killed_from_outside, spawn, stop
 from headway.errors import ConfigError, MemoryOrDiskError
 
 SECONDS, WALL_SECONDS = 1.0, 4.0
-"""For one grammar: of the processor's time, and by the clock. Honest ones take milliseconds."""
+"""Limits for one grammar: CPU time and wall time. Ordinary grammars take milliseconds."""
 ROOM = 16 << 20
-"""Bytes for one grammar. Each text that follows one may hold as much again, so they are not to be large."""
+"""Bytes for one grammar. Each sequence that follows one may use as much again."""
 VERDICTS = 1024
-"""Grammars whose verdict is remembered."""
+"""Verdicts in the cache."""
 WORKER = Path(__file__).with_name("worker.py")
 TOO_HARD = "this pattern or schema cannot be followed"
 SIMPLER = "make it simpler: fewer patterns in one allOf, shorter repeats, smaller multiples, fewer optional properties"
 
 
 class GaveUp(Exception):
-    """Nobody waits for the verdict any more."""
+    """The caller does not wait for the verdict any more."""
 
 
 class Trial:
-    """For one vocabulary. One grammar at a time; the process is started by the first one and kept."""
+    """Checks grammars for one vocabulary, one at a time. The first check starts the process."""
 
     def __init__(self, tokens: Sequence[bytes], ends: Sequence[int], special: Sequence[int]) -> None:
         vocabulary = {"tokens": [token.hex() for token in tokens], "ends": list(ends), "special": list(special)}
@@ -45,13 +45,13 @@ class Trial:
         self.lock = threading.Lock()
         self.child: subprocess.Popen[bytes] | None = None
         self.ending: weakref.finalize[[subprocess.Popen[bytes]], Trial] | None = None
-        """Ends the process with this object, or with ours."""
+        """Ends the process when this object or this process ends."""
         self.verdicts: OrderedDict[bytes, str | ConfigError] = OrderedDict()
 
     def judge(self, grammar: str, gone: Callable[[], bool] = lambda: False) -> None:
-        """ConfigError where no sequence can be held to it: C003 for a wrong grammar, C005 for one that costs too much.
+        """ConfigError if a grammar cannot be followed: C003 if it is invalid, C005 if it costs too much.
 
-        `gone` is asked now and then whether to give up.
+        `gone` is called now and then and says whether to give up.
         """
         key = hashlib.sha256(grammar.encode()).digest()
         with self.lock:
@@ -64,10 +64,10 @@ class Trial:
         if isinstance(verdict, ConfigError):
             raise ConfigError(verdict.code, verdict.message, verdict.hint)
         if verdict:
-            raise ConfigError("C003", f"not a pattern that a text can be held to: {verdict[:300]}")
+            raise ConfigError("C003", f"invalid pattern or schema: {verdict[:300]}")
 
     def _verdict(self, grammar: str, gone: Callable[[], bool], earlier: int | None = None) -> str | ConfigError:
-        """To be remembered. The process that tried it `earlier` ended with this status, without a reason."""
+        """The verdict to cache. `earlier` is the status of a worker that ended before, for no known reason."""
         request = {"grammar": grammar, "seconds": SECONDS, "room": ROOM}
         began = time.monotonic()
         child = self._process(gone)
@@ -79,7 +79,7 @@ class Trial:
         status = self._end(child)
         if gone():
             raise GaveUp
-        if time.monotonic() >= asked + WALL_SECONDS:  # another time it may go differently
+        if time.monotonic() >= asked + WALL_SECONDS:  # not cached: another try may succeed
             raise ConfigError("C005", f"{TOO_HARD}: no verdict after {time.monotonic() - began:.1f} s", SIMPLER)
         if not killed_from_outside(status, earlier):
             what = f"more than {ROOM >> 20} MB (status {status})"
@@ -88,12 +88,12 @@ class Trial:
             return ConfigError("C005", f"{TOO_HARD}: it needs {what}", SIMPLER)
         if earlier is None:
             return self._verdict(grammar, gone, status)
-        raise MemoryOrDiskError("M001", f"the process that tries grammars out was ended twice (status {status})")
+        raise MemoryOrDiskError("M001", f"the process that checks grammars was ended twice (status {status})")
 
     def _process(self, gone: Callable[[], bool]) -> subprocess.Popen[bytes]:
         if self.child is not None and self.child.poll() is None:
             return self.child
-        if self.child is not None:  # something else ended it
+        if self.child is not None:  # ended from outside
             self._end(self.child)
         self.child = child = spawn(WORKER)
         self.ending = weakref.finalize(self, stop, child)
@@ -101,7 +101,7 @@ class Trial:
             status = self._end(child)
             if gone():
                 raise GaveUp
-            raise MemoryOrDiskError("M001", f"the process that tries grammars out ended with status {status}")
+            raise MemoryOrDiskError("M001", f"the process that checks grammars ended with status {status}")
         return child
 
     def _end(self, child: subprocess.Popen[bytes]) -> int:
@@ -113,7 +113,7 @@ class Trial:
 
 
 def _talk(child: subprocess.Popen[bytes], line: bytes, gone: Callable[[], bool], deadline: float) -> bytes:
-    """The answer; what there is of one when the process ended before it was complete."""
+    """The worker's answer; incomplete if the worker ended first."""
     assert child.stdin is not None and child.stdout is not None
     done = threading.Event()
 
@@ -131,7 +131,7 @@ def _talk(child: subprocess.Popen[bytes], line: bytes, gone: Callable[[], bool],
         return child.stdout.readline()
     except BrokenPipeError:
         return b""
-    except BaseException:  # an interrupt: the next request must not get the answer to this one
+    except BaseException:  # an interrupt: the next request must not get this answer
         child.kill()
         raise
     finally:

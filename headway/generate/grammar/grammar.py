@@ -1,4 +1,4 @@
-"""Text that must match: a mask over the next token, and regular expressions and JSON schemas through `llguidance`."""
+"""Constrained generation: token masks, and regular expressions and JSON schemas through `llguidance`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-"""A token that stands for one byte, in vocabularies of sentencepiece."""
+"""A token for one byte, in sentencepiece vocabularies."""
 
 
 Gone = Callable[[], bool]
@@ -30,23 +30,23 @@ def never() -> bool:
 
 
 class Mask(Protocol):
-    """What may come next in each row; told of what came. A grammar library is adapted to this."""
+    """Which tokens may come next in each row of a batch."""
 
     def allowed(self, row: int) -> Tensor | None:
-        """(V,), true for tokens that may come next; None for all. With none left the text is complete."""
+        """(V,), true for tokens that may come next; None for all. If none is allowed, the sequence ends."""
 
     def accept(self, row: int, token: int) -> None:
-        """The row goes on with this token."""
+        """Record the token that a row goes on with."""
 
 
 class Patterns:
-    """Makes masks for one vocabulary; to be kept, as a large vocabulary takes a while to read.
+    """Compiles patterns for one vocabulary. Keep it: reading a large vocabulary takes a while.
 
-    A stop token may come where a text is a match; without any, a text ends only where nothing can follow.
+    A stop token is allowed where the text matches. Without stop tokens a sequence ends only where nothing can follow.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, stop: Sequence[int] = ()) -> None:
-        """`vocab` is the model's, which may be larger or smaller than the tokenizer's."""
+        """`vocab` is the model's vocabulary size, which may differ from the tokenizer's."""
         try:
             import llguidance
         except ImportError:
@@ -55,7 +55,7 @@ class Patterns:
         from headway.generate.grammar.worker import compiled, make_tokenizer
 
         tokens = token_bytes(tokenizer)[:vocab]
-        tokens += [b""] * (vocab - len(tokens)) + [b"<end>"]  # one more, for vocabularies with nothing to end with
+        tokens += [b""] * (vocab - len(tokens)) + [b"<end>"]  # an extra end token, for models without one
         ends = list(stop) or [vocab]
         added = tokenizer.backend.get_added_tokens_decoder()
         special = sorted({*(i for i, token in added.items() if token.special and i < vocab), *ends, vocab})
@@ -64,27 +64,27 @@ class Patterns:
         self.trial = Trial(tokens, ends, special)
 
     def regular(self, pattern: str, gone: Gone = never) -> Grammar:
-        """New text that matches from beginning to end. The syntax is Rust's: no look-around, and \\d is any digit."""
+        """The new text must match a regular expression completely. Rust syntax: no look-around, \\d is any digit."""
         return self._grammar(self.library.grammar_from_regex(pattern), gone)
 
     def schema(self, rules: Mapping[str, Any], gone: Gone = never) -> Grammar:
-        """New text that is JSON by a schema, without white space: a model may write that without end."""
+        """The new text must be JSON by a schema, without white space, which a model could generate without end."""
         text = json.dumps(rules)
         return self._grammar(
             self.library.grammar_from_json_schema(text, overrides={"whitespace_flexible": False}), gone
         )
 
     def _grammar(self, grammar: str, gone: Gone) -> Grammar:
-        """Compiled here only after it was compiled elsewhere, within bounds; `gone` says that nobody waits for it."""
+        """Compile a grammar, after the worker has compiled it within limits. `gone` says whether to give up."""
         self.trial.judge(grammar, gone)
         matcher = self.compiled(self.tokenizer, grammar)
         if matcher.is_error():
-            raise ConfigError("C003", f"not a pattern that a text can be held to: {matcher.get_error()[:300]}")
+            raise ConfigError("C003", f"invalid pattern or schema: {matcher.get_error()[:300]}")
         return Grammar(matcher, self.vocab)
 
 
 class Grammar:
-    """A mask by a pattern. It takes new rows as they come."""
+    """A mask from a pattern. New rows start at its beginning."""
 
     def __init__(self, first: LLMatcher, vocab: int) -> None:
         self.first, self.vocab = first, vocab
@@ -92,27 +92,27 @@ class Grammar:
 
     def allowed(self, row: int) -> Tensor | None:
         matcher = self._matcher(row)
-        bias = matcher.compute_logit_bias()  # a byte per token, 0 where it may not come
-        if matcher.is_error():  # the mask would end the text in its middle as if that were its end
+        bias = matcher.compute_logit_bias()  # a byte per token, 0 if it is not allowed
+        if matcher.is_error():  # an empty mask would look like a complete text
             self._check_limits(matcher)
-            raise ConfigError("C003", "by the pattern nothing can follow here, not even the end")
+            raise ConfigError("C003", "the pattern allows no token here, not even an end token")
         return torch.frombuffer(bytearray(bias), dtype=torch.uint8)[: self.vocab] > 0
 
     def accept(self, row: int, token: int) -> None:
         matcher = self._matcher(row)
         if not matcher.consume_token(token):
             self._check_limits(matcher)
-            raise DataError("D001", f"token {token} does not fit the pattern: {matcher.get_error()[:200]}")
+            raise DataError("D001", f"token {token} does not match the pattern: {matcher.get_error()[:200]}")
 
     @staticmethod
     def _check_limits(matcher: LLMatcher) -> None:
         from headway.generate.grammar.worker import limit_met
 
         if why := limit_met(matcher):
-            raise ConfigError("C005", f"the pattern became too hard to follow: {why}")
+            raise ConfigError("C005", f"the pattern became too expensive to follow: {why}")
 
     def matches(self, row: int) -> bool:
-        """Whether the text of a row is a match as it stands."""
+        """Whether the text of a row matches as it stands."""
         return self._matcher(row).is_accepting()
 
     def _matcher(self, row: int) -> LLMatcher:
@@ -122,7 +122,7 @@ class Grammar:
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
-    """What each token adds to a text, in bytes; only for tokenizers that put tokens together as they are."""
+    """The bytes of each token, for tokenizers whose text is the concatenation of its tokens."""
     decoder = json.loads(tokenizer.backend.to_str())["decoder"] or {"type": None}
     kinds = {part["type"] for part in decoder.get("decoders", [decoder])}
     added = {i: token.content for i, token in tokenizer.backend.get_added_tokens_decoder().items()}
@@ -139,5 +139,7 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
         ]
     else:
         names = ", ".join(sorted(map(str, kinds)))
-        raise DataError("D001", f"a tokenizer that puts words together by rules ({names}) cannot follow a pattern")
+        raise DataError(
+            "D001", f"patterns need a tokenizer that concatenates its tokens; this one joins words by rules ({names})"
+        )
     return spelled

@@ -1,13 +1,13 @@
-"""The program that tries grammars out, in a process of its own: started by `trial`.
+"""The program that checks grammars in a process of its own; started by `client`.
 
-`compiled` and `limit_met` serve both sides.
+`compiled` and `limit_met` are used on both sides.
 
-A grammar is a program by a stranger, too. The library bounds what a mask costs, but not what it costs to compile a
-grammar: the intersection of twenty patterns takes minutes and gigabytes. The operating system bounds both.
+A grammar is a stranger's program. The library limits what a mask costs, but not what compiling a grammar costs: the
+intersection of twenty patterns takes minutes and gigabytes. The operating system limits both.
 
 The first line of stdin is the vocabulary `{"tokens", "ends", "special"}`, each further line a request `{"grammar",
-"seconds", "room"}`; each line of stdout is the answer `{"error", "hard"}`: no error where a sequence can be held to the
-grammar, and otherwise whether it is a grammar, but one that costs too much.
+"seconds", "room"}`. Each line of stdout is an answer `{"error", "hard"}`: no error if sequences can follow the grammar;
+`hard` if it is a valid grammar that costs too much.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 LEXER_STATES = 50_000
-"""Of one grammar, about a quarter of a kilobyte each; the library's own limit is five times as high."""
+"""Lexer states of one grammar, about 250 bytes each; the library's own limit is five times as high."""
 STACK = 4 << 20
-"""Bytes of stack: half of what a thread has on the other side, so that nothing overflows there that did not here."""
+"""Bytes of stack: half of a thread's stack in the other process, so nothing overflows there that did not here."""
 STEPS = 8
-"""Tokens that are tried out. Where it gets hard is often a little into the text: among the names of an object."""
+"""Tokens that are tried. Costs often rise a few tokens into the text, among the names of an object."""
 MISFITS = ("doesn't satisfy the grammar", "parser stopped", "out of range")
-"""What the library says where not the grammar but the token is at fault. All the rest is about its limits."""
+"""The library's messages for a wrong token. All other messages are about its limits."""
 
 
 def make_tokenizer(
@@ -46,19 +46,19 @@ def make_tokenizer(
 
 
 def compiled(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
-    """A matcher at its beginning; `is_error` where there is none."""
+    """A fresh matcher; its `is_error` says whether compiling failed."""
     limits = LLParserLimits(max_lexer_states=LEXER_STATES, verbose_errors=False)
     return LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
 
 
 def limit_met(matcher: LLMatcher) -> str:
-    """Which limit of the library a matcher has met; empty where it met none, or is in error for another reason."""
+    """Which limit of the library a matcher has met; empty for none, or for another error."""
     why = matcher.get_error().removesuffix("<non-verbose/>").strip()[:200]
     return "" if why.startswith("NoExtension") or any(misfit in why for misfit in MISFITS) else why
 
 
 class Walk:
-    """Goes a few tokens into the texts of a grammar, and rather on than to an end."""
+    """Walks a few tokens into a grammar, and prefers tokens that do not end the text."""
 
     def __init__(self, tokens: Sequence[bytes], special: Sequence[int]) -> None:
         left_out = set(special)
@@ -67,12 +67,12 @@ class Walk:
         self.onward = self.written & _bits([not set(token) & set(b"]}") for token in tokens])
 
     def encode(self, text: str) -> list[int]:
-        """By bytes: the library asks for the tokens of what must follow. None where the vocabulary lacks one."""
+        """Tokens of a text, byte by byte, which the library asks for; empty if the vocabulary lacks a byte."""
         found = [self.bytes.get(bytes([byte])) for byte in text.encode("utf-8", "surrogatepass")]
         return [token for token in found if token is not None] if None not in found else []
 
     def __call__(self, matcher: LLMatcher) -> str:
-        """The limit that was met on the way, if any."""
+        """The limit that the walk has met; empty for none."""
         for _ in range(STEPS):
             allowed = int.from_bytes(matcher.compute_bitmask(), "little") & self.written
             allowed = allowed & self.onward or allowed
@@ -82,13 +82,13 @@ class Walk:
 
 
 def _bits(flags: Sequence[bool]) -> int:
-    """The first one is the lowest bit, as in the library's masks."""
+    """The first flag is the lowest bit, as in the library's masks."""
     return int("".join("01"[flag] for flag in reversed(flags)), 2)
 
 
 def answer(tokenizer: LLTokenizer, walk: Walk, request: dict[str, Any]) -> dict[str, Any]:
     bound_memory(request["room"])
-    bound_time(request["seconds"])  # of the processor's time; the signal ends the process
+    bound_time(request["seconds"])  # of CPU time; the signal ends the process
     matcher = compiled(tokenizer, request["grammar"])
     error = matcher.get_error()
     hard = "" if error else walk(matcher)
@@ -102,7 +102,7 @@ def bound_time(seconds: float) -> None:
 
 
 def bound_memory(room: int) -> None:
-    """So many bytes more than now. Only Linux says how many that are; elsewhere the time is the only bound."""
+    """Limit memory to `room` bytes more than now. Only Linux tells the present size; elsewhere only time is limited."""
     try:
         import resource
 
@@ -114,7 +114,7 @@ def bound_memory(room: int) -> None:
 
 
 def bound_rest() -> None:
-    """No deep recursion, no byte into any file."""
+    """Forbid deep recursion and writing to files."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""From scores to choices: pure functions of tensors. Letters: B batch, V vocabulary, T tokens.
+"""Penalties, filters and searches over logits: pure functions. Letters: B batch, V vocabulary, T tokens.
 
 A setting is one number for all rows, or a tensor (B, 1) with one for each.
 """
@@ -14,18 +14,18 @@ from torch import Tensor
 
 PerRow = float | Tensor
 LIKELY = 256
-"""Tokens that are looked at first, where it is enough to know the likeliest."""
+"""The most probable tokens that top-p tries first, before it sorts a whole vocabulary."""
 PART = 128
-"""Tokens of a vocabulary that are looked at as one."""
+"""Tokens in one part of a vocabulary, for the two-pass search."""
 
 
 def scale(logits: Tensor, temperature: PerRow) -> Tensor:
-    """Scores divided by the temperature, which is above zero."""
+    """Divide logits by the temperature, which is above zero."""
     return logits / temperature
 
 
 def keep_top_k(logits: Tensor, k: int | Tensor) -> Tensor:
-    """All but the k best become impossible, where k is above zero; equals of the last one stay."""
+    """All but the k best tokens become impossible, if k is above zero; ties with the last one stay."""
     if isinstance(k, Tensor):
         widest = min(int(k.max()), logits.shape[-1])
         if widest <= 0:
@@ -47,7 +47,7 @@ def keep_top_p(logits: Tensor, p: PerRow) -> Tensor:
 
 
 def _keep_likely(logits: Tensor, p: PerRow) -> Tensor:
-    """The same by the likeliest tokens alone, in rows where they suffice: to sort a vocabulary takes milliseconds."""
+    """The same from the most probable tokens, in rows where they suffice: sorting a vocabulary takes milliseconds."""
     likely, order = logits.topk(LIKELY)
     probabilities = (likely - logits.logsumexp(-1, keepdim=True)).exp()
     beyond = _beyond(probabilities, p)
@@ -66,7 +66,7 @@ def _keep_sorted(logits: Tensor, p: PerRow) -> Tensor:
 
 
 def _beyond(probabilities: Tensor, p: PerRow) -> Tensor:
-    """Which of them, likeliest first, come after those that sum to p."""
+    """Which probabilities, in descending order, come after those that sum to p."""
     beyond = probabilities.cumsum(-1) - probabilities >= p
     beyond = beyond & (p < 1)  # sums may round up to 1 before the end
     beyond[..., 0] = False  # the best one stays, even where p is 0
@@ -107,19 +107,19 @@ def keep_eta(logits: Tensor, eta: PerRow) -> Tensor:
 
 
 def penalise_repetition(logits: Tensor, seen: Tensor, penalty: PerRow) -> Tensor:
-    """Scores of tokens `seen` (B, V) in the text so far, divided or multiplied (Keskar et al. 2019)."""
+    """Divide the logits of tokens `seen` (B, V) so far, or multiply them if negative (Keskar et al. 2019)."""
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
 def penalise_counts(logits: Tensor, counts: Tensor, presence: PerRow, frequency: PerRow) -> Tensor:
-    """Scores lowered for what was written `counts` (B, V) times: once for that, and for each time (OpenAI's API)."""
+    """Lower the logits of tokens that were generated `counts` (B, V) times: once, and for each time (OpenAI's API)."""
     return logits - frequency * counts - presence * (counts > 0)
 
 
 def ban(logits: Tensor, history: Tensor, sequences: Sequence[Sequence[int]]) -> Tensor:
     """The last token of each sequence becomes impossible where `history` (B, T) ends with the tokens before it.
 
-    A sequence of one token is never possible. History is filled up on the left with -1.
+    A sequence of one token is never possible. History is padded on the left with -1.
     """
     banned = torch.zeros_like(logits, dtype=torch.int32)
     for length, group in groupby(sorted(sequences, key=len), key=len):
@@ -133,8 +133,8 @@ def ban(logits: Tensor, history: Tensor, sequences: Sequence[Sequence[int]]) -> 
 
 
 def ban_repeats(logits: Tensor, history: Tensor, size: int, source: Tensor | None = None) -> Tensor:
-    """No `size` tokens of `history` (B, T) come again in the same order: what would end them becomes impossible
-    (Paulus et al. 2018). With a `source` (B, S), none of that one's. Both are filled up with -1."""
+    """No n-gram of `size` tokens in `history` (B, T) is repeated: its last token becomes impossible (Paulus et al.
+    2018). With a `source` (B, S), no n-gram of the source is repeated. Both are padded with -1."""
     known = history if source is None else source
     if known.shape[1] < size or history.shape[1] < size - 1:
         return logits
@@ -147,13 +147,13 @@ def ban_repeats(logits: Tensor, history: Tensor, size: int, source: Tensor | Non
 
 
 def seen_in(history: Tensor, vocab: int) -> Tensor:
-    """(B, V): which tokens `history` (B, T) has, which is filled up with -1."""
+    """(B, V): which tokens are in `history` (B, T), which is padded with -1."""
     place = torch.where(history < 0, vocab, history)
     return torch.zeros(len(history), vocab + 1, dtype=torch.bool, device=history.device).scatter(1, place, True)[:, :-1]
 
 
 def add_bias(logits: Tensor, history: Tensor, sequence: Sequence[int], value: float) -> Tensor:
-    """The score of a sequence's last token, plus a value where `history` (B, T) ends with the tokens before it."""
+    """Add a value to the logit of a sequence's last token where `history` (B, T) ends with the tokens before it."""
     length = len(sequence) - 1
     if length > history.shape[1]:
         return logits
@@ -165,28 +165,28 @@ def add_bias(logits: Tensor, history: Tensor, sequence: Sequence[int], value: fl
 
 
 def decay_ends(logits: Tensor, steps: Tensor, ends: Tensor, decay: Sequence[float]) -> Tensor:
-    """The scores of tokens that end a text, raised by factor ** n - 1 of themselves, n steps (B,) after the start."""
+    """Raise the logits of the `ends` by factor ** n - 1 of themselves, n steps (B,) after the start."""
     start, factor = decay
     share = factor ** (steps - start).clamp(min=0).to(logits.dtype) - 1  # B
     now = logits[:, ends]
     return logits.index_copy(1, ends, torch.where(now > -torch.inf, now + now.abs() * share[:, None], now))
 
 
-def last_tokens(texts: Sequence[Sequence[int]], length: int) -> Tensor:
-    """The last tokens of each text (B, length), filled up with -1: a history for the functions above."""
-    ends = [list(text[len(text) - min(length, len(text)) :]) for text in texts]
+def last_tokens(sequences: Sequence[Sequence[int]], length: int) -> Tensor:
+    """The last tokens of each sequence (B, length), padded on the left with -1."""
+    ends = [list(tokens[len(tokens) - min(length, len(tokens)) :]) for tokens in sequences]
     return torch.tensor([[-1] * (length - len(end)) + end for end in ends], dtype=torch.long)
 
 
 def force(logits: Tensor, token: int) -> Tensor:
-    """Only this token is possible, at no cost: its score is 0."""
+    """Only this token is possible, with logit 0."""
     forced = torch.full_like(logits, -torch.inf)
     forced[..., token] = 0.0
     return forced
 
 
 def force_some(logits: Tensor, rows: Tensor, token: int) -> Tensor:
-    """The same in some rows (B,) of scores (B, V)."""
+    """The same in some `rows` (B,) of logits (B, V)."""
     return torch.where(rows[:, None], force(logits, token), logits)
 
 
@@ -196,9 +196,9 @@ def apply_mask(logits: Tensor, allowed: Tensor) -> Tensor:
 
 
 def best(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest score of each row and its token, the first of equals.
+    """The highest logit of each row and its token, the first of equals.
 
-    In two rounds on a GPU: one program a row would leave most of it idle.
+    In two passes on a GPU: one program per row would leave most of it idle.
     """
     rows, vocab = logits.shape
     width = next((w for w in range(1024, 128, -1) if vocab % w == 0), 0) if logits.is_cuda else 0
@@ -211,10 +211,10 @@ def best(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The highest `count` scores of each row (…, V) and their tokens, as `topk` has them.
+    """The highest `count` logits of each row (…, V) and their tokens, like `topk`.
 
-    In two rounds: whatever is among the best is in one of the `count` parts that have the best maxima. To find these
-    is a matter of reading; `topk` of a whole vocabulary takes four times as long.
+    In two passes: the best tokens are in the `count` parts with the highest maxima. Finding these parts takes one read;
+    `topk` over a whole vocabulary takes three to four times as long (`benchmarks/kernel_paths.py`).
     """
     vocab = logits.shape[-1]
     parts = vocab // PART
@@ -230,7 +230,7 @@ def top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def sample_inverse_cdf(logits: Tensor, uniforms: Tensor) -> Tensor:
-    """A token per row (B,): where the sum of probabilities, in the order of ids, passes the row's draw in [0, 1).
+    """A token per row (B,): where the cumulative probability, in the order of ids, passes the row's number in [0, 1).
 
     In float64: the sum over a large vocabulary must not leave out its rare tokens.
     """

@@ -1,4 +1,4 @@
-"""Rules about what may follow: those of a model's generation_config.json, the same for a draw and for a beam search.
+"""Rules of a generation_config.json that change logits, the same for sampling and for beam search.
 
 They are those of `transformers`, in its order; a forced token comes last, so that no other rule can forbid it.
 
@@ -31,7 +31,7 @@ Sequences = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Bias:
-    """What is added to the logit of a sequence's last token, where the text ends with the tokens before it."""
+    """A value added to the logit of a sequence's last token, where the text ends with the tokens before it."""
 
     tokens: tuple[int, ...]
     value: float
@@ -39,33 +39,33 @@ class Bias:
 
 @dataclass(frozen=True, kw_only=True)
 class LogitRules:
-    """What a `Sampling` and a `Beam` have in common."""
+    """The rules that `Sampling` and `Beam` share."""
 
     bias: tuple[Bias, ...] = ()
     repetition: float = 1.0
-    """Logits of tokens of the prompt and of the new text are divided by it (multiplied where negative)."""
+    """Logits of tokens in the prompt or the new text are divided by it (multiplied if negative)."""
     no_repeat: int = 0
-    """So many tokens in a row never come twice, those of the prompt counted; 0 lets them."""
+    """Size of n-grams that are never repeated, the prompt included; 0 allows repetition."""
     no_repeat_source: int = 0
-    """So many tokens in a row are never taken from the source: what an encoder reads, or else the prompt."""
+    """Size of n-grams that are never copied from the source: the encoder's input, or else the prompt."""
     banned: Sequences = ()
-    """Sequences of tokens that are never written."""
+    """Token sequences that are never generated."""
     min_tokens: int = 0
-    """New tokens before the end may come."""
+    """New tokens before an end token is allowed."""
     min_length: int = 0
-    """Tokens before the end may come, those of the prompt counted."""
+    """Tokens, the prompt included, before an end token is allowed."""
     max_length: int = 0
-    """Tokens that a sequence has at most, those of the prompt counted; 0 has no such limit."""
+    """Most tokens of a sequence, the prompt included; 0: no such limit."""
     decay: tuple[float, ...] = ()
-    """After so many new tokens the end becomes likelier, by this factor for each further one: (start, factor)."""
+    """(start, factor): after `start` new tokens, each further one raises the end's probability by the factor."""
     first_banned: tuple[int, ...] = ()
-    """Tokens that the text does not begin with; it begins after the forced ones."""
+    """Tokens that the new text must not begin with, after the forced ones."""
     first: int | None = None
     """A token that the new text begins with (BART's forced_bos_token_id)."""
     last: int | None = None
-    """A token that ends a text which reaches its longest (BART's forced_eos_token_id)."""
+    """The token that ends a text of maximum length (BART's forced_eos_token_id)."""
     forced: Sequences = ()
-    """Pairs of a place in the sequence, counted from 0, and the token that stands there (Whisper's languages)."""
+    """Pairs of a position in the sequence, from 0, and the token forced there (Whisper's languages)."""
 
     def __post_init__(self) -> None:
         for name in ("no_repeat", "no_repeat_source", "min_tokens", "min_length", "max_length"):
@@ -83,22 +83,22 @@ class LogitRules:
             raise ConfigError("C003", "a bias is not a finite number")
 
     def has_rules(self, *known: str) -> bool:
-        """Whether any rule is set beside those `known` to whoever asks: a new one is unknown to all fast ways."""
+        """Whether a rule is set that is not among the `known` ones. An accelerated path names those it knows."""
         rules = (field for field in fields(LogitRules) if field.name not in (*known, "max_length"))
         return any(getattr(self, field.name) != field.default for field in rules)
 
     @property
     def rules(self) -> tuple[Any, ...]:
-        """The values of all rules: sequences with equal ones can be held to them together."""
+        """The values of all rules. Sequences with equal values can be processed together."""
         return tuple(getattr(self, field.name) for field in fields(LogitRules))
 
     def limit(self, prompt: int, most: int) -> int:
-        """New tokens of a sequence after so many of a prompt, where there may be `most`: at least one."""
+        """Most new tokens after `prompt` tokens, if `most` are allowed otherwise: at least one."""
         return min(most, max(1, self.max_length - prompt)) if self.max_length else most
 
     @property
     def tokens(self) -> Iterable[int]:
-        """Every token that a rule names, to be checked against a vocabulary."""
+        """Every token that a rule names, to check them against a vocabulary."""
         yield from (token for sequence in self.banned for token in sequence)
         yield from (token for bias in self.bias for token in bias.tokens)
         yield from self.first_banned
@@ -107,7 +107,7 @@ class LogitRules:
 
     @property
     def lookback(self) -> int | None:
-        """How many of the last tokens the rules look at; None: at all."""
+        """How many of the last tokens the rules need; None: all."""
         if self.no_repeat or self.repetition != 1:
             return None
         sizes = [self.no_repeat_source, *map(len, self.banned), *(len(bias.tokens) for bias in self.bias)]
@@ -116,18 +116,18 @@ class LogitRules:
 
 @dataclass(frozen=True)
 class RuleContext:
-    """Where some sequences stand that have the same rules."""
+    """What rules need to know of some sequences that share them."""
 
     history: Tensor
-    """(N, T): the end of prompt and new text, filled up on the left with -1."""
+    """(N, T): the last tokens of prompt and new text, padded on the left with -1."""
     source: Tensor
-    """(N, S), filled up with -1."""
+    """(N, S), padded with -1."""
     steps: Tensor
     """(N,) new tokens so far."""
     prompts: Tensor
     """(N,) tokens of the prompts."""
     limits: Tensor
-    """(N,) new tokens there may be."""
+    """(N,) most new tokens."""
     ends: Tensor
     """Ids that end a sequence."""
 
@@ -140,19 +140,19 @@ def add_biases(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor:
 
 
 def penalise_repeats(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor:
-    """The second, for those who do not remember which tokens a sequence has."""
+    """The second rule, for callers that do not count tokens themselves."""
     if rules.repetition == 1:
         return logits
     return penalise_repetition(logits, seen_in(place.history, logits.shape[-1]), rules.repetition)
 
 
 def no_rules() -> dict[str, Any]:
-    """Values that leave every logit as it is, to replace those of a guess."""
+    """Values that leave every logit as it is, for drafts of speculative decoding."""
     return {field.name: field.default for field in fields(LogitRules)}
 
 
 def apply_rules(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor:
-    """All others: logits (N, V) of which some are impossible."""
+    """All other rules: logits (N, V) of which some become impossible."""
     if rules.no_repeat:
         logits = ban_repeats(logits, place.history, rules.no_repeat)
     if rules.no_repeat_source:
@@ -171,7 +171,7 @@ def apply_rules(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor
 
 
 def _begin(rules: LogitRules, place: RuleContext) -> Tensor:
-    """The step after the forced ones."""
+    """The step after the forced tokens."""
     forced = max((where for where, _ in rules.forced), default=-1) + 1
     return (forced - place.prompts).clamp(min=int(rules.first is not None))
 

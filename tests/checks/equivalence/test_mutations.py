@@ -22,7 +22,7 @@ from headway.config.presets import bert, gpt2, llama, t5, transformer, vit
 from headway.generate import decode, speculative
 from headway.generate import prefix_cache as prefix
 from headway.generate.beam import rules as beams
-from headway.generate.engine import sequence
+from headway.generate.engine import engine, runner, sequence
 from headway.generate.engine import slot_cache as slots
 from headway.generate.sampling import sampler as sampling
 from headway.model import cache, embed, heads, masks
@@ -79,7 +79,7 @@ GENERATED = {"decoded = recomputed", "scored = recomputed", "beams = reference"}
 DECODERS = {"engine = alone", "prefix cache = fresh", "speculative = plain"}
 SHOWN: dict[str, set[str]] = {
     "gpt2": GENERATED | DECODERS | {"fast decoder = step", "outgrown = last half", "spare rows closed"},
-    "llama": GENERATED | DECODERS | {"fast decoder = step", "spare rows closed", "beam readers = step"},
+    "llama": GENERATED | DECODERS | {"fast decoder = step", "spare rows closed"},
     "bert": {"segments matter", "spare rows closed", "LoRA merged = beside", "tied = one matrix"},
     "marian": GENERATED | {"beam readers = step", "spare rows closed", "tied = one matrix"},
     "t5": GENERATED | {"spare rows closed", "LoRA merged = beside"},
@@ -219,29 +219,30 @@ def stale_prefix(patch: Patch) -> None:
 
 
 def stale_fast_prefix(patch: Patch) -> None:
-    patch.setattr(decode, "common_prefix", lambda a, b: min(len(a), len(b)))
+    patch.setattr(runner, "common_prefix", lambda a, b: min(len(a), len(b)))
 
 
 def eos_ignored(patch: Patch) -> None:
-    right = decode._rows
+    right = decode._sequences
 
     def found(*given: Any) -> Any:
-        rows = right(*given)
-        for row in rows:
-            row.stop = ()
-        return rows
+        sequences = right(*given)
+        for each in sequences:
+            each.stop = ()
+        return sequences
 
-    patch.setattr(decode, "_rows", found)
+    patch.setattr(decode, "_sequences", found)
 
 
 def engine_ignores_eos(patch: Patch) -> None:
-    right = sequence.Sequence.__post_init__
+    right = engine.Engine._sequence
 
-    def init(self: sequence.Sequence) -> None:
-        right(self)
-        self.stop = ()
+    def found(*given: Any) -> Any:
+        made = right(*given)
+        made.stop = ()
+        return made
 
-    patch.setattr(sequence.Sequence, "__post_init__", init)
+    patch.setattr(engine.Engine, "_sequence", found)
 
 
 def positions_after_padding(patch: Patch) -> None:
@@ -297,10 +298,10 @@ def guesses_taken_unseen(patch: Patch) -> None:
 
 def whole_text_slides(patch: Patch) -> None:
     def slide(self: Any, room: int | None) -> None:
-        if room is not None and len(self.text) - self.begin > room:
-            self.begin = len(self.text) - room
+        if room is not None and len(self.tokens) - self.begin > room:
+            self.begin = len(self.tokens) - room
 
-    patch.setattr(decode._Row, "slide", slide)
+    patch.setattr(sequence.Sequence, "slide", slide)
 
 
 def half_an_adapter(patch: Patch) -> None:

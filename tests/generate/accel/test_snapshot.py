@@ -24,8 +24,8 @@ from headway.generate.score import score
 from headway.generate.speculative import SpeculativeDecoder
 from headway.model.lora import LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
-from tests.generate.conftest import made
+from headway.model.quantize import quantize_
+from tests.generate.conftest import answered, made
 
 GREEDY = Sampling(temperature=0, max_tokens=10, stop=())
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 31, 32, 33]
@@ -169,9 +169,7 @@ def test_an_engine_forgets_prompts_that_others_weights_read(way: str, change: st
     model = made(UNTIED)
 
     def write(engine: Engine) -> tuple[int, ...]:
-        request = engine.submit(Request(tuple(PROMPT), GREEDY))
-        while engine.step():
-            pass
+        (request,) = answered(engine, Request(tuple(PROMPT), GREEDY))
         return tuple(event.token for event in request if event.token is not None)
 
     engine = Engine(model, tokenizer, slots=2, capacity=40)

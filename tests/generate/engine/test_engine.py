@@ -25,7 +25,7 @@ from headway.generate.engine.engine import Closed, Engine, Event, QueueFull, Req
 from headway.generate.sampling.sampler import Sampling
 from headway.model.cache import KVCacheLike
 from headway.model.model import Transformer
-from tests.generate.conftest import tiny_model
+from tests.generate.conftest import answered, tiny_model
 
 TOKENIZER = train_tokenizer("bytes", [])
 GREEDY = Sampling(temperature=0, max_tokens=8, stop=())
@@ -56,18 +56,12 @@ class Watched(Transformer):
         return scores
 
 
-def run(engine: Engine, scheduler: int = 10_000) -> None:
-    for _ in range(scheduler):
-        if not engine.step():
-            return
+def run(engine: Engine) -> None:
+    answered(engine)
 
 
 def tokens_of(events: Sequence[Event]) -> list[int]:
     return [event.token for event in events if event.token is not None]
-
-
-def text_of(request: Request) -> str:
-    return "".join(event.text for event in request)
 
 
 def prompt_of(row: int, longest: int = 16) -> tuple[int, ...]:
@@ -112,10 +106,8 @@ def make_requests(count: int) -> list[Request]:
 
 def test_one_request_equals_decode(small: Transformer) -> None:
     for request in make_requests(25):
-        engine = Engine(small, TOKENIZER)
-        request = engine.submit(request)
-        run(engine)
-        assert heard(request) == alone(small, request)
+        (live,) = answered(Engine(small, TOKENIZER), request)
+        assert heard(live) == alone(small, request)
 
 
 def in_batches(model: Transformer, count: int, sizes: Sequence[int], **how: Any) -> None:
@@ -151,8 +143,7 @@ def test_neighbours_change_nothing_for_200_prompts_and_any_size(small: Transform
 def test_a_cpu_computes_few_rows_for_nothing() -> None:
     model = Watched()
     engine = Engine(model, TOKENIZER, slots=6)
-    requests = [engine.submit(Request((1, 2), replace(GREEDY, max_tokens=1 + n))) for n in (8, 1, 6, 2, 4, 7)]
-    run(engine)
+    requests = answered(engine, *(Request((1, 2), replace(GREEDY, max_tokens=1 + n)) for n in (8, 1, 6, 2, 4, 7)))
     writing = [batch for batch, steps in model.passes if steps == 1]
     assert writing == [6, 6, 4, 4, 4, 4, 2, 1]
     assert [heard(t) for t in requests] == [alone(model, t) for t in requests]
@@ -162,8 +153,7 @@ def test_what_an_event_says(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     sampling = Sampling(seed=3, temperature=1.4, repetition=1.2, max_tokens=6, stop=())
     asked = [Request((97, 98), sampling, top=3), Request((99,), GREEDY), Request((100,), sampling, top=999)]
-    requests = [engine.submit(request) for request in asked]
-    run(engine)
+    requests = answered(engine, *asked)
     for request in requests:
         text, top = list(request.prompt), request.top
         for event in request:
@@ -183,8 +173,7 @@ def test_what_an_event_says(small: Transformer) -> None:
 def test_a_seed_repeats_and_none_differs(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     seeds = (4, 4, 5, None, None)
-    requests = [engine.submit(Request((97,), Sampling(seed=seed, max_tokens=20, stop=()))) for seed in seeds]
-    run(engine)
+    requests = answered(engine, *(Request((97,), Sampling(seed=seed, max_tokens=20, stop=())) for seed in seeds))
     same, again, *others = [heard(request)[0] for request in requests]
     assert same == again and len({tuple(text) for text in (same, *others)}) == 4
 
@@ -194,10 +183,9 @@ def test_the_models_own_end() -> None:
     free = alone(model, Request((97,), replace(GREEDY, max_tokens=20)))[0]
     model.config = replace(model.config, special=SpecialTokens(eos=(free[4], 3)))
     engine = Engine(model, TOKENIZER)
-    requests = [
-        engine.submit(Request((97,), replace(GREEDY, max_tokens=20, stop=stop))) for stop in (None, (), (free[2],))
-    ]
-    run(engine)
+    requests = answered(
+        engine, *(Request((97,), replace(GREEDY, max_tokens=20, stop=stop)) for stop in (None, (), (free[2],)))
+    )
     cut = [free[: free.index(free[4]) + 1], free, free[: free.index(free[2]) + 1]]
     assert [heard(request)[0] for request in requests] == cut
 
@@ -205,8 +193,7 @@ def test_the_models_own_end() -> None:
 def test_no_room_for_more_is_an_end(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER, capacity=12)
     for length, count in ((3, 10), (11, 2), (12, 1)):
-        request = engine.submit(Request((97,) * length, replace(GREEDY, max_tokens=50)))
-        run(engine)
+        (request,) = answered(engine, Request((97,) * length, replace(GREEDY, max_tokens=50)))
         tokens, _, finish = heard(request)
         assert finish == "length"
         assert tokens == alone(small, Request(request.prompt, replace(GREEDY, max_tokens=count)))[0]
@@ -216,14 +203,13 @@ def test_nothing_to_write(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     request = engine.submit(Request((97,), replace(GREEDY, max_tokens=0)))
     assert not engine.step()
-    assert list(request) == [Event(None, finish="length")] and engine.stats().read == 0
+    assert list(request) == [Event(None, finish="length")] and engine.stats().prompt_tokens == 0
 
 
 def test_a_text_after_which_nothing_is_possible(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     nothing = replace(GREEDY, banned=tuple((token,) for token in range(256)))
-    requests = [engine.submit(Request((97,), sampling)) for sampling in (nothing, GREEDY)]
-    run(engine)
+    requests = answered(engine, *(Request((97,), sampling) for sampling in (nothing, GREEDY)))
     assert list(requests[0]) == [Event(None, finish="stop")]
     assert heard(requests[1]) == alone(small, requests[1])
     assert engine.alive is False and engine.failures == 0
@@ -291,15 +277,15 @@ def test_a_long_prompt_stalls_nobody() -> None:
     engine = Engine(model, TOKENIZER, slots=4, chunk=8)
     running = engine.submit(Request((97, 98), replace(GREEDY, max_tokens=30)))
     engine.step()
-    events = [engine.stats().written]
+    events = [engine.stats().generated_tokens]
     long = engine.submit(Request(tuple(range(35)), replace(GREEDY, max_tokens=3)))
     short = engine.submit(Request((1, 2, 3), GREEDY))
     while not long.wait(0):
         model.passes.clear()
         engine.step()
         assert sum(batch * steps for batch, steps in model.passes if steps > 1) <= 8
-        events.append(engine.stats().written)
-    assert events[:5] == [2, 3, 4, 5, 6]  # one token of the first in each round while 32 of 35 are read
+        events.append(engine.stats().generated_tokens)
+    assert events[:5] == [1, 2, 3, 4, 5]  # one token of the first in each round while 32 of 35 are read
     run(engine)
     for request in (running, long, short):
         assert heard(request) == alone(model, request)
@@ -308,10 +294,9 @@ def test_a_long_prompt_stalls_nobody() -> None:
 def test_short_prompts_are_read_side_by_side() -> None:
     model = Watched()
     engine = Engine(model, TOKENIZER, slots=8, chunk=16)
-    requests = [
-        engine.submit(Request(prompt, GREEDY)) for prompt in ((1, 2, 3), (4, 5), (6, 7, 8, 9), (10, 11, 12, 13, 14))
-    ]
-    run(engine)
+    requests = answered(
+        engine, *(Request(prompt, GREEDY) for prompt in ((1, 2, 3), (4, 5), (6, 7, 8, 9), (10, 11, 12, 13, 14)))
+    )
     assert [shape for shape in model.passes if shape[1] > 1] == [(3, 4), (1, 5)]  # 4 × 5 would be too many
     assert [heard(request) for request in requests] == [alone(model, request) for request in requests]
 
@@ -336,7 +321,7 @@ def test_a_prompt_that_begins_like_another_is_read_from_there() -> None:
     assert [heard(request) for request in requests] == wanted
     assert [request.reused for request in requests] == [0, 15, 19, 3, 0]
     stats = engine.stats()
-    assert (stats.prefix_hits, stats.prefix_tokens, stats.read) == (3, 37, 20 + 3 + 1 + 1 + 2)
+    assert (stats.prefix_hits, stats.prefix_tokens, stats.prompt_tokens) == (3, 37, 20 + 3 + 1 + 1 + 2)
     assert [steps for _, steps in model.passes if steps > 1] == [20, 3, 2]
 
 
@@ -344,8 +329,7 @@ def test_a_conversation_goes_on_where_it_was(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     text: tuple[int, ...] = (97, 98, 99)
     for turn in range(3):
-        request = engine.submit(Request(text, GREEDY))
-        run(engine)
+        (request,) = answered(engine, Request(text, GREEDY))
         tokens = heard(request)[0]
         assert tokens == alone(small, request)[0]
         assert request.reused == (0 if turn == 0 else len(text) - 2 - 1)
@@ -356,8 +340,7 @@ def test_the_same_long_prompt_of_two_who_come_together() -> None:
     model = Watched()
     engine = Engine(model, TOKENIZER, slots=3, chunk=8)
     base = tuple(range(30))
-    requests = [engine.submit(Request(base, Sampling(seed=seed, max_tokens=5, stop=()))) for seed in range(3)]
-    run(engine)
+    requests = answered(engine, *(Request(base, Sampling(seed=seed, max_tokens=5, stop=())) for seed in range(3)))
     assert [request.reused for request in requests] == [0, 29, 29]  # copied from a text that is still being written
     assert [heard(request) for request in requests] == [alone(model, request) for request in requests]
 
@@ -411,8 +394,7 @@ def test_a_failure_while_writing() -> None:
     model.poison = wanted[1][0][2]
     assert model.poison not in (*wanted[0][0], *wanted[2][0], *wanted[1][0][:2])
     engine = Engine(model, TOKENIZER)
-    requests = [engine.submit(request) for request in asked]
-    run(engine)
+    requests = answered(engine, *asked)
     assert heard(requests[0]) == wanted[0] and heard(requests[2]) == wanted[2]
     tokens, _, finish = heard(requests[1])
     assert tokens == wanted[1][0][:3] and finish == "error"
@@ -425,13 +407,11 @@ def test_scores_that_are_no_numbers() -> None:
     model.target.table.weight.data[200] = torch.nan
     engine = Engine(model, TOKENIZER, slots=1)
     for _ in range(2):
-        request = engine.submit(Request((97, 98, 200, 99), GREEDY))
-        run(engine)
+        (request,) = answered(engine, Request((97, 98, 200, 99), GREEDY))
         assert list(request) == [Event(None, finish="error")]
         assert isinstance(request.error, DivergedError) and request.error.code == "T001"
-        assert engine.cache.texts == [[]]
-        request = engine.submit(Request((97, 98), GREEDY))
-        run(engine)
+        assert engine.cache.tokens == [[]]
+        (request,) = answered(engine, Request((97, 98), GREEDY))
         assert heard(request) == wanted
 
 
@@ -462,8 +442,7 @@ def test_a_mistake_of_our_own(small: Transformer, monkeypatch: pytest.MonkeyPatc
         run(engine)
     for request in requests:
         assert list(request)[-1].finish == "error" and isinstance(request.error, ZeroDivisionError)
-    again = engine.submit(Request((97,), GREEDY))
-    run(engine)
+    (again,) = answered(engine, Request((97,), GREEDY))
     assert heard(again) == alone(small, again)
 
 
@@ -582,11 +561,11 @@ def test_the_numbers(small: Transformer) -> None:
     clock.now += 1.0
     stats = engine.stats()
     assert (stats.running, stats.waiting, stats.slots, stats.used) == (3, 2, 3, 3)
-    assert (stats.read, stats.written, stats.tokens_per_second) == (6, 6, 6.0)
+    assert (stats.prompt_tokens, stats.generated_tokens, stats.tokens_per_second) == (6, 3, 3.0)
     clock.now += 1.0
     run(engine)
     stats = engine.stats()
-    assert (stats.running, stats.waiting, stats.used, stats.written) == (0, 0, 0, 20)
+    assert (stats.running, stats.waiting, stats.used, stats.generated_tokens) == (0, 0, 0, 20)
     assert stats.tokens_per_second == 10.0 and stats.finished == {"length": 5}
     clock.now += 11.0
     assert engine.stats().tokens_per_second == 0.0
@@ -630,8 +609,10 @@ def calm(small: Transformer, count: int) -> None:
             gc.collect()
             objects.append(len(gc.get_objects()))
         assert memory == [part.data_ptr() for part in (*engine.cache.keys, *engine.cache.values)]
-        assert abs(objects[2] - objects[1]) < 100  # a ticket that stayed would be several objects
-        assert all(len(text) <= engine.capacity for text in engine.cache.texts) and len(engine._recent) < 10**5
+        assert abs(objects[2] - objects[1]) < 100  # a request that stayed would be several objects
+        assert (
+            all(len(text) <= engine.capacity for text in engine.cache.tokens) and len(engine.counters._recent) < 10**5
+        )
     assert threads() == before
 
 

@@ -73,18 +73,18 @@ class Schedule:
 
     def come(self) -> None:
         text = self.tokens(self.random.randint(1, CAPACITY))
-        best = max(min(common_prefix(held, text), len(text) - 1) for held in self.cache.texts)
+        best = max(min(common_prefix(held, text), len(text) - 1) for held in self.cache.tokens)
         found = self.cache.take(text)
         if len(self.wanted) == len(self.cache):
             assert found is None
             return
         assert found is not None
         slot, count = found
-        assert slot not in self.wanted and count == best and self.cache.texts[slot] == text[:count]
+        assert slot not in self.wanted and count == best and self.cache.tokens[slot] == text[:count]
         self.wanted[slot], self.reused = text, self.reused + count
 
     def read(self) -> None:
-        rest = {slot: text[len(self.cache.texts[slot]) :] for slot, text in self.wanted.items()}
+        rest = {slot: text[len(self.cache.tokens[slot]) :] for slot, text in self.wanted.items()}
         some = [slot for slot, tokens in rest.items() if tokens and self.random.random() < 0.7]
         self.random.shuffle(some)
         new = {slot: rest[slot][: self.random.randint(1, 5)] for slot in some}
@@ -94,8 +94,8 @@ class Schedule:
         slots = self.random.choice([None, [*some, *others], range(len(self.cache))])
         found = read(self.model, self.cache, new, slots)
         for slot, tokens in new.items():
-            text = self.wanted[slot][: len(self.cache.texts[slot])]
-            assert self.cache.texts[slot] == text and text[-len(tokens) :] == tokens
+            text = self.wanted[slot][: len(self.cache.tokens[slot])]
+            assert self.cache.tokens[slot] == text and text[-len(tokens) :] == tokens
             torch.testing.assert_close(found[slot], slowly(self.model, text, len(tokens)), rtol=1e-4, atol=1e-5)
 
     def go(self) -> None:
@@ -115,7 +115,7 @@ class Schedule:
     def cut(self) -> None:
         if self.wanted:
             slot = self.random.choice(list(self.wanted))
-            self.cache.cut(slot, self.random.randint(0, len(self.cache.texts[slot])))
+            self.cache.cut(slot, self.random.randint(0, len(self.cache.tokens[slot])))
 
 
 @given(
@@ -184,7 +184,7 @@ def test_neighbours_are_not_copied() -> None:
 def held(cache: SlotCache, *texts: list[int]) -> None:
     """Slots that have been used for these texts, one after another."""
     for slot, text in enumerate(texts):
-        cache.texts[slot] = list(text)
+        cache.tokens[slot] = list(text)
         cache.taken.add(slot)
         cache.free(slot)
 
@@ -194,11 +194,11 @@ def test_where_a_text_goes() -> None:
         cache = slots_of(MODELS["learned"], slots=3)
         held(cache, *texts)
         cache.taken.update(running)
-        before = [list(t) for t in cache.texts]
+        before = [list(t) for t in cache.tokens]
         found = cache.take(text)
         if found is not None:
-            assert cache.texts[found[0]] == text[: found[1]]
-            assert all(cache.texts[s] == before[s] for s in range(3) if s != found[0])
+            assert cache.tokens[found[0]] == text[: found[1]]
+            assert all(cache.tokens[s] == before[s] for s in range(3) if s != found[0])
         return found
 
     one, two, three = [0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]
@@ -223,7 +223,7 @@ def test_what_was_left_last_is_lost_last() -> None:
     held(cache, [0, 0], [1, 1], [2, 2])
     for text, slot in (([3, 3], 0), ([5, 5], 1)):
         assert cache.take(text) == (slot, 0)
-        cache.texts[slot] = text
+        cache.tokens[slot] = text
     cache.free(1)
     cache.free(0)
     assert [cache.take([4, i]) for i in range(3)] == [(2, 0), (1, 0), (0, 0)]
@@ -234,16 +234,16 @@ def test_moving_as_few_as_possible() -> None:
     held(cache, *([i] * 3 for i in range(6)))
     cache.taken = {0, 3, 4}
     assert cache.gather(4) == (range(0, 4), {4: 1})  # to the free one that was left longest ago
-    assert cache.taken == {0, 1, 3} and cache.texts[1] == cache.texts[4] == [4, 4, 4]
-    assert cache.left[4] == max(cache.left)
+    assert cache.taken == {0, 1, 3} and cache.tokens[1] == cache.tokens[4] == [4, 4, 4]
+    assert cache.freed[4] == max(cache.freed)
     cache.taken = {5}
     assert cache.gather(1) == (range(5, 6), {})
     cache.taken = {2, 3, 4}
     assert cache.gather(4) == (range(1, 5), {})
-    cache.texts[1] = []
+    cache.tokens[1] = []
     cache.taken = {0, 5}
     assert cache.gather(3) == (range(0, 3), {5: 1})  # rather to an empty one
-    cache.taken, cache.texts[1], cache.left[1] = {0, 5}, [7], 100
+    cache.taken, cache.tokens[1], cache.freed[1] = {0, 5}, [7], 100
     assert cache.gather(3) == (range(0, 3), {5: 2})
 
 

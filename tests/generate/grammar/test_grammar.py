@@ -102,7 +102,7 @@ def test_a_pattern_leaves_no_choice_only_where_it_has_none() -> None:
     for stop in ((), (made.special["eos"],)):
         optional = Patterns(made, made.vocab_size, stop).regular("a*").allowed(0)
         assert optional is not None and optional.nonzero().flatten().tolist() == [97, *stop]
-    with pytest.raises(DataError, match="token 98 does not fit"):
+    with pytest.raises(DataError, match="token 98"):
         mask.accept(1, 98)
 
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unclosed group") as error:
         Patterns(made, made.vocab_size).regular("(")
     assert error.value.code == "C003"
-    with pytest.raises(ConfigError, match="not a pattern"):
+    with pytest.raises(ConfigError, match="C003"):
         Patterns(made, made.vocab_size).schema({"type": "nonsense"})
     with pytest.raises(DataError, match="WordPiece"):
         Patterns(train_tokenizer("wordpiece", TEXTS, 100), 100)

@@ -24,6 +24,7 @@ from headway.hub.folder import load_model
 from headway.hub.generation_config import read_generation
 from headway.model.model import Transformer
 from headway.tasks.seq2seq.translate import beam_for, recipe_of
+from tests.generate.conftest import answered
 
 transformers = pytest.importorskip("transformers")
 
@@ -189,7 +190,7 @@ def test_what_is_drawn_from(name: str, tmp_path: Path) -> None:
     shape = oracle._get_logits_processor(config, input_ids_seq_length=7, encoder_input_ids=ids, device="cpu")
     logits = 2 * torch.randn(5, VOCAB)
     sampler = Sampler([Sampling(**said.sampling)] * 5, ids.tolist(), [(EOS,)] * 5)
-    ours = sampler.process(logits.clone(), [*range(5)], ids.tolist(), [0] * 5)
+    ours = sampler.process(logits.clone(), [0] * 5)
     torch.testing.assert_close(ours.softmax(-1), shape(ids, logits.clone()).softmax(-1))
 
 
@@ -238,9 +239,7 @@ def test_rows_have_rules_of_their_own(tmp_path: Path) -> None:
             return "".join(chr(97 + i) for i in ids)
 
     engine = Engine(model, Letters(), slots=4, capacity=32)
-    requests = [engine.submit(Request(tuple(p), each, likely=False)) for p, each in zip(prompts, how, strict=True)]
-    while engine.step():
-        pass
+    requests = answered(engine, *(Request(tuple(p), each, likely=False) for p, each in zip(prompts, how, strict=True)))
     assert [[event.token for event in request if event.token is not None] for request in requests] == alone
 
 

@@ -1,7 +1,7 @@
-"""An encoder–decoder for beam search on a CPU: beams that move take no keys and values along.
+"""An encoder–decoder for beam search on a CPU, with Numba kernels; beams that move copy no keys and values.
 
-Every row writes to its own row of the cache; a table says in which row each column of its text is, and only that is
-reordered. Letters: B rows, T tokens, V vocabulary, S columns.
+Every beam writes to its own row of the KV cache; a table says which row holds each column of a beam, and only the table
+is reordered. Letters: B rows, T tokens, V vocabulary, S columns.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from headway.model.model import Transformer
 
 @dataclass
 class Beams:
-    """What has been read: keys and values, where each text's are, and the sources."""
+    """The state: KV cache, the table of its rows, and the encoder memory."""
 
     keys: list[Tensor]
     values: list[Tensor]
     held: Array
-    """(B, S): the row that has each column of a text."""
+    """(B, S): the row that holds each column of a beam."""
     length: int
     memory: Memory
     plan: Plan | None = None
 
 
 class CpuBeamDecoder(DecoderWrapper[Transformer]):
-    """A model, as beam search sees it; nothing but one token of each row is read at a time."""
+    """A decoder for beam search; it runs one token of each row at a time."""
 
     threads = True
-    """Its kernels have threads of their own."""
+    """The kernels have threads of their own."""
 
     def __init__(self, model: Transformer, width: int) -> None:
         """With up to `width` beams for each source."""
@@ -50,7 +50,7 @@ class CpuBeamDecoder(DecoderWrapper[Transformer]):
         seen = np.ones((rows, source), np.bool_)
         if cache.memory_attention_mask is not None:
             real = cache.memory_attention_mask != 0
-            seen = (real | ~real.any(1, keepdim=True)).numpy()  # in an empty source, anything
+            seen = (real | ~real.any(1, keepdim=True)).numpy()  # in an empty source all columns count as real
         held = np.repeat(np.arange(rows)[:, None], source, 1)
         shape = (rows * self.width, cache.keys[0].shape[1], capacity, cache.keys[0].shape[3])
         keys, values = ([torch.empty(shape) for _ in cache.keys] for _ in range(2))
@@ -58,15 +58,15 @@ class CpuBeamDecoder(DecoderWrapper[Transformer]):
         return Beams(keys, values, np.zeros((rows, capacity), np.int64), 0, memory)
 
     def extend(self, state: Beams, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        raise NotImplementedError("beam search asks for scores only")
+        raise NotImplementedError("beam search needs logits only")
 
     def step(self, state: Beams, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         assert attention_mask is None
         for column in ids.unbind(1):
-            logits = self._read(state, column)
+            logits = self._forward(state, column)
         return logits
 
-    def _read(self, state: Beams, ids: Tensor) -> Tensor:
+    def _forward(self, state: Beams, ids: Tensor) -> Tensor:
         rows = len(state.held)
         plan = state.plan
         if plan is None or len(plan.end) != rows:
@@ -84,7 +84,7 @@ class CpuBeamDecoder(DecoderWrapper[Transformer]):
         memory = state.memory
         places = Memory(memory.keys, memory.values, memory.held[index], memory.seen[index])
         plan = state.plan
-        if plan is not None and len(plan.end) == len(index):  # it goes on reading where it does
+        if plan is not None and len(plan.end) == len(index):  # the plan keeps its operands
             memory.held[:], memory.seen[:] = places.held, places.seen
             places = memory
         else:

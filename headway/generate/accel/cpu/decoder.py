@@ -1,6 +1,6 @@
-"""Decoding on a CPU: prompts through the model as it is, and one token of every text through compiled calls.
+"""Decoding on a CPU: the model prefills prompts, Numba kernels take the steps.
 
-Letters: B texts, V vocabulary.
+Letters: B sequences, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headway.generate.accel.abilities import is_int8
 from headway.generate.accel.base import FastDecoder
 from headway.generate.accel.cpu.kernels import attend, highest
 from headway.generate.accel.cpu.plan import Pace, Plan
-from headway.generate.accel.cuda.prefill import SIZES, Piece, in_passes
+from headway.generate.accel.passes import SIZES, Piece, split_passes
 from headway.generate.engine.slot_cache import SlotCache
 from headway.model.cache import KVCache
 from headway.model.masks import Layout
@@ -24,12 +24,12 @@ from headway.model.model import Transformer
 
 
 def compiled() -> bool:
-    """Whether kernels of an earlier process were kept."""
+    """Whether an earlier process has left compiled kernels on disk."""
     return any(Path(attend.stats.cache_path or ".").glob("kernels.attend-*.nbi"))
 
 
 class CpuDecoder(FastDecoder):
-    """Only those rows are computed that are asked for."""
+    """Numba kernels. Computes only the rows that are asked for."""
 
     runs_ahead = False
 
@@ -37,7 +37,7 @@ class CpuDecoder(FastDecoder):
         super().__init__(model, keys, values)
         positions = torch.zeros(self.rows, self.columns, dtype=torch.long)
         self.slots = SlotCache(KVCache(list(keys), list(values), positions, positions.bool()))
-        self.best = torch.zeros(self.rows, dtype=torch.long)
+        self.argmax = torch.zeros(self.rows, dtype=torch.long)
         self._logits = torch.zeros(self.rows, self.lm.vocab)
         self._pace = Pace()
         self._plans: dict[int, Plan] = {}
@@ -55,17 +55,17 @@ class CpuDecoder(FastDecoder):
         found: dict[int, Tensor] = {}
         for part in self._passes(texts):
             for row, held, _, _ in part:
-                self.slots.texts[row] = [0] * held  # what they are is not looked at
+                self.slots.tokens[row] = [0] * held  # only their number counts
             step = self.slots.step({row: list(new) for row, _, new, _ in part})
             logits = self._model().step(step, step.ids)
             found |= {row: logits[place] for place, (row, _, _, _) in enumerate(part)}
         return torch.stack([found[row] for row in texts])
 
     def _passes(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
-        """With whole numbers, side by side are only texts of one length: attention sums padded ones in another order,
-        which changes how the next product rounds them, so what is read of a text would depend on the others."""
+        """Passes of a prefill. With int8 weights, only prompts of one length share a pass: attention sums padded rows
+        in another order, which changes how the next product rounds, so a sequence would depend on its batch."""
         if not is_int8(self._model()):
-            yield from in_passes(texts)
+            yield from split_passes(texts)
             return
         alike: dict[tuple[int, int], dict[int, tuple[int, Sequence[int]]]] = {}
         for row, (held, new) in texts.items():
@@ -73,7 +73,7 @@ class CpuDecoder(FastDecoder):
         for (_, count), group in alike.items():
             rows, each = list(group), max(1, SIZES[-1] // max(count, 1))
             for begin in range(0, len(rows), each):
-                yield from in_passes({row: group[row] for row in rows[begin : begin + each]})
+                yield from split_passes({row: group[row] for row in rows[begin : begin + each]})
 
     @torch.no_grad()
     def step(self, rows: Sequence[int] | None = None) -> Tensor:
@@ -87,6 +87,6 @@ class CpuDecoder(FastDecoder):
         plan.run(x.numpy(), self._pace)
         best = np.empty(len(index), np.int64)
         highest(plan.logits, best)
-        self._logits.numpy()[index], self.best.numpy()[index] = plan.logits, best
+        self._logits.numpy()[index], self.argmax.numpy()[index] = plan.logits, best
         ends[index] = np.minimum(plan.end + 1, self.columns - 1)
         return self._logits

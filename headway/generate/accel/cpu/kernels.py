@@ -1,10 +1,9 @@
 """One decoding step on a CPU, in Python that Numba compiles; imported only where Numba is.
 
-A step reads every weight once and does little else, so what counts is that all cores read, without a pause between
-one matrix and the next: norms, activations and residuals happen in the kernels that read a matrix. Weights are
-float32, or whole numbers of one byte with a scale for each row. What is computed of a text does not depend on how many
-others share the step: products sum in a fixed order (`hostlanes`), all else is done row by row.
-Letters: B texts, N outputs, K inputs, G key-value heads, R query heads to each of them, D width of a head.
+A step reads every weight once and computes little, so all cores must read without a pause between two matrices: norms,
+activations and residuals happen inside the matrix kernels. Weights are float32, or int8 with a scale for each row. A
+sequence does not depend on its batch: products sum in a fixed order (`lanes`), all else is done row by row.
+Letters: B sequences, N outputs, K inputs, G key-value heads, R query heads to each of them, D width of a head.
 """
 
 # mypy: ignore-errors
@@ -23,14 +22,14 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "tanh")
 RELU, GELU, GELU_TANH, SILU, TANH = 1, 2, 3, 4, 5
 LAYERNORM, RMSNORM = 1, 2
 BLOCK = 32
-"""Outputs that a core computes before it looks for more work."""
+"""Outputs that a thread computes before it takes more work."""
 TILE = 4
-"""Rows that stay at hand while it does."""
+"""Rows of the input that a thread keeps in registers meanwhile."""
 MANY = 16
-"""Rows from which it is worth reading two rows of a matrix at a time: not memory but arithmetic takes the time then."""
+"""Batch size from which two rows of a matrix are read at a time: then arithmetic takes the time, not memory."""
 
 exact = partial(njit, nogil=True, error_model="numpy", cache=True)
-# Sums may be taken in any order, which is what vectors need; numbers that are none stay so.
+# Sums may be reordered, which vectors need; NaN stays NaN.
 compiled = partial(exact, fastmath={"reassoc", "contract", "arcp", "nsz"})
 
 one_by_one, one_by_four, two_by_four = tile(1, 1), tile(1, 4), tile(2, 4)
@@ -86,7 +85,7 @@ def dot(row, x):
 def sums(x, weight, begin, end, first, out, outset):
     """Up to four rows of x from `first` on by rows `begin` … `end` of a matrix, to out[:, outset …]."""
     rows, count = min(TILE, len(x) - first), end - begin
-    if rows < TILE:  # one stream at a time: that is read fastest
+    if rows < TILE:  # one stream at a time is read fastest
         for b in range(rows):
             for n in range(count):
                 out[b, outset + n] = one_by_one(weight, begin + n, x, first + b)[0]
@@ -104,7 +103,7 @@ def sums(x, weight, begin, end, first, out, outset):
 
 @compiled()
 def finish(y, scale, bias, act):
-    """act(y · scale + bias) in its place, for a row."""
+    """act(y · scale + bias) in place, for a row."""
     for n in range(len(y)):
         y[n] = y[n] * scale[n] + bias[n]
     if act == RELU:
@@ -117,7 +116,7 @@ def finish(y, scale, bias, act):
 
 @compiled()
 def some(x, weight, scale, bias, act, gated, residual, add, out, begin, end):
-    """Outputs `begin` to `end` of `product`, for as many rows at a time as a core has at hand."""
+    """Outputs `begin` to `end` of `product`, a tile of rows at a time."""
     outputs = out.shape[1]
     values = np.empty((TILE, end - begin), F)
     for first in range(0, len(x), TILE):
@@ -141,7 +140,7 @@ def some(x, weight, scale, bias, act, gated, residual, add, out, begin, end):
 
 @compiled(parallel=True)
 def product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act, gated, residual, add, out):
-    """out = act(W · norm(x) + bias) + residual, which is not out; or if `gated` act(gate) · value, without it."""
+    """out = act(W · norm(x) + bias) + residual, where residual is not out; if `gated`, act(gate) · value without it."""
     inputs = x
     if norm:
         normalise(x, gain, shift, eps, offset, norm, normed)
@@ -155,7 +154,7 @@ def product(x, gain, shift, eps, offset, norm, normed, weight, scale, bias, act,
 
 @compiled()
 def turned(x, angles, at, rotary, out):
-    """A head at one position: the halves rotated against each other."""
+    """Rotate a head to one position (rotary embedding)."""
     half = len(x) // 2
     if not rotary:
         for d in range(len(x)):
@@ -169,9 +168,9 @@ def turned(x, angles, at, rotary, out):
 
 @compiled()
 def mix(query, cells, content, held, group, seen, scale, out):
-    """What a query finds in columns of a cache (rows, G, S, D) by its key-value head; column c in row held[c].
+    """Attention of one query over a KV cache (rows, G, S, D); column c is in row held[c].
 
-    Columns that are not `seen` weigh nothing.
+    Columns that are not `seen` get no weight.
     """
     count, width = len(seen), len(query)
     weights = np.empty(count, F)
@@ -194,8 +193,8 @@ def mix(query, cells, content, held, group, seen, scale, out):
 
 
 @compiled()
-def look(qkv, keys, values, angles, rotary, held, last, group, scale, out):
-    """One key-value head of one token: to its column, the last, and what its queries find up to there."""
+def attend_head(qkv, keys, values, angles, rotary, held, last, group, scale, out):
+    """One key-value head of one new token: store key and value in column `last`, then attend up to there."""
     groups, width = keys.shape[1], keys.shape[3]
     heads = len(out) // width
     each = heads // groups
@@ -214,16 +213,16 @@ def look(qkv, keys, values, angles, rotary, held, last, group, scale, out):
 
 @compiled(parallel=True)
 def attend(qkv, keys, values, angles, rotary, held, end, scale, out):
-    """New token b takes column end[b] of its text and looks at all up to there; column c is in row held[b, c]."""
+    """Self-attention: new token b goes to column end[b] and attends up to there; column c is in row held[b, c]."""
     groups = keys.shape[1]
     for i in prange(len(qkv) * groups):
         b, g = i // groups, i % groups
-        look(qkv[b], keys, values, angles, rotary, held[b], end[b], g, scale, out[b])
+        attend_head(qkv[b], keys, values, angles, rotary, held[b], end[b], g, scale, out[b])
 
 
 @compiled(parallel=True)
-def across(queries, keys, values, held, seen, scale, out):
-    """Row b looks at a source, which is in row held[b, …] of what an encoder has read; seen[b] says what is real."""
+def cross_attend(queries, keys, values, held, seen, scale, out):
+    """Cross-attention: row b attends to the encoder's row held[b, …]; seen[b] is the padding mask."""
     groups, width = keys.shape[1], keys.shape[3]
     heads = out.shape[1] // width
     for i in prange(len(queries) * heads):
@@ -235,7 +234,7 @@ def across(queries, keys, values, held, seen, scale, out):
 
 @compiled()
 def highest(logits, out):
-    """The best token of each row, -1 where scores are no numbers."""
+    """The most probable token of each row, -1 if logits are NaN."""
     for b in range(len(logits)):
         best, place = F(-np.inf), -1
         for n in range(logits.shape[1]):

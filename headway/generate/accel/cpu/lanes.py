@@ -1,8 +1,8 @@
-"""Sums of products for a CPU, in an order that does not depend on how many rows there are.
+"""Dot products on a CPU that sum in a fixed order, whatever the batch size.
 
-A compiler that may take sums in any order takes another one in each loop it makes. Here lane l of 16 has the sum over
-columns l, l + 16, …, the lanes are added in pairs, and then the columns that fill no vector. So a row times a row of a
-matrix is the same to the bit, alone or in a tile with others. Numba has no vectors: this writes LLVM's own code.
+A compiler that may reorder sums chooses another order in each loop. Here lane l of 16 sums the columns l, l + 16, …,
+then the lanes are added in pairs, then the columns that fill no vector. So a dot product is the same to the bit, alone
+or in a tile with others. Numba has no vector types: this emits LLVM code.
 """
 
 # mypy: ignore-errors
@@ -22,7 +22,7 @@ FLOAT = ir.FloatType()
 
 
 def tile(outputs, rows):
-    """A function of weight (N, K), n, x (B, K), b: sums of rows n … of the matrix with rows b … of x, x's by turns."""
+    """A function of weight (N, K), n, x (B, K), b: dot products of rows n … of the matrix with rows b … of x."""
 
     @intrinsic
     def sums(typingctx, weight, n, x, b):
@@ -50,7 +50,7 @@ def _row(builder, data, first, more, columns):
 
 
 def _sums(builder, left, right, columns):
-    """Of every row on the left with every one on the right."""
+    """Dot products of every row on the left with every row on the right."""
     vector, width = ir.VectorType(FLOAT, LANES), columns.type(LANES)
     pairs = [(i, j) for i in range(len(left)) for j in range(len(right))]
     lanes = {pair: cgutils.alloca_once_value(builder, vector(None)) for pair in pairs}
@@ -64,11 +64,11 @@ def _sums(builder, left, right, columns):
             ours, theirs = ([_load(builder, row, k, kind) for row in side] for side in (left, right))
             for i, j in pairs:
                 builder.store(_added(builder, kind, ours[i], theirs[j], builder.load(totals[i, j])), totals[i, j])
-    return [builder.fadd(_across(builder, builder.load(lanes[p])), builder.load(rest[p])) for p in pairs]
+    return [builder.fadd(_cross_attend(builder, builder.load(lanes[p])), builder.load(rest[p])) for p in pairs]
 
 
 def _load(builder, row, k, kind):
-    """One number or a vector of them, as floats; a row begins at any address that its numbers may have."""
+    """Load one number or a vector of them as floats. Rows may begin at any address that suits their type."""
     item = row.type.pointee
     many = isinstance(kind, ir.VectorType)
     place = builder.gep(row, [k])
@@ -80,7 +80,7 @@ def _load(builder, row, k, kind):
 
 
 def _added(builder, kind, a, b, total):
-    """a · b + total, rounded once where the CPU can: never as the compiler likes, which differs from loop to loop."""
+    """a · b + total, as a fused multiply-add if the CPU has one; the compiler must not choose, loop by loop."""
     if not FUSED:
         return builder.fadd(builder.fmul(a, b), total)
     name = "llvm.fma.f32" if kind is FLOAT else f"llvm.fma.v{LANES}f32"
@@ -88,8 +88,8 @@ def _added(builder, kind, a, b, total):
     return builder.call(fused, [a, b, total])
 
 
-def _across(builder, vector):
-    """The sum of all lanes, in pairs."""
+def _cross_attend(builder, vector):
+    """The sum of all lanes, added in pairs."""
     half = LANES // 2
     while half:
         some = [ir.Constant(ir.VectorType(ir.IntType(32), half), [*range(at, at + half)]) for at in (0, half)]

@@ -1,6 +1,6 @@
-"""A decoding step on a CPU as a list of compiled calls, whose operands stay in their place.
+"""A decoding step on a CPU: a list of kernel calls with preallocated operands.
 
-Letters: B rows, S columns, V vocabulary.
+Letters: B rows, S columns of the KV cache, V vocabulary.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Norm = LayerNorm | RMSNorm
 NOTHING = np.zeros((1, 1), np.float32)
 NO_NORM = (NOTHING[0], NOTHING[0], np.float32(0), np.float32(0), 0)
 TRY = 100
-"""Every so many steps, the other number of threads is tried."""
+"""Steps between two tries of the other number of threads."""
 LOOK = 8
-"""Steps by which it is judged how long one takes: by the shortest."""
+"""Steps over which the shortest time is taken."""
 
 
 class Memory(NamedTuple):
-    """What an encoder has read: keys and values by layer, and for each row its place in them and what is real."""
+    """Cross-attention's keys and values by layer, and for each row where they are and which columns are real."""
 
     keys: list[Array]
     values: list[Array]
@@ -48,7 +48,7 @@ class Memory(NamedTuple):
 
 
 class Plan:
-    """A step of so many rows: set `held` and `end`, `run`, and find `logits`."""
+    """One step of `rows` sequences: set `held` and `end`, call `run`, read `logits`."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class Plan:
         assert stack is not None
         columns, width = keys[0].shape[2:]
         self.held = np.zeros((rows, columns), np.int64)
-        """(B, S): the row of the cache that has each column of a text."""
+        """(B, S): the row of the KV cache that holds each column of a sequence."""
         self.end = np.zeros(rows, np.int64)
         """(B,): the column of the next token."""
         self.calls: list[Call] = []
         self.pre = stack.norm_at == "pre"
         self.due: Norm | None = None
-        """A norm after a branch is left to the product that comes next."""
+        """A post-norm that the next product applies to its input."""
         self.x = self.now = _empty(rows, stack.d_model)
-        """What goes in, and the array that has the residual stream after the calls so far."""
+        """The input, and the array that holds the residual stream after the calls so far."""
         self.other = np.empty_like(self.x)
         qkv, mixed = _empty(rows, (stack.n_heads + 2 * stack.kv_heads) * width), _empty(rows, stack.n_heads * width)
         hidden, scale = _empty(rows, stack.d_ff), np.float32(stack.scale or width**-0.5)
@@ -84,7 +84,7 @@ class Plan:
                 queries = np.empty_like(mixed)
                 stream = self._branch(block.cross.q, block.residual_cross.norm, queries)
                 read = (memory.keys[layer], memory.values[layer], memory.held, memory.seen)
-                self.calls.append((kernels.across, (queries, *read, scale, mixed)))
+                self.calls.append((kernels.cross_attend, (queries, *read, scale, mixed)))
                 self._join(mixed, block.cross.out, stream, block.residual_cross.norm)
             act = (block.ffn.activation, block.ffn.gated)
             stream = self._branch(block.ffn.up, block.residual2.norm, hidden, act)
@@ -103,14 +103,14 @@ class Plan:
     def _branch(
         self, linear: Matrix, norm: Any, out: Array, act: tuple[str, bool] = ("none", False), scale: float = 1.0
     ) -> Array:
-        """Begin a branch with a product; returned is what the branch will be added to."""
+        """Begin a residual branch with a product. Returns the stream that the branch is added to."""
         norm = norm if self.pre else self.due
         normed = NOTHING if norm is None else np.empty_like(self.now)
         self.calls.append(_product(self.now, linear, out, norm=norm, normed=normed, act=act, scale=scale))
         return self.now if self.pre or norm is None else normed
 
     def _join(self, x: Array, linear: Matrix, stream: Array, norm: Norm) -> None:
-        """End a branch with a product: it is added to the stream."""
+        """End a residual branch with a product and add it to the stream."""
         self.calls.append(_product(x, linear, self.other, add=stream))
         self.now, self.other, self.due = self.other, self.now, norm
 
@@ -126,7 +126,7 @@ def _product(
     add: Array | None = None,
     scale: float = 1.0,
 ) -> Call:
-    """act(matrix · norm(x) · scale + bias) + add, to `out`."""
+    """The call that computes out = act(matrix · norm(x) · scale + bias) + add."""
     factors = np.full(linear.out_features, scale, np.float32)
     if isinstance(linear, Int8Linear):
         weight = linear.matrix.weight
@@ -147,7 +147,7 @@ def _normed(norm: Norm) -> tuple[Any, ...]:
 
 
 def _angles(stack: StackConfig, width: int, columns: int) -> tuple[Array, bool]:
-    """Cosines and sines (2, S, half a head's width), and whether there are any."""
+    """Cosines and sines (2, S, half a head's width), and whether the model has rotary positions."""
     if stack.rope is None:
         return np.zeros((2, 1, 1), np.float32), False
     found = rotary_angles(stack.rope, width, torch.arange(columns)[None])
@@ -159,9 +159,10 @@ def _empty(rows: int, width: int) -> Array:
 
 
 class Pace:
-    """How many threads take a step soonest: all, or half of them where other programs want the cores too.
+    """Sets the number of threads of each step: all, or half of them if other programs use the cores too.
 
-    Threads of a kernel wait for the last of them; one that has to wait for its core holds up all the others.
+    A kernel waits for its slowest thread, so a thread that waits for a core delays all the others. Every TRY steps the
+    other number is tried.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -169,11 +170,13 @@ class Pace:
         self.threads: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         self.steps = 0
         self.most = True
-        """Whether all take the present step."""
+        """Whether all threads take the present step."""
         self.recent = {most: deque([0.0], maxlen=LOOK) for most in (True, False)}
-        """Seconds of the last steps that all took, or half of them; a single one says little."""
+        """Seconds of the last steps with all threads, and with half of them."""
+        self.torch_threads = 0
 
     def __enter__(self) -> None:
+        self.torch_threads = torch.get_num_threads()
         best = min(self.recent[True]) <= min(self.recent[False])
         self.most = best if self.steps % TRY else not best
         numba.set_num_threads(self.threads if self.most else max(1, self.threads // 2))
@@ -183,4 +186,6 @@ class Pace:
         if self.steps % TRY == 0:
             self.recent[self.most].clear()  # it was a while ago
         self.recent[self.most].append(self.clock() - self.begin)
+        if self.steps == 0 and torch.get_num_threads() != self.torch_threads:
+            torch.set_num_threads(self.torch_threads)  # the first kernel starts Numba's pool, which may set torch's
         self.steps += 1

@@ -10,18 +10,18 @@ import triton
 import triton.language as tl
 
 LOWEST = tl.constexpr(-3e38)
-"""Below every score, and above -inf, which stands for what is not there."""
+"""Below every logit and above -inf, which marks tokens that do not exist."""
 
 
 @triton.jit
-def look_back(
+def attend_beams(
     qkv, keys, values, held, end, out, columns, scale,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One head of a new token looks at its text and at itself, and takes its place there, in column `end`.
+    """Self-attention of one head of a new token; its key and value go to column `end`.
 
-    Keys and values are (B, G, S, D). Beams that move take nothing along: `held` (B, S) says in which row each column of
-    a text is. Sums are taken without matrix units, which want sixteen queries where there is one.
+    Keys and values are (B, G, S, D). Beams that move copy nothing: `held` (B, S) gives the row that holds each column
+    of a beam. Sums do not use tensor cores, which need sixteen queries where there is one.
     """
     b, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     g, d = head // R, tl.arange(0, WIDE_D)
@@ -57,13 +57,13 @@ def look_back(
 
 
 @triton.jit
-def across(
+def cross_attend(
     queries, keys, values, seen, out, columns, scale,
     W: tl.constexpr, G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The W beams of a source look at it together, by the R heads of one key-value head: keys and values are
-    (sources, G, S, D), `seen` (sources, S) says what is real, queries and out are (sources · W, G · R · D)."""
+    """Cross-attention of the W beams of a source together, for the R heads of one key-value head. Keys and values are
+    (sources, G, S, D), `seen` (sources, S) is the padding mask, queries and out are (sources · W, G · R · D)."""
     source, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i, d = tl.arange(0, WIDE), tl.arange(0, WIDE_D)
     at = ((source * W + i // R) * (G * R) + g * R + i % R)[:, None] * D + d[None, :]
@@ -80,7 +80,7 @@ def across(
         k = tl.load(there, mask=looks[None, :] & (d < D)[:, None], other=0.0)
         score = tl.dot(q, k, input_precision="ieee") * scale
         score = tl.where(looks[None, :], score, -float("inf"))
-        higher = tl.maximum(tl.maximum(peak, tl.max(score, 1)), -1e30)  # a block may have nothing to look at
+        higher = tl.maximum(tl.maximum(peak, tl.max(score, 1)), -1e30)  # a block may be all padding
         weight = tl.exp(score - higher[:, None])
         fade = tl.exp(peak - higher)
         total = total * fade + tl.sum(weight, 1)
@@ -93,7 +93,7 @@ def across(
 
 @triton.jit
 def usable(logits, allowed, v, here):
-    """Scores of tokens v as they are compared: those not allowed are LOWEST, those that do not exist -inf."""
+    """Logits of tokens v for comparison: LOWEST if not allowed, -inf if they do not exist."""
     x = tl.load(logits + v, mask=here, other=-float("inf")).to(tl.float32)
     may = tl.load(allowed + v, mask=here, other=0) != 0
     return x, tl.where(here, tl.where(may, tl.maximum(x, LOWEST), LOWEST), -float("inf"))
@@ -106,8 +106,8 @@ def best_of_row(
 ):  # fmt: skip
     """Log-probabilities and ids of the BEST tokens of a row among those that are allowed, the best first.
 
-    The row is read once, as PARTS parts of BLOCK tokens, of which only the highest at each place is kept. The best of
-    all are at the BEST places with the highest of these, so few scores are left to choose among.
+    The row is read once, as PARTS parts of BLOCK tokens; only the highest logit at each place is kept. The best tokens
+    are at the BEST places with the highest of these, so few logits are left to compare.
     """
     row, place = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     logits += row * row_stride

@@ -1,6 +1,6 @@
-"""Decoding on an NVIDIA GPU: prompts read without padding, and one token of every text as a recorded graph.
+"""Decoding on an NVIDIA GPU: unpadded prefill, and a step of every sequence as one CUDA graph.
 
-Letters: B texts, N tokens of prompts, V vocabulary, G key-value heads, D width of a head, S columns of the cache.
+Letters: B sequences, N prompt tokens, V vocabulary, G key-value heads, D width of a head, S columns of the KV cache.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from torch import Tensor
 
 from headway.generate.accel.base import FastDecoder
 from headway.generate.accel.cuda.graphs import capture_graph
-from headway.generate.accel.cuda.ops import Look, power_of_two, through, vector_product
-from headway.generate.accel.cuda.prefill import SIZES, PromptPass, in_passes
+from headway.generate.accel.cuda.ops import Attention, power_of_two, through, vector_product
+from headway.generate.accel.cuda.prefill import PromptPass
+from headway.generate.accel.passes import SIZES, split_passes
 from headway.generate.sampling.logits import best
 from headway.model.masks import Layout
 from headway.model.model import Transformer
 
 PROCESSORS = 132
-"""Of an H100 or H200: the attention of a step is cut into about as many parts."""
+"""Streaming multiprocessors of an H100 or H200: a step's attention is split into about as many parts."""
 
 
 class CudaDecoder(FastDecoder):
-    """Prompts are read without padding; a step is a recorded graph."""
+    """Triton kernels and CUDA graphs."""
 
     runs_ahead = True
 
@@ -33,12 +34,12 @@ class CudaDecoder(FastDecoder):
         self.group = stack.n_heads // stack.kv_heads
         share = columns * self.rows * stack.kv_heads // PROCESSORS
         self.split = min(1024, max(64, power_of_two(share + 1) // 2))
-        """Columns that one program of a step's attention looks at."""
+        """Columns per program of a step's attention."""
         self.parts = -(-columns // self.split)
         self.mixed = torch.empty(self.rows, stack.n_heads, self.parts, self.width, device=device)
         self.peaks = torch.empty(self.rows, stack.n_heads, self.parts, device=device)
         self.sums = torch.empty_like(self.peaks)
-        self.best = self.ids
+        self.argmax = self.ids
         self._graph: torch.cuda.CUDAGraph | None = None
         self._logits = torch.empty(0)
         self._passes: dict[int, PromptPass] = {}
@@ -47,60 +48,60 @@ class CudaDecoder(FastDecoder):
         self._graph = None
         self._passes.clear()
 
-    def prefill(self, texts: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
+    def prefill(self, new: Mapping[int, tuple[int, Sequence[int]]]) -> Tensor:
         found: dict[int, Tensor] = {}
-        for part in in_passes(texts):
+        for part in split_passes(new):
             size = next(size for size in SIZES if sum(len(new) for _, _, new, _ in part) <= size)
             if size not in self._passes:
                 self._passes[size] = PromptPass(self, size)
             logits = self._passes[size](part)
             found |= {row: logits[place] for place, (row, _, _, whole) in enumerate(part) if whole}
-        return torch.stack([found[row] for row in texts])
+        return torch.stack([found[row] for row in new])
 
     def step(self, rows: Sequence[int] | None = None) -> Tensor:
-        """Of all rows: it takes no longer."""
+        """All rows: that takes no longer than some."""
         if self._graph is None:
-            self._record()
+            self._capture()
         assert self._graph is not None
         self._graph.replay()
         return self._logits
 
-    def _record(self) -> None:
+    def _capture(self) -> None:
         end = self.end.clone()
         self._graph, self._logits = capture_graph(self._step)
         self.end.copy_(end)
 
     def _step(self) -> Tensor:
         x = self.front(self.ids[:, None], layout=Layout(self.end.long()[:, None], None, 0)).x[:, 0]
-        logits = self._alone(x) if len(x) == 1 else self.head(self.through(x, self._look))
+        logits = self._single_row(x) if len(x) == 1 else self.head(self.through(x, self._attend))
         highest, tokens = best(logits)
-        self.best = tokens.where(highest > -torch.inf, -1)
+        self.argmax = tokens.where(highest > -torch.inf, -1)
         torch.clamp(self.end + 1, max=self.columns - 1, out=self.end)
         return logits
 
-    def _alone(self, x: Tensor) -> Tensor:
-        """Matrix by vector: all else happens in the kernels that read a matrix."""
+    def _single_row(self, x: Tensor) -> Tensor:
+        """Matrix-vector products, with norms, activations and residuals inside the kernels."""
         for layer, block in enumerate(self.blocks):
             attention, ffn = block.attention, block.ffn
             qkv = vector_product(x, attention.qkv, norm=block.residual1.norm)
-            x = vector_product(self._look(layer, qkv), attention.out, add=x)
+            x = vector_product(self._attend(layer, qkv), attention.out, add=x)
             hidden = vector_product(x, ffn.up, norm=block.residual2.norm, act=ffn.activation, gated=ffn.gated)
             x = vector_product(hidden, ffn.down, add=x)
         return self._scaled(vector_product(x, self.lm.output, norm=self.norm))
 
-    def through(self, x: Tensor, look: Look) -> Tensor:
-        return through(self.blocks, self.norm, x, look)
+    def through(self, x: Tensor, attend: Attention) -> Tensor:
+        return through(self.blocks, self.norm, x, attend)
 
     def head(self, x: Tensor) -> Tensor:
-        """Hidden states that have passed the last norm to scores."""
+        """Logits from hidden states after the final norm."""
         return self._scaled(self.lm.output(x))
 
     def _scaled(self, logits: Tensor) -> Tensor:
         logits, scale = logits[:, : self.lm.vocab], self.lm.config.scale
         return logits if scale == 1.0 else logits * scale
 
-    def _look(self, layer: int, qkv: Tensor) -> Tensor:
-        """The attention of one new token a row."""
+    def _attend(self, layer: int, qkv: Tensor) -> Tensor:
+        """Attention of one new token per row."""
         from headway.generate.accel.cuda import kernels
 
         stack, keys, one = self.stack, self.keys[layer], self.parts == 1

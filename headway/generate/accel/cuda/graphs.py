@@ -1,9 +1,8 @@
-"""Work for a GPU that need not wait for the host: recorded once, begun without being asked, copied beside the rest."""
+"""CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,9 +10,9 @@ from torch import Tensor
 
 @torch.no_grad()
 def capture_graph(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """A graph that does the work again when replayed, and the tensor that then has the result.
+    """A CUDA graph that repeats the work when replayed, and the tensor that then holds the result.
 
-    Kernels are compiled in a first pass, on a stream of its own as recording wants it.
+    A first pass compiles kernels, on a stream of its own as capturing requires.
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -24,27 +23,3 @@ def capture_graph(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Ten
     with torch.cuda.graph(graph):
         result = work()
     return graph, result
-
-
-def copy_to_cpu(values: Tensor) -> Callable[[], list[Any]]:
-    """Begin to copy values to the host; the function returned waits for them, not for what the device does after."""
-    if not values.is_cuda:
-        found = values.tolist()  # now: who begins the next step may overwrite them
-        return lambda: found
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    here.copy_(values, non_blocking=True)
-    copied = torch.cuda.Event()
-    copied.record()
-
-    def look() -> list[Any]:
-        copied.synchronize()
-        return here.tolist()
-
-    return look
-
-
-def copy_to_device(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
-    """Values on a device, without waiting for what it does."""
-    if device.type != "cuda":
-        return torch.tensor(values, dtype=dtype, device=device)
-    return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

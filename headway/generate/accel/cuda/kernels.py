@@ -1,9 +1,8 @@
 """Triton kernels for one decoding step; imported only where Triton is.
 
-A step reads every weight once and does little else, so what counts is that memory is never idle: few kernels, for
-one text with norms, activations and residuals inside those that read a matrix, and attention that reads only what a
-text has.
-Letters: B texts, N outputs, K inputs, G key-value heads, R query heads to each of them, D width of a head.
+A step reads every weight once and computes little, so memory must never be idle: few kernels; for one sequence, norms,
+activations and residuals inside the matrix kernels; attention that reads only the tokens of a sequence.
+Letters: B sequences, N outputs, K inputs, G key-value heads, R query heads to each of them, D width of a head.
 """
 
 # mypy: ignore-errors
@@ -90,7 +89,7 @@ def vector_product(
 
 @triton.jit
 def add_and_norm(x, y, gain, shift, out, K, eps, offset, ADD: tl.constexpr, NORM: tl.constexpr, WIDE_K: tl.constexpr):
-    """x += y in its place, and out = norm(x), for one row of several."""
+    """x += y in place and out = norm(x), for one row."""
     at = tl.program_id(0).to(tl.int64) * K + tl.arange(0, WIDE_K)
     k = tl.arange(0, WIDE_K)
     v = tl.load(x + at, mask=k < K, other=0.0).to(tl.float32)
@@ -109,7 +108,7 @@ def add_and_norm(x, y, gain, shift, out, K, eps, offset, ADD: tl.constexpr, NORM
 
 @triton.jit
 def gate_values(x, out, N, ACT: tl.constexpr, GATED: tl.constexpr, BLOCK: tl.constexpr):
-    """act(x), or act(gate) · value of rows that have N gates and then N values."""
+    """act(x), or act(gate) · value for rows of N gates and then N values."""
     row, n = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x += row * N * (2 if GATED else 1)
     y = activate(tl.load(x + n, mask=n < N, other=0.0).to(tl.float32), ACT)
@@ -132,11 +131,11 @@ def attend(
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, WIDE_R: tl.constexpr,
     ROTARY: tl.constexpr, SPLIT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A new token of each text looks at its text and at itself, and takes its place there, in column end[b].
+    """Attention of one new token per sequence; its key and value go to column end[b].
 
-    A program has one key-value head and a part of the columns before that; keys and values are (B, G, S, D) with
-    columns side by side. With one part the result is final, otherwise `merge` puts the parts together. Heads are
-    held in two halves of HALF ≥ D / 2, as rotations pair them.
+    A program has one key-value head and a part of the columns; keys and values are (B, G, S, D), contiguous in S. With
+    one part the result is final, otherwise `merge` combines the parts. Heads are in two halves of HALF ≥ D / 2, as
+    rotary positions pair them.
     """
     b, g, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     last = tl.load(end + b)
@@ -163,7 +162,7 @@ def attend(
     peak = tl.full([WIDE_R], -float("inf"), tl.float32)
     total = tl.zeros([WIDE_R], tl.float32)
     mean = tl.zeros([WIDE_R, 2 * HALF], tl.float32)
-    if last // SPLIT == part:  # this part has the new token
+    if last // SPLIT == part:  # this part holds the new token
         place = keys + slot + last * D + d
         tl.store(place, k1, mask=half)
         tl.store(place + D // 2, k2, mask=half)
@@ -203,7 +202,7 @@ def attend(
 
 @triton.jit
 def merge(parts, peaks, sums, out, D: tl.constexpr, WIDE_D: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr):
-    """What the parts of a text's columns add up to, for one head."""
+    """Combine the parts of a sequence's attention, for one head."""
     head = tl.program_id(0)
     p, d = tl.arange(0, WIDE), tl.arange(0, WIDE_D)
     peak = tl.load(peaks + head * SPLITS + p, mask=p < SPLITS, other=-float("inf"))
@@ -220,7 +219,7 @@ def place(
     qkv, keys, values, cos, sin, rows, columns, row_stride, head_stride,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, ROTARY: tl.constexpr,
 ):  # fmt: skip
-    """One head of one token of a prompt: queries are rotated where they are, keys and values go to their places."""
+    """One head of one prompt token: rotate the query in place, write key and value to the KV cache."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d = tl.arange(0, HALF)
     half = d < D // 2
@@ -245,14 +244,14 @@ def place(
 
 @triton.jit
 def attend_prompts(
-    qkv, keys, values, out, blocks, starts, texts, held, row_stride, head_stride, scale,
+    qkv, keys, values, out, blocks, starts, cache_rows, held, row_stride, head_stride, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M new tokens of one text and one head look at all before them and at themselves, which are in the cache.
+    """Causal attention of BLOCK_M new tokens of one sequence, for one head; their keys are in the KV cache already.
 
-    Text i has the tokens starts[i] … starts[i + 1] of the pass, in row texts[i] of the cache after held[i] older ones.
-    `blocks` says of each block which text it is of, -1 for none, and its place there.
+    Sequence i has the tokens starts[i] … starts[i + 1] of the pass, in row cache_rows[i] of the KV cache after held[i]
+    older ones. `blocks` gives the sequence of each block, -1 for none, and its offset there.
     """
     block, head = tl.program_id(0), tl.program_id(1)
     text = tl.load(blocks + 2 * block)
@@ -265,7 +264,7 @@ def attend_prompts(
     m, d = begin + tl.arange(0, BLOCK_M), tl.arange(0, WIDE_D)
     real = (m < count)[:, None] & (d < D)[None, :]
     q = tl.load(qkv + ((first + m) * (H + 2 * G) + head)[:, None] * D + d[None, :], mask=real, other=0.0)
-    slot = tl.load(texts + text).to(tl.int64) * row_stride + (head // (H // G)) * head_stride
+    slot = tl.load(cache_rows + text).to(tl.int64) * row_stride + (head // (H // G)) * head_stride
     peak = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     mean = tl.zeros([BLOCK_M, WIDE_D], tl.float32)

@@ -1,4 +1,4 @@
-"""Products of a decoding step, and what stands between them, by the kernels in `kernels`."""
+"""Operations of a decoding step: Triton launches, and a stack of blocks built from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def vector_product(
     gated: bool = False,
     add: Tensor | None = None,
 ) -> Tensor:
-    """act(linear(norm(x))) + add of one row x (1, K); `gated` halves what comes out."""
+    """act(linear(norm(x))) + add for one row x (1, K); `gated` halves the output."""
     from headway.generate.accel.cuda import kernels
 
     inputs, outputs = linear.in_features, linear.out_features // (2 if gated else 1)
@@ -38,7 +38,7 @@ def vector_product(
 
 
 def add_and_norm(x: Tensor, y: Tensor | None, norm: LayerNorm | RMSNorm) -> Tensor:
-    """x becomes x + y; its norm is returned."""
+    """Add y to x in place. Returns the norm of x."""
     from headway.generate.accel.cuda import kernels
 
     out = torch.empty_like(x)
@@ -61,22 +61,28 @@ def gate_values(x: Tensor, act: str, gated: bool) -> Tensor:
     return out
 
 
-Look = Callable[[int, Tensor], Tensor]
-"""What attention makes of a layer's queries, or of queries, keys and values, before its last product."""
+Attention = Callable[[int, Tensor], Tensor]
+"""Attention of a layer, from its index and its queries (or queries, keys and values), without the output product."""
 
 
-def through(blocks: Sequence[Any], final: Any, x: Tensor, look: Look, across: Look | None = None) -> Tensor:
-    """Rows x (B, M) through a stack, its `final` norm included where norms come first; x is used up.
+def through(
+    blocks: Sequence[Any], final: Any, x: Tensor, attend: Attention, cross_attend: Attention | None = None
+) -> Tensor:
+    """Rows x (B, M) through a stack, with its `final` norm if it is pre-norm; x is overwritten.
 
-    Products are the library's, which is as fast as memory for several rows; between them there is one kernel each.
+    Products are the library's, which is as fast as memory for several rows; one kernel stands between two of them.
     """
     branches: list[tuple[Any, Callable[[Tensor], Tensor]]] = []
     for layer, block in enumerate(blocks):
-        branches.append((block.residual1.norm, _looking(layer, block.attention.qkv, look, block.attention.out)))
-        if across is not None:
-            branches.append((block.residual_cross.norm, _looking(layer, block.cross.q, across, block.cross.out)))
-        branches.append((block.residual2.norm, _hidden(block.ffn)))
-    if not isinstance(final, LayerNorm | RMSNorm):  # norms come after what they belong to
+        branches.append(
+            (block.residual1.norm, _attention_branch(layer, block.attention.qkv, attend, block.attention.out))
+        )
+        if cross_attend is not None:
+            branches.append(
+                (block.residual_cross.norm, _attention_branch(layer, block.cross.q, cross_attend, block.cross.out))
+            )
+        branches.append((block.residual2.norm, _ffn_branch(block.ffn)))
+    if not isinstance(final, LayerNorm | RMSNorm):  # post-norm
         for norm, work in branches:
             x = add_and_norm(x, work(x), norm)
         return x
@@ -86,11 +92,11 @@ def through(blocks: Sequence[Any], final: Any, x: Tensor, look: Look, across: Lo
     return normed
 
 
-def _looking(layer: int, first: nn.Module, look: Look, last: nn.Module) -> Callable[[Tensor], Tensor]:
-    return lambda x: last(look(layer, first(x)))
+def _attention_branch(layer: int, first: nn.Module, attend: Attention, last: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda x: last(attend(layer, first(x)))
 
 
-def _hidden(ffn: Any) -> Callable[[Tensor], Tensor]:
+def _ffn_branch(ffn: Any) -> Callable[[Tensor], Tensor]:
     return lambda x: ffn.down(gate_values(ffn.up(x), ffn.activation, ffn.gated))
 
 
@@ -99,5 +105,5 @@ def _kind(norm: nn.Module | None) -> str:
 
 
 def power_of_two(count: int) -> int:
-    """The power of two that is not below a count."""
+    """The smallest power of two that is not below a count."""
     return 1 << (count - 1).bit_length()

@@ -1,11 +1,10 @@
-"""Prompts for the fast decoder: tokens of several texts side by side, without padding, in passes of a few sizes.
+"""Prefill without padding: tokens of several prompts side by side, in passes of a few sizes.
 
-A pass of one size is recorded once; what it reads, and where that goes, is copied in before it is replayed.
+A pass of one size is captured once as a CUDA graph. Tokens and positions are copied in before each replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,53 +13,32 @@ from torch import Tensor
 
 from headway.generate.accel.cuda.graphs import capture_graph
 from headway.generate.accel.cuda.ops import power_of_two
+from headway.generate.accel.passes import SEQUENCES, Piece
 from headway.model.masks import Layout
 
 if TYPE_CHECKING:
     from headway.generate.accel.cuda.decoder import CudaDecoder
 
-SIZES = (32, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
-"""Tokens of a pass; what it does not need is computed all the same, so there are many."""
-TEXTS = 16
-"""Texts in a pass."""
 BLOCK = 64
-"""Tokens that one program of the attention reads for."""
-
-Piece = tuple[int, int, Sequence[int], bool]
-"""Row, older tokens in it, new tokens, and whether they are the last of the text."""
-
-
-def in_passes(texts: Mapping[int, tuple[int, Sequence[int]]]) -> Iterator[list[Piece]]:
-    """New tokens of some rows, cut up so that each pass has at most SIZES[-1] tokens of TEXTS texts."""
-    part: list[Piece] = []
-    left = SIZES[-1]
-    for row, (held, new) in texts.items():
-        at = 0
-        while at < len(new):
-            if not left or len(part) == TEXTS:
-                yield part
-                part, left = [], SIZES[-1]
-            count = min(left, len(new) - at)
-            part.append((row, held + at, new[at : at + count], at + count == len(new)))
-            at, left = at + count, left - count
-    if part:
-        yield part
+"""Queries per program of the attention."""
 
 
 class PromptPass:
-    """A pass of one size through a decoder."""
+    """A forward pass of one size, captured."""
 
     def __init__(self, decoder: CudaDecoder, size: int) -> None:
-        self.decoder, self.size, self.blocks = decoder, size, size // BLOCK + TEXTS
-        shares = [size, size, size, TEXTS + 1, TEXTS, TEXTS, 2 * self.blocks]
+        self.decoder, self.size, self.blocks = decoder, size, size // BLOCK + SEQUENCES
+        shares = [size, size, size, SEQUENCES + 1, SEQUENCES, SEQUENCES, 2 * self.blocks]
         self.table = torch.zeros(sum(shares), dtype=torch.long, device=decoder.ids.device)
-        self.ids, self.rows, self.columns, self.starts, self.texts, self.held, self.where = self.table.split(shares)
+        self.ids, self.rows, self.columns, self.starts, self.cache_rows, self.held, self.where = self.table.split(
+            shares
+        )
         self.ends = np.cumsum(shares)[:-1]
         self._fill([])
         self._graph, self._logits = capture_graph(self._work)
 
     def __call__(self, pieces: list[Piece]) -> Tensor:
-        """Scores (TEXTS, V) after the last token of each piece; those past the pieces mean nothing."""
+        """Logits (SEQUENCES, V) after the last token of each piece. Rows past the pieces are meaningless."""
         self._fill(pieces)
         self._graph.replay()
         return self._logits.clone()
@@ -68,13 +46,13 @@ class PromptPass:
     def _fill(self, pieces: list[Piece]) -> None:
         spare = self.decoder.columns - 1
         table = np.zeros(len(self.table), dtype=np.int64)
-        ids, rows, columns, starts, texts, held, where = np.split(table, self.ends)
+        ids, rows, columns, starts, cache_rows, held, where = np.split(table, self.ends)
         columns[:], where[:] = spare, -1
         at = block = 0
         for place, (row, before, new, _) in enumerate(pieces):
             end = at + len(new)
             ids[at:end], rows[at:end], columns[at:end] = new, row, range(before, before + len(new))
-            texts[place], held[place], starts[place + 1 :], at = row, before, end, end
+            cache_rows[place], held[place], starts[place + 1 :], at = row, before, end, end
             for begin in range(0, len(new), BLOCK):
                 where[2 * block : 2 * block + 2] = place, begin
                 block += 1
@@ -83,11 +61,11 @@ class PromptPass:
     def _work(self) -> Tensor:
         decoder = self.decoder
         x = decoder.front(self.ids[:, None], layout=Layout(self.columns[:, None], None, 0)).x[:, 0]
-        x = decoder.through(x, self._look)
+        x = decoder.through(x, self._attend)
         return decoder.head(x[(self.starts[1:] - 1).clamp(min=0)])
 
-    def _look(self, layer: int, qkv: Tensor) -> Tensor:
-        """Keys and values go to their places in the cache, and queries look at what is there up to their own."""
+    def _attend(self, layer: int, qkv: Tensor) -> Tensor:
+        """Write keys and values to the KV cache, then attend causally."""
         from headway.generate.accel.cuda import kernels
 
         decoder, stack = self.decoder, self.decoder.stack
@@ -99,7 +77,7 @@ class PromptPass:
         )  # fmt: skip
         out = torch.zeros(self.size, heads * width, device=qkv.device, dtype=qkv.dtype)
         kernels.attend_prompts[(self.blocks, heads)](
-            qkv, keys, values, out, self.where, self.starts, self.texts, self.held, keys.stride(0), keys.stride(1),
+            qkv, keys, values, out, self.where, self.starts, self.cache_rows, self.held, keys.stride(0), keys.stride(1),
             decoder.scale,
             H=heads, G=groups, D=width, WIDE_D=max(16, power_of_two(width)), BLOCK_M=BLOCK, BLOCK_N=64, num_warps=4,
         )  # fmt: skip

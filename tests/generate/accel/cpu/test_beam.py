@@ -1,4 +1,4 @@
-"""Beam search on a CPU: each way through a model against the model itself, and the best tokens of scores in columns."""
+"""Beam search on a CPU: the kernels against the model itself."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headway.config.model import ModelConfig
 from headway.config.presets import llama, t5, transformer
 from headway.errors import DataError
 from headway.generate.accel import dispatch as fast
-from headway.generate.accel.cpu.columns import ColumnBeamDecoder
-from headway.generate.accel.cpu.packed import PackedHeadDecoder
-from headway.generate.accel.cuda import topk as candidates
 from headway.generate.beam import search as beams
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
-from headway.model.model import Transformer
+from headway.model.model import Model, Transformer
 from tests.generate.conftest import made
 
 hostbeam = pytest.importorskip("headway.generate.accel.cpu.beam")
@@ -43,12 +38,7 @@ TRANSLATORS = {
     "gated": with_stacks({"gated": True, "activation": "silu", "ffn_bias": False, "scale": 0.3}, **PRE),
     "biased scores": replace(SEQ2SEQ, lm=replace(SEQ2SEQ.lm, bias="fixed")),
 }
-READERS = {
-    "kernels": hostbeam.CpuBeamDecoder,
-    "columns": ColumnBeamDecoder,
-    "packed": lambda model, width: PackedHeadDecoder(model, 5 * width),
-}
-MAX_BEAMS = {
+SEARCHES = {
     "early": Beam(width=4, max_tokens=14, early=True, eos=tuple(range(3, 90, 2))),
     "greedy": Beam(width=1, max_tokens=9),
     "groups": Beam(width=6, groups=2, diversity=0.5, n_best=3, max_tokens=9),
@@ -70,33 +60,22 @@ def agree(found: Any, wanted: Any, abs: float = 1e-4) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-@pytest.mark.parametrize("rules", MAX_BEAMS)
-@pytest.mark.parametrize("reader", READERS)
-def test_beams_are_those_of_the_model(name: str, rules: str, reader: str) -> None:
+@pytest.mark.parametrize("rules", SEARCHES)
+def test_beams_are_those_of_the_model(name: str, rules: str) -> None:
     """Sources of unequal length, one of them empty; texts end at different times."""
-    model, beam = made(TRANSLATORS[name]), MAX_BEAMS[rules]
-    if (reader, name) == ("columns", "shared keys"):
-        pytest.skip("not taken for these: see the test of the choice")
+    model, beam = made(TRANSLATORS[name]), SEARCHES[rules]
     source = Source(torch.randint(3, 90, (5, 9)), torch.arange(9) < torch.tensor([9, 4, 7, 0, 1])[:, None])
     wanted = search(model, beam, source, lambda model, width: model)
     assert len({len(texts[0].tokens) for texts in wanted}) > 1 or rules != "early"
-    agree(search(model, beam, source, READERS[reader]), wanted)
+    agree(search(model, beam, source, hostbeam.CpuBeamDecoder), wanted)
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_prompts_are_read_first(reader: str) -> None:
+def test_prompts_are_read_first() -> None:
     model, source = made(SEQ2SEQ), Source(torch.randint(3, 90, (3, 7)))
     prompts = [[4, 17], [5, 30], [4, 31]]
     found = [search(model, Beam(width=3, max_tokens=8), source, each, prompts=prompts)
-             for each in (READERS[reader], lambda model, width: model)]  # fmt: skip
+             for each in (hostbeam.CpuBeamDecoder, lambda model, width: model)]  # fmt: skip
     agree(*found)
-
-
-def test_whole_numbers_in_columns_are_those_of_the_kernels() -> None:
-    """Neither rounds anything; the model rounds what is multiplied, and what comes out."""
-    model, source = made(SEQ2SEQ, int8=True), Source(torch.randint(3, 90, (4, 7)))
-    found = [search(model, MAX_BEAMS["banned"], source, READERS[each]) for each in ("columns", "kernels")]
-    agree(*found, abs=1e-4)
 
 
 @torch.no_grad()
@@ -119,15 +98,11 @@ def test_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     def kinds(model: Transformer) -> list[type]:
         return [type(fast.beam_decoder(model, inputs, 4)) for inputs in (1, 4, 8, 9)]
 
-    assert kinds(model) == [ColumnBeamDecoder] * 4 and kinds(small) == [Transformer] * 3 + [ColumnBeamDecoder]
-    assert kinds(decoder) == kinds(relative) == kinds(shared) == [Transformer] * 3 + [PackedHeadDecoder]
-    assert kinds(made(SEQ2SEQ).double()) == [Transformer] * 4
+    assert kinds(model) == kinds(small) == [Model] * 4
     monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     kernels = hostbeam.CpuBeamDecoder
-    assert kinds(model) == [kernels] * 2 + [ColumnBeamDecoder] * 2 and kinds(small) == [kernels] * 3 + [
-        ColumnBeamDecoder
-    ]
-    assert kinds(decoder) == kinds(relative) == [Transformer] * 3 + [PackedHeadDecoder]
+    assert kinds(model) == kinds(small) == kinds(shared) == [kernels] * 2 + [Model] * 2
+    assert kinds(decoder) == kinds(relative) == kinds(made(SEQ2SEQ).double()) == [Model] * 4
 
 
 def test_a_search_leaves_the_threads_as_they_were() -> None:
@@ -144,29 +119,6 @@ def test_a_search_leaves_the_threads_as_they_were() -> None:
 def test_scores_that_are_no_numbers_are_said_to_be() -> None:
     model = made(SEQ2SEQ)
     model.lm.output.weight.data[:] = torch.nan
-    for reader in (ColumnBeamDecoder, lambda model, width: model):
+    for reader in (hostbeam.CpuBeamDecoder, lambda model, width: model):
         with pytest.raises(DataError, match="not numbers"):
             search(model, Beam(width=2, max_tokens=3), Source(torch.ones(1, 3, dtype=torch.long)), reader)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    rows=st.integers(1, 5), vocab=st.integers(60, 400), count=st.integers(1, 4), banned=st.integers(0, 3),
-    seed=st.integers(0, 1000), near=st.sampled_from([1, 64, 1 << 18]),
-)  # fmt: skip
-def test_the_best_of_columns_are_the_best(rows: int, vocab: int, count: int, banned: int, seed: int, near: int) -> None:
-    """Parts of four tokens here; tokens that are not allowed may be the very best."""
-    dice = torch.Generator().manual_seed(seed)
-    scores = 5 * torch.randn(vocab, rows, generator=dice)
-    allowed = torch.ones(vocab, dtype=torch.bool)
-    allowed[scores[:, 0].topk(banned).indices] = False
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "PART", 4)
-        patch.setattr(candidates, "NEAR", near)
-        kept, ways = scores.clone(), []
-        by_column = candidates.by_column
-        patch.setattr(candidates, "by_column", lambda *given: ways.append(1) or by_column(*given))
-        logp, tokens = candidates.likeliest(scores.T, count, allowed)
-    assert torch.equal(scores, kept) and len(ways) == (vocab >= 16 * (count + banned))
-    wanted = scores.T.log_softmax(-1).masked_fill(~allowed, -torch.inf).topk(count)
-    assert torch.allclose(logp, wanted.values, atol=1e-5) and torch.equal(tokens, wanted.indices)

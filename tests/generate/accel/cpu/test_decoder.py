@@ -15,10 +15,10 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.generate.accel import dispatch as fast
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine.engine import Engine, Request
-from headway.generate.engine.scheduler import FastScheduler
+from headway.generate.engine.runner import AcceleratedRunner
 from headway.generate.prefix_cache import PrefixCache
 from headway.model.model import Transformer
-from tests.generate.conftest import made
+from tests.generate.conftest import answered, made
 from tests.generate.twin import Twin
 
 host = pytest.importorskip("headway.generate.accel.cpu.decoder")
@@ -62,7 +62,7 @@ def test_a_step_gives_the_scores_of_the_model(name: str, rows: int) -> None:
             decoder.ids.copy_(torch.tensor([text[8 + row + step] for row, text in enumerate(texts)]))
             decoder.end.copy_(torch.tensor([8 + row + step for row in range(rows)]))
             steps.append(decoder.step().clone())
-            assert decoder.best.tolist() == steps[-1].argmax(-1).tolist()
+            assert decoder.argmax.tolist() == steps[-1].argmax(-1).tolist()
             assert decoder.end.tolist() == [9 + row + step for row in range(rows)]
         found.append(torch.stack(steps))
     torch.testing.assert_close(*found, atol=2e-4, rtol=2e-4)
@@ -183,7 +183,7 @@ def test_scores_that_are_no_numbers_have_no_best_token() -> None:
     decoder = host.CpuDecoder(model, cache.keys, cache.values)
     model.decoder.norm.weight.data[3] = torch.nan
     decoder.step()
-    assert decoder.best.item() == -1
+    assert decoder.argmax.item() == -1
 
 
 def test_unusual_models_are_left_to_torch(quick: None) -> None:
@@ -226,11 +226,22 @@ def test_an_engine_writes_the_same(quick: None) -> None:
     prompts = [[n, n + 1, n + 2] for n in range(1, 20, 3)]
     wanted = [[p.token for p in decode(model, [prompt], GREEDY)] for prompt in prompts]
     engine = Engine(model, train_tokenizer("bytes", []), slots=3, capacity=30, queue=40)
-    assert isinstance(engine.scheduler, FastScheduler) and not engine.scheduler.fast.runs_ahead
-    requests = [engine.submit(Request(tuple(prompt), GREEDY)) for prompt in prompts]
-    while engine.step():
-        pass
+    assert isinstance(engine.scheduler.runner, AcceleratedRunner) and not engine.scheduler.runner.fast.runs_ahead
+    requests = answered(engine, *(Request(tuple(prompt), GREEDY) for prompt in prompts))
     assert [[event.token for event in request] for request in requests] == wanted
+
+
+def test_an_engine_reuses_only_what_is_in_the_cache(quick: None) -> None:
+    """A stop token ends a sequence before any step has computed its keys: the next turn must prefill it."""
+    model = made(LLAMA)
+    engine = Engine(model, train_tokenizer("bytes", []), slots=2, capacity=60)
+    stop = [p.token for p in decode(model, [[1, 2, 3]], GREEDY)][3]
+    how, prompt = replace(GREEDY, stop=(stop,)), (1, 2, 3)
+    for _ in range(3):
+        (request,) = answered(engine, Request(prompt, how))
+        tokens = [event.token for event in request if event.token is not None]
+        assert tokens == [p.token for p in decode(model, [list(prompt)], how)]
+        prompt = (*prompt, *tokens, 5, 6)
 
 
 def test_a_conversation_is_not_read_from_its_beginning(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,6 +319,13 @@ def test_kernels_are_compiled_beforehand(quick: None, monkeypatch: pytest.Monkey
     fast.compile_kernels(model, 1, said.append)
     fast.compile_kernels(object(), 1, said.append)
     assert len(said) == 1
+
+
+def test_the_first_kernel_leaves_torchs_threads_alone() -> None:
+    pace, before = plan.Pace(), torch.get_num_threads()
+    with pace:
+        torch.set_num_threads(before + 1)  # as Numba's pool does when it starts
+    assert torch.get_num_threads() == before
 
 
 def test_half_of_the_threads_where_others_want_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

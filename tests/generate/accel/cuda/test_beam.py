@@ -95,7 +95,7 @@ def look(self: gpubeam.CudaBeamSearch, layer: int, qkv: Tensor) -> Tensor:
     return torch.stack(out)
 
 
-def across(self: gpubeam.CudaBeamSearch, layer: int, queries: Tensor) -> Tensor:
+def cross_attend(self: gpubeam.CudaBeamSearch, layer: int, queries: Tensor) -> Tensor:
     keys, values = self.memory[layer]
     width, beams = self.stack.head_width, len(queries) // len(keys)
     out = []
@@ -123,11 +123,11 @@ def on_host(place: Any, name: str, twin: Callable[..., Any], patch: pytest.Monke
 def _twins() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         on_host(gpubeam, "capture_graph", lambda work: (again := Again(work), again.result), patch)
-        on_host(gpubeam, "room", lambda device: 1 << 28, patch)
+        on_host(gpubeam, "cache_budget", lambda device: 1 << 28, patch)
         on_host(products, "add_and_norm", add_and_norm, patch)
         on_host(products, "gate_values", gate_values, patch)
-        on_host(gpubeam.CudaBeamSearch, "_look", look, patch)
-        on_host(gpubeam.CudaBeamSearch, "_across", across, patch)
+        on_host(gpubeam.CudaBeamSearch, "_attend", look, patch)
+        on_host(gpubeam.CudaBeamSearch, "_cross_attend", cross_attend, patch)
         yield
 
 
@@ -155,7 +155,7 @@ def source_of(lengths: list[int], device: str = "cpu") -> Source:
     return Source(ids.to(device), attention_mask.to(device))
 
 
-MAX_BEAMS = st.builds(
+SEARCHES = st.builds(
     Beam,
     width=st.sampled_from([2, 3, 5]),
     n_best=st.sampled_from([1, 2]),
@@ -171,7 +171,7 @@ MAX_BEAMS = st.builds(
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=12, deadline=None)
-@given(beam=MAX_BEAMS, lengths=st.lists(st.integers(1, 20), min_size=1, max_size=5), prompted=st.booleans())
+@given(beam=SEARCHES, lengths=st.lists(st.integers(1, 20), min_size=1, max_size=5), prompted=st.booleans())
 def test_what_is_found_is_the_same(name: str, beam: Beam, lengths: list[int], prompted: bool) -> None:
     prompts = [[START, 3 + i] for i in range(len(lengths))] if prompted else None
     agree(model_of(MODELS[name]), beam, source_of(lengths), prompts)
@@ -221,7 +221,7 @@ def test_inputs_that_have_no_room_together_are_searched_one_after_the_other(monk
     monkeypatch.setattr(gpubeam.CudaBeamSearch, "start", start)
     for bytes_, parts in ((each - 1, [1] * 5), (2 * each, [2, 2, 1]), (100 * each, [5])):
         sizes.clear()
-        monkeypatch.setattr(gpubeam, "room", lambda device, bytes_=bytes_: bytes_)
+        monkeypatch.setattr(gpubeam, "cache_budget", lambda device, bytes_=bytes_: bytes_)
         agree(model, Beam(width=3, max_tokens=9), source_of([4, 9, 2, 8, 1]))
         assert sizes == parts
 
