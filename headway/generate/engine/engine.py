@@ -98,9 +98,9 @@ class Engine:
         self.counters = Counters()
         self._admission = Admission(self.cache, chunk)
         self.fast: FastDecoder | None = None
+        """None if there are no kernels for the model, or if they failed too often."""
         if isinstance(model, Transformer) and kernels:
             self.fast = make_decoder(model, self.cache.keys, self.cache.values)
-        """None if there are no kernels for the model, or if they failed too often."""
         self._fast_faults = 0
         self.scheduler = self._schedule(accelerated=True)
         self._weights, self._compared = Snapshot(model), -math.inf
