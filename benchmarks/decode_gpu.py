@@ -104,12 +104,12 @@ def engine(model: Transformer, texts: int) -> None:
         for prompt, tokens in requests(texts):
             how = Sampling(max_tokens=tokens, **GREEDY)
             engine.submit(Request(prompt, how, likely=False), on_event=lambda event: None)
-        before, start = engine.stats().written, time.perf_counter()
+        before, start = engine.stats().generated_tokens, time.perf_counter()
         full, busy = 0, start
         while engine.step():
             if engine.waiting:
-                full, busy = engine.stats().written - before, time.perf_counter()
-        written, seconds = engine.stats().written - before, time.perf_counter() - start
+                full, busy = engine.stats().generated_tokens - before, time.perf_counter()
+        written, seconds = engine.stats().generated_tokens - before, time.perf_counter() - start
     emit(
         task="engine",
         variant="headway",

@@ -42,8 +42,7 @@ CHUNK, CUDA_CHUNK = 256, 2048
 COMPARED = 1.0
 """Seconds between two checks, while sequences run, whether the model's weights have changed."""
 FAILURES = 3
-"""Steps that fail in a row before the engine counts as broken; and failures of kernels in all before the engine stops
-using them."""
+"""Steps that fail in a row before the engine counts as broken; faults of kernels before it stops using them."""
 
 
 class QueueFull(Exception):
