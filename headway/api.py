@@ -46,6 +46,7 @@ from headway.tasks.embedding.vectors import nearest as nearest_texts
 from headway.tasks.masked_lm.fill import Filled, fill_all
 from headway.tasks.qa.evaluate import Answer
 from headway.tasks.qa.task import answer
+from headway.tasks.registry import task_of
 from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
 from headway.tasks.tagging.task import Entity, tag
 
@@ -78,6 +79,12 @@ class Bundle:
             return None
         values, text = read_toml(path)
         return read_recipe(values, source=text)
+
+    @property
+    def task(self) -> str:
+        """What the model is for: the task of its run, or the task that its heads fit."""
+        found = task_of(self.config) if self.recipe is None else str(self.recipe.task)
+        return "lm" if found == "mlm" and self.config.kind != "encoder" else found
 
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer; an error says why there is none."""

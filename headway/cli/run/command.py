@@ -9,7 +9,7 @@ import typer
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
-from headway.cli.run.predict import GENERATIVE_TASKS, predict, task_for_run
+from headway.cli.run.predict import GENERATIVE_TASKS, predict
 
 
 @app.command(
@@ -73,7 +73,7 @@ def run(
     run_args.check()
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
-    task = run_args.named_task() or task_for_run(bundle)
+    task = run_args.named_task() or bundle.task
     if task in (*GENERATIVE_TASKS, "seq2seq") and not score:
         for note in bundle.notes:
             say(note)

@@ -28,7 +28,10 @@ def generate(bundle: Any, args: RunArgs, say: Say, load_draft: Callable[[str], A
         for one in bundle.score([read_text(arg) for arg in args.args]):
             show_score(one.log_probability, one.tokens, one.perplexity, one.text)
         return
-    settings = _settings(bundle, args, say)
+    given = args.overrides
+    if line := bundle.generation.taken(given, beam=bool(args.beam)):
+        say(line)
+    settings = bundle.beam(**given) if args.beam else bundle.sampling(**given)
     if args.file:
         data = recipe_for(bundle, "lm", args.data).data
         generate_file(bundle, args.file, data, settings, say, score=args.score)
@@ -40,14 +43,6 @@ def generate(bundle: Any, args: RunArgs, say: Say, load_draft: Callable[[str], A
     if args.trace_file:
         save_text(args.trace_file, json.dumps([asdict(step) for step in generator.steps]) + "\n")
         say(f"{len(generator.steps)} steps in {args.trace_file}")
-
-
-def _settings(bundle: Any, args: RunArgs, say: Say) -> Any:
-    """Sampling, or Beam with --beam: the user's settings, then those of the model's folder, which are told."""
-    given = args.overrides
-    if line := bundle.generation.taken(given, beam=bool(args.beam)):
-        say(line)
-    return bundle.beam(**given) if args.beam else bundle.sampling(**given)
 
 
 @dataclass

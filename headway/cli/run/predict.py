@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headway.cli.evaluation import recipe_for, task_for
+from headway.cli.evaluation import recipe_for
 from headway.cli.run.args import RunArgs, check_count
 from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
@@ -33,12 +33,6 @@ TRY = {
 OWN = {"mlm": '"… [MASK] …"', "answer": '--context FILE "…"', "embed": '"…"   headway run last --nearest FILE "…"'}
 """… and what may follow where it was given some, for tasks that take more than a text."""
 TOP = 5
-
-
-def task_for_run(bundle: Any) -> str:
-    """What the model is for. One that reads and writes is left to its writing."""
-    found = task_for(bundle)
-    return "lm" if found == "mlm" and bundle.config.kind != "encoder" else found
 
 
 def predict(bundle: Any, task: str, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
