@@ -86,6 +86,15 @@ class Bundle:
             return None
         return load_run_recipe(self.folder)
 
+    @property
+    def task(self) -> str:
+        """What the model is for: the task of its run, or the task that its heads fit."""
+        if self.recipe is not None:
+            return self.recipe.task
+        if not (found := fitting(self.config)):
+            raise DataError("D001", f"{self.name} has no head that a task uses; its input is no text")
+        return found[0].name
+
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer; an error says why there is none."""
         if self.tokenizer is not None:

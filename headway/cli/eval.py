@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, save_text
-from headway.cli.evaluation import evaluate_file, show, task_for
+from headway.cli.evaluation import evaluate_file, show
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import get_task, task_names
 
@@ -57,7 +57,7 @@ def evaluate(
         (CHOICES if task else TEXT).config(dict(settings))  # mistakes are found before the model is loaded
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
-    measure = _measure(task, task or task_for(bundle))
+    measure = _measure(task, task or bundle.task)
     config = measure.config(settings | ({"task": measure.name} if measure.name in task_names() else {}))
     result = {"model": bundle.name, **measure.run(bundle, config, say)}
     if json_:

@@ -18,18 +18,6 @@ SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
 WORST, LETTERS, MOST_LABELS, MOST_COLUMNS, NAME = 5, 100, 12, 14, 16
 
 
-def task_for(bundle: Any) -> str:
-    """The name of the task that a model is for: what its run says, or else by its heads."""
-    from headway.tasks.registry import fitting
-
-    if bundle.recipe is not None:
-        return str(bundle.recipe.task)
-    found = fitting(bundle.config)
-    if not found:
-        raise DataError("D001", f"{bundle.name} has no head that a task of headway uses")
-    return found[0].name
-
-
 def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     """How data are read: as the model's run did, or as much as the model reads; with `settings` on top."""
     from headway.tasks.recipe import with_settings

@@ -5,8 +5,9 @@ The report reads them from run/evaluation.json and leaves out what does not have
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headway.report import format as w
@@ -65,11 +66,11 @@ def blocks(details: Any) -> list[Block]:
         return []
     found = (
         _confusion(details.get("confusion")),
-        _labels(details.get("labels")),
+        _by(details.get("labels"), "label by label", "label", partial(_key, "label"), ("precision", "recall", "f1")),
         _calibration(details.get("calibration")),
-        _kinds(details.get("by_answer"), "with an answer and without"),
-        _kinds(details.get("by_question"), "by question word"),
-        _slices(details.get("slices"), details.get("unit", "tokens")),
+        _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
+        _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
+        _by(details.get("slices"), "by length", _name(details.get("unit", "tokens")), _range),
         _mistakes(details.get("worst")),
     )
     return [block for block in found if block is not None]
@@ -96,10 +97,14 @@ def _confusion(found: Any) -> Table | None:
     )
 
 
-def _labels(found: Any) -> Table | None:
-    names = ["precision", "recall", "f1"]
-    rows = [[_name(row.get("label")), _count(row), *(_share(row.get(k)) for k in names)] for row in _mappings(found)]
-    return Table("label by label", ["label", "examples", *names], rows) if rows else None
+def _by(
+    found: Any, title: str, head: str, name: Callable[[Mapping[str, Any]], str], metrics: Sequence[str] = ()
+) -> Table | None:
+    """A table with one row for each part of the examples: its name, its size, its metrics."""
+    rows = _mappings(found)
+    names = metrics or _metrics(rows)
+    cells = [[name(row), _count(row), *(w.fixed(as_float(row.get(key))) for key in names)] for row in rows]
+    return Table(title, [head, "examples", *map(_name, names)], cells) if cells else None
 
 
 def _calibration(found: Any) -> Calibration | None:
@@ -110,25 +115,8 @@ def _calibration(found: Any) -> Calibration | None:
     return Calibration(as_float(found.get("error")), bins) if bins else None
 
 
-def _kinds(found: Any, title: str) -> Table | None:
-    rows = _mappings(found)
-    names = _metrics(rows)
-    cells = [[_name(row.get("kind")), _count(row), *(_share(row.get(name)) for name in names)] for row in rows]
-    return Table(title, ["", "examples", *map(_name, names)], cells) if cells else None
-
-
-def _slices(found: Any, unit: Any) -> Table | None:
-    rows = _mappings(found)
-    names = _metrics(rows)
-    cells = [
-        [
-            f"{w.count(as_float(row.get('from')))} … {w.count(as_float(row.get('to')))}",
-            _count(row),
-            *(_share(row.get(name)) for name in names),
-        ]
-        for row in rows
-    ]
-    return Table("by length", [_name(unit), "examples", *map(_name, names)], cells) if cells else None
+def _range(row: Mapping[str, Any]) -> str:
+    return f"{w.count(as_float(row.get('from')))} … {w.count(as_float(row.get('to')))}"
 
 
 def _mistakes(found: Any) -> Mistakes | None:
@@ -152,8 +140,8 @@ def _plain(value: Any) -> str:
     return w.fixed(value) if isinstance(value, float) else str(value)
 
 
-def _share(value: Any) -> str:
-    return w.fixed(as_float(value))
+def _key(key: str, row: Mapping[str, Any]) -> str:
+    return _name(row.get(key))
 
 
 def _count(row: Mapping[str, Any]) -> str:

@@ -105,9 +105,7 @@ def tied(model: Model, again: Model) -> Outcome:
     if not (config.shared_embedding or (config.lm and config.lm.tied)):
         return skip("no tied matrices")
     for each in (model, again):
-        fronts = [
-            front for front in (getattr(each, "target", None), getattr(each, "source", None)) if front is not None
-        ]
+        fronts = [front for name in ("target", "source") if (front := getattr(each, name, None)) is not None]
         tables = [fronts[0].table, *([fronts[1].table] if config.shared_embedding else [])]
         tables += [each.lm.output] if config.lm and config.lm.tied else []
         if len({stored_tensors(table)[0].data_ptr() for table in tables}) != 1:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
-from headway.cli.evaluation import task_for
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
@@ -75,7 +74,7 @@ def run(
     run_args.check()
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
-    task = get_task(run_args.named_task() or task_for(bundle))
+    task = get_task(run_args.named_task() or bundle.task)
     if (task.generates or "beam" in task.options) and not score:
         for note in bundle.notes:
             say(note)

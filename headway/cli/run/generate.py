@@ -31,7 +31,10 @@ def generate(bundle: Any, task: Task, args: RunArgs, say: Say, load_draft: Calla
             numbers = {"log_probability": one.log_probability, "tokens": one.tokens, "perplexity": one.perplexity}
             print(score_line(one.text, numbers))
         return
-    settings = _settings(bundle, args, say)
+    given = args.overrides
+    if line := bundle.generation.taken(given, beam=bool(args.beam)):
+        say(line)
+    settings = bundle.beam(**given) if args.beam else bundle.sampling(**given)
     if args.file:
         recipe, firm = recipe_for(bundle, task.name, args.data), "text" in args.data.get("data", {})
         generate_file(bundle, task, args.file, recipe, settings, say, firm=firm, score=args.score)
@@ -43,14 +46,6 @@ def generate(bundle: Any, task: Task, args: RunArgs, say: Say, load_draft: Calla
     if args.trace_file:
         save_text(args.trace_file, json.dumps([asdict(step) for step in generator.steps]) + "\n")
         say(f"{len(generator.steps)} steps in {args.trace_file}")
-
-
-def _settings(bundle: Any, args: RunArgs, say: Say) -> Any:
-    """Sampling, or Beam with --beam: the user's settings, then those of the model's folder, which are told."""
-    given = args.overrides
-    if line := bundle.generation.taken(given, beam=bool(args.beam)):
-        say(line)
-    return bundle.beam(**given) if args.beam else bundle.sampling(**given)
 
 
 @dataclass
