@@ -54,6 +54,7 @@ from headway.tasks.qa.evaluate import Answer
 from headway.tasks.qa.predict import answer
 from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
 from headway.tasks.recipe import Recipe, load_run_recipe
+from headway.tasks.registry import fitting
 from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
 from headway.tasks.tagging.predict import Entity, tag
 
