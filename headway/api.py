@@ -46,6 +46,7 @@ from headway.hub.generation_config import GenerationSettings, read_generation
 from headway.model.model import Model, Transformer
 from headway.runs.history import resolve_run
 from headway.tasks.classification.predict import Prediction, classify
+from headway.tasks.embedding.predict import EmbeddingPredictor
 from headway.tasks.embedding.vectors import Near, embed
 from headway.tasks.embedding.vectors import nearest as nearest_texts
 from headway.tasks.lm.predict import score_texts
@@ -54,7 +55,7 @@ from headway.tasks.qa.evaluate import Answer
 from headway.tasks.qa.predict import answer
 from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
 from headway.tasks.recipe import Recipe, load_run_recipe
-from headway.tasks.registry import fitting
+from headway.tasks.registry import fitting, get_task
 from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
 from headway.tasks.tagging.predict import Entity, tag
 
@@ -278,7 +279,7 @@ class Bundle:
         return [best[0].text for best in self.hypotheses(texts, beam)]
 
     def _pool(self, asked: str) -> str:
-        return asked or (self.recipe.settings.pool if self.recipe and self.recipe.task == "embed" else "mean")
+        return asked or str(EmbeddingPredictor.default_recipe(self).settings.pool)
 
 
 def _several(texts: str | Sequence[str]) -> list[str]:
@@ -316,7 +317,7 @@ def load(
     if image is not None:
         resize_images(model, image)
     bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
-    if bundle.tokenizer and bundle.recipe and bundle.recipe.task in ("lm", "chat") and not bundle.recipe.model.from_:
+    if bundle.tokenizer and bundle.recipe and not bundle.recipe.model.from_ and get_task(bundle.task).generates:
         bundle.tokenizer.backend.post_processor = (
             None  # trained without special tokens, whatever the tokenizer.json of an older run says
         )

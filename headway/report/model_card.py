@@ -16,15 +16,8 @@ from headway.report.report import COMMAND, HELD_BACK, gather, write_text
 from headway.report.sections import versions
 from headway.runs.events import as_count, as_float
 from headway.runs.history import History, read_run
+from headway.tasks.registry import known_task
 
-PIPELINES = {
-    "lm": "text-generation", "chat": "text-generation", "mlm": "fill-mask", "classify": "text-classification",
-    "tag": "token-classification", "answer": "question-answering", "embed": "feature-extraction",
-    "seq2seq": "text2text-generation", "summarize": "summarization", "vit": "image-classification",
-    "transcribe": "automatic-speech-recognition", "audio": "audio-classification",
-    "forecast": "time-series-forecasting", "graph": "graph-ml",
-}  # fmt: skip
-"""Task → what the hub calls it."""
 GENERATED_MARK = (
     "<!-- Written by headway, and again after more training: delete this line to keep changes of your own. -->"
 )
@@ -69,7 +62,8 @@ def _model_type(folder: Path) -> str:
 
 def _header(run: History, kind: str) -> str:
     tags = [tag for tag in dict.fromkeys(("headway", run.task, kind)) if _plain_word(tag)]
-    pipeline = [f"pipeline_tag: {PIPELINES[run.task]}"] if run.task in PIPELINES else []
+    task = known_task(run.task)
+    pipeline = [f"pipeline_tag: {task.pipeline_tag}"] if task is not None and task.pipeline_tag else []
     return "\n".join(["---", "library_name: headway", *pipeline, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
 
@@ -102,7 +96,8 @@ def _numbers(facts: Mapping[str, Any]) -> str:
 def _use(run: History, kind: str) -> str:
     if run.status == "broken" or not any(run.folder.glob("*.safetensors")):
         return ""
-    writes = PIPELINES.get(run.task) == "text-generation"
+    task = known_task(run.task)
+    writes = task is not None and task.generates
     most = min(50, max(8, (as_count(run.setting("data.length")) or 64) // 2))  # learned positions end at data.length
     prompt = ' "Once upon a time"' if writes else ""
     lines = ["## Use", "In this folder:", f"```\nheadway run .{prompt}\n```"]
@@ -110,10 +105,10 @@ def _use(run: History, kind: str) -> str:
     lines.append(f'```python\nimport headway\n\nmodel = headway.load("."){then}\n```')
     if kind == "headway":
         lines.append("`transformers` has no model like this one: `model_type` in config.json is `headway`.")
-    elif kind and run.task in PIPELINES:
+    elif kind and task is not None and task.pipeline_tag:
         text = f'model("Once upon a time", max_new_tokens={most})[0]["generated_text"]'
         call = f"print({text if writes else 'model'})"
-        made = f'model = transformers.pipeline("{PIPELINES[run.task]}", model=".")'
+        made = f'model = transformers.pipeline("{task.pipeline_tag}", model=".")'
         lines.append(f"With `transformers`:\n\n```python\nimport transformers\n\n{made}\n{call}\n```")
     return "\n\n".join(lines)
 
@@ -160,7 +155,7 @@ def _limits(run: History) -> str:
         f"- Only the numbers above were measured.{only}",
         f"- It was trained on sequences of {w.count(length)} tokens." if length else "",
         "- Nothing prevents it from generating wrong or harmful text."
-        if PIPELINES.get(run.task) == "text-generation"
+        if (task := known_task(run.task)) is not None and task.generates
         else "",
         "- Its training did not finish." if run.status in ("stopped", "diverged", "running") else "",
         f"- {w.count(bad)} rows of the data could not be used."

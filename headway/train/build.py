@@ -15,14 +15,15 @@ from headway.errors import ConfigError
 from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, open_folder, read_tokenizer
+from headway.model.heads import HEADS
 from headway.model.lora import add_adapters
 from headway.model.model import Model, Transformer
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task
 from headway.tasks.training import Training
 
-TASK_HEADS = ("nsp", "classify", "tag", "span")
-"""Heads that a task adds to a pretrained model. Beside adapters they train in full; the lm head is the model's own."""
+TASK_HEADS = tuple(name for name, kind in HEADS.items() if not kind.vocabulary)
+"""Heads that a task adds to a base. Beside adapters they are trained in full."""
 
 
 def base_tokenizer(recipe: Recipe) -> Tokenizer | None:
