@@ -24,8 +24,7 @@ from headway.hub.folder import load_model, open_folder, save_model
 from headway.hub.weights import open_weights, write_weights
 from headway.model.lora import add_adapters
 from headway.model.model import Transformer
-from headway.model.quantize import quantize_
-from headway.model.quantized import Int8Linear
+from headway.model.quantized import Int8Linear, quantize_
 from headway.tasks.recipe import load_recipe
 from headway.train.build import build_model
 

@@ -54,7 +54,7 @@ MODEL = (
     + """
 from headway.generate.accel.cpu.decoder import CpuDecoder
 from headway.model.model import Model
-from headway.model.quantize import quantize_
+from headway.model.quantized import quantize_
 from headway.config.presets import llama
 
 def steps(model):
