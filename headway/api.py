@@ -109,16 +109,16 @@ class Bundle:
         """The generation settings of the model's folder."""
         found = read_generation(self.folder)
         vocab = self.model.lm.vocab if self.config.lm is not None else 0
-        if vocab and (unknown := [token for token in found.tokens if not 0 <= token < vocab]):
-            message = f"generation_config.json names token {unknown[0]}; the vocabulary has {vocab} tokens"
+        if vocab and (strange := [token for token in found.tokens if not 0 <= token < vocab]):
+            message = f"generation_config.json names token {strange[0]}; the vocabulary has {vocab} tokens"
             raise ConfigError("C003", message, "remove the token from the file")
         return found
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Generation settings of the folder that headway does not follow."""
-        generates = self.config.lm is not None and self.config.kind != "encoder"
-        return self.generation.notes(encodes=self.config.kind == "encoder-decoder") if generates else ()
+        writes = self.config.lm is not None and self.config.kind != "encoder"
+        return self.generation.notes(encodes=self.config.kind == "encoder-decoder") if writes else ()
 
     def sampling(self, /, **given: Any) -> Sampling:
         """Sampling settings: `given`, then those of the model's folder, then the defaults."""
@@ -273,8 +273,8 @@ class Bundle:
         """The translation or summary of each text."""
         return [best[0].text for best in self.hypotheses(texts, beam)]
 
-    def _pool(self, pool: str) -> str:
-        return pool or (self.recipe.embed.pool if self.recipe and self.recipe.task == "embed" else "mean")
+    def _pool(self, asked: str) -> str:
+        return asked or (self.recipe.embed.pool if self.recipe and self.recipe.task == "embed" else "mean")
 
 
 def _several(texts: str | Sequence[str]) -> list[str]:

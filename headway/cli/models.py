@@ -48,13 +48,13 @@ def check(
     if settings and not training:
         raise UsageError("U001", f"unexpected argument {settings[0]!r}", "settings go with --training")
     if training:
-        results = _training_checks(model, settings or [], say)
+        proof = _training_proof(model, settings or [], say)
     else:
         bundle = load_bundle(model, device, dtype, quiet)
         say(f"{bundle.name}: {_facts(bundle)}")
-        results = bundle.check(compiled=compile)
+        proof = bundle.check(compiled=compile)
     screen = None if json_ else console()
-    for row in results:
+    for row in proof:
         rows.append(row)
         if screen is not None:
             screen.print(_check_line(row))
@@ -73,7 +73,7 @@ def check(
     say(f"all checks passed. next: headway {'train' if training else 'export'} {model}{'' if training else ' OUT'}")
 
 
-def _training_checks(recipe: str, settings: list[str], say: Any) -> Any:
+def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
     from headway.config.recipe import load_recipe
 
     named = load_recipe(recipe, settings)
@@ -129,9 +129,9 @@ def export(
     from headway.config.toml import build, parse_overrides
     from headway.hub.folder import own_layout
 
-    chosen, say = build(ExportSettings, parse_overrides(settings or [])), progress_printer(quiet)
+    asked, say = build(ExportSettings, parse_overrides(settings or [])), progress_printer(quiet)
     bundle = load_bundle(model, "cpu", dtype, quiet)
-    if chosen.quant == "none":
+    if asked.quant == "none":
         folder = bundle.save(out)
         print(folder)
         if own_layout(folder):

@@ -87,9 +87,9 @@ def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
     """Do not touch a run that has finished and has its weights."""
     from headway.runs.history import read_run
 
-    history = read_run(folder)
-    if history.status == "finished" and not history.problem:
-        say(f"{folder} has finished its {history.facts.steps:,} steps; train.steps=MORE trains further")
+    told = read_run(folder)
+    if told.status == "finished" and not told.problem:
+        say(f"{folder} has finished its {told.facts.steps:,} steps; train.steps=MORE trains further")
         raise typer.Exit
 
 
@@ -98,8 +98,8 @@ def _processes(args: list[str]) -> int:
     from headway.config.recipe import Recipe
     from headway.config.toml import build, parse_overrides
 
-    processes = parse_overrides(args).get("gpus", 1)
-    return build(Recipe, {"gpus": processes}).gpus
+    asked = parse_overrides(args).get("gpus", 1)
+    return build(Recipe, {"gpus": asked}).gpus
 
 
 def _afterwards(run: Any, say: Callable[..., None]) -> None:

@@ -102,17 +102,17 @@ def _numbers(facts: Mapping[str, Any]) -> str:
 def _use(run: History, kind: str) -> str:
     if run.status == "broken" or not any(run.folder.glob("*.safetensors")):
         return ""
-    generates = PIPELINES.get(run.task) == "text-generation"
+    writes = PIPELINES.get(run.task) == "text-generation"
     most = min(50, max(8, (as_count(run.setting("data.length")) or 64) // 2))  # learned positions end at data.length
-    prompt = ' "Once upon a time"' if generates else ""
+    prompt = ' "Once upon a time"' if writes else ""
     lines = ["## Use", "In this folder:", f"```\nheadway run .{prompt}\n```"]
-    then = '\nprint("".join(model.stream("Once upon a time")))' if generates else ""
+    then = '\nprint("".join(model.stream("Once upon a time")))' if writes else ""
     lines.append(f'```python\nimport headway\n\nmodel = headway.load("."){then}\n```')
     if kind == "headway":
         lines.append("`transformers` has no model like this one: `model_type` in config.json is `headway`.")
     elif kind and run.task in PIPELINES:
         text = f'model("Once upon a time", max_new_tokens={most})[0]["generated_text"]'
-        call = f"print({text if generates else 'model'})"
+        call = f"print({text if writes else 'model'})"
         made = f'model = transformers.pipeline("{PIPELINES[run.task]}", model=".")'
         lines.append(f"With `transformers`:\n\n```python\nimport transformers\n\n{made}\n{call}\n```")
     return "\n\n".join(lines)

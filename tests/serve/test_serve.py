@@ -243,7 +243,7 @@ def ask(tokens: int, **more: Any) -> dict[str, Any]:
 def test_a_server_from_its_first_line_to_its_last(folder: Path) -> None:
     """The line it prints works as pasted. After a signal, streams go on, new requests are told, and then it ends."""
     with serving(folder, "drain_seconds=30", HEADWAY_API_KEY="k") as server:
-        assert server.line("reciter on").endswith("/v1 (chat, complete), up to 8 sequences at a time")
+        assert server.line("reciter on").endswith("/v1 (chat, complete), 8 texts at one time")
         line = server.line("curl ") + " -sS --noproxy '*'"
         assert json.loads(server.shell(line, HEADWAY_API_KEY="k"))["choices"][0]["message"]["role"] == "assistant"
         assert json.loads(server.shell(line, HEADWAY_API_KEY="x"))["error"]["code"] == "invalid_api_key"
@@ -281,7 +281,7 @@ def test_the_lines_of_python_work_as_pasted(folder: Path) -> None:
         code = "\n".join(line.strip().removeprefix("python: ") for line in server.said[start : start + 3])
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         assert "ChatCompletion(" in done.stdout, done.stderr
-        assert "2 sequences at a time" in "\n".join(server.said)
+        assert "2 texts at one time" in "\n".join(server.said)
         assert server.end(signal.SIGINT) == 130
         server.reader.join(10)
         assert server.said.count("stopped") == 1 and "stopping" not in "\n".join(server.said)
