@@ -1,4 +1,4 @@
-"""A bundle in conversation: what was read of it is held, and no word changes by that."""
+"""A bundle: conversations with a kept KV cache, speculative decoding, predictions."""
 
 from __future__ import annotations
 

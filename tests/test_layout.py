@@ -47,6 +47,15 @@ ANY_NUMBER = ("headway/cli",)  # one file per verb
 STARTED = ("__main__", "headway.data.chat_template.worker")
 """Modules that no module imports: they are started as programs."""
 
+REGISTERED = ("command", "callback", "get", "post", "exception_handler")
+"""Decorators that hand a function to typer or FastAPI, which call it."""
+CALLED_FROM_OUTSIDE = {
+    # methods that the standard library, uvicorn, jinja2 or torch call on an object of ours
+    *("readable", "readinto", "connection_made", "data_received", "handle_events", "connection_lost"),
+    *("on_response_complete", "eof_received", "send_400_response", "startup", "capture_signals", "on_tick"),
+    *("parse", "forward"),
+}
+
 FILE_LINES = 600
 MODEL_LINES = 1800
 
@@ -173,19 +182,92 @@ def unimported_modules(files: Files) -> list[str]:
     ]
 
 
+def imported_names(tree: ast.AST) -> dict[str, str]:
+    """Name in a file → qualified name that an import gave it."""
+    alias: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            alias |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+        elif isinstance(node, ast.Import):
+            alias |= {each.asname: each.name for each in node.names if each.asname}
+    return alias
+
+
+def names_used(path: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, qualified name) of every name, attribute and string that may refer to something of headway/."""
+    here, alias = module_name(path), imported_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Store) and dotted(node):
+            first, *rest = dotted(node).split(".")
+            yield node.lineno, ".".join([alias.get(first, first if first == "headway" else f"{here}.{first}"), *rest])
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, f".{node.attr}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield node.lineno, f".{node.value}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value.replace(":", ".")
+
+
+def public_names(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """Functions, classes and constants of a module by name, and methods as `.name`, with their definitions."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node
+        if isinstance(node, ast.ClassDef):
+            methods = (inner for inner in node.body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef))
+            yield from ((f".{inner.name}", inner) for inner in methods)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            named = (inner for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name))
+            yield from ((inner.id, node) for inner in named if isinstance(inner.ctx, ast.Store))
+
+
+def is_registered(node: ast.stmt) -> bool:
+    decorators = getattr(node, "decorator_list", [])
+    return any(isinstance(each, ast.Call) and dotted(each.func).split(".")[-1] in REGISTERED for each in decorators)
+
+
+def dead_code(files: Files) -> list[str]:
+    """Public functions, classes, constants and methods of headway/ that only tests use.
+
+    A name that is used in its own definition only is not used. Methods are counted by name: two of the same name pass
+    together. headway's public names are used by people, what CALLED_FROM_OUTSIDE lists by other programs.
+    """
+    uses: dict[str, list[tuple[str, int]]] = {}
+    packages = [(path, source) for path, source in files if path.endswith("__init__.py")]
+    again = {
+        f"{module_name(path)}.{k}": v for path, source in packages for k, v in imported_names(parse(source)).items()
+    }
+    for path, source in files:
+        for line, name in names_used(path, parse(source)):
+            uses.setdefault(again.get(name, name), []).append((path, line))
+    wrong = []
+    for path, source in files:
+        for name, node in public_names(parse(source)) if path.startswith("headway/") else ():
+            if name.lstrip(".").startswith("_") or name.lstrip(".") in CALLED_FROM_OUTSIDE or is_registered(node):
+                continue
+            found = uses.get(name if name.startswith(".") else f"{module_name(path)}.{name}", [])
+            inside = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if all(where == path and line in inside for where, line in found):
+                wrong.append(f"{path}:{node.lineno}: nothing but tests uses {name}")
+    return wrong
+
+
 def sources(folder: str) -> list[tuple[str, str]]:
     found = sorted((ROOT / folder).rglob("*.py"))
     assert found, f"no Python files in {folder}/"
     return [(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in found]
 
 
-@pytest.mark.parametrize("rule", [crowded_folders, unimported_modules])
+@pytest.mark.parametrize("rule", [crowded_folders, unimported_modules, dead_code])
 def test_rule_of_the_tree_holds(rule: TreeRule) -> None:
     files = [*sources("headway"), *(sources("benchmarks") if rule is not crowded_folders else [])]
     wrong = rule(files)
     assert not wrong, "\n".join(wrong)
 
 
+FROM_B = ("headway/__main__.py", "from headway.b import f\nf()")
+USE = "import headway.a as x\nx.A().m()"
 MANY = [(f"headway/model/{i}.py", "") for i in range(FOLDER_MODULES)]
 
 
@@ -200,6 +282,22 @@ MANY = [(f"headway/model/{i}.py", "") for i in range(FOLDER_MODULES)]
         (unimported_modules, [("headway/a.py", ""), ("headway/b/__init__.py", "from headway.a import x")], 0),
         (unimported_modules, [("headway/b/a.py", ""), ("headway/b/__init__.py", "from . import a")], 0),
         (unimported_modules, [("headway/a.py", ""), ("headway/__init__.py", "TASKS = {'a': 'headway.a:A'}")], 0),
+        (dead_code, [("headway/a.py", "def f(): ...\nf()")], 0),
+        (dead_code, [("headway/a.py", "def f(): ...\nX = 1"), ("headway/b.py", "from headway import a\na.f(a.X)")], 0),
+        (dead_code, [("headway/a.py", "class A:\n    def m(self): ..."), ("benchmarks/b.py", USE)], 0),
+        (dead_code, [("headway/a.py", "class A: ..."), ("headway/__init__.py", "_HOME = {'A': 'headway.a:A'}")], 0),
+        (
+            dead_code,
+            [("headway/b/a.py", "def f(): ..."), ("headway/b/__init__.py", "from headway.b.a import f"), FROM_B],
+            0,
+        ),
+        (dead_code, [("headway/a.py", "@app.command(epilog='')\ndef verb(): ...\n_X = 1")], 0),
+        (dead_code, [("headway/a.py", "def f(): ...\nX = f")], 1),
+        (dead_code, [("headway/a.py", "def f():\n    return f()")], 1),
+        (dead_code, [("headway/a.py", "def f(): ..."), ("headway/b.py", "from headway.a import f")], 1),
+        (dead_code, [("headway/a.py", "def f(): ..."), ("headway/b.py", "from headway.c import f\nf()")], 1),
+        (dead_code, [("headway/a.py", "class A:\n    def m(self): ...\n_X = A")], 1),
+        (dead_code, [("headway/a.py", "@cache\ndef f(): ...")], 1),
         (unimported_modules, [("headway/a.py", "from headway.a import b")], 1),
         (unimported_modules, [("headway/a.py", "NAME = 'headway.a'"), ("headway/b.py", "import headway.a.c")], 1),
     ],

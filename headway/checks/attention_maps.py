@@ -40,7 +40,7 @@ def attention_maps(
 def _check(model: Model, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:
     stacks = [s for s in (model.config.encoder, model.config.decoder) if s is not None]
     deepest, most = max(s.n_layers for s in stacks), min(s.n_heads for s in stacks)
-    for what, asked, count in (("layer", layers, deepest), ("head", heads, most)):
-        for number in asked or ():
+    for what, chosen, count in (("layer", layers, deepest), ("head", heads, most)):
+        for number in chosen or ():
             if not 0 <= number < count:
                 raise DataError("D001", f"no {what} {number}: the model has {count}, counted from 0")

@@ -45,8 +45,8 @@ def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Quantizat
         raise ConfigError("C004", f"quant = int8 is for transformers; this model is of kind {model.config.network}")
     if model.config.quantization != "none":
         raise ConfigError("C004", f"quant = int8: the model is already quantized ({model.config.quantization})")
-    writes = model.config.kind == "decoder" and model.config.lm is not None
-    rows = _rows(model, tokenizer) if tokenizer is not None and writes else []
+    generates = model.config.kind == "decoder" and model.config.lm is not None
+    rows = _rows(model, tokenizer) if tokenizer is not None and generates else []
     size, loss = _bytes(model), _perplexity(model, rows)
     assert isinstance(model, Transformer)
     quantize_(model)

@@ -148,8 +148,8 @@ def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[st
         {"name": name, **_variant(args, row)}
         for name, args, row in zip(variant_names(plan), plan.variants, runs, strict=True)
     ]
-    asked = {"common": list(plan.common), "keys": list(plan.keys), "seeds": seeds}
-    return {"format": 1, "recipe": name, **asked, "variants": variants}
+    varied = {"common": list(plan.common), "keys": list(plan.keys), "seeds": seeds}
+    return {"format": 1, "recipe": name, **varied, "variants": variants}
 
 
 def variant_names(plan: Grid) -> list[str]:

@@ -1,4 +1,4 @@
-"""Questions are answered by the likeliest choice: shared computation, columns, examples, intervals, flaws."""
+"""Multiple-choice questions: log-probabilities, columns, few-shot examples, intervals, bad rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof about a recipe: it passes where all is well, and each check fails where its promise is broken."""
+"""`headway check --training`: a correct recipe passes, and each check fails when its promise is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: results on stdout, talk on stderr, every error one screen with its exit code."""
+"""The command line: results on stdout, progress messages on stderr, every error short and with its exit code."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_program_and_the_function_say_the_same(run: Run) -> None:
 # --- results ------------------------------------------------------------------------------------
 
 
-def test_check_prints_rows_on_stdout_and_talks_on_stderr(run: Run) -> None:
+def test_check_prints_rows_on_stdout_and_messages_on_stderr(run: Run) -> None:
     done = run("check", "gpt2-tiny", "--no-compile", "--device", "cpu")
     assert done.code == 0
     rows = done.out.splitlines()
@@ -153,7 +153,7 @@ def test_quiet_is_quiet(run: Run, folder: Path, tmp_path: Path) -> None:
     assert run("check", folder, "--no-compile", "--quiet", "--json").err == ""
     assert run("get", folder, "-q") == Done(0, f"{folder}\n", "")
     assert run("export", folder, tmp_path / "out", "-q") == Done(0, f"{tmp_path / 'out'}\n", "")
-    assert run("get", tmp_path / "absent", "-q").err.startswith("error[F001]")  # an error is not talk
+    assert run("get", tmp_path / "absent", "-q").err.startswith("error[F001]")  # errors are still printed
 
 
 def test_get_prints_the_folder(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`headway runs`: what there is, one of them, two of them, a report, and nothing deleted that was not shown."""
+"""`headway runs`: list, show, diff, report and prune; nothing is deleted that was not listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headway tokens`: results on stdout, nothing of a text acts on the terminal, every mistake named."""
+"""`headway tokens`: pieces, merges, JSON; control characters of a text do not reach the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headway train`: what goes on with a run, and how it ends."""
+"""`headway train`: resuming with changed settings or data, and exit codes."""
 
 from __future__ import annotations
 

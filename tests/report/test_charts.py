@@ -1,4 +1,4 @@
-"""Curves and numbers as people see them: no extreme lost, round ticks, nothing of a name that acts."""
+"""Charts and numbers: extremes are kept, ticks are round, names are escaped."""
 
 from __future__ import annotations
 

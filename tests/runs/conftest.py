@@ -1,4 +1,4 @@
-"""Runs made by hand: a folder, a recipe and a log of any shape, without training anything."""
+"""Folders of runs with any recipe and log, without training."""
 
 from __future__ import annotations
 

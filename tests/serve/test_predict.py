@@ -315,8 +315,8 @@ def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundl
     for each, path, part, slots, more in (
         (guesser, "/v1/run", '"input": "The sky is [MASK]."', 1, ""),
         (translator, "/v1/run", '"input": "Hello"', 2, ""),
-        (bundle, "/v1/chat/completions", '"content": "Hello"', 1, ", one text at a time"),
-        (bundle, "/v1/chat/completions", '"content": "Hello"', 3, ", 3 texts at one time"),
+        (bundle, "/v1/chat/completions", '"content": "Hello"', 1, ", one sequence at a time"),
+        (bundle, "/v1/chat/completions", '"content": "Hello"', 3, ", up to 3 sequences at a time"),
     ):
         served = ServedModel(each, Limits(slots=slots))
         first, curl, *python = _greeting(served, "http://127.0.0.1:9")

@@ -70,7 +70,7 @@ class Generator:
 
         compile_kernels(self.bundle.model, 1, self.say)
         if self.args.chat:
-            self.bundle.chat([{"role": "user", "content": "?"}])  # a missing template is told before anyone types
+            self.bundle.chat([{"role": "user", "content": "?"}])  # report a missing template before anyone types
             self.converse(prompt)
         else:
             self._show(lambda **how: self.bundle.stream(prompt, **how), prompt)

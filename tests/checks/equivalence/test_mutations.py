@@ -1,4 +1,4 @@
-"""`headway check` itself: models that are right pass, and each mistake turns the row red that is about it."""
+"""`headway check` itself: correct models pass, and each mutation of the code fails the check that is about it."""
 
 from __future__ import annotations
 

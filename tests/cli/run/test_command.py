@@ -1,4 +1,4 @@
-"""`headway run`: drawing, searching, scoring, talking; on a tiny model that knows nothing."""
+"""`headway run` with an untrained language model: sampling, beam search, scores, conversations."""
 
 from __future__ import annotations
 

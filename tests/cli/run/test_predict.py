@@ -1,4 +1,4 @@
-"""`headway run` with models that read: one tiny model for each task, none of which has learnt anything."""
+"""`headway run` with models that predict: one untrained model for each task."""
 
 from __future__ import annotations
 
