@@ -186,9 +186,6 @@ def vocabulary_cuda(bench: Bench) -> None:
         fast = lambda x=logits, a=allowed: topk.likeliest(x, 8, a)  # noqa: E731
         bench("top-k kernel", "log_softmax and two-pass top", fast, plain, 20, rows=rows)
         bench("two-pass top", "topk", lambda x=logits: filters.top(x, 8), lambda x=logits: x.topk(8), 20, rows=rows)
-    for rows in (1, 64):
-        logits = torch.randn(rows, 50_304, device="cuda")
-        bench("two-pass argmax", "max", lambda x=logits: filters.best(x), lambda x=logits: x.max(-1), 50, rows=rows)
 
 
 def loss_cuda(bench: Bench) -> None:

@@ -8,18 +8,15 @@ et al. 2023 keeps the distribution, but not the sequence of a seed.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
 from headway.errors import ConfigError
-from headway.generate.decode import generate
 from headway.generate.prefix_cache import PrefixCache, PrefixState
-from headway.generate.protocol import Decoder, DecoderWrapper
+from headway.generate.protocol import DecoderWrapper
 from headway.generate.sampling.rules import no_rules
-from headway.generate.sampling.sampler import Sampler, Sampling, with_seed
+from headway.generate.sampling.sampler import Sampler, Sampling
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -99,19 +96,3 @@ class SpeculativeDecoder(DecoderWrapper[PrefixCache]):
                 break
             proposed.append(token)
         return proposed
-
-
-def speculate(
-    model: Decoder[Any],
-    draft: Decoder[Any],
-    prompt: Sequence[int],
-    tokens: int,
-    sampling: Sampling = GREEDY,
-    *,
-    ahead: int = 4,
-) -> Iterator[int]:
-    """The ids that `generate` gives for the model, in fewer of its passes; greedy by default."""
-    sampling = with_seed(sampling)
-    return generate(
-        SpeculativeDecoder(PrefixCache(model), PrefixCache(draft), sampling, ahead), prompt, tokens, sampling
-    )

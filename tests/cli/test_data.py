@@ -210,7 +210,7 @@ def test_conversations_as_tokens_with_the_answers_marked(
         "2 conversations, 4 messages, 520 tokens",
         "505 tokens of answers (97.1%) count in the loss",
         "tokens per conversation: median 505, 90 % have at most 505, the longest 505",
-        f"1 bad rows, the first: {talks}:3: no conversation in a row with text (known: messages, conversations, "
+        f'1 bad rows, the first: {talks}:3: no conversation in a row with "text" (known: messages, conversations, '
         "prompt + response, prompt + completion, question + answer, instruction + output)",
     ]
     assert first == "<|user|>│H│i│\\n\nt│h│e│r│e│<|end|>│<|assistant|>⟦Y│e│s│<|end|>⟧"

@@ -36,8 +36,11 @@ from headway.tasks.recipe import Recipe, batch_size, load_recipe, load_run_recip
                 *("train.steps=0", "train.steps=-5", "train.minutes=0", "train.epochs=-1", "train.batch=-1"),
                 *("train.lr=-0.1", "train.warmup=-1", "train.unfreeze=-1", "train.ema=1", "model.freeze=-1"),
                 *("model.lora=-2", "model.depth=0", "model.dropout=1", "data.vocab=-1", "data.noise=1"),
-                *("classify.r_drop=-1", "answer.n_best=0", "seq2seq.beam=0"),
             )
+        ),
+        *(
+            ("tiny", [f"task={word.partition('.')[0]}", word], "C003", [word.replace("=", " = ")])
+            for word in ("classify.r_drop=-1", "answer.n_best=0", "seq2seq.beam=0")
         ),
     ],
 )

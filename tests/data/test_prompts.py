@@ -148,7 +148,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
     monkeypatch.setattr(headway.api, "decode", decode)
     monkeypatch.setattr(headway.api, "beam_search", search)
-    monkeypatch.setattr(headway.api, "score", score)
+    monkeypatch.setattr("headway.tasks.lm.predict.decode", decode)
+    monkeypatch.setattr("headway.tasks.lm.predict.score", score)
     monkeypatch.setattr(headway.generate.score, "score", score)
     return found
 
@@ -193,7 +194,7 @@ def test_a_draft_reads_the_same(bundle: Bundle, theirs: Any, text: str) -> None:
     made = bundle.speculation(bundle, Sampling(temperature=0.0))
     list(bundle.stream(text, 4, Sampling(temperature=0.0, stop=()), by=made))
     ids = theirs(text)["input_ids"]
-    assert made.read[: len(ids)] == ids
+    assert made.checked[: len(ids)] == ids
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if text])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +16,30 @@ from headway.config.model import SpecialTokens
 from headway.errors import ConfigError
 from headway.generate.decode import Sampling, decode, generate
 from headway.generate.prefix_cache import PrefixCache
-from headway.generate.speculative import GREEDY, SpeculativeDecoder, speculate
+from headway.generate.protocol import Decoder
+from headway.generate.sampling.sampler import with_seed
+from headway.generate.speculative import GREEDY, SpeculativeDecoder
 from headway.model.model import Transformer
 from tests.generate.conftest import DecoderConfig, Recurrent, tiny_model
 
 MODELS = [tiny_model(12, 24, 16, depth=2, seed=seed).double() for seed in range(4)]
 SMALL = [tiny_model(12, length, 8, depth=1, seed=length).double() for length in (1, 2, 9, 60)]
+
+
+def speculate(
+    model: Decoder[Any],
+    draft: Decoder[Any],
+    prompt: Sequence[int],
+    tokens: int,
+    sampling: Sampling = GREEDY,
+    *,
+    ahead: int = 4,
+) -> Iterator[int]:
+    """The ids that `generate` gives for the model, in fewer of its passes; greedy by default."""
+    sampling = with_seed(sampling)
+    return generate(
+        SpeculativeDecoder(PrefixCache(model), PrefixCache(draft), sampling, ahead), prompt, tokens, sampling
+    )
 
 
 def drafts(model: Transformer) -> list[Transformer]:

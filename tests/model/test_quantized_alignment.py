@@ -53,7 +53,7 @@ MODEL = (
     SEAT
     + """
 from headway.generate.accel.cpu.decoder import CpuDecoder
-from headway.model.model import Model
+from headway.model.model import Transformer
 from headway.model.quantized import quantize_
 from headway.config.presets import llama
 

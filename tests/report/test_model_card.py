@@ -113,7 +113,7 @@ def test_it_says_nothing_that_it_does_not_know(tmp_path: Path) -> None:
         "–",
     ):
         assert absent not in text, absent
-    assert "An odd model, trained on the data that come with the recipe for 3 steps" in text
+    assert "An odd model, trained on made-up data for 3 steps" in text
     assert "it was not evaluated" in text and "did not finish" in text
 
 

@@ -57,7 +57,7 @@ def test_changes_are_listed_as_they_are_written() -> None:
     [
         *("seed=2", "train.batch=4", "train.optimizer=sgd", "data.length=32", "train.ema=0.9", "train.patience=3"),
         *("model.width=64", "data.tokenizer=chars", "data.bad_rows=skip", "data.rows=pad", "model.norm=dyt"),
-        *("train.keep_best=true", "train.batch_tokens=9", "task=mlm", "classify.dropout=0.5", "seq2seq.beam=2"),
+        *("train.keep_best=true", "train.batch_tokens=9", "task=mlm"),
     ],
 )
 def test_a_fixed_setting_cannot_change(word: str) -> None:
@@ -65,6 +65,13 @@ def test_a_fixed_setting_cannot_change(word: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_changes(before, with_overrides(before, [word]))
     assert caught.value.code == "C040" and word.partition("=")[0] in caught.value.message
+
+
+def test_the_settings_of_a_task_are_fixed() -> None:
+    before = load_recipe("classify")[1]
+    with pytest.raises(ConfigError) as caught:
+        check_changes(before, with_overrides(before, ["classify.dropout=0.5"]))
+    assert caught.value.code == "C040" and "classify.dropout" in caught.value.message
 
 
 def test_gradient_accumulation_may_change_but_not_the_batch_size() -> None:

@@ -141,13 +141,8 @@ class Engine:
                 self._thread.start()
 
     @property
-    def alive(self) -> bool:
-        """Whether the thread runs and not all of its steps fail."""
-        return not self.trouble
-
-    @property
     def trouble(self) -> str:
-        """Why the engine is not alive; empty if it is."""
+        """Why the engine does not work: its thread has ended, or all of its steps fail. Empty if it works."""
         if self._thread is None or not self._thread.is_alive():
             return "the engine does not run"
         if self.failures >= FAILURES:

@@ -17,6 +17,8 @@ LIKELY = 256
 """The most probable tokens that top-p tries first, before it sorts a whole vocabulary."""
 PART = 128
 """Tokens in one part of a vocabulary, for the two-pass search."""
+CUDA_ROWS = 256
+"""Rows from which the two-pass search is faster than `topk` on a GPU."""
 
 
 def scale(logits: Tensor, temperature: PerRow) -> Tensor:
@@ -195,21 +197,6 @@ def apply_mask(logits: Tensor, allowed: Tensor) -> Tensor:
     return logits.masked_fill(~allowed, -torch.inf)
 
 
-def best(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest logit of each row and its token, the first of equals.
-
-    In two passes on a GPU: one program per row would leave most of it idle.
-    """
-    rows, vocab = logits.shape
-    width = next((w for w in range(1024, 128, -1) if vocab % w == 0), 0) if logits.is_cuda else 0
-    if not width:
-        values, tokens = logits.max(-1)
-        return values, tokens
-    parts, places = logits.reshape(rows, -1, width).max(-1)
-    values, part = parts.max(-1)
-    return values, part * width + places.gather(1, part[:, None])[:, 0]
-
-
 def top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The highest `count` logits of each row (…, V) and their tokens, like `topk`.
 
@@ -218,7 +205,8 @@ def top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     vocab = logits.shape[-1]
     parts = vocab // PART
-    if parts < 4 * count:
+    rows = logits[..., 0].numel()
+    if parts < 4 * count or (logits.is_cuda and rows < CUDA_ROWS):
         values, tokens = logits.topk(count)
         return values, tokens
     whole = logits[..., : parts * PART].unflatten(-1, (parts, PART))

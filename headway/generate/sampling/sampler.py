@@ -14,7 +14,6 @@ from torch import Tensor
 from headway.errors import ConfigError
 from headway.generate.accel.transfer import copy_to_device
 from headway.generate.sampling.logits import (
-    best,
     keep_above,
     keep_eta,
     keep_min_p,
@@ -185,7 +184,7 @@ class Sampler:
 
     def sample(self, processed: Tensor, positions: Sequence[int]) -> Tensor:
         """A token for each row (B,): the best, or one drawn by seed and position. -1 if no token is possible."""
-        highest, chosen = best(processed)
+        highest, chosen = processed.max(-1)
         greedy = [] if self.argmax_only else [s.greedy for s in self.settings]
         if not all(greedy):
             uniforms = [uniform(s.seed or 0, at) for s, at in zip(self.settings, positions, strict=True)]

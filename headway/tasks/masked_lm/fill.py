@@ -42,13 +42,8 @@ class Filled:
     best: str
 
 
-def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> Filled:
-    """The likeliest tokens for each [MASK] of a text, all of them hidden at once."""
-    return fill_all(model, tokenizer, [text], top)[0]
-
-
 def fill_all(model: Model, tokenizer: Tokenizer, texts: Sequence[str], top: int = 5) -> list[Filled]:
-    """The same for many texts, those of like length together."""
+    """The most probable tokens for each [MASK] of each text, all blanks of a text at once. Batches are by length."""
     mask = _mask(model, tokenizer)
     name = tokenizer.pieces([mask])[0]
     texts = [text.replace(BLANK, name) for text in texts]

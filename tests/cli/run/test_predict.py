@@ -293,7 +293,7 @@ def test_models_that_write_read_files_too(models: dict[str, Path], run: Run) -> 
 @pytest.mark.parametrize(
     ("task", "words", "code", "named"),
     [
-        ("classify", [], "U001", "classify"),
+        ("classify", [], "U001", "text classification"),
         ("classify", [""], "D001", "text 1"),
         ("classify", ["a", "--beam", "2"], "U001", "--beam"),
         ("classify", ["a", "--score"], "U001", "--score"),
@@ -312,7 +312,7 @@ def test_models_that_write_read_files_too(models: dict[str, Path], run: Run) -> 
         ("embed", ["--nearest", "story.txt"], "U001", "--nearest"),
         ("classify", ["a", "--seed", "1"], "U001", "--seed"),
         ("tag", ["a", "--tokens", "9"], "U001", "--tokens"),
-        ("classify", ["a", "answer.no_answer=no"], "U001", "answer"),
+        ("classify", ["a", "answer.no_answer=no"], "C004", "answer"),
         ("classify", ["a", "top=1"], "U001", "top"),
         ("embed", ["a", "--nearest", "empty.txt"], "D002", "empty.txt"),
         ("lm", ["a", "--nearest", "story.txt"], "D001", "encoder"),

@@ -212,7 +212,7 @@ def test_a_text_after_which_nothing_is_possible(small: Transformer) -> None:
     requests = answered(engine, *(Request((97,), sampling) for sampling in (nothing, GREEDY)))
     assert list(requests[0]) == [Event(None, finish="stop")]
     assert heard(requests[1]) == alone(small, requests[1])
-    assert engine.alive is False and engine.failures == 0
+    assert engine.trouble and engine.failures == 0
 
 
 @pytest.mark.parametrize(
@@ -449,23 +449,23 @@ def test_a_mistake_of_our_own(small: Transformer, monkeypatch: pytest.MonkeyPatc
 def test_whether_it_is_alive() -> None:
     model = Watched()
     engine = Engine(model, TOKENIZER)
-    assert not engine.alive
+    assert engine.trouble
     with closing(engine):
         engine.start()
-        assert engine.alive
+        assert not engine.trouble
         model.poison = 200
         for _ in range(3):
-            assert engine.alive
+            assert not engine.trouble
             assert engine.submit(Request((200,), GREEDY)).wait(10)
-        assert not engine.alive
+        assert engine.trouble
         assert engine.submit(Request((97,), GREEDY)).wait(10)
-        assert engine.alive
+        assert not engine.trouble
         model.poison = None
         model.lm.output.weight.data[3] = torch.nan
         for _ in range(3):
             assert engine.submit(Request((97,), GREEDY)).wait(10)
-        assert not engine.alive
-    assert not engine.alive
+        assert engine.trouble
+    assert engine.trouble
 
 
 def threads() -> set[str]:

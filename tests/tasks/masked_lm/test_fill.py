@@ -10,7 +10,7 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.model.model import Transformer
 from headway.tasks.masked_lm import fill as module
-from headway.tasks.masked_lm.fill import fill, fill_all, pseudo_perplexity
+from headway.tasks.masked_lm.fill import fill_all, pseudo_perplexity
 
 TOKENIZER = train_tokenizer(
     "wordpiece", ["the small dog barked at the other dog, which was not small at all. " * 3], 80
@@ -51,7 +51,6 @@ def test_blanks_are_filled_as_one_by_one(model: Transformer, monkeypatch: pytest
         for blank in found.blanks:
             rest = rest.replace("[MASK]", blank.choices[0][0].removeprefix("##"), 1)
         assert found.best == rest and found.text == text
-    assert fill(model, TOKENIZER, TEXTS[1], top=3) == fill_all(model, TOKENIZER, TEXTS[1:2], top=3)[0]
     assert fill_all(model, TOKENIZER, []) == []
 
 
@@ -59,7 +58,7 @@ def test_a_blank_may_be_written_either_way(model: Transformer) -> None:
     other = train_tokenizer("bpe", ["a small dog " * 9], 280, special=("<s>", "</s>", "<pad>", "<mask>"))
     assert other.special["mask"] == 3
     small = Transformer(bert(1, 16, 2, vocab=other.vocab_size, length=20)).eval()
-    ours, theirs = (fill(small, other, f"a {mask} dog").blanks for mask in ("[MASK]", "<mask>"))
+    ours, theirs = (fill_all(small, other, [f"a {mask} dog"])[0].blanks for mask in ("[MASK]", "<mask>"))
     assert len(ours) == 1 and ours[0].choices == theirs[0].choices
 
 
@@ -82,14 +81,14 @@ def test_pseudo_perplexity_is_that_of_each_token_hidden_alone(model: Transformer
 
 def test_what_cannot_be_done_is_said(model: Transformer) -> None:
     with pytest.raises(DataError, match="no blank in 'the dog'"):
-        fill(model, TOKENIZER, "the dog")
+        fill_all(model, TOKENIZER, ["the dog"])
     with pytest.raises(DataError, match="has 52 tokens, the model reads 40"):
-        fill(model, TOKENIZER, "[MASK] " * 50)
+        fill_all(model, TOKENIZER, ["[MASK] " * 50])
     with pytest.raises(DataError, match="has 52 tokens, the model reads 40"):
         pseudo_perplexity(model, TOKENIZER, ["dog " * 50])
     with pytest.raises(DataError, match="has no token to predict"):
         pseudo_perplexity(model, TOKENIZER, [""])
     with pytest.raises(DataError, match="no head for masked words"):
-        fill(Transformer(gpt2(1, 16, 1, vocab=80, length=8)), TOKENIZER, "[MASK]")
+        fill_all(Transformer(gpt2(1, 16, 1, vocab=80, length=8)), TOKENIZER, ["[MASK]"])
     with pytest.raises(DataError, match=r"the tokenizer has no \[MASK\]"):
         module.fill(model, train_tokenizer("bytes", []), "[MASK]")

@@ -15,7 +15,6 @@ from headway.generate.accel.cuda.graphs import capture_graph
 from headway.generate.accel.cuda.ops import Attention, power_of_two, through, vector_product
 from headway.generate.accel.cuda.prefill import PromptPass
 from headway.generate.accel.passes import SIZES, split_passes
-from headway.generate.sampling.logits import best
 from headway.model.masks import Layout
 from headway.model.model import Transformer
 
@@ -74,7 +73,7 @@ class CudaDecoder(FastDecoder):
     def _step(self) -> Tensor:
         x = self.front(self.ids[:, None], layout=Layout(self.end.long()[:, None], None, 0)).x[:, 0]
         logits = self._single_row(x) if len(x) == 1 else self.head(self.through(x, self._attend))
-        highest, tokens = best(logits)
+        highest, tokens = logits.max(-1)
         self.argmax = tokens.where(highest > -torch.inf, -1)
         torch.clamp(self.end + 1, max=self.columns - 1, out=self.end)
         return logits
