@@ -146,7 +146,7 @@ def test_a_cache_is_cut() -> None:
         assert cache.length == cache.span == 3
         assert torch.allclose(model.step(cache, torch.tensor([[7], [8]])), expected, atol=1e-5)
     for wrong in (-1, 5):
-        with pytest.raises(DataError, match=f"{wrong} slots cannot be kept of 4"):
+        with pytest.raises(DataError, match=f"cannot keep {wrong} of 4"):
             cache.crop(wrong)
     cache.crop(0)
     assert isinstance(cache, KVCache) and cache.length == 0

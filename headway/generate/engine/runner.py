@@ -39,8 +39,8 @@ class Runner(ABC):
     def step(self, sequences: list[Sequence]) -> Tensor:
         """Logits (B, V) after the last token of each sequence."""
 
-    def argmax(self) -> Tensor | None:
-        """The most probable tokens (B,) of the last `step`, -1 for NaN; None if the step has not found them."""
+    def step_argmax(self, sequences: list[Sequence]) -> Tensor | None:
+        """A step of which only the most probable tokens (B,) are wanted, -1 for NaN; None: use `step`."""
         return None
 
     def feed(self, sequences: list[Sequence], tokens: Tensor) -> None:
@@ -136,8 +136,8 @@ class AcceleratedRunner(Runner):
         """Whether the decoder's `end` is right for the fed sequences; it moves on by itself while they are the same."""
         self._logits: Tensor | None = None
         """Logits of the step that has begun."""
-        self._rows: Tensor | slice | None = None
-        """Rows of the last step's sequences."""
+        self._index: tuple[list[int], Tensor | slice] = ([], slice(0))
+        """The slots of the last step, and the index of their rows on the device."""
 
     def prefill(self, sequences: list[Sequence]) -> Prefilled:
         held = self.held
@@ -145,35 +145,43 @@ class AcceleratedRunner(Runner):
         logits = self.fast.prefill({slot: (len(held[slot]), tokens) for slot, tokens in new.items()})
         for slot, tokens in new.items():
             held[slot] += tokens
-        self._lengths_known, self._rows = False, None
+        self._lengths_known = False
         ready = [i for i, s in enumerate(sequences) if len(held[s.slot]) == len(s.tokens) - s.begin]
         if len(ready) < len(sequences):
             logits = logits[copy_to_device(ready, logits.device)]
         return [sequences[i] for i in ready], logits
 
     def step(self, sequences: list[Sequence]) -> Tensor:
-        slots = [s.slot for s in sequences]
-        logits = self.fast.step(slots) if self._logits is None else self._logits
+        logits = self._step(sequences)
+        return logits[self._rows(sequences)]
+
+    def step_argmax(self, sequences: list[Sequence]) -> Tensor | None:
+        """Without a copy of the logits, which are large."""
+        self._step(sequences)
+        return self.fast.argmax[self._rows(sequences)]
+
+    def _step(self, sequences: list[Sequence]) -> Tensor:
+        """Logits of all slots."""
+        logits = self.fast.step([s.slot for s in sequences]) if self._logits is None else self._logits
         for sequence in sequences:
             self.held[sequence.slot].append(sequence.tokens[-1])
-        self._rows = self._index(slots)
-        return logits[self._rows]
-
-    def argmax(self) -> Tensor | None:
-        return None if self._rows is None else self.fast.argmax[self._rows]
+        return logits
 
     def feed(self, sequences: list[Sequence], tokens: Tensor) -> None:
-        rows = self._index([s.slot for s in sequences])
+        rows = self._rows(sequences)
         if not self._lengths_known or sequences != self._fed:
             self.fast.end.copy_(copy_to_device([len(tokens) for tokens in self.held], self.fast.ids.device))
             self._fed, self._lengths_known = sequences, True
         self.fast.ids[rows] = tokens.clamp(min=0)
         self._logits = self.fast.step() if self.fast.runs_ahead else None
 
-    def _index(self, slots: list[int]) -> Tensor | slice:
-        if slots == [*range(len(self.held))]:
-            return slice(None)
-        return copy_to_device(slots, self.fast.ids.device)
+    def _rows(self, sequences: list[Sequence]) -> Tensor | slice:
+        """The rows of some sequences on the device; copied there only when they are others than before."""
+        slots = [s.slot for s in sequences]
+        if slots != self._index[0]:
+            whole = slots == [*range(len(self.held))]
+            self._index = slots, slice(None) if whole else copy_to_device(slots, self.fast.ids.device)
+        return self._index[1]
 
 
 class BatchRunner(AcceleratedRunner):
@@ -197,9 +205,15 @@ class BatchRunner(AcceleratedRunner):
         return super().prefill(sequences)
 
     def step(self, sequences: list[Sequence]) -> Tensor:
-        if self._logits is None and not self._lengths_known:
-            return self.prefill(sequences)[1]
-        return super().step(sequences)
+        return self.prefill(sequences)[1] if self._outgrown else super().step(sequences)
+
+    def step_argmax(self, sequences: list[Sequence]) -> Tensor | None:
+        return None if self._outgrown else super().step_argmax(sequences)
+
+    @property
+    def _outgrown(self) -> bool:
+        """Whether the KV cache was full: sequences are prefilled again."""
+        return self._logits is None and not self._lengths_known
 
     def feed(self, sequences: list[Sequence], tokens: Tensor) -> None:
         if self.used == self.capacity:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from headway.generate.accel.transfer import copy_to_device
 from headway.generate.engine.runner import Runner
@@ -27,22 +26,23 @@ class Scheduler:
         """Samples for all sequences whose prompt is prefilled. The caller appends them with `Sequence.take`."""
         batches = []
         if started := [s for s in running if s.count]:
-            logits = self.runner.step(started)
-            batches.append(self._sample(started, logits, self.runner.argmax()))
+            batches.append(self._next(started))
         if new := [s for s in running if not s.count]:
             ready, logits = self.runner.prefill(new)
             if ready:
-                batches.append(self._sample(ready, logits))
+                batches.append(Batch.sampled(BatchSampler(ready), logits, self.trace))
         if self.runner.feeds:
             self._feed(batches)
         return [pair for batch in batches for pair in zip(batch.sequences, batch.samples(), strict=True)]
 
-    def _sample(self, sequences: list[Sequence], logits: Tensor, argmax: Tensor | None = None) -> Batch:
+    def _next(self, sequences: list[Sequence]) -> Batch:
+        """One token of sequences that have begun. Their sampler is kept for as long as they are the same."""
         if self.sampler is None or self.sampler.sequences != sequences:
             self.sampler = BatchSampler(sequences)
-        if argmax is not None and self.sampler.argmax_only and self.trace is None:
-            return Batch.argmax(sequences, argmax)
-        return Batch.sampled(self.sampler, logits, self.trace)
+        only = self.sampler.argmax_only and self.trace is None
+        if only and (tokens := self.runner.step_argmax(sequences)) is not None:
+            return Batch.argmax(sequences, tokens)
+        return Batch.sampled(self.sampler, self.runner.step(sequences), self.trace)
 
     def _feed(self, batches: list[Batch]) -> None:
         """Give the runner the tokens of all sequences that may go on."""

@@ -182,15 +182,15 @@ def _report(sampler: BatchSampler, logits: Tensor, tokens: Tensor) -> Callable[[
     table = copy_to_cpu(torch.cat(columns, 1))
 
     def samples() -> list[Sample]:
-        rows = zip(sequences, table(), strict=True)
-        return [_sample(sequence, row, top, logits[place]) for place, (sequence, row) in enumerate(rows)]
+        rows = enumerate(zip(sequences, table(), strict=True))
+        return [_sample(sequence, row, top, logits, place) for place, (sequence, row) in rows]
 
     return samples
 
 
-def _sample(sequence: Sequence, row: list[Any], top: int, logits: Tensor) -> Sample:
+def _sample(sequence: Sequence, row: list[Any], top: int, logits: Tensor, place: int) -> Sample:
     if row[0] < 0:
-        return Sample(None, broken=bool(logits.isnan().any()))
+        return Sample(None, broken=bool(logits[place].isnan().any()))
     if not sequence.logprobs:
         return Sample(int(row[0]))
     tokens, values = [int(i) for i in row[2 : 2 + top]], row[2 + top :]

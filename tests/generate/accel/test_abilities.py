@@ -194,7 +194,7 @@ def test_the_ways_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     assert all(fast.accelerates(made(BASES[base]), 3) for base in ("llama", "gpt2"))
     names = [[beams_agree(made(BASES[base]), inputs).__name__ for inputs in (2, 10)] for base in ("post", "pre")]
-    assert names == [["CpuBeamDecoder", "Model"]] * 2
+    assert names == [["CpuBeamDecoder", "Transformer"]] * 2
 
 
 @pytest.mark.parametrize("kind", KNOWN_CONFIGS)
@@ -241,7 +241,7 @@ def test_a_field_of_tomorrow_is_refused_unless_it_is_off(
         assert can(off, rules, nn.Linear, Int8Linear) == before
         assert not can(on, rules, nn.Linear, Int8Linear)
     assert not fast.accelerates(on, 1)
-    assert type(fast.beam_decoder(on, 1, 2)) is Model
+    assert type(fast.beam_decoder(on, 1, 2)) is Transformer
 
 
 def test_a_field_without_a_default_is_refused_until_it_is_listed() -> None:
@@ -274,7 +274,7 @@ def test_parts_that_kernels_do_not_know_are_refused(monkeypatch: pytest.MonkeyPa
         assert fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 2, 2)) is not Model
         change(model)
         change(beams)
-        assert not fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 2, 2)) is Model
+        assert not fast.accelerates(model, 1) and type(fast.beam_decoder(beams, 2, 2)) is Transformer
     listened = made(BASES["pre"])
     listened.lm.output.register_forward_hook(lambda module, given, out: out * 2)
-    assert type(fast.beam_decoder(listened, 2, 2)) is Model
+    assert type(fast.beam_decoder(listened, 2, 2)) is Transformer

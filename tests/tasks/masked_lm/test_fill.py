@@ -9,7 +9,6 @@ from headway.config.presets import bert, gpt2
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.model.model import Transformer
-from headway.tasks.masked_lm import fill as module
 from headway.tasks.masked_lm.fill import fill_all, pseudo_perplexity
 
 TOKENIZER = train_tokenizer(
@@ -91,4 +90,4 @@ def test_what_cannot_be_done_is_said(model: Transformer) -> None:
     with pytest.raises(DataError, match="no head for masked words"):
         fill_all(Transformer(gpt2(1, 16, 1, vocab=80, length=8)), TOKENIZER, ["[MASK]"])
     with pytest.raises(DataError, match=r"the tokenizer has no \[MASK\]"):
-        module.fill(model, train_tokenizer("bytes", []), "[MASK]")
+        fill_all(model, train_tokenizer("bytes", []), ["[MASK]"])

@@ -15,7 +15,7 @@ from headway.generate.accel import dispatch as fast
 from headway.generate.beam import search as beams
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
-from headway.model.model import Model, Transformer
+from headway.model.model import Transformer
 from tests.generate.conftest import made
 
 hostbeam = pytest.importorskip("headway.generate.accel.cpu.beam")
@@ -98,11 +98,11 @@ def test_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     def kinds(model: Transformer) -> list[type]:
         return [type(fast.beam_decoder(model, inputs, 4)) for inputs in (1, 4, 8, 9)]
 
-    assert kinds(model) == kinds(small) == [Model] * 4
+    assert kinds(model) == kinds(small) == [Transformer] * 4
     monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     kernels = hostbeam.CpuBeamDecoder
-    assert kinds(model) == kinds(small) == kinds(shared) == [kernels] * 2 + [Model] * 2
-    assert kinds(decoder) == kinds(relative) == kinds(made(SEQ2SEQ).double()) == [Model] * 4
+    assert kinds(model) == kinds(small) == kinds(shared) == [kernels] * 2 + [Transformer] * 2
+    assert kinds(decoder) == kinds(relative) == kinds(made(SEQ2SEQ).double()) == [Transformer] * 4
 
 
 def test_a_search_leaves_the_threads_as_they_were() -> None:
