@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -84,8 +85,13 @@ class LogitRules:
 
     def has_rules(self, *known: str) -> bool:
         """Whether a rule is set that is not among the `known` ones. An accelerated path names those it knows."""
-        rules = (field for field in fields(LogitRules) if field.name not in (*known, "max_length"))
-        return any(getattr(self, field.name) != field.default for field in rules)
+        return not self._names.issubset(known)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The rules that are set. Found once: an engine asks for every sequence whenever its batch changes."""
+        rules = (field for field in fields(LogitRules) if field.name != "max_length")
+        return frozenset(field.name for field in rules if getattr(self, field.name) != field.default)
 
     @property
     def rules(self) -> tuple[Any, ...]:
