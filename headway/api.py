@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ from headway.hub.folder import (
     save_model,
 )
 from headway.hub.generation_config import GenerationSettings, read_generation
+from headway.jsonfile import read_json
 from headway.model.model import Model, Transformer
 from headway.runs.history import resolve_run
 from headway.tasks.classification.predict import Prediction, classify
@@ -58,6 +60,9 @@ from headway.tasks.recipe import Recipe, load_run_recipe
 from headway.tasks.registry import fitting, get_task
 from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
 from headway.tasks.tagging.predict import Entity, tag
+
+NOTE = "headway.json"
+"""What a saved folder says of a model beside the files that the ecosystem has."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,12 @@ class Bundle:
         return check_model(self.model, self.tokenizer, compiled=compiled)
 
     def save(self, folder: str | Path) -> Path:
-        """Save a folder in the Hugging Face layout."""
-        return save_model(self.model, Path(folder), self.tokenizer, self.folder)
+        """Save a folder in the Hugging Face layout. headway.json names the task if the heads do not tell it."""
+        saved = save_model(self.model, Path(folder), self.tokenizer, self.folder)
+        told = [task.name for task in fitting(self.config)[:1]]
+        if self.named_task and [self.named_task] != told:
+            (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
+        return saved
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -88,11 +97,19 @@ class Bundle:
             return None
         return load_run_recipe(self.folder)
 
+    @cached_property
+    def named_task(self) -> str:
+        """The task that the folder names: its recipe, or headway.json; empty if it names none."""
+        if self.recipe is not None:
+            return self.recipe.task
+        path = None if self.folder is None else self.folder / NOTE
+        return str(read_json(path).get("task", "")) if path is not None and path.exists() else ""
+
     @property
     def task(self) -> str:
         """What the model is for: the task of its run, or the task that its heads fit."""
-        if self.recipe is not None:
-            return self.recipe.task
+        if self.named_task:
+            return self.named_task
         if not (found := fitting(self.config)):
             raise DataError("D001", f"{self.name} has no head that a task uses; its input is no text")
         return found[0].name

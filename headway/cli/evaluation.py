@@ -81,7 +81,7 @@ def gain(ours: Evaluation, theirs: Evaluation) -> tuple[float, float, float]:
         return paired_gain(ours.primary_metric, theirs.primary_metric)
     scored = [[isinstance(row, Mapping) and "score" in row for row in each] for each in (ours.each, theirs.each)]
     if not all(scored[0] + scored[1]) or not len(scored[0]) == len(scored[1]) > 0:
-        counts = f"{ours.examples:,} and {theirs.examples:,} examples, not all with a score of their own"
+        counts = f"{ours.examples:,} and {theirs.examples:,} examples, not all with a `score` in Evaluation.each"
         raise DataError("D001", f"{counts}: they cannot be compared in pairs")
     pairs = zip(ours.each, theirs.each, strict=True)
     return mean_interval(np.array([a["score"] - b["score"] for a, b in pairs], dtype=np.float64))

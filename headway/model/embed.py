@@ -67,7 +67,7 @@ class Positions(nn.Module):
             raise DataError(
                 "D001",
                 f"the input has {length} positions, the model knows {self.config.length}",
-                "cut or split the input, or train with a larger positions.length",
+                "cut or split the input, or train with a larger data.length",
             )
 
 

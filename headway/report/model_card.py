@@ -99,8 +99,8 @@ def _use(run: History, kind: str) -> str:
     task = known_task(run.task)
     writes = task is not None and task.generates
     most = min(50, max(8, (as_count(run.setting("data.length")) or 64) // 2))  # learned positions end at data.length
-    prompt = ' "Once upon a time"' if writes else ""
-    lines = ["## Use", "In this folder:", f"```\nheadway run .{prompt}\n```"]
+    words = '"Once upon a time"' if writes or task is None else task.tries.own.split("   ")[0]
+    lines = ["## Use", "In this folder:", f"```\nheadway run . {words}\n```"]
     then = '\nprint("".join(model.stream("Once upon a time")))' if writes else ""
     lines.append(f'```python\nimport headway\n\nmodel = headway.load("."){then}\n```')
     if kind == "headway":

@@ -16,7 +16,7 @@ from headway.serve.limits import Limits
 from headway.serve.requests import far_too_long
 from headway.tasks.base import Json, Task
 from headway.tasks.predictor import Loaded, Predictor
-from headway.tasks.registry import fitting, get_task
+from headway.tasks.registry import fitting, known_task
 
 BATCH = 16
 """Inputs computed at a time; between two batches a disconnected client is noticed."""
@@ -42,9 +42,10 @@ class Tasks:
         self.tokenizer = bundle.tokenizer
         special = () if self.tokenizer is None else self.tokenizer.special
         found = fitting(bundle.model.config, special)
-        if bundle.recipe is not None and (own := get_task(bundle.recipe.task)) not in found:
+        if (own := known_task(bundle.named_task)) is not None and own not in found:
             found.insert(0, own)
-        self.tasks = {task.verb or task.name: task for task in found if not task.generates}
+        readable = [task for task in found if task.takes != "text" or self.tokenizer is not None]
+        self.tasks = {task.verb or task.name: task for task in readable if not task.generates}
         self.names = list(self.tasks)
         self.embedder = next((name for name, task in self.tasks.items() if "nearest" in task.options), "")
         """The task behind /v1/embeddings; empty where the model has no vectors."""
@@ -84,6 +85,7 @@ class Tasks:
         if not 0 < len(inputs) <= self.limits.inputs:
             raise ApiError(400, f"{len(inputs)} inputs; there should be 1 to {self.limits.inputs}", "D001", "input")
         if task.takes != "text":
+            self._second(body, task, len(inputs))
             return [self._parse(task, raw, i) for i, raw in enumerate(inputs)], 0
         texts = [self._text(raw, i) for i, raw in enumerate(inputs)]
         return self._texts(task, texts, self._second(body, task, len(texts)))

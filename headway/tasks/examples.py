@@ -18,11 +18,13 @@ from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.predictor import Predictor
 from headway.tasks.recipe import Recipe
+from headway.tasks.registry import get_task
 from headway.tasks.training import ScoredTraining, TaskContext
 
 E = TypeVar("E")
 HELD_OUT = 10
 """Without data.valid, every so-many-th example is held out for validation."""
+SAMPLES = 4
 BATCH = 64
 """Examples that are evaluated at a time."""
 
@@ -103,7 +105,10 @@ class ExampleTraining(ScoredTraining[Sequence[E]], Generic[E]):
         return self.assess(part, self.predict(model, part))
 
     def sample(self, model: Model) -> str:
-        return "\n".join(str(each.to_dict()) for each in self.predict(model, self.held_out[:4]))
+        examples = self.held_out[:SAMPLES]
+        found = [each.to_dict() for each in self.predict(model, examples)]
+        task = get_task(self.recipe.task)
+        return "\n".join(task.render(list(zip(examples, found, strict=True)), colours=False))
 
 
 class ExamplePredictor(Predictor[Any, Any]):

@@ -74,9 +74,13 @@ def recipe_values(recipe: Recipe) -> dict[str, Any]:
 
 def read_recipe(values: Mapping[str, Any], source: str = "") -> Recipe:
     """The recipe that a run has recorded. Runs of older versions recorded every task's section, under older names."""
-    values = current_settings(values, note=False)
-    own = values.get("task", Recipe.task)
-    return _build({key: value for key, value in values.items() if key == own or key not in task_names()}, source)
+    values = _own_sections(values, values.get("task", Recipe.task))
+    return _build(current_settings(values, note=False), source)
+
+
+def _own_sections(values: Mapping[str, Any], task: object) -> dict[str, Any]:
+    """A recipe file without the sections of other tasks: older versions wrote every task's section into a run."""
+    return {key: value for key, value in values.items() if key == task or key not in task_names()}
 
 
 def _build(values: Mapping[str, Any], source: str = "") -> Recipe:
@@ -119,7 +123,8 @@ def recipe_names() -> list[str]:
 
 def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     """A recipe by name or path, with `key=value` words on top; also the name that its runs get."""
-    path = Path(what) if what.endswith(".toml") else RECIPES / f"{what}.toml"
+    name = get_task(what).starter or what if what in task_names() else what
+    path = Path(what) if what.endswith(".toml") else RECIPES / f"{name}.toml"
     if path.exists():
         data, text = read_toml(path)
     elif what in task_names() and (text := get_task(what).recipe):
@@ -127,7 +132,8 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     else:
         names = recipe_names()
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
-    data, over = current_settings(data), current_settings(_listed(parse_overrides(overrides)))
+    over = current_settings(_listed(parse_overrides(overrides)))
+    data = current_settings(_own_sections(data, over.get("task", data.get("task", Recipe.task))))
     _check_base(over, merge(data, over))
     return path.stem, _build(_with(data, over), text if not over or _wrong(data) else "")
 

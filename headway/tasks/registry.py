@@ -48,7 +48,8 @@ def get_task(name: str) -> Task:
     """A task by name; only its own module is imported."""
     if name not in _found():
         listed = ", ".join(task_names())
-        raise ConfigError("C003", f"task = {name!r} is not known{nearest(name, task_names())}", f"there are: {listed}")
+        hint = f"there are: {listed}; a task of another package needs that package installed"
+        raise ConfigError("C003", f"task = {name!r} is not known{nearest(name, task_names())}", hint)
     module, _, inside = _found()[name].partition(":")
     task: Task = getattr(import_module(module), inside)()
     return task

@@ -12,7 +12,17 @@ from headway.config.baselines import AnyConfig
 from headway.config.model import TokensConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.conll import is_conll, sentences_of
-from headway.data.files.columns import PAIR, QUESTION, TEXT, TOGETHER, WORDS, Role, column_names, find_columns
+from headway.data.files.columns import (
+    PAIR,
+    QUESTION,
+    TEXT,
+    TOGETHER,
+    WORDS,
+    Role,
+    column_names,
+    find_columns,
+    named_together,
+)
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, peek, text_flaw
@@ -39,6 +49,8 @@ class TextTask(Task):
 
     roles: ClassVar[tuple[Role, Role]] = (TEXT, PAIR)
     """The roles of the two columns that a file may have."""
+    together: ClassVar[tuple[Role, Role] | None] = None
+    """Roles of the two columns in the task's own training files, of which the first is the text to predict for."""
     needs_second: ClassVar[bool] = False
     splits_words: ClassVar[bool] = False
     """Whether a row may have the words of its text apart."""
@@ -105,7 +117,8 @@ class _Reading:
     def pipe(self, file: BinaryIO, bad: BadRows) -> Iterator[Item]:
         first_role = self.task.roles[0]
         given = self.data.pair if first_role.setting == "data.pair" else self.data.text
-        usual = (*first_role.names, *TEXT.names, *(name for name, _ in TOGETHER[TEXT, PAIR]))
+        pairs = [*TOGETHER[TEXT, PAIR], *(() if self.task.together is None else TOGETHER[self.task.together])]
+        usual = (*first_role.names, *TEXT.names, *(name for name, _ in pairs))
         rows = pipe_rows(file, [given] if given and self.firm else [*filter(None, [given]), *usual])
         first = next(rows, None)
         if first is None:
@@ -135,6 +148,9 @@ class _Reading:
         named = self.data.text and (self.firm or self.data.text in column_names(values))
         if task.splits_words and apart and not named:
             return apart[0], ""
+        pairs = () if task.together is None or named else named_together(column_names(values), task.together)
+        if pairs:
+            return pairs[0], ""
         if self.alone:
             role = replace(TEXT, setting=first.setting, names=(*first.names, *TEXT.names))
             return find_columns(file, values, [role], self.data, strict=self.firm)[0], ""

@@ -25,6 +25,8 @@ import torch
 
 from headway.api import Bundle, load
 from headway.cli import main
+from headway.config.recipe import DataConfig
+from headway.data.files.rows import BadRows
 from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
@@ -49,6 +51,16 @@ INPUTS: dict[str, list[Any]] = {
     "parity": [{"input": "3 1 4"}, {"input": "2 7"}],
 }
 """Task → inputs for it; other tasks take any text."""
+TRAINING: dict[str, list[Any]] = {
+    "classify": [{"text": "a good film", "label": "good"}, {"text": "a bad film", "label": "bad"}],
+    "tag": [{"tokens": ["anna", "ran"], "ner_tags": ["B-PER", "O"]}] * 2,
+    "answer": [{"question": "who ran ?", "context": "anna ran .", "answers": {"text": ["anna"], "answer_start": [0]}}]
+    * 2,
+    "embed": [{"anchor": "a dog", "positive": "a hound"}] * 2,
+    "seq2seq": [{"source": "a dog runs", "target": "ein hund rennt"}] * 2,
+    "parity": [{"numbers": [1, 2], "label": "odd"}] * 2,
+}
+"""Task → rows that it is trained on."""
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
 
 
@@ -128,6 +140,7 @@ def test_a_batch_is_its_examples_and_a_saved_model_is_the_loaded_one(trained: Tr
     alone = [trained.predictor(bundle).predict([example])[0].to_dict() for example in examples]
     assert close(found, alone) and json.loads(json.dumps(found)) == found
     saved = load(bundle.save(tmp_path / "saved"))
+    assert saved.task == trained.task.name
     assert close([each.to_dict() for each in trained.predictor(saved).predict(examples)], found)
 
 
@@ -188,6 +201,18 @@ def test_requests_give_the_same(trained: Trained) -> None:
     assert close(found, expected)
     sample = SimpleNamespace(**{"pair": None, "context": None, **tasks.sample(name)})
     assert asyncio.run(tasks.run(name, tasks.check(sample, name)[0]))
+
+
+def test_a_file_of_training_is_a_file_of_inputs(trained: Trained, tmp_path: Path) -> None:
+    """Columns that training takes are found when the model is used; targets are left alone."""
+    rows = TRAINING.get(trained.task.name)
+    if rows is None:
+        pytest.skip("trained on plain text")
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = list(trained.task.inputs(str(path), DataConfig(), BadRows()))
+    assert [item.line for item in found] == [1, 2]
+    assert len(trained.predictor(trained.bundle()).predict([item.example for item in found])) == 2
 
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

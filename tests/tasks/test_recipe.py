@@ -82,3 +82,16 @@ def test_a_section_of_another_task_is_an_error_where_a_person_wrote_it() -> None
     with pytest.raises(ConfigError) as caught:
         load_recipe("classify", ["tag.dropout=0.3"])
     assert caught.value.code == "C004" and "tag" in caught.value.message
+
+
+def test_a_recipe_file_of_an_older_run_trains_again(tmp_path: Path, notes: pytest.LogCaptureFixture) -> None:
+    """Older versions wrote every task's section; `headway train RUN/run/recipe.toml` repeats a run."""
+    path = tmp_path / "recipe.toml"
+    path.write_text('task = "tag"\n[tag]\nsmoothing = 0.5\n[mlm]\nshare = 0.2\n[seq2seq]\nbeam = 4\n')
+    assert load_recipe(str(path))[1] == Recipe(task="tag", settings=get_task("tag").Settings(label_smoothing=0.5))
+    assert [record.getMessage() for record in notes.records] == ["tag.smoothing is now called tag.label_smoothing"]
+
+
+def test_a_task_has_a_recipe_by_its_own_name_and_can_be_chosen_by_a_word() -> None:
+    assert load_recipe("seq2seq")[1] == load_recipe("translate")[1]
+    assert load_recipe("classify", ["task=tag"])[1].task == "tag"

@@ -35,13 +35,14 @@ def segments(model: Model, tokenizer: Tokenizer | None, read: Read, limit: float
     if tokenizer is not None and not {0, 1} <= set(tokenizer.encode("one text", "another text").token_type_ids):
         return Outcome(math.inf, limit, "the tokenizer gives both texts of a pair the same type")
     generator = torch.Generator().manual_seed(0)
-    ids = [torch.randint(front.vocab, (n,), generator=generator) for n in (9, 5)]
+    longest = min(9, model.config.max_length or 9)
+    if longest < 4:
+        return skip(f"the model reads {longest} tokens")
+    ids = [torch.randint(front.vocab, (n,), generator=generator) for n in (longest, longest - 2)]
     kinds = [(torch.arange(len(row)) >= len(row) // 2).long() for row in ids]
     alone = [read(row[None], token_type_ids=kind[None]) for row, kind in zip(ids, kinds, strict=True)]
     without = read(ids[0][None], token_type_ids=torch.zeros_like(kinds[0])[None])
-    if (
-        max_difference(alone[0]["hidden"], without["hidden"]) == 0
-    ):  # where they count, there is a difference, however small
+    if max_difference(alone[0]["hidden"], without["hidden"]) == 0:  # where types count, they make a difference
         return Outcome(math.inf, limit, "token type ids do not change the output")
     worst = max(max_difference(without[name], value) for name, value in read(ids[0][None]).items())
     for left in (False, True):

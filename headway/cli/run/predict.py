@@ -26,7 +26,9 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
     if wrong := [name for name, value in generation.items() if value]:
         cap = f"{task.name}.max_new_tokens"
         hint = f"{cap}=N limits the new tokens" if wrong[0] == "tokens" and "beam" in task.options else ""
-        raise UsageError("U001", f"--{wrong[0]} is for language models, and this model is for {task.title}", hint)
+        raise UsageError(
+            "U001", f"--{wrong[0]} is for models that continue a text, and this model is for {task.title}", hint
+        )
     if task.takes == "text":
         front = bundle.config.source or bundle.config.target
         if front is None or front.kind != "tokens":

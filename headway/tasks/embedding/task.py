@@ -46,6 +46,7 @@ class Embedding(TextTask):
     tries = Tries('"a text"   headway run last --nearest FILE "a text"', '"…"   headway run last --nearest FILE "…"')
     made_up = "made-up paraphrases"
     options = frozenset({"top", "nearest"})
+    together = (ANCHOR, POSITIVE)
     training = "headway.tasks.embedding.training:EmbeddingTraining"
     predictor = "headway.tasks.embedding.predict:EmbeddingPredictor"
 

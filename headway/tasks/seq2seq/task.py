@@ -84,6 +84,7 @@ class Seq2Seq(TextTask):
     tries = Tries('"The small dogs did not see a bird in the garden."')
     made_up = "made-up translations"
     options = frozenset({"n_best", "beam", "align"})
+    together = (SOURCE, TARGET)
     predicts_tokens = networks = True
     training = "headway.tasks.seq2seq.training:Seq2SeqTraining"
     predictor = "headway.tasks.seq2seq.predict:Seq2SeqPredictor"
