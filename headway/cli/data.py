@@ -80,7 +80,9 @@ def data(
 
     found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
     task, fit = suggest(found)
+    rows = found.rows + found.bad
     found = _as_read(found, task, fit.settings, keep)
+    task = None if found.task and found.bad >= rows else task  # no row can be used
     if json_:
         print(json.dumps(found.as_dict()))
     else:

@@ -132,9 +132,9 @@ def _print_text(result: dict[str, Any]) -> None:
         print(line)
     if "saves" in result:
         value, low, high = result["saves"]
-        sure = "better" if low > 0 else "worse" if high < 0 else "not told apart"
+        sure = "better" if low > 0 else "worse" if high < 0 else "no significant difference"
         bounds = "" if high == float("inf") else f"   [{low:+.4f}, {high:+.4f}]: {sure}"
-        print(f"{'saves':14} {value:+.4f} bits/byte{bounds}")
+        print(f"{'gain':14} {value:+.4f} bits/byte saved{bounds}")
 
 
 def _evaluate_file(bundle: Any, config: dict[str, Any], say: Callable[..., None]) -> dict[str, Any]:

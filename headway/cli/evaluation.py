@@ -102,7 +102,7 @@ def show(result: Mapping[str, Any]) -> None:
         print(line)
     if "gain" in result:
         value, low, high = result["gain"]
-        sure = "better" if low > 0 else "worse" if high < 0 else "not told apart"
+        sure = "better" if low > 0 else "worse" if high < 0 else "no significant difference"
         print(f"{'gain':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {sure}")
     for signature in dict.fromkeys(details.get("signatures", {}).values()):
         print(f"  {signature}")

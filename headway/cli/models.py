@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -70,7 +71,8 @@ def check(
 
         names = ", ".join(row.name for row in failed)
         raise DamagedError("X007", f"{len(failed)} of {len(rows)} checks failed: {names}")
-    say(f"all checks passed. next: headway {'train' if training else 'export'} {model}{'' if training else ' OUT'}")
+    then = ["train", model, *(settings or [])] if training else ["export", model, "OUT"]
+    say(f"all checks passed. next: {shlex.join(['headway', *then])}")
 
 
 def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:

@@ -35,7 +35,9 @@ KeyFile = Annotated[Path | None, typer.Option(help="a file with one API key per 
 def serve(
     model: Served = "last",
     settings: Settings = None,
-    host: Annotated[str, typer.Option(help="address to listen on; all but loopback need a key")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="address to listen on; every address except loopback needs a key")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on; 0: any free port", min=0, max=65535)] = 8000,
     key: Annotated[
         list[str] | None, typer.Option(help="an API key that clients must send; HEADWAY_API_KEY is safer")

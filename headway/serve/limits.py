@@ -37,9 +37,13 @@ class Limits:
     schema_bytes: int = _limit(32_768, "bytes of the JSON schema in response_format")
     grammars: int = _limit(16, "requests that wait for their JSON schema to compile; more get 429")
     top_logprobs: int = _limit(20, "alternatives reported for each token")
-    header_seconds: float = _limit(10.0, "for the headers of a request to arrive; then the connection is closed")
+    header_seconds: float = _limit(
+        10.0, "seconds for the headers of a request to arrive; then the connection is closed"
+    )
     body_seconds: float = _limit(30.0, "for the body of a request to arrive; then 408")
-    stall_seconds: float = _limit(30.0, "in which a client reads none of its response; then the connection is closed")
+    stall_seconds: float = _limit(
+        30.0, "seconds in which a client reads none of its response; then the connection is closed"
+    )
     eof_seconds: float = _limit(60.0, "for a response to begin after its client has shut down its sending side")
     step_seconds: float = _limit(120.0, "for one step of the model; then /health reports a failure until it ends")
     idle_seconds: float = _limit(5.0, "that an idle connection stays open")

@@ -87,8 +87,9 @@ class Tasks:
         if task.takes != "text":
             self._second(body, task, len(inputs))
             return [self._parse(task, raw, i) for i, raw in enumerate(inputs)], 0
-        texts = [self._text(raw, i) for i, raw in enumerate(inputs)]
-        return self._texts(task, texts, self._second(body, task, len(texts)))
+        texts, own = zip(*(self._text(task, raw, i) for i, raw in enumerate(inputs)), strict=True)
+        second = self._second(body, task, len(texts)) if not any(own) else [each or "" for each in own]
+        return self._texts(task, list(texts), second)
 
     def _parse(self, task: Task, raw: Any, number: int) -> Any:
         try:
@@ -96,10 +97,12 @@ class Tasks:
         except DataError as error:
             raise ApiError(400, f"input {number}: {error.message}", error.code, "input") from None
 
-    def _text(self, raw: Any, number: int) -> str:
-        if not isinstance(raw, str):
+    def _text(self, task: Task, raw: Any, number: int) -> tuple[str, str | None]:
+        """A text, and the second text that an object may bring with it."""
+        text, second = (raw.get("input"), raw.get(task.second)) if isinstance(raw, Mapping) else (raw, None)
+        if not isinstance(text, str) or not isinstance(second, str | None):
             raise ApiError(400, f"input {number} should be a text", "C002", "input")
-        return raw
+        return text, second
 
     def _texts(self, task: Task, texts: list[str], second: list[str] | None) -> tuple[list[Any], int]:
         if (size := sum(map(len, [*texts, *(second or [])]))) > LETTERS:
@@ -134,12 +137,12 @@ class Tasks:
         """A second text for each input: its own, or one for all."""
         for name in SECOND:
             if name != task.second and getattr(body, name, None) is not None:
-                raise ApiError(400, f"{task.name} does not read a {name}", "C004", name)
+                raise ApiError(400, f"{task.verb or task.name} does not read a {name}", "C004", name)
         given = getattr(body, task.second, None) if task.second else None
         wanted = task.wants_second(self.bundle.model.config)
         if given is None:
             if wanted:
-                raise ApiError(400, f"{task.name} needs a {task.second}", "C004", task.second)
+                raise ApiError(400, f"{task.verb or task.name} needs a {task.second}", "C004", task.second)
             return None
         if wanted is False:
             message = f"the model was trained on single texts: it does not read a {task.second}"

@@ -90,7 +90,7 @@ def test_which_is_better(folders: tuple[Path, Path], reviews: Path, run: Run) ->
     assert f"{folders[1]}: 0.1667" in out
     assert "gain           +0.6667" in out
     code, out, _ = run(folders[0], reviews, "--against", str(folders[0]))
-    assert "+0.0000   [+0.0000, +0.0000]: not told apart" in out
+    assert "+0.0000   [+0.0000, +0.0000]: no significant difference" in out
 
 
 def test_the_other_one_has_other_labels(folders: tuple[Path, Path], reviews: Path, tmp_path: Path, run: Run) -> None:
@@ -162,7 +162,7 @@ def test_answers_are_taken_apart(tmp_path: Path, run: Run) -> None:
     data.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     code, out, err = run(folder, data, "--against", folder)
     assert code == 0, err
-    assert "gain           +0.0000   [+0.0000, +0.0000]: not told apart" in out
+    assert "gain           +0.0000   [+0.0000, +0.0000]: no significant difference" in out
     assert re.search(r"^ +examples +f1 +em\n  answer +\d+ +\d", out, re.M)
     assert re.search(r"^  (where|who|what|when) +\d+ +\d", out, re.M)
     assert re.search(r"^by length\n  words", out, re.M)

@@ -55,7 +55,7 @@ def test_files_and_pipes(folder: Path, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["a", "--chat"], "--chat is for language models"), (["a", "n_best=0"], "n_best=0"), ([], "no input"),
+    (["a", "--chat"], "--chat is for models that continue a text"), (["a", "n_best=0"], "n_best=0"), ([], "no input"),
     (["a", "--score"], "--score does not go with sequence to sequence"), (["a", "pair=b"], "pair"),
 ])  # fmt: skip
 def test_what_does_not_go_together(folder: Path, run: Run, words: list[str], said: str) -> None:
@@ -68,7 +68,7 @@ def test_an_evaluation_against_itself(folder: Path, run: Run, tmp_path: Path) ->
     path.write_text("source\ttarget\n" + "A dog sees it.\tUn kova noris.\nThe cat is here.\tSa felma noris.\n" * 4)
     done = run("eval", folder, path, "--against", folder, "-q")
     assert done.code == 0, done.err
-    assert "tok:13a" in done.out and "bleu" in done.out and "not told apart" in done.out
+    assert "tok:13a" in done.out and "bleu" in done.out and "no significant difference" in done.out
     found = json.loads(run("eval", folder, path, "--json", "-q").out)
     assert found["task"] == "seq2seq" and found["examples"] == 8 and "bleu" in found["figures"]
 

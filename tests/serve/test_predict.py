@@ -215,7 +215,7 @@ def test_masks_are_filled(guesser: Bundle) -> None:
                 assert [word["text"].removeprefix("##") for word in found] == [p.removeprefix("##") for p in pieces]
         bare = server.post("/v1/run", {"model": "guesser", "input": ["[MASK]", "the sky"]})
         assert (bare.status_code, bare.json()["error"]["code"]) == (400, "D001")
-        assert bare.json()["error"]["message"].startswith("no blank in 'the sky'")
+        assert bare.json()["error"]["message"].startswith("no [MASK] in 'the sky'")
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +242,7 @@ def test_entities_and_answers(finder: Bundle, monkeypatch: pytest.MonkeyPatch) -
             found = [(e["text"], e["label"], e["start"], e["end"]) for e in entry["entities"]]
             assert found == [entity[:4] for entity in finder.tag(text)[0]]
         done = ask(input=texts, task="answer", context=long).json()
+        assert ask(input=[{"input": text, "context": long} for text in texts], task="answer").json() == done
         assert done["task"] == "answer"
         for text, entry in zip(texts, done["data"], strict=True):
             best = finder.answer(text, long)

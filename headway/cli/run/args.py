@@ -69,7 +69,7 @@ class RunArgs:
             _refuse_together("file", self._sampling_options())
         for name, given in {"context": self.context, "json": self.json and not self.file, "align": self.align}.items():
             if given:
-                raise UsageError("U001", f"--{name} is for models that predict; this model generates text")
+                raise UsageError("U001", f"--{name} does not apply to a model that continues a text")
 
     def generation_options(self, *, search: bool) -> dict[str, Any]:
         """Options for models that generate, by name; false where one is not given. `search`: --beam is not one."""

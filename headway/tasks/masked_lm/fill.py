@@ -52,7 +52,7 @@ def fill_all(model: Model, tokenizer: Tokenizer, texts: Sequence[str], top: int 
     for text, row, found in zip(texts, read, places, strict=True):
         _check(model, text, row)
         if not found:
-            raise DataError("D001", f"no blank in {text[:60]!r}", f'write {BLANK}: headway run M "The {BLANK} barks."')
+            raise DataError("D001", f"no {BLANK} in {text[:60]!r}", f"write {BLANK} for each word to predict")
     answers = fill_rows(model, [row.ids for row in read], places, top)
     return [_filled(tokenizer, *each) for each in zip(texts, read, places, answers, strict=True)]
 

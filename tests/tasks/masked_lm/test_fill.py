@@ -79,7 +79,7 @@ def test_pseudo_perplexity_is_that_of_each_token_hidden_alone(model: Transformer
 
 
 def test_what_cannot_be_done_is_said(model: Transformer) -> None:
-    with pytest.raises(DataError, match="no blank in 'the dog'"):
+    with pytest.raises(DataError, match=r"no \[MASK\] in 'the dog'"):
         fill_all(model, TOKENIZER, ["the dog"])
     with pytest.raises(DataError, match="has 52 tokens, the model reads 40"):
         fill_all(model, TOKENIZER, ["[MASK] " * 50])
