@@ -41,7 +41,7 @@ endif
 	@touch $@
 	@echo "setup: done"
 
-demo: $(STAMP)  ## train a small language model here and now, and let it write
+demo: $(STAMP)  ## train a small language model and generate text with it
 	@$(BIN)/headway train tiny
 	@$(BIN)/headway run last "The import statement" --seed 1
 
