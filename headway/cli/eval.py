@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, save_text
-from headway.cli.evaluation import evaluate_file, show
+from headway.cli.evaluation import evaluate_file, metric_line, show, verdict
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import get_task, task_names
 
@@ -124,16 +124,12 @@ def _measure_text(bundle: Any, config: dict[str, Any], say: Callable[..., None])
 def _print_text(result: dict[str, Any]) -> None:
     of = f" of {result['data']}" if result["data"] else ", held out in training"
     print(f"{result['tokens']:,} predictions over {result['bytes']:,} bytes{of}")
+    theirs = result.get("theirs", {})
     for name, digits in (("loss", 4), ("perplexity", 2), ("bits_per_byte", 4)):
-        value, low, high = result[name]
-        line = f"{name.replace('_', ' '):14} {value:.{digits}f}   [{low:.{digits}f}, {high:.{digits}f}]"
-        if "theirs" in result:
-            line += f"   {result['against']}: {result['theirs'][name][0]:.{digits}f}"
-        print(line)
+        print(metric_line(name, result[name], digits, theirs.get(name), result.get("against", "")))
     if "saves" in result:
         value, low, high = result["saves"]
-        sure = "better" if low > 0 else "worse" if high < 0 else "no significant difference"
-        bounds = "" if high == float("inf") else f"   [{low:+.4f}, {high:+.4f}]: {sure}"
+        bounds = "" if high == float("inf") else f"   [{low:+.4f}, {high:+.4f}]: {verdict(low, high)}"
         print(f"{'gain':14} {value:+.4f} bits/byte saved{bounds}")
 
 

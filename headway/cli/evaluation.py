@@ -11,7 +11,7 @@ from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, 
 
 if TYPE_CHECKING:
     from headway.report.evaluation import Block
-    from headway.tasks.metrics.bootstrap import Evaluation
+    from headway.tasks.metrics.bootstrap import Evaluation, Interval
     from headway.tasks.recipe import Recipe
 
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
@@ -87,6 +87,18 @@ def gain(ours: Evaluation, theirs: Evaluation) -> tuple[float, float, float]:
     return mean_interval(np.array([a["score"] - b["score"] for a, b in pairs], dtype=np.float64))
 
 
+def metric_line(name: str, interval: Interval, digits: int, theirs: Interval | None, against: str) -> str:
+    """A metric with its interval, and the same metric of another model."""
+    value, low, high = interval
+    line = f"{name.replace('_', ' '):14} {value:.{digits}f}   [{low:.{digits}f}, {high:.{digits}f}]"
+    return line if theirs is None else f"{line}   {against}: {theirs[0]:.{digits}f}"
+
+
+def verdict(low: float, high: float) -> str:
+    """What the interval of a difference says."""
+    return "better" if low > 0 else "worse" if high < 0 else "no significant difference"
+
+
 def show(result: Mapping[str, Any]) -> None:
     """Figures first, then what explains them."""
     from headway.report.evaluation import blocks
@@ -95,15 +107,12 @@ def show(result: Mapping[str, Any]) -> None:
     details = result["details"]
     notes = [f"{details[key]:,} {word}" for key, word in (("cut", "cut"), ("bad_rows", "left out")) if details.get(key)]
     print(f"{result['examples']:,} examples{of}{'; ' if notes else ''}{', '.join(notes)}")
-    for name, (value, low, high) in result["figures"].items():
-        line = f"{name.replace('_', ' '):14} {value:.4f}   [{low:.4f}, {high:.4f}]"
-        if "theirs" in result:
-            line += f"   {result['against']}: {result['theirs']['figures'][name][0]:.4f}"
-        print(line)
+    theirs = result["theirs"]["figures"] if "theirs" in result else {}
+    for name, interval in result["figures"].items():
+        print(metric_line(name, interval, 4, theirs.get(name), result.get("against", "")))
     if "gain" in result:
         value, low, high = result["gain"]
-        sure = "better" if low > 0 else "worse" if high < 0 else "no significant difference"
-        print(f"{'gain':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {sure}")
+        print(f"{'gain':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {verdict(low, high)}")
     for signature in dict.fromkeys(details.get("signatures", {}).values()):
         print(f"  {signature}")
     for block in blocks(details):

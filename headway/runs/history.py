@@ -17,7 +17,7 @@ from headway.config.toml import read_toml
 from headway.errors import HeadwayError, NotFoundError, nearest
 from headway.jsonfile import read_json, show
 from headway.runs.events import SESSION_STARTS, Event, EventLog, Series, as_float, read_events, smooth
-from headway.tasks.recipe import current_settings
+from headway.tasks.recipe import Recipe, current_settings
 
 Status = Literal["running", "finished", "stopped", "diverged", "broken"]
 
@@ -90,7 +90,7 @@ class History:
 
     @property
     def task(self) -> str:
-        return str(self.recipe.get("task") or "lm")
+        return str(self.recipe.get("task") or Recipe.task)
 
     @property
     def session(self) -> Event:

@@ -112,10 +112,13 @@ class Task(ABC):
         """What a line of results repeats of its input."""
         return {}
 
-    def inputs(self, source: str | BinaryIO, data: DataConfig, bad: BadRows, **how: Any) -> Iterator[Item]:
+    def inputs(
+        self, source: str | BinaryIO, data: DataConfig, bad: BadRows, *, firm: bool = False, context: str | None = None
+    ) -> Iterator[Item]:
         """Examples of a file, glob, folder, hub dataset or pipe, to predict; `bad` takes the rows that are no input.
 
-        `how` is for texts: `firm` and `context`, see `headway.tasks.text`.
+        For texts: `firm` says that the user named columns, so a missing one is an error; `context` is one second text
+        for all inputs.
         """
         yield from parsed(raw_rows(source), self.parse, bad)
 

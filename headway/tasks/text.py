@@ -77,14 +77,7 @@ class TextTask(Task):
         return self.needs_second or super().wants_second(config)
 
     def inputs(
-        self,
-        source: str | BinaryIO,
-        data: DataConfig,
-        bad: BadRows,
-        *,
-        firm: bool = False,
-        context: str | None = None,
-        **how: Any,
+        self, source: str | BinaryIO, data: DataConfig, bad: BadRows, *, firm: bool = False, context: str | None = None
     ) -> Iterator[Item]:
         """`firm`: the user named columns, so a missing one is an error. `context`: one second text for all inputs."""
         reading = _Reading(self, data, firm=firm, alone=context is not None)

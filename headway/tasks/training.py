@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor
 
 from headway.config.baselines import AnyConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
+from headway.data.datasets.text import Corpus, train_or_load_tokenizer
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
@@ -43,6 +44,16 @@ class TaskContext:
     """The tokenizer of model.from."""
     rank_zero_first: Callable[[Callable[[], Any]], Any] = run_now
     """Calls a function in the first process before the others, which then find its results in a cache."""
+
+    def tokenizer(self, texts: Corpus, *, causal: bool = False) -> Tokenizer:
+        """The tokenizer of model.from, or one of the run's own that is trained on `texts`."""
+        make = partial(train_or_load_tokenizer, self.folder, self.recipe.data, texts, causal=causal)
+        return self.base or cast(Tokenizer, self.rank_zero_first(make))
+
+    def about(self, digest: str, bad: BadRows) -> dict[str, Any]:
+        """Facts about where the data come from; `digest` is of the files, or of what was made up."""
+        data = self.recipe.data
+        return {"train": data.train, "valid": data.valid, "fingerprint": digest, "bad_rows": bad.count}
 
 
 class Training(ABC):

@@ -192,6 +192,7 @@ def test_requests_give_the_same(trained: Trained) -> None:
 
     bundle, raws = trained.bundle(), INPUTS.get(trained.task.name, TEXTS)
     tasks = Tasks(bundle, Limits(), bundle.config.max_length)
+    assert bundle.tokenizer is not None or all(task.takes != "text" for task in tasks.tasks.values())
     name = tasks.choose(trained.task.name)
     body = SimpleNamespace(input=[raw["input"] for raw in raws], context=raws[0].get("context"), pair=None)
     examples, _ = tasks.check(body, name)

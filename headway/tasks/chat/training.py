@@ -75,8 +75,7 @@ class ChatTraining(Training):
         first = _encoded(data.train, train, tokenizer, template, bad, data.length)
         second = _encoded(data.valid or data.train, valid, tokenizer, template, BadRows(data.bad_rows), data.length)
         key = fingerprint(data.train) if data.train else ""
-        about = {"train": data.train, "valid": data.valid, "fingerprint": key, "bad_rows": bad.count}
-        return cls(recipe, tokenizer, first, second, about)
+        return cls(recipe, tokenizer, first, second, context.about(key, bad))
 
     @property
     def static_shapes(self) -> bool:

@@ -32,7 +32,7 @@ from headway.data.datasets.labeled import (
     read_labeled,
     with_known_labels,
 )  # fmt: skip
-from headway.data.datasets.text import Corpus, corpus_of_lines, train_or_load_tokenizer
+from headway.data.datasets.text import Corpus, corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.reviews import make_reviews
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -98,17 +98,10 @@ class ClassificationTraining(ScoredTraining[Part]):
         _check_labels(rows, labels, kind)
         train, valid = (rows, _read(data.valid, data, kind, labels, bad)) if data.valid else hold_out(rows)
         has_pairs([*train, *valid])
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, _texts(train))
-        )
-        about = {
-            "train": data.train or "generated reviews",
-            "valid": data.valid,
-            "fingerprint": fingerprint(data.train) if data.train else f"reviews {GENERATED}",
-            "bad_rows": bad.count,
-        }
+        tokenizer = context.tokenizer(_texts(train))
+        digest = fingerprint(data.train) if data.train else f"reviews {GENERATED}"
         first, second = (make_part(p, tokenizer, kind, labels, data.length, recipe) for p in (train, valid))
-        return cls(recipe, tokenizer, kind, labels, first, second, about)
+        return cls(recipe, tokenizer, kind, labels, first, second, context.about(digest, bad))
 
     @property
     def primary_metric(self) -> str:  # type: ignore[override]

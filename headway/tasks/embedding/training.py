@@ -18,7 +18,7 @@ from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index
 from headway.data.datasets.pairs import TextPairs, read_pairs
-from headway.data.datasets.text import HELD_OUT, Corpus, train_or_load_tokenizer
+from headway.data.datasets.text import HELD_OUT, Corpus
 from headway.data.files.digest import fingerprint
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -78,12 +78,9 @@ class EmbeddingTraining(Training):
                 "D002", f"{len(train)} pairs to train on, {len(valid)} to validate on: give both, scored alike"
             )
         texts = Corpus(lambda: iter([*train.first, *train.second]), "", False)
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, texts)
-        )
+        tokenizer = context.tokenizer(texts)
         key = fingerprint(data.train) if data.train else ""
-        about = {"train": data.train, "valid": data.valid, "fingerprint": key, "bad_rows": bad.count}
-        return cls(context.recipe, tokenizer, train, valid, about)
+        return cls(context.recipe, tokenizer, train, valid, context.about(key, bad))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from headway.data.batching.packing import PackedRows, PaddedRows
 from headway.data.batching.permutation import Index, splitmix64
 from headway.data.batching.token_store import TokenStore
 from headway.data.batching.windows import Ids, Tokens, Windows, evaluation_windows
-from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus, train_or_load_tokenizer
+from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
@@ -56,12 +56,9 @@ class LanguageModelTraining(Training):
         data, bad = context.recipe.data, BadRows(context.recipe.data.bad_rows)
         train = read_corpus(data.train, data, bad)
         train, valid = (train, read_corpus(data.valid, data)) if data.valid else hold_out(train)
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, train, causal=True)
-        )
+        tokenizer = context.tokenizer(train, causal=True)
         first, second = context.rank_zero_first(lambda: [tokenize_corpus(texts, tokenizer) for texts in (train, valid)])
-        about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
-        return cls(context.recipe, tokenizer, first, second, about)
+        return cls(context.recipe, tokenizer, first, second, context.about(train.key, bad))
 
     @property
     def data(self) -> DataConfig:

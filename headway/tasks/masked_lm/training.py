@@ -29,7 +29,7 @@ from headway.data.datasets.next_sentence import (
     TextRows,
     sentences,
 )
-from headway.data.datasets.text import Corpus, hold_out, read_corpus, train_or_load_tokenizer
+from headway.data.datasets.text import Corpus, hold_out, read_corpus
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
@@ -72,14 +72,11 @@ class MaskedLMTraining(Training):
         train = read_corpus(data.train, data, bad)
         train, valid = (train, read_corpus(data.valid, data)) if data.valid else hold_out(train)
         whole = replace(train, multi_document=False)  # no token of its own ends a document: [SEP] does
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, whole)
-        )
+        tokenizer = context.tokenizer(whole)
         Masking.of(tokenizer, recipe.settings)  # says what is missing
         first = context.rank_zero_first(lambda: training_rows(train, tokenizer, recipe))
         second = context.rank_zero_first(lambda: held_rows(valid, tokenizer, recipe))
-        about = {"train": data.train, "valid": data.valid, "fingerprint": train.key, "bad_rows": bad.count}
-        return cls(recipe, tokenizer, first, second, about)
+        return cls(recipe, tokenizer, first, second, context.about(train.key, bad))
 
     @property
     def static_shapes(self) -> bool:

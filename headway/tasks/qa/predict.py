@@ -94,23 +94,23 @@ def _tokens_of(text: Encoded, answer: tuple[str, int]) -> tuple[int, int] | None
     return (first, last) if first <= last else None
 
 
-def _require_head(model: Model) -> None:
+def require_head(model: Model) -> None:
     if model.config.span is None:
         raise DataError("D001", "this model does not answer questions", "train one: headway train answer")
 
 
-def _targets(rows: Rows, chosen: Sequence[int] | Index) -> Tensor:
+def span_targets(rows: Rows, chosen: Sequence[int] | Index) -> Tensor:
     """(B, 2): first and last token."""
     return torch.tensor([rows.targets[row] for row in chosen])
 
 
-def _span_logits(model: Model, ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+def span_logits(model: Model, ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
     """(B, 2, T) in float32: of being the first token, and the last; padding is neither."""
     logits: Tensor = model.span(run_backbone(model, ids, attention_mask, token_type_ids).hidden)
     return upcast(logits).transpose(1, 2).masked_fill(~attention_mask[:, None], -torch.inf)
 
 
-def _span_loss(logits: Tensor, targets: Tensor) -> Tensor:
+def span_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """The mean of the two cross-entropies, summed over windows."""
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
 
@@ -122,8 +122,8 @@ def best_spans(model: Model, asked: Sequence[Question], rows: Rows, settings: Se
     device = next(model.parameters()).device
     with evaluating(model):
         for batch in rows.examples.batches(inference_batch_tokens(device)):
-            logits = _span_logits(model, *(t.to(device) for t in rows.examples.read(batch)))
-            total += float(_span_loss(logits, _targets(rows, batch).to(device)))
+            logits = span_logits(model, *(t.to(device) for t in rows.examples.read(batch)))
+            total += float(span_loss(logits, span_targets(rows, batch).to(device)))
             nothing = logits[:, :, 0].sum(1).tolist()
             bounds = torch.tensor([(rows.place[r], rows.place[r] + len(rows.offsets[r])) for r in batch], device=device)
             values, first, last = _top_spans(logits, bounds, settings)
@@ -174,7 +174,7 @@ def answer_all(
     settings: Settings | None = None,
 ) -> list[list[Answer]]:
     """The same for many (question, context); batches are by length. No answer is among them unless no_answer = no."""
-    _require_head(model)
+    require_head(model)
     settings = settings or Settings()
     for number, (question, context) in enumerate(pairs, start=1):
         if not question.strip() or not context.strip():

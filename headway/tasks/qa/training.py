@@ -18,7 +18,7 @@ from headway.config.recipe import DataConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.datasets.squad import Question, questions
-from headway.data.datasets.text import corpus_of_lines, train_or_load_tokenizer
+from headway.data.datasets.text import corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -30,13 +30,13 @@ from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.qa.evaluate import AnswerResults
 from headway.tasks.qa.predict import (
     Rows,
-    _require_head,
-    _span_logits,
-    _span_loss,
-    _targets,
     answer_all,
     best_spans,
     lay_out,
+    require_head,
+    span_logits,
+    span_loss,
+    span_targets,
 )
 from headway.tasks.qa.task import Settings
 from headway.tasks.recipe import Recipe
@@ -75,16 +75,9 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
         asked = read_questions(data.train, data, bad) if data.train else make_stories(GENERATED, recipe.seed)
         train, valid = (asked, read_questions(data.valid, data, bad)) if data.valid else hold_out(asked)
         texts = [text for row in train for text in (row.question, row.context)]
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, corpus_of_lines(texts))
-        )
-        about = {
-            "train": data.train or "generated stories",
-            "valid": data.valid,
-            "fingerprint": fingerprint(data.train) if data.train else f"stories {GENERATED} {recipe.seed}",
-            "bad_rows": bad.count,
-        }
-        return cls(recipe, tokenizer, train, valid, about)
+        tokenizer = context.tokenizer(corpus_of_lines(texts))
+        digest = fingerprint(data.train) if data.train else f"stories {GENERATED} {recipe.seed}"
+        return cls(recipe, tokenizer, train, valid, context.about(digest, bad))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -123,12 +116,12 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
 
     def batch(self, samples: Index) -> Batch:
         rows = self.rows.examples.rows(samples)
-        tensors = (*self.rows.examples.read(rows), _targets(self.rows, rows))
+        tensors = (*self.rows.examples.read(rows), span_targets(self.rows, rows))
         return Batch(tensors, len(rows), int(tensors[1].sum()))
 
     @staticmethod
     def loss(model: Model, ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, targets: Tensor) -> Tensor:
-        return _span_loss(_span_logits(model, ids, attention_mask, token_type_ids), targets)
+        return span_loss(span_logits(model, ids, attention_mask, token_type_ids), targets)
 
     def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         """Every process reads all questions: the windows of one are compared with each other."""
@@ -155,7 +148,7 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
     def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
         """On data of the user's; without a spec, on what the run has not learned from."""
         data, settings, bad = recipe.data, recipe.settings, BadRows(recipe.data.bad_rows)
-        _require_head(model)
+        require_head(model)
         spec = spec or data.test or data.valid
         asked = read_questions(spec or data.train, data, bad) if spec or data.train else []
         if not spec:

@@ -96,18 +96,13 @@ class Seq2SeqTraining(Training):
         known = recipe.settings.sentences or p99_sentence_count(pair.source for pair in train)
         recipe = replace(recipe, settings=replace(recipe.settings, sentences=known))
         tokenizer = context.base or context.rank_zero_first(lambda: pair_tokenizer(context.folder, recipe, train))
-        about = {
-            "train": data.train or "a made-up language",
-            "valid": data.valid,
-            "fingerprint": fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}",
-            "bad_rows": bad.count,
-        }
+        digest = fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}"
         if recipe.settings.bpe_dropout and context.base is not None:
             raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
         if recipe.settings.vocabulary == "separate" and tokenizer.target is tokenizer:
             raise ConfigError("C004", f"seq2seq.vocabulary = separate, but {recipe.model.from_} has one for both sides")
         parts = [make_part(pairs, tokenizer, data.length, recipe) for pairs in (train, valid)]
-        return cls(recipe, tokenizer, parts[0], parts[1], _start(recipe, tokenizer), about)
+        return cls(recipe, tokenizer, parts[0], parts[1], _start(recipe, tokenizer), context.about(digest, bad))
 
     @cached_property
     def metric(self) -> str:

@@ -62,7 +62,7 @@ def labels_of(config: AnyConfig) -> tuple[str, ...]:
     return config.labels
 
 
-def _token_logits(model: Model, ids: Tensor, attention_mask: Tensor) -> Tensor:
+def token_logits(model: Model, ids: Tensor, attention_mask: Tensor) -> Tensor:
     """(B, T, L) in float32."""
     logits: Tensor = model.tag(model(ids, attention_mask=attention_mask).hidden)
     return upcast(logits)
@@ -88,7 +88,7 @@ def word_log_probs(
             ids, attention_mask, _ = rows.examples.read(batch)
             places = [(i, t) for i, row in enumerate(batch) for _, t in rows.places[row]]
             at = torch.tensor(places, device=device).T
-            logits = _token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
+            logits = token_logits(model, ids.to(device), attention_mask.to(device))[at[0], at[1]]
             values, first = F.log_softmax(logits.double(), -1).cpu().numpy(), 0
             for number in batch:
                 words = [word for word, _ in rows.places[number]]

@@ -19,7 +19,7 @@ from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.datasets.conll import Sentence
 from headway.data.datasets.tags import OUTSIDE, Scheme, labels_for, scheme_of, split_tag
-from headway.data.datasets.text import corpus_of_lines, train_or_load_tokenizer
+from headway.data.datasets.text import corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -31,7 +31,7 @@ from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.recipe import Recipe
 from headway.tasks.tagging.evaluate import hold_out, in_scheme, known_only, read_tagged
-from headway.tasks.tagging.predict import _token_logits, labels_of, results
+from headway.tasks.tagging.predict import labels_of, results, token_logits
 from headway.tasks.tagging.rows import Part, Rows, lay_out, read_part
 from headway.tasks.training import ScoredTraining, TaskContext
 
@@ -67,17 +67,10 @@ class TaggingTraining(ScoredTraining[Part]):
         if data.valid:
             valid = known_only(read_tagged(data.valid, data, read.scheme, bad).sentences, labels, bad)
         texts = [" ".join(row.words) for row in train]
-        tokenizer = context.base or context.rank_zero_first(
-            lambda: train_or_load_tokenizer(context.folder, data, corpus_of_lines(texts))
-        )
-        about = {
-            "train": data.train or "generated sentences",
-            "valid": data.valid,
-            "fingerprint": fingerprint(data.train) if data.train else f"sentences {GENERATED} {recipe.seed}",
-            "bad_rows": bad.count,
-            "tags": read.reading.scheme if read.scheme != "plain" else "plain",
-            "repaired": read.reading.repaired,
-        }
+        tokenizer = context.tokenizer(corpus_of_lines(texts))
+        digest = fingerprint(data.train) if data.train else f"sentences {GENERATED} {recipe.seed}"
+        tags = read.reading.scheme if read.scheme != "plain" else "plain"
+        about = {**context.about(digest, bad), "tags": tags, "repaired": read.reading.repaired}
         return cls(recipe, tokenizer, labels, train, valid, about)
 
     @property
@@ -183,7 +176,7 @@ def tag_loss(label_smoothing: float = 0.0) -> Callable[..., Tensor]:
     """Of a model and a batch's tensors: the sum over its words."""
 
     def loss(model: Model, ids: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
-        logits = _token_logits(model, ids, attention_mask).flatten(0, 1)
+        logits = token_logits(model, ids, attention_mask).flatten(0, 1)
         return F.cross_entropy(
             logits, targets.flatten(), ignore_index=IGNORE, reduction="sum", label_smoothing=label_smoothing
         )
