@@ -113,7 +113,7 @@ class Sampling(LogitRules):
     presence: float = 0.0
     """Subtracted from the logit of each token in the new text."""
     frequency: float = 0.0
-    """Subtracted for each time that the token is there."""
+    """Subtracted from a token's logit for each time that the token is in the new text."""
     temperature: float = 0.8
     """Logits are divided by it: below 1 the text is safer, above 1 more varied; 0, or nearly 0, is greedy: the most
     probable token each time."""
@@ -129,11 +129,11 @@ class Sampling(LogitRules):
     epsilon: float = 0.0
     """Tokens below this probability are not sampled (Hewitt et al. 2022); 0 keeps all."""
     eta: float = 0.0
-    """The same, with a bound that falls with the entropy (Hewitt et al. 2022); 0 keeps all."""
+    """Tokens below a probability that falls with the entropy are not sampled (Hewitt et al. 2022); 0 keeps all."""
     seed: int | None = None
-    """A seed gives the same text each time, alone or in a batch; None draws a seed from torch."""
+    """A seed gives the same text each time, alone or in a batch; unset draws a seed from torch."""
     stop: tuple[int, ...] | None = None
-    """Tokens that end a sequence and are no part of its text; None: the model's own."""
+    """Tokens that end a sequence and are no part of its text; unset: the model's own."""
     stop_strings: tuple[str, ...] = ()
     """Strings that end a sequence; its text is cut before them."""
     max_tokens: int = 200
@@ -162,7 +162,7 @@ class Beam(LogitRules):
     length_penalty: float = 1.0
     """A hypothesis of n tokens, its end included, scores log-probability / n ** length_penalty."""
     early: bool | Literal["never"] = False
-    """True stops at `width` finished hypotheses; False when no running beam scores higher at its present length;
+    """true stops at `width` finished hypotheses; false when no running beam scores higher at its present length;
     "never" when no running beam could score higher at the most favourable length."""
     n_best: int = 1
     """Hypotheses that are returned for each input, best first."""
@@ -174,7 +174,7 @@ class Beam(LogitRules):
     max_tokens: int = 128
     """Most tokens of a hypothesis, its end included; fewer if the model's context is shorter."""
     eos: tuple[int, ...] | None = None
-    """Tokens that end a hypothesis; None: the model's own."""
+    """Tokens that end a hypothesis; unset: the model's own."""
     renormalise: bool = False
     """Whether probabilities are normalized again after the rules."""
 
