@@ -12,6 +12,8 @@ import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, save_text
 from headway.cli.evaluation import evaluate_file, metric_line, show, verdict
+from headway.config.keys import did_you_mean, dotted_keys
+from headway.config.recipe import DataConfig
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import get_task, task_names
 
@@ -102,7 +104,8 @@ def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
     known = ("data", "against", "column", "length", "overlap")
     for key in settings:
         if key not in known:
-            raise ConfigError("C014", f"unknown setting {key}{nearest(key, (*known, 'task'))}", "see headway eval -h")
+            close = did_you_mean(key, (*known, "task", "out", *dotted_keys(DataConfig, "data")))
+            raise ConfigError("C014", f"unknown setting {key}{close}", "see headway eval -h")
     return settings
 
 

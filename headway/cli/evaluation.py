@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, nearest
+from headway.config.keys import did_you_mean
+from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError
 
 if TYPE_CHECKING:
     from headway.report.evaluation import Block
@@ -20,7 +21,7 @@ WORST, LETTERS, MOST_LABELS, MOST_COLUMNS, NAME = 5, 100, 12, 14, 16
 
 def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     """How data are read: as the model's run did, or as much as the model reads; with `settings` on top."""
-    from headway.tasks.recipe import with_settings
+    from headway.tasks.recipe import recipe_keys, with_settings
     from headway.tasks.registry import get_task
 
     own = get_task(task).load_predictor().default_recipe(bundle)
@@ -30,7 +31,9 @@ def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     rest = {key: value for key, value in settings.items() if key not in SETTINGS}
     for key, value in rest.items():
         if not isinstance(value, Mapping):
-            raise ConfigError("C014", f"unknown setting {key}{nearest(key, SETTINGS)}", "see headway eval -h")
+            known = (name for name in recipe_keys(task) if name.startswith(("data.", f"{task}.")))
+            close = did_you_mean(key, (*SETTINGS, *known))
+            raise ConfigError("C014", f"unknown setting {key}{close}", "see headway eval -h")
     return with_settings(own, rest | ({"data": over} if over else {}))
 
 

@@ -7,7 +7,8 @@ import types
 import typing
 from typing import Any, Literal
 
-from headway.reference.settings import SHARED, Section, Setting, options, sections, shown
+from headway.reference.settings import Section, Setting, options, sections, shown
+from headway.tasks.recipe import SECTIONS
 from headway.tasks.registry import task_names
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -24,7 +25,7 @@ def recipe_schema() -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "A recipe of headway",
         "type": "object",
-        "properties": {**top, **{name: _section(found[name]) for name in (*SHARED, *own)}},
+        "properties": {**top, **{name: _section(found[name]) for name in (*SECTIONS, *own)}},
         "dependentSchemas": {name: {"properties": {"task": {"const": name}}, "required": ["task"]} for name in own},
         "additionalProperties": False,
     }

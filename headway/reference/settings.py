@@ -21,13 +21,11 @@ from typing import Any, Literal
 
 from headway.config.generation import Beam, Sampling
 from headway.config.ranges import Found, Range, recorded_ranges
-from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
+from headway.config.recipe import TrainConfig
 from headway.config.toml import key_of, type_name
-from headway.tasks.recipe import SETTINGS, Recipe
+from headway.tasks.recipe import SECTIONS, SETTINGS, Recipe
 from headway.tasks.registry import tasks
 
-SHARED = {"data": DataConfig, "model": ShapeConfig, "train": TrainConfig}
-"""The sections that all tasks share."""
 GENERATION = {"sampling": Sampling, "beam": Beam}
 """Settings of `headway run`, which are typed without a section: temperature=0.7."""
 NETWORKS = ("model.kind", "model.attention", "model.bidirectional", "model.kernel")
@@ -117,8 +115,8 @@ def sections() -> Mapping[str, Section]:
         for cls in GENERATION.values():
             cls()
     top = _settings("", Recipe, Recipe(), ranges, names)
-    found = [Section("", "", tuple(s for s in top if s.key not in (*SHARED, SETTINGS)))]
-    for name, cls in SHARED.items():
+    found = [Section("", "", tuple(s for s in top if s.key not in (*SECTIONS, SETTINGS)))]
+    for name, cls in SECTIONS.items():
         able = tuple(task.name for task in each if task.networks)
         settings = _settings(name, cls, getattr(recipes[0], name), ranges, names)
         settings = [dataclasses.replace(s, tasks=able) if s.key in NETWORKS else s for s in settings]
@@ -149,12 +147,12 @@ def settings() -> Iterator[Setting]:
 def recipe_settings(task: str = "") -> dict[str, Setting]:
     """Settings of a recipe by key; with a task, without the sections of other tasks."""
     found = (s for name, s in ((s.section, s) for s in settings()) if name not in GENERATION)
-    return {s.key: s for s in found if not task or s.section in ("", task, *SHARED)}
+    return {s.key: s for s in found if not task or s.section in ("", task, *SECTIONS)}
 
 
 def _settings(section: str, cls: type, default: Any, ranges: Found, tasks: tuple[str, ...]) -> list[Setting]:
     hints, docs = typing.get_type_hints(cls), attribute_docs(cls)
-    free = getattr(cls, "free_on_resume", frozenset())
+    free: frozenset[str] = getattr(cls, "free_on_resume", frozenset())
     found = []
     for field in dataclasses.fields(cls):
         key, hint = key_of(field.name), hints[field.name]
@@ -220,13 +218,14 @@ def _class_docs(module: str, file: str | None) -> list[tuple[str, str]]:
         return []
     found = []
     for node in ast.parse(Path(file).read_text(encoding="utf-8")).body:
-        inside = node.body if isinstance(node, ast.ClassDef) else []
-        for field, below in pairwise(inside):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for field, below in pairwise(node.body):
             if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
                 continue
             if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                 text = " ".join(inspect.cleandoc(str(below.value.value)).split())
-                found.append((f"{node.name}.{field.target.id}", text))  # type: ignore[union-attr]
+                found.append((f"{node.name}.{field.target.id}", text))
     return found
 
 
