@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.app import Json, Quiet, RecipeName, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.complete import complete_recipe_settings
 from headway.errors import ConfigError, DivergedError, HeadwayError
 
 if TYPE_CHECKING:
@@ -30,10 +31,14 @@ Say = Callable[..., None]
     )
 )
 def compare(
-    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")],
+    recipe: RecipeName,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(help="settings; KEY=A,B compares values, seeds=3 repeats each", metavar="KEY=A,B… KEY=VALUE…"),
+        typer.Argument(
+            help="settings; KEY=A,B compares values, seeds=3 repeats each",
+            metavar="KEY=A,B… KEY=VALUE…",
+            autocompletion=complete_recipe_settings,
+        ),
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,
