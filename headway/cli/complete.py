@@ -69,9 +69,8 @@ def complete_explained(incomplete: str) -> list[str]:
     keys = [each.key for each in section(head).settings] if head in ("", *names) else []
     generation = [each.key for name in GENERATION for each in section(name).settings]
     dotted = [] if head else [f"{name}." for name in names]
-    codes = [code for code in CATALOGUE if incomplete and code.startswith(incomplete.upper())]
     found = [*SECTIONS, *GENERATION, *task_names(), *recipe_names(), *keys, *generation, *dotted, "exit"]
-    return _starting(incomplete, found) + codes
+    return _starting(incomplete, [*found, *(CATALOGUE if incomplete else ())])
 
 
 # --- words --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping
+from shlex import quote
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from headway.reference.tasks import TaskFacts
 
 EXIT = "exit"
+NETWORKS = {"model.attention": "gru", "model.bidirectional": "gru", "model.kernel": "conv"}
+"""Settings that only some networks have."""
 
 
 @app.command(
@@ -142,9 +145,11 @@ def _example(each: Setting, used: Mapping[str, str]) -> str:
     value = shown(other[0] if other else each.default) if other or each.default not in (None, "", []) else "VALUE"
     if each.verbs == ("run",):
         return f'headway run last "…"{" --beam 4" * (each.section == "beam")} {each.key}={value}'
+    if network := NETWORKS.get(each.key):
+        return f"headway train translate model.kind={network} {each.key}={value}"
     own = get_task(each.section).starter or each.section if each.section in task_names() else "tiny"
     recipe = own if own in used or not used else next(iter(used))
-    return f"headway train {recipe} {each.key}={value if other else used.get(recipe, value)}"
+    return f"headway train {recipe} {quote(f'{each.key}={value if other else used.get(recipe, value)}')}"
 
 
 def _show_section(found: Section) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import types
 import typing
@@ -104,6 +105,9 @@ class Section:
     doc: str
     settings: tuple[Setting, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "doc": self.doc, "settings": [each.to_dict() for each in self.settings]}
+
 
 def shown(value: Any) -> str:
     """A value as it is typed after `key=`."""
@@ -112,7 +116,8 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return ",".join(map(shown, value)) if all(isinstance(v, str) for v in value) else str(list(value))
+        texts = value and all(isinstance(each, str) for each in value)
+        return ",".join(value) if texts else json.dumps(value, separators=(",", ":"))
     return str(value) if value != "" else '""'
 
 
