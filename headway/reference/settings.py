@@ -161,10 +161,7 @@ def _setting(where: str, default: Any, field: dataclasses.Field[Any], ranges: Fo
     cls: Any = type(default)
     key, typed = key_of(field.name), where if where not in GENERATION else ""
     value, hint = getattr(default, field.name), _hints(cls)[field.name]
-    if (where, key) == (
-        "train",
-        "steps",
-    ):  # a budget is given: 1,000 steps are the default of a whole section
+    if (where, key) == ("train", "steps"):  # its 1,000 steps are the default of a recipe without this section
         value = None
     return Setting(
         key=f"{typed}.{key}" if typed else key,
@@ -172,7 +169,7 @@ def _setting(where: str, default: Any, field: dataclasses.Field[Any], ranges: Fo
         type=type_words(hint),
         hint=hint,
         default=list(value) if isinstance(value, tuple) else value,
-        choices=choices(hint),
+        choices=choices(hint) if where or key != "task" else tuple(task_names()),
         range=ranges.get((cls, field.name)),
         doc=attribute_docs(cls).get(field.name, ""),
         verbs=("run",) if where in GENERATION else ("train", "compare"),

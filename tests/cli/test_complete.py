@@ -67,6 +67,7 @@ def test_keys_are_those_of_the_recipe(bash) -> None:  # type: ignore[no-untyped-
     assert "tag.scheme=" in bash("train", "mine.yaml", "tag.")
     assert bash("train", "tiny", "tag.") == [""]
     assert bash("train", "absent", "train.") == [""]
+    assert "temperature=" in bash("run", "last", '"an open quote', "temp")
 
 
 def test_models_and_runs(bash) -> None:  # type: ignore[no-untyped-def]
