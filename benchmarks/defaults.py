@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import multiprocessing
 import os
@@ -57,7 +58,7 @@ def sentence_pairs(text: str) -> list[str]:
     for paragraph in (p for article in json.loads(text)["data"] for p in article["paragraphs"]):
         context = paragraph["context"]
         ends = [0, *(m.end() for m in re.finditer(r"[.!?]\s+(?=[A-Z])", context)), len(context)]
-        spans = list(zip(ends, ends[1:], strict=False))
+        spans = list(itertools.pairwise(ends))
         for asked in paragraph["qas"]:
             if not asked["answers"]:
                 continue

@@ -148,7 +148,7 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     if path.exists():
         data, text = read_toml(path)
     elif what in task_names() and (text := get_task(what).recipe):
-        data = tomllib.loads(text)
+        data = {**tomllib.loads(text), STARTER: True}
     else:
         names = recipe_names()
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")

@@ -1,7 +1,8 @@
 """Choose the settings of a run that neither its recipe nor the user has given, and say so in one line.
 
 A pretrained model (model.from) is fine-tuned by the rules of `finetuning`. A new model for the user's own data gets a
-vocabulary, a length and a size by the rules of `scratch`, if the recipe is a starter. Other recipes are taken as written.
+vocabulary, a length and a size by the rules of `scratch`, if the recipe is a starter; other recipes are taken as they
+are.
 """
 
 from __future__ import annotations
