@@ -126,7 +126,7 @@ def _setting_rows(each: Setting) -> list[tuple[str, str]]:
     used = {name: shown(inside[each.name]) for name, inside in insides.items() if each.name in inside}
     return [
         ("values", each.values),
-        ("default", shown(each.default)),
+        ("default", shown(each.default) + "; chosen for a pretrained model or data of yours" * each.chosen),
         ("tasks", "all" if len(each.tasks) == len(task_names()) else ", ".join(each.tasks)),
         ("papers", "; ".join(each.papers)),
         ("recipes", ", ".join(f"{name} {value}" for name, value in used.items())),

@@ -30,6 +30,15 @@ GENERATION: dict[str, type] = {"sampling": Sampling, "beam": Beam}
 """Settings of `headway run`, which are typed without a section: temperature=0.7."""
 NETWORKS = ("model.kind", "model.attention", "model.bidirectional", "model.kernel")
 """Settings of networks before the transformer, for tasks that can train them."""
+CHOSEN = {
+    "data": ("length", "vocab"),
+    "model": ("depth", "width", "heads", "norm_at", "dropout"),
+    "train": (
+        *("lr", "schedule", "warmup", "final_lr", "weight_decay", "betas", "layer_decay", "keep_best"),
+        *("epochs", "minutes", "batch", "eval_every", "sample_every", "save_every"),
+    ),
+}
+"""Settings that headway/tasks/defaults chooses where nobody has given them."""
 LISTS = {
     tuple[str, ...]: "a list of texts",
     tuple[int, ...]: "a list of whole numbers",
@@ -77,6 +86,11 @@ class Setting:
         return tuple(task_names())
 
     @property
+    def chosen(self) -> bool:
+        """Whether it is chosen by model and data, if it is not given, for model.from or for data of the user."""
+        return self.name in CHOSEN.get(self.section, ())
+
+    @property
     def papers(self) -> tuple[str, ...]:
         """The papers that the meaning names, as "Su et al. 2021"."""
         return tuple(dict.fromkeys(PAPER.findall(self.doc)))
@@ -94,6 +108,7 @@ class Setting:
         return {**plain, "range": None if self.range is None else str(self.range)} | {
             "papers": self.papers,
             "tasks": self.tasks,
+            "chosen": self.chosen,
         }
 
 

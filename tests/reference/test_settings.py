@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from headway.config.ranges import Range
 from headway.errors import ConfigError
 from headway.reference.recipes import recipes
 from headway.reference.settings import GENERATION, Setting, attribute_docs, recipe_settings, section, settings
+from headway.tasks.defaults import choose
 from headway.tasks.recipe import SECTIONS, load_recipe, recipe_values
 from headway.tasks.registry import get_task, task_names
 
@@ -60,6 +63,21 @@ def test_tasks_and_verbs_of_a_setting() -> None:
     assert "seq2seq" in setting("model.kind").tasks and "classify" not in setting("model.kind").tasks
     assert setting("temperature").verbs == ("run",)
     assert "seq2seq" in setting("n_best").tasks and "classify" not in setting("temperature").tasks
+
+
+def test_settings_that_are_chosen() -> None:
+    """They are those that the modules of headway/tasks/defaults return."""
+    folder = Path(choose.__file__).parent
+    nodes = [node for name in ("finetuning", "scratch") for node in ast.walk(parse(folder / f"{name}.py"))]
+    keys = {
+        key.value for node in nodes if isinstance(node, ast.Dict) for key in node.keys if isinstance(key, ast.Constant)
+    }
+    found = {key for key in keys if str(key).startswith(("data.", "model.", "train."))}
+    assert {each.key for each in ALL if each.chosen} == found
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def test_a_resumed_run_may_change_what_its_setting_says() -> None:
