@@ -9,7 +9,6 @@ from typing import ClassVar
 from headway.config.baselines import AnyConfig
 from headway.config.ranges import Range, within
 from headway.config.recipe import DataConfig
-from headway.data.datasets.text import read_corpus
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError
 from headway.tasks.base import FineTuning, Json, Tries
@@ -61,6 +60,8 @@ class MaskedLM(TextTask):
     predictor = "headway.tasks.masked_lm.predict:MaskedLMPredictor"
 
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        from headway.data.datasets.text import read_corpus  # numpy
+
         return ((text,) for text in read_corpus(data.train, data, bad).read())
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
