@@ -26,7 +26,7 @@ LEVELS = (
     ("tasks",),
     ("train",),
     ("runs",),
-    ("checks", "report"),
+    ("checks", "report", "reference"),
     ("serve",),
     ("__init__", "api"),
     ("cli", "progress", "__main__"),

@@ -66,7 +66,7 @@ def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
         return float(value)
     elif type(value) is hint:
         return value
-    raise ConfigError("C002", f"{where} = {short(value)}{_line(source, where)} should be {_type_name(hint)}")
+    raise ConfigError("C002", f"{where} = {short(value)}{_line(source, where)} should be {type_name(hint)}")
 
 
 def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -> Any:
@@ -188,7 +188,7 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _type_name(hint: Any) -> str:
+def type_name(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     if typing.get_origin(hint) is tuple:
         return "a list"

@@ -31,8 +31,11 @@ class Recipe:
     """Everything about a run."""
 
     task: str = "lm"
+    """What the model is trained for: the name of a task."""
     seed: int = 1337
+    """Initial weights, order of the data and dropout follow from it: the same seed gives the same run."""
     out: str = RUNS
+    """The folder that gets a folder for the run."""
     gpus: int = 1
     """Processes, one per GPU; torchrun starts them if there is more than one."""
     data: DataConfig = field(default_factory=DataConfig)

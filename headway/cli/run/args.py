@@ -135,8 +135,7 @@ class RunArgs:
 
     @cached_property
     def _settings_class(self) -> type[Any]:
-        from headway.generate.beam.search import Beam
-        from headway.generate.sampling.sampler import Sampling
+        from headway.config.generation import Beam, Sampling
 
         return Beam if self.beam else Sampling
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headway.config.baselines import AnyConfig
+from headway.config.ranges import Range, within
 from headway.errors import ConfigError
 from headway.tasks.base import Json, Tries
 from headway.tasks.text import TextExample, TextTask, score_line
@@ -19,17 +20,16 @@ class Settings:
     probability: float = 0.15
     """Share of the tokens that are predicted."""
     mask_replace_prob: float = 0.8
-    """Share of these that the mask token replaces …"""
+    """Share of the predicted tokens that the mask token replaces."""
     random_replace_prob: float = 0.1
-    """… and that a random token replaces; the rest stay as they are."""
+    """Share of the predicted tokens that a random token replaces; the rest stay as they are."""
     whole_word_mask: bool = False
     """Choose whole words, not subwords."""
     next_sentence: bool = False
     """Each sample is two sentences, half of them neighbors, and the model predicts which (next-sentence prediction)."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.probability < 1:
-            raise ConfigError("C003", f"mlm.probability = {self.probability} should be between 0 and 1")
+        within("mlm", self, Range(0, 1, above=True, below=True), "probability")
         mask, random = self.mask_replace_prob, self.random_replace_prob
         if min(mask, random) < 0 or mask + random > 1:
             why = f"mlm.mask_replace_prob = {mask} and mlm.random_replace_prob = {random} should sum to at most 1"

@@ -32,7 +32,7 @@ class Settings:
     stride: int = 128
     """Tokens by which the windows of a long context overlap, at most half a window."""
     max_answer_length: int = 30
-    """In tokens."""
+    """Length of the longest answer, in tokens."""
     n_best: int = 20
     """Answers per question that are kept and compared."""
     no_answer: Literal["auto", "yes", "no"] = "auto"
