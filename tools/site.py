@@ -1,4 +1,4 @@
-"""Build the site of docs/ into site/, strictly: a broken link fails, and so does anything that is loaded from elsewhere.
+"""Build the site of docs/ into site/. A broken link fails, and so does anything that is loaded from another host.
 
     make docs        # then open site/index.html
 
@@ -43,7 +43,9 @@ def loaded_from_elsewhere(site: Path) -> list[str]:
     """What a browser would fetch from another host, page by page; links that a reader follows are fine."""
     pages = [*site.rglob("*.html")]
     found = [f"{page.relative_to(site)}: {url}" for page in pages for url in LOADED.findall(page.read_text("utf-8"))]
-    styles = [(style, re.findall(r"url\([\"']?(https?:[^)]+)", style.read_text("utf-8"))) for style in site.rglob("*.css")]
+    styles = [
+        (style, re.findall(r"url\([\"']?(https?:[^)]+)", style.read_text("utf-8"))) for style in site.rglob("*.css")
+    ]
     return found + [f"{style.relative_to(site)}: {url}" for style, urls in styles for url in urls]
 
 

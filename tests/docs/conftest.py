@@ -114,7 +114,14 @@ def blocks(kind: str) -> list[Block]:
 # --- the folder
 
 SMALL = ("model.depth=1", "model.width=16", "model.heads=2")
-QUICK = ("train.steps=2", "train.batch=4", "train.warmup=1", "train.eval_every=2", "train.save_every=2", "data.length=48")
+QUICK = (
+    "train.steps=2",
+    "train.batch=4",
+    "train.warmup=1",
+    "train.eval_every=2",
+    "train.save_every=2",
+    "data.length=48",
+)
 GENERATED = ("seq2seq.eval_texts=2", "seq2seq.max_new_tokens=6", "seq2seq.beam=2")
 STANDS_FOR = {
     "smollm2": "chat", "org/name": "lm", "./my-model": "lm", "./large": "lm", "./small": "lm",
@@ -123,7 +130,12 @@ STANDS_FOR = {
 }  # fmt: skip
 """A model that the pages name → the recipe whose small run takes its place."""
 
-REVIEWS = [("a dull film", "bad"), ("a moving film", "good"), ("the plot was thin", "bad"), ("the cast was fine", "good")]
+REVIEWS = [
+    ("a dull film", "bad"),
+    ("a moving film", "good"),
+    ("the plot was thin", "bad"),
+    ("the cast was fine", "good"),
+]
 PAIRS = [("who cooks rice", "the cook boils rice"), ("where is the dog", "the dog is in the garden")]
 CONLL = "Anna B-PER\nmet O\nBoris B-PER\nin O\nOslo B-LOC\n\nit O\nrained O\n\n"
 STORY = "anna lives in oslo . boris lives in bergen ."
@@ -131,7 +143,9 @@ STORY = "anna lives in oslo . boris lives in bergen ."
 
 def write_files(folder: Path) -> None:
     """The files that the pages name, small."""
-    book = "The import statement finds a module. It binds a name. The small dogs did not see a bird in the garden.\n" * 40
+    book = (
+        "The import statement finds a module. It binds a name. The small dogs did not see a bird in the garden.\n" * 40
+    )
     for name in ("book.txt", "other.txt", "notes.txt"):
         (folder / name).write_text(book)
     (folder / "prompts.txt").write_text("The import\ndef\n")

@@ -28,7 +28,10 @@ NOT_RUN = {
     r"^headway get ": "fetches from the hub",
 }
 """Pattern of a command → why it is only parsed."""
-PARSED_PAGES = {"docs/reference/recipes.md": "published data sets, minutes on a GPU", "docs/log.md": "a record of the past"}
+PARSED_PAGES = {
+    "docs/reference/recipes.md": "published data sets, minutes on a GPU",
+    "docs/log.md": "a record of the past",
+}
 SLOW = r"^headway (check|doctor|compare|export \S+ \S+ quant)|--regex|--draft"
 """Commands that take more than a second or two."""
 BUDGET = ("train.steps=", "train.minutes=", "train.epochs=", "train.batch=")
@@ -38,7 +41,9 @@ RUN = [each for each in COMMANDS if not any(re.search(pattern, each.text) for pa
 SERVERS = [each for each in RUN if re.search(r"headway serve (?!--print)", each.text)]
 REQUESTS = [each for each in RUN if each.words[0] == "curl"]
 VERBS = [each for each in RUN if each not in SERVERS and each not in REQUESTS]
-PARSED = [each for each in (*blocks("shell"), *blocks("inline")) if each.words[0] == "headway" and each.page != "docs/log.md"]
+PARSED = [
+    each for each in (*blocks("shell"), *blocks("inline")) if each.words[0] == "headway" and each.page != "docs/log.md"
+]
 
 
 def named(block: Block) -> str:
@@ -111,7 +116,11 @@ def shortened(words: list[str], workspace: Workspace) -> list[str]:
     ids=named,
 )
 def test_a_command_runs(
-    block: Block, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    block: Block,
+    workspace: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(workspace.copy(block.recipe, tmp_path))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
@@ -131,7 +140,9 @@ def test_a_python_block_runs(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", SERVERS, ids=named)
-def test_a_server_starts_and_answers_the_requests_of_its_page(block: Block, workspace: Workspace, tmp_path: Path) -> None:
+def test_a_server_starts_and_answers_the_requests_of_its_page(
+    block: Block, workspace: Workspace, tmp_path: Path
+) -> None:
     words = shortened(block.words, workspace)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HEADWAY_API_KEY": "secret" if "API_KEY" in block.text else ""}
     server = subprocess.Popen(
