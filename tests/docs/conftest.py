@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache
@@ -130,12 +130,13 @@ STANDS_FOR = {
 }  # fmt: skip
 """A model that the pages name → the recipe whose small run takes its place."""
 
-REVIEWS = [
-    ("a dull film", "bad"),
-    ("a moving film", "good"),
-    ("the plot was thin", "bad"),
-    ("the cast was fine", "good"),
-]
+DATA = {
+    "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
+    "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
+}  # fmt: skip
+"""Recipe → what its small run is trained on; parity makes up its data."""
+
+REVIEWS = [("a dull film", "negative"), ("a moving film", "positive"), ("a thin plot", "negative")]
 PAIRS = [("who cooks rice", "the cook boils rice"), ("where is the dog", "the dog is in the garden")]
 CONLL = "Anna B-PER\nmet O\nBoris B-PER\nin O\nOslo B-LOC\n\nit O\nrained O\n\n"
 STORY = "anna lives in oslo . boris lives in bergen ."
@@ -157,13 +158,13 @@ def write_files(folder: Path) -> None:
     (folder / "pairs.csv").write_text("".join(["question,answer,right\n", *asked]))
     for name in ("train.conll", "dev.conll", "test.conll"):
         (folder / name).write_text(CONLL * 10)
-    answers = {"text": ["oslo"], "answer_start": [STORY.index("oslo")]}
-    question = {"question": "where does anna live ?", "context": STORY, "answers": answers}
+    question = {"question": "where does anna live ?", "answers": {"text": ["oslo"], "answer_start": [14]}}
     talk = {"messages": [{"role": "user", "content": "spell cat"}, {"role": "assistant", "content": "c a t"}]}
     quiz = {"question": "Which is a river?", "choices": ["Rhine", "Oslo"], "answer": 0}
     paper = {"article": "the small dogs did not see a bird in the garden .", "highlights": "dogs saw no bird ."}
     for name, row in (("questions", question), ("talks", talk), ("quiz", quiz), ("papers", paper)):
-        (folder / f"{name}.jsonl").write_text((json.dumps(row) + "\n") * 20)
+        rows = [row | ({"context": STORY + str(number)} if name == "questions" else {}) for number in range(20)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     for name, line in (("a.en", "a small dog runs .\n"), ("a.de", "ein kleiner hund rennt .\n")):
         (folder / name).write_text(line * 20)
     (folder / "logs").mkdir()
@@ -182,9 +183,10 @@ class Workspace:
         if not folder.exists():
             folder.mkdir()
             write_files(folder)
+            data = f"data.train={DATA[recipe]}".split() if recipe in DATA else []
             with chdir(folder):
-                code = call(["train", recipe, *SMALL, *QUICK, *(GENERATED if recipe == "translate" else ()), "-q"])
-            assert code == 0, recipe
+                words = [*data, *SMALL, *QUICK, *(GENERATED if recipe == "translate" else ())]
+                assert call(["train", recipe, *words, "-q"]) == 0
         return folder
 
     def model(self, name: str) -> str:
@@ -220,6 +222,3 @@ def toy() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def workspace(toy: None, own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return Workspace(tmp_path_factory.mktemp("pages"))
-
-
-Substituted = Callable[[str], str]

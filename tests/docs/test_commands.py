@@ -32,8 +32,9 @@ PARSED_PAGES = {
     "docs/reference/recipes.md": "published data sets, minutes on a GPU",
     "docs/log.md": "a record of the past",
 }
-SLOW = r"^headway (check|doctor|compare|export \S+ \S+ quant)|--regex|--draft"
-"""Commands that take more than a second or two."""
+MADE_UP = r"^headway train (?!tiny)(?!.*(data\.train|--resume))"
+SLOW = rf"^headway (check|doctor|compare|export .*quant)|--regex|--draft|{MADE_UP}"
+"""Commands that take more than a second or two; those on made-up data also run in tests/tasks/test_contract.py."""
 BUDGET = ("train.steps=", "train.minutes=", "train.epochs=", "train.batch=")
 
 COMMANDS = [each for each in blocks("shell") if each.page not in PARSED_PAGES]
@@ -54,19 +55,24 @@ def named(block: Block) -> str:
 
 
 def parse(words: list[str]) -> None:
-    """Raise what the command line would raise before it does anything."""
+    """Raise what the command line would raise before it does anything. Capitals stand for what the reader fills in."""
     verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    if words == ["--help"] or words == ["--version"]:
-        return
     verb, *rest = words
-    assert verb in verbs, f"headway has no verb {verb}"
-    if not rest:
+    if verb.isupper() or verb.startswith("--"):
         return
-    given = verbs[verb].make_context(verb, [word for word in rest if word not in ("[MODEL]",)]).params
+    assert verb in verbs, f"headway has no verb {verb}"
+    if not rest or {"-h", "--help"} & set(rest):
+        return
+    given = verbs[verb].make_context(verb, list(rest)).params
     settings = [word for word in given.get("settings") or [] if not re.match(r"seeds=|[^=]*=…$", word)]
-    if verb in ("train", "compare") and given.get("recipe") and not given.get("resume"):
-        first = [re.sub(r"^([^=]+=[^,]*),.*", r"\1", word) if verb == "compare" else word for word in settings]
-        load_recipe(given["recipe"], first)
+    recipe = given.get("recipe") or ""
+    if verb in ("train", "compare") and not given.get("resume") and not recipe.isupper():
+        load_recipe(recipe, one_of_each(settings) if verb == "compare" else settings)
+
+
+def one_of_each(settings: list[str]) -> list[str]:
+    """The first variant of `headway compare`."""
+    return [re.sub(r"^([^=]+=[^,]*),.*", r"\1", word) for word in settings]
 
 
 @pytest.mark.parametrize("block", PARSED, ids=named)
@@ -102,8 +108,8 @@ def shortened(words: list[str], workspace: Workspace) -> list[str]:
     words = [word for word in words if not word.startswith(BUDGET)]
     recipe = next(word for word in words[1:] if not word.startswith("-"))
     given = [word for word in words if "=" in word and not word.startswith("seeds=")]
-    first = [re.sub(r"^([^=]+=[^,]*),.*", r"\1", word) if words[0] == "compare" else word for word in given]
-    task, pretrained = load_recipe(recipe, first)[1].task, any(word.startswith("model.from=") for word in words)
+    task = load_recipe(recipe, one_of_each(given) if words[0] == "compare" else given)[1].task
+    pretrained = any(word.startswith("model.from=") for word in words)
     taken = {word.partition("=")[0] for word in words}
     small = [*(() if pretrained or recipe == "instruct" else SMALL), *QUICK, *(GENERATED if task == "seq2seq" else ())]
     base = [f"model.from={workspace.model('smollm2')}"] if recipe == "instruct" and not pretrained else []
@@ -128,7 +134,11 @@ def test_a_command_runs(
     assert call(words) == 0, (words, capfd.readouterr().err)
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=named)
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(each, marks=[pytest.mark.slow] if ".check(" in each.text else []) for each in blocks("python")],
+    ids=named,
+)
 def test_a_python_block_runs(
     block: Block, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
