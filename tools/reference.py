@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headway.cli.serve import SAMPLES
-from headway.errors import CATALOGUE
-from headway.reference.codes import error_codes, exit_codes
+from headway.reference.codes import ErrorCode, error_codes, exit_codes
 from headway.reference.recipes import RecipeFacts, recipes
 from headway.reference.settings import GENERATION, Section, Setting, sections, shown
 from headway.tasks.base import Task
@@ -98,17 +97,14 @@ def errors_page() -> str:
         "| exit code | meaning |",
         "|---|---|",
         *(f"| {number} | {cell(text)} |" for number, text in sorted(exit_codes().items())),
-        "",
-        "## Error codes",
-        "",
-        "| code | exit | meaning | cause | what to do |",
-        "|---|---|---|---|---|",
     ]
-    found = error_codes()
-    for each in (found[name] for name in CATALOGUE):
-        lines.append(
-            f"| {each.code} | {each.exit_code} | {cell(each.meaning)} | {cell(each.cause)} | {cell(each.remedy)} |"
-        )
+    by_exit: dict[int, list[ErrorCode]] = {}
+    for each in error_codes().values():
+        by_exit.setdefault(each.exit_code, []).append(each)
+    for number, codes in sorted(by_exit.items()):
+        lines += ["", f"## Exit code {number}: {codes[0].error}", "", exit_codes()[number], ""]
+        lines += ["| code | meaning | cause | what to do |", "|---|---|---|---|"]
+        lines += [f"| {e.code} | {cell(e.meaning)} | {cell(e.cause)} | {cell(e.remedy)} |" for e in codes]
     return "\n".join(lines) + "\n"
 
 
