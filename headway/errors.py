@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class HeadwayError(Exception):
@@ -141,3 +142,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def counted(number: int, nouns: str) -> str:
     """A number with its noun: 1 row, 2,000 rows."""
     return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
+
+
+def short(value: Any) -> str:
+    """A value for a message: on one line, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from headway.config.keys import did_you_mean, dotted_keys
+from headway.config.recipe import DataConfig
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, nearest
 from headway.resources import save_text
 from headway.tasks.registry import get_task, task_names
@@ -61,7 +63,7 @@ def _measure(asked: str, name: str) -> Measure:
 def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
     for key in settings:
         if key not in TEXT_SETTINGS:
-            close = nearest(key, (*TEXT_SETTINGS, "task"))
+            close = did_you_mean(key, (*TEXT_SETTINGS, "task", "out", *dotted_keys(DataConfig, "data")))
             raise ConfigError("C014", f"unknown setting {key}{close}", "see headway eval -h")
     return settings
 
@@ -110,7 +112,7 @@ def _measure_choices(bundle: Any, asked: tuple[Any, str], load: Load, say: Say) 
 
 def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     """How data are read: as the model's run did, or as much as the model reads; with `settings` on top."""
-    from headway.tasks.recipe import with_settings
+    from headway.tasks.recipe import recipe_keys, with_settings
 
     own = get_task(task).load_predictor().default_recipe(bundle)
     over = dict(settings["data"]) if isinstance(settings.get("data"), Mapping) else {}
@@ -119,7 +121,9 @@ def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     rest = {key: value for key, value in settings.items() if key not in SETTINGS}
     for key, value in rest.items():
         if not isinstance(value, Mapping):
-            raise ConfigError("C014", f"unknown setting {key}{nearest(key, SETTINGS)}", "see headway eval -h")
+            known = (name for name in recipe_keys(task) if name.startswith(("data.", f"{task}.")))
+            close = did_you_mean(key, (*SETTINGS, *known))
+            raise ConfigError("C014", f"unknown setting {key}{close}", "see headway eval -h")
     return with_settings(own, rest | ({"data": over} if over else {}))
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from headway.api.comparison import Stopped, compare_recipe
-from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.app import Json, Quiet, RecipeName, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.complete import complete_recipe_settings
 
 
 @app.command(
@@ -19,10 +20,14 @@ from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_tabl
     )
 )
 def compare(
-    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")],
+    recipe: RecipeName,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(help="settings; KEY=A,B compares values, seeds=3 repeats each", metavar="KEY=A,B… KEY=VALUE…"),
+        typer.Argument(
+            help="settings; KEY=A,B compares values, seeds=3 repeats each",
+            metavar="KEY=A,B… KEY=VALUE…",
+            autocompletion=complete_recipe_settings,
+        ),
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,

@@ -43,7 +43,10 @@ def evaluate(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a model on a text, or on data of its task, or by task=choices, with intervals; --against another one."""
+    """Score a model on a text or on data of its task, with intervals.
+
+    --against compares it with another model; task=choices asks multiple-choice questions.
+    """
     task, settings = _parse_args(args or [])
     options = {"against": against, "column": column, "length": length or "", "overlap": "" if overlap < 0 else overlap}
     for name, value in options.items():

@@ -10,7 +10,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headway.cli.app import Device, Dtype, Json, Model, Quiet, app, console, examples, load_bundle, progress_printer
+from headway.cli.app import (
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Quiet,
+    RecipeSettings,
+    app,
+    console,
+    examples,
+    load_bundle,
+    progress_printer,
+)
 from headway.errors import UsageError
 
 
@@ -31,7 +43,7 @@ class ExportSettings:
 )
 def check(
     model: Model,
-    settings: Annotated[list[str] | None, typer.Argument(help="settings of a recipe", metavar="KEY=VALUE…")] = None,
+    settings: RecipeSettings = None,
     training: Annotated[
         bool, typer.Option("--training", help="MODEL is a recipe: check that training is exact")
     ] = False,

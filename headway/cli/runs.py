@@ -12,6 +12,7 @@ import typer
 
 from headway.api.past_runs import run_numbers
 from headway.cli.app import Json, Quiet, app, examples, print_table, progress_printer
+from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
 
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 runs = typer.Typer(rich_markup_mode=None)
 app.add_typer(runs, name="runs")
 
-Name = Annotated[str, typer.Argument(help="a run: last, its name, the beginning of its name, or a path", metavar="RUN")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="a run: last, its name, the beginning of its name, or a path", metavar="RUN", autocompletion=complete_run
+    ),
+]
 Out = Annotated[Path, typer.Option(help="the folder that holds the runs", metavar="FOLDER")]
 HERE = Path(RUNS)
 

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle, progress_printer
+from headway.cli.complete import complete_model
 from headway.errors import NotFoundError
 
 if TYPE_CHECKING:
     from headway.serve.context import ServedModel
 
-Served = Annotated[str, typer.Argument(help="a run (last, or its name), a folder or a hub id", metavar="MODEL")]
+Served = Annotated[
+    str,
+    typer.Argument(
+        help="a run (last, or its name), a folder or a hub id", metavar="MODEL", autocompletion=complete_model
+    ),
+]
 Settings = Annotated[
     list[str] | None, typer.Argument(help="limits, as --print-limits lists them", metavar="KEY=VALUE…")
 ]

@@ -14,10 +14,19 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import EXIT_FILE, Quiet, ReportedExit, app, examples, progress_printer
+from headway.cli.app import (
+    EXIT_FILE,
+    Quiet,
+    RecipeName,
+    RecipeSettings,
+    ReportedExit,
+    app,
+    examples,
+    progress_printer,
+)
+from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
-from headway.tasks.recipe import recipe_names
 
 
 @app.command(
@@ -31,13 +40,12 @@ from headway.tasks.recipe import recipe_names
     )
 )
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help=f"a .toml file, or a name: {', '.join(recipe_names())}", metavar="RECIPE")
+    recipe: RecipeName = "",
+    settings: RecipeSettings = None,
+    resume: Annotated[
+        str,
+        typer.Option(help="resume a run: its folder, its name, or last", metavar="RUN", autocompletion=complete_run),
     ] = "",
-    settings: Annotated[
-        list[str] | None, typer.Argument(help="settings that replace those of the recipe", metavar="KEY=VALUE…")
-    ] = None,
-    resume: Annotated[str, typer.Option(help="resume a run: its folder, its name, or last", metavar="RUN")] = "",
     accept_changed_data: Annotated[
         bool, typer.Option("--accept-changed-data", help="resume although the data have changed")
     ] = False,

@@ -7,7 +7,8 @@ import types
 import typing
 from typing import Any, Literal
 
-from headway.reference.settings import SHARED, Section, Setting, options, sections, shown
+from headway.reference.settings import Section, Setting, options, section, shown
+from headway.tasks.recipe import SECTIONS
 from headway.tasks.registry import task_names
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -16,7 +17,8 @@ PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 def recipe_schema() -> dict[str, Any]:
     """The schema of a recipe. The section of a task is allowed in recipes for that task only."""
-    found, names = sections(), task_names()
+    names = task_names()
+    found = {name: section(name) for name in ("", *SECTIONS, *names)}
     top = {setting.key: _setting(setting) for setting in found[""].settings}
     top["task"] |= {"enum": names}
     own = [name for name in names if found[name].settings]
@@ -24,17 +26,17 @@ def recipe_schema() -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "A recipe of headway",
         "type": "object",
-        "properties": {**top, **{name: _section(found[name]) for name in (*SHARED, *own)}},
+        "properties": {**top, **{name: _section(found[name]) for name in (*SECTIONS, *own)}},
         "dependentSchemas": {name: {"properties": {"task": {"const": name}}, "required": ["task"]} for name in own},
         "additionalProperties": False,
     }
 
 
-def _section(section: Section) -> dict[str, Any]:
+def _section(found: Section) -> dict[str, Any]:
     return {
         "type": "object",
-        "description": section.doc,
-        "properties": {setting.name: _setting(setting) for setting in section.settings},
+        "description": found.doc,
+        "properties": {setting.name: _setting(setting) for setting in found.settings},
         "additionalProperties": False,
     }
 

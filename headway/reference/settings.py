@@ -21,14 +21,11 @@ from typing import Any, Literal
 
 from headway.config.generation import Beam, Sampling
 from headway.config.ranges import Found, Range, recorded_ranges
-from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import key_of, type_name
-from headway.tasks.recipe import SETTINGS, Recipe
-from headway.tasks.registry import tasks
+from headway.tasks.recipe import SECTIONS, SETTINGS, Recipe
+from headway.tasks.registry import task_names, tasks
 
-SHARED = {"data": DataConfig, "model": ShapeConfig, "train": TrainConfig}
-"""The sections that all tasks share."""
-GENERATION = {"sampling": Sampling, "beam": Beam}
+GENERATION: dict[str, type] = {"sampling": Sampling, "beam": Beam}
 """Settings of `headway run`, which are typed without a section: temperature=0.7."""
 NETWORKS = ("model.kind", "model.attention", "model.bidirectional", "model.kernel")
 """Settings of networks before the transformer, for tasks that can train them."""
@@ -57,8 +54,6 @@ class Setting:
     choices: tuple[Any, ...] = ()
     range: Range | None = None
     doc: str = ""
-    tasks: tuple[str, ...] = ()
-    """Tasks that have the setting."""
     verbs: tuple[str, ...] = ("train", "compare")
     """Verbs that take it as key=value."""
     resumable: bool = False
@@ -68,6 +63,17 @@ class Setting:
     def name(self) -> str:
         """The key without its section."""
         return self.key.rpartition(".")[2]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that have the setting."""
+        if self.section in task_names():
+            return (self.section,)
+        if self.key in NETWORKS:
+            return tuple(task.name for task in tasks() if task.networks)
+        if self.section in GENERATION:
+            return tuple(t.name for t in tasks() if t.generates or (self.section == "beam" and "beam" in t.options))
+        return tuple(task_names())
 
     @property
     def papers(self) -> tuple[str, ...]:
@@ -84,7 +90,10 @@ class Setting:
     def to_dict(self) -> dict[str, Any]:
         """The setting as JSON has it."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "hint"}
-        return {**plain, "range": None if self.range is None else str(self.range), "papers": self.papers}
+        return {**plain, "range": None if self.range is None else str(self.range)} | {
+            "papers": self.papers,
+            "tasks": self.tasks,
+        }
 
 
 @dataclass(frozen=True)
@@ -107,73 +116,66 @@ def shown(value: Any) -> str:
     return str(value) if value != "" else '""'
 
 
-@cache
-def sections() -> Mapping[str, Section]:
+def sections() -> dict[str, Section]:
     """Every section by name, in the order of a recipe; the top level has an empty name."""
-    each = list(tasks())
-    names = tuple(task.name for task in each)
+    return {name: section(name) for name in ("", *SECTIONS, *task_names(), *GENERATION)}
+
+
+@cache
+def section(name: str) -> Section:
+    """A section by name. Only the task of that name is imported."""
     with recorded_ranges() as ranges:  # dataclasses check their defaults, and these checks name the ranges
-        recipes = [Recipe(task=name) for name in names]
-        for cls in GENERATION.values():
-            cls()
-    top = _settings("", Recipe, Recipe(), ranges, names)
-    found = [Section("", "", tuple(s for s in top if s.key not in (*SHARED, SETTINGS)))]
-    for name, cls in SHARED.items():
-        able = tuple(task.name for task in each if task.networks)
-        settings = _settings(name, cls, getattr(recipes[0], name), ranges, names)
-        settings = [dataclasses.replace(s, tasks=able) if s.key in NETWORKS else s for s in settings]
-        if cls is TrainConfig:  # one budget must be given: none of the three is a default
-            settings = [dataclasses.replace(s, default=None) if s.name == "steps" else s for s in settings]
-        found.append(Section(name, _first_line(cls), tuple(settings)))
-    for task, recipe in zip(each, recipes, strict=True):
-        own = _settings(task.name, task.Settings, recipe.settings, ranges, (task.name,))
-        found.append(Section(task.name, f"Settings of the task {task.name}: {task.title}.", tuple(own)))
-    common = {field.name for field in dataclasses.fields(Sampling)}
-    for name, cls in GENERATION.items():
-        able = tuple(t.name for t in each if t.generates or (cls is Beam and "beam" in t.options))
-        own = [
-            dataclasses.replace(setting, key=setting.name, verbs=("run",), resumable=False)
-            for setting in _settings(name, cls, cls(), ranges, able)
-            if cls is Sampling or setting.name not in common
-        ]
-        found.append(Section(name, _first_line(cls), tuple(own)))
-    return {section.name: section for section in found}
+        if name in GENERATION:
+            default = GENERATION[name]()
+        else:
+            recipe = Recipe(task=name) if name in task_names() else Recipe()
+            default = getattr(recipe, name) if name in SECTIONS else recipe.settings if name else recipe
+    cls = type(default)
+    found = [_setting(name, default, field, ranges) for field in dataclasses.fields(cls)]
+    if not name:
+        found = [each for each in found if each.key not in (*SECTIONS, SETTINGS)]
+    if cls is Beam:  # what it shares with sampling stands there
+        found = [each for each in found if each.key not in {field.name for field in dataclasses.fields(Sampling)}]
+    doc = f"Settings of the task {name}." if name in task_names() else inspect.cleandoc(cls.__doc__ or "")
+    return Section(name, doc.split("\n")[0], tuple(found))
 
 
 def settings() -> Iterator[Setting]:
     """Every setting; what sampling and beam search share is among the settings of sampling."""
-    for section in sections().values():
-        yield from section.settings
+    for each in sections().values():
+        yield from each.settings
 
 
-def recipe_settings(task: str = "") -> dict[str, Setting]:
-    """Settings of a recipe by key; with a task, without the sections of other tasks."""
-    found = (s for name, s in ((s.section, s) for s in settings()) if name not in GENERATION)
-    return {s.key: s for s in found if not task or s.section in ("", task, *SHARED)}
+def recipe_settings(*tasks: str) -> dict[str, Setting]:
+    """Settings of recipes by key; with tasks, without the sections of other tasks."""
+    names = ("", *SECTIONS, *(tasks or task_names()))
+    return {each.key: each for name in names for each in section(name).settings}
 
 
-def _settings(section: str, cls: type, default: Any, ranges: Found, tasks: tuple[str, ...]) -> list[Setting]:
-    hints, docs = typing.get_type_hints(cls), attribute_docs(cls)
-    free = getattr(cls, "free_on_resume", frozenset())
-    found = []
-    for field in dataclasses.fields(cls):
-        key, hint = key_of(field.name), hints[field.name]
-        value = getattr(default, field.name)
-        found.append(
-            Setting(
-                key=f"{section}.{key}" if section else key,
-                section=section,
-                type=type_words(hint),
-                hint=hint,
-                default=list(value) if isinstance(value, tuple) else value,
-                choices=choices(hint),
-                range=ranges.get((cls, field.name)),
-                doc=docs.get(field.name, ""),
-                tasks=tasks,
-                resumable=key in free,
-            )
-        )
-    return found
+def _setting(where: str, default: Any, field: dataclasses.Field[Any], ranges: Found) -> Setting:
+    cls: Any = type(default)
+    key, typed = key_of(field.name), where if where not in GENERATION else ""
+    value, hint = getattr(default, field.name), _hints(cls)[field.name]
+    if (where, key) == (
+        "train",
+        "steps",
+    ):  # a budget is given: 1,000 steps are the default of a whole section
+        value = None
+    return Setting(
+        key=f"{typed}.{key}" if typed else key,
+        section=where,
+        type=type_words(hint),
+        hint=hint,
+        default=list(value) if isinstance(value, tuple) else value,
+        choices=choices(hint),
+        range=ranges.get((cls, field.name)),
+        doc=attribute_docs(cls).get(field.name, ""),
+        verbs=("run",) if where in GENERATION else ("train", "compare"),
+        resumable=where not in GENERATION and key in getattr(cls, "free_on_resume", ()),
+    )
+
+
+_hints = cache(typing.get_type_hints)
 
 
 def options(hint: Any) -> list[Any]:
@@ -220,15 +222,12 @@ def _class_docs(module: str, file: str | None) -> list[tuple[str, str]]:
         return []
     found = []
     for node in ast.parse(Path(file).read_text(encoding="utf-8")).body:
-        inside = node.body if isinstance(node, ast.ClassDef) else []
-        for field, below in pairwise(inside):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for field, below in pairwise(node.body):
             if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
                 continue
             if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                 text = " ".join(inspect.cleandoc(str(below.value.value)).split())
-                found.append((f"{node.name}.{field.target.id}", text))  # type: ignore[union-attr]
+                found.append((f"{node.name}.{field.target.id}", text))
     return found
-
-
-def _first_line(cls: type) -> str:
-    return inspect.cleandoc(cls.__doc__ or "").split("\n")[0]

@@ -11,8 +11,8 @@ import pytest
 from headway.config.ranges import Range
 from headway.errors import ConfigError
 from headway.reference.recipes import recipes
-from headway.reference.settings import GENERATION, SHARED, Setting, attribute_docs, recipe_settings, sections, settings
-from headway.tasks.recipe import load_recipe, recipe_values
+from headway.reference.settings import GENERATION, Setting, attribute_docs, recipe_settings, section, settings
+from headway.tasks.recipe import SECTIONS, load_recipe, recipe_values
 from headway.tasks.registry import get_task, task_names
 
 ALL = list(settings())
@@ -26,8 +26,8 @@ def test_every_field_of_a_recipe_is_a_setting() -> None:
     for name in task_names():
         keys = {each.key for each in ALL if each.section == name}
         assert keys == {f"{name}.{field.name}" for field in fields(get_task(name).Settings)}
-    for name, cls in SHARED.items():
-        assert len(sections()[name].settings) == len(fields(cls)) > 10
+    for name, cls in SECTIONS.items():
+        assert len(section(name).settings) == len(fields(cls)) > 10
     assert {"task", "seed", "out", "gpus"} == {each.key for each in ALL if not each.section}
 
 

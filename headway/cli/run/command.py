@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
@@ -36,7 +37,11 @@ def run(
     model: Model,
     args: Annotated[
         list[str] | None,
-        typer.Argument(help="the prompt, or the texts to predict for (- is stdin), then settings", metavar="TEXT"),
+        typer.Argument(
+            help="the prompt, or the texts to predict for (- is stdin), then settings",
+            metavar="TEXT",
+            autocompletion=complete_generation_settings,
+        ),
     ] = None,
     tokens: Annotated[
         int | None, typer.Option(help="the most new tokens; default: 200, or as the model's folder says")
