@@ -142,7 +142,8 @@ def use(headway: Path, wheel: Path, folder: Path) -> None:
     version = run(headway, "--version", cwd=folder).strip()
     if version != wheel.name.split("-")[1]:
         sys.exit(f"package: headway --version says {version}, the wheel is {wheel.name}")
-    run(headway, "doctor", cwd=folder)
+    for words in ("doctor", "recipes", "explain train.lr"):
+        run(headway, *words.split(), cwd=folder)
     run(headway, "train", "tiny", "train.steps=5", "-q", cwd=folder)
     if not run(headway, "run", "last", "The", "max_tokens=8", "-q", cwd=folder).strip():
         sys.exit("package: headway run last gave no text")
@@ -176,7 +177,7 @@ def main() -> None:
         empty, folder = Path(place), Path(place) / "work"
         folder.mkdir()
         use(install(wheel, "", empty / "plain"), wheel, folder)
-        say("the wheel works in an empty environment: --version, doctor, train, run")
+        say("the wheel works in an empty environment: --version, recipes, explain, doctor, train, run")
         serve(install(wheel, "serve,cpu", empty / "serve"), folder)
         say("with [serve,cpu]: serve")
 
