@@ -21,7 +21,7 @@ from headway.tasks import registry
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:headway|python3?|pip|make|curl|git|cd|\.) ")
+COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:headway|python3?|pip|make|curl|docker|git|cd|\.) ")
 SHELL = ("", "sh", "console")
 INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 
@@ -74,8 +74,11 @@ def _without_remark(line: str) -> str:
     return line
 
 
-def _lines(code: str) -> Iterator[tuple[int, str]]:
-    """Commands of a block with their lines. Where some lines begin with `$ `, the others are what they print."""
+def _lines(code: str, language: str) -> Iterator[tuple[int, str]]:
+    """Commands of a block with their lines. Where some lines begin with `$ `, the others are what they print.
+
+    In a block that is marked as shell every line is a command; in one without a mark, those that begin like one.
+    """
     lines = code.split("\n")
     prompted = any(line.startswith("$ ") for line in lines)
     number = 0
@@ -87,7 +90,7 @@ def _lines(code: str) -> Iterator[tuple[int, str]]:
         number += 1
         if not prompted or line.startswith("$ "):
             line = _without_remark(line.removeprefix("$ "))
-            if COMMAND.match(line + " "):
+            if COMMAND.match(line + " ") or (language and line.strip() and not line.startswith("#")):
                 yield first, line
 
 
@@ -105,7 +108,7 @@ def blocks(kind: str) -> list[Block]:
         for match in FENCE.finditer(text):
             first = text.count("\n", 0, match.start()) + 2
             if kind == "shell" and match[1] in SHELL:
-                found += [Block(page, first + number, line) for number, line in _lines(match[2])]
+                found += [Block(page, first + number, line) for number, line in _lines(match[2], match[1])]
             elif kind == match[1] and "--8<--" not in match[2]:
                 found.append(Block(page, first, match[2]))
     return found

@@ -20,10 +20,10 @@ import typer.main
 
 from headway.cli.app import app
 from headway.tasks.recipe import load_recipe
-from tests.docs.conftest import GENERATED, PAGES, QUICK, ROOT, SMALL, Block, Workspace, blocks, call
+from tests.docs.conftest import COMMAND, GENERATED, PAGES, QUICK, ROOT, SMALL, Block, Workspace, blocks, call
 
 NOT_RUN = {
-    r"^(git|cd|\. |python3 -m venv|pip|make) ?": "installs or builds: `make package` and .ci/run do it",
+    r"^(git|cd|\. |python3 -m venv|pip|make|docker) ?": "installs or builds: `make package` and .ci/run do it",
     r"gpus=2": "starts two processes: tests/train covers it",
     r"^headway get ": "fetches from the hub",
 }
@@ -87,6 +87,12 @@ def test_targets_and_extras_that_pages_name_exist() -> None:
     pips = [match for each in COMMANDS for match in re.findall(r"(?:headway|\.)\[([a-z,]+)\]", each.text)]
     assert makes and {each.words[1] for each in makes} <= targets
     assert pips and {extra for match in pips for extra in match.split(",")} <= extras.keys()
+
+
+def test_no_command_is_passed_over() -> None:
+    """A command that begins with another program would be neither run nor parsed."""
+    assert [each.id for each in COMMANDS if not COMMAND.match(each.text + " ")] == []
+    assert {each.words[0] for each in VERBS} == {"headway"}
 
 
 def test_each_pattern_of_what_is_not_run_matches_a_command() -> None:
