@@ -22,6 +22,7 @@ from headway import __version__
 from headway.cli.complete import complete_model, complete_recipe, complete_recipe_settings
 from headway.errors import HeadwayError, UsageError, nearest
 from headway.resources import as_headway_error
+from headway.tasks.recipe import recipe_names
 
 VERBS = (
     *("data", "tokens", "recipes", "explain", "train", "runs", "run", "eval", "compare"),
@@ -59,7 +60,7 @@ Model = Annotated[
 RecipeName = Annotated[
     str,
     typer.Argument(
-        help="a recipe: its name (headway recipes lists them), a task, or a .toml, .yaml or .json file",
+        help=f"a .toml, .yaml or .json file, or a name: {', '.join(recipe_names())}",
         metavar="RECIPE",
         autocompletion=complete_recipe,
     ),
@@ -159,7 +160,7 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
     width = max(40, min(100, get_terminal_size().columns) - wide - 2)
     for name, text in rows:
         first, *more = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-        print(f"  {name:{wide}}{first}", *(f"  {'':{wide}}{line}" for line in more), sep="\n")
+        print(f"  {name:{wide}}{first}".rstrip(), *(f"  {'':{wide}}{line}" for line in more), sep="\n")
 
 
 class ReportedExit(int):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from headway.config.recipe import RUNS
 from headway.errors import CATALOGUE, HeadwayError
+
+if TYPE_CHECKING:
+    from headway.reference.settings import Setting
 
 PATHS = ("data.train", "data.valid", "data.test")
 """Settings that are files."""
@@ -47,7 +50,7 @@ def complete_recipe_settings(ctx: typer.Context, incomplete: str) -> list[str]:
     except HeadwayError:
         return []
     settings = recipe_settings(recipe.task)
-    return _settings(incomplete, {key: _values(key, settings[key].choices) for key in settings})
+    return _settings(incomplete, settings.values())
 
 
 def complete_generation_settings(incomplete: str) -> list[str]:
@@ -55,7 +58,7 @@ def complete_generation_settings(incomplete: str) -> list[str]:
     from headway.reference.settings import section
 
     settings = [each for name in ("sampling", "beam") for each in section(name).settings]
-    return _settings(incomplete, {each.key: _values(each.key, each.choices) for each in settings})
+    return _settings(incomplete, settings)
 
 
 def complete_explained(incomplete: str) -> list[str]:
@@ -69,16 +72,18 @@ def complete_explained(incomplete: str) -> list[str]:
     keys = [each.key for each in section(head).settings] if head in ("", *names) else []
     generation = [each.key for name in GENERATION for each in section(name).settings]
     dotted = [] if head else [f"{name}." for name in names]
-    codes = [code for code in CATALOGUE if incomplete and code.startswith(incomplete.upper())]
     found = [*SECTIONS, *GENERATION, *task_names(), *recipe_names(), *keys, *generation, *dotted, "exit"]
-    return _starting(incomplete, found) + codes
+    return _starting(incomplete, [*found, *(CATALOGUE if incomplete else ())])
 
 
 # --- words --------------------------------------------------------------------------------------
 
 
-def _settings(incomplete: str, known: dict[str, list[str]]) -> list[str]:
+def _settings(incomplete: str, settings: Iterable[Setting]) -> list[str]:
     """`key=` for the beginning of a key, `key=value` after the =. bash takes = for the end of a word."""
+    from headway.reference.settings import shown
+
+    known = {each.key: [shown(value) for value in each.choices] for each in settings}
     key, value, split = _typed(incomplete)
     if value is None:
         found = [each for each in known if each.startswith(key)]
@@ -91,7 +96,7 @@ def _settings(incomplete: str, known: dict[str, list[str]]) -> list[str]:
 
 def _typed(incomplete: str) -> tuple[str, str | None, bool]:
     """The key, the value or None before the =, and whether the shell has split the word at the =."""
-    words, place = shlex.split(os.environ.get("COMP_WORDS", "").replace("\n", " ")), os.environ.get("COMP_CWORD", "")
+    words, place = os.environ.get("COMP_WORDS", "").split("\n"), os.environ.get("COMP_CWORD", "")
     before = words[: int(place)] if place.isdecimal() else []
     if incomplete in ("", "=") and len(words) > len(before) and words[len(before)] == "=" and before:
         return before[-1], "", True
@@ -99,12 +104,6 @@ def _typed(incomplete: str) -> tuple[str, str | None, bool]:
         return before[-2], incomplete, True
     key, equals, value = incomplete.partition("=")
     return key, value if equals else None, False
-
-
-def _values(key: str, choices: Iterable[object]) -> list[str]:
-    from headway.tasks.registry import task_names
-
-    return task_names() if key == "task" else [str(c).lower() if isinstance(c, bool) else str(c) for c in choices]
 
 
 def _starting(incomplete: str, words: Iterable[str]) -> list[str]:

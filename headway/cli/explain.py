@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping
+from shlex import quote
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from headway.reference.tasks import TaskFacts
 
 EXIT = "exit"
+NETWORKS = {"model.attention": "gru", "model.bidirectional": "gru", "model.kernel": "conv"}
+"""Settings that only some networks have."""
 
 
 @app.command(
@@ -139,12 +142,15 @@ def _example(each: Setting, used: Mapping[str, str]) -> str:
     from headway.tasks.registry import get_task
 
     other = [value for value in each.choices if value != each.default]
-    value = shown(other[0] if other else each.default) if other or each.default not in (None, "", []) else "VALUE"
+    value = "VALUE" if not other and (each.default in (None, []) or isinstance(each.default, str)) else ""
+    value = value or shown(other[0] if other else each.default)
     if each.verbs == ("run",):
         return f'headway run last "…"{" --beam 4" * (each.section == "beam")} {each.key}={value}'
+    if network := NETWORKS.get(each.key):
+        return f"headway train translate model.kind={network} {each.key}={value}"
     own = get_task(each.section).starter or each.section if each.section in task_names() else "tiny"
     recipe = own if own in used or not used else next(iter(used))
-    return f"headway train {recipe} {each.key}={value if other else used.get(recipe, value)}"
+    return f"headway train {recipe} {quote(f'{each.key}={value if other else used.get(recipe, value)}')}"
 
 
 def _show_section(found: Section) -> None:
@@ -152,7 +158,8 @@ def _show_section(found: Section) -> None:
 
     _say(f"{found.name}: {found.doc}", indent="")
     print()
-    print_rows([(each.key, f"{each.doc} [{shown(each.default)}]") for each in found.settings])
+    defaults = ["" if each.default == "" else f" [{shown(each.default)}]" for each in found.settings]
+    print_rows([(each.key, each.doc + default) for each, default in zip(found.settings, defaults, strict=True)])
 
 
 def _show_task(found: TaskFacts) -> None:
@@ -160,7 +167,7 @@ def _show_task(found: TaskFacts) -> None:
     from headway.reference.settings import section
 
     print(f"{found.name}: {found.title}")
-    _say(found.doc)
+    _say(found.doc or f"Trains a {found.noun}.")
     print()
     print_rows([("trains", f"a {found.noun}"), ("without data", f"learns from {found.made_up}")])
     print("\n" + "\n".join(f"  {line}" for line in found.commands))

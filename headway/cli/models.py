@@ -137,6 +137,7 @@ def export(
         typer.Argument(help="quant=int8: a quarter of the size; only headway can read it", metavar="KEY=VALUE"),
     ] = None,
     dtype: Dtype = "auto",
+    json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Save a model as a folder that transformers can read."""
@@ -147,7 +148,7 @@ def export(
     bundle = load_bundle(model, "cpu", dtype, quiet)
     if asked.quant == "none":
         folder = bundle.save(out)
-        print(folder)
+        print(json.dumps(_exported(bundle, folder)) if json_ else folder)
         if own_layout(folder):
             say("transformers has no model like this one: the folder has headway's own layout")
         say(f"{_facts(bundle)}. next: headway check {folder}")
@@ -159,10 +160,26 @@ def export(
     result = quantize_and_compare(bundle.model, bundle.tokenizer)
     folder = bundle.save(out)
     write_text(folder / "README.md", card(Path(model).name, result))
-    print(folder)
+    size = {"bytes": result.bytes, "perplexity": result.perplexity, "tokens": result.tokens}
+    print(json.dumps({**_exported(bundle, folder), **size}) if json_ else folder)
     for line in result.lines():
         say(line)
     say(f"only headway can read this folder. next: headway check {folder}")
+
+
+def _exported(bundle: Any, folder: Path) -> dict[str, Any]:
+    """An exported model, for --json."""
+    from headway.hub.folder import own_layout
+
+    return {
+        "folder": str(folder),
+        "family": bundle.config.family,
+        "kind": bundle.config.kind,
+        "parameters": bundle.model.parameter_count(),
+        "dtype": str(next(bundle.model.parameters()).dtype).removeprefix("torch."),
+        "quantization": bundle.config.quantization,
+        "layout": "headway" if own_layout(folder) else "transformers",
+    }
 
 
 @app.command(epilog=examples("headway doctor", "headway doctor --json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -16,6 +17,7 @@ import typer
 
 from headway.cli.app import (
     EXIT_FILE,
+    Json,
     Quiet,
     RecipeName,
     RecipeSettings,
@@ -49,6 +51,7 @@ def train(
     accept_changed_data: Annotated[
         bool, typer.Option("--accept-changed-data", help="resume although the data have changed")
     ] = False,
+    json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a model from a recipe, or resume a run."""
@@ -73,7 +76,7 @@ def train(
     if named is None:
         folder = resolve_run(resume, Path(RUNS))
         if not args:
-            _leave_finished(folder, say)
+            _leave_finished(folder, say, json_)
         run = runs.resume(
             folder,
             lambda path, why: say(f"checkpoint {path} is not used: {why}"),
@@ -90,16 +93,18 @@ def train(
         close_distributed()
     if not run.loop.world.first:
         raise typer.Exit(128 + run.loop.stop_signal if run.loop.stop_signal else 0)
-    _afterwards(run, say)
+    _afterwards(run, say, json_)
 
 
-def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
+def _leave_finished(folder: Path, say: Callable[..., None], json_: bool) -> None:
     """Do not touch a run that has finished and has its weights."""
     from headway.runs.history import read_run
 
     told = read_run(folder)
     if told.status == "finished" and not told.problem:
         say(f"{folder} has finished its {told.facts.steps:,} steps; train.steps=MORE trains further")
+        if json_:
+            _print_json(folder)
         raise typer.Exit
 
 
@@ -112,8 +117,23 @@ def _processes(args: list[str]) -> int:
     return read_recipe({"gpus": asked}).gpus
 
 
-def _afterwards(run: Any, say: Callable[..., None]) -> None:
+def _print_json(folder: Path) -> None:
+    """The numbers of a run as `headway runs list --json` has them, its test metrics, and where its report is."""
+    from headway.api.past_runs import run_numbers
+    from headway.report.report import json_value
+    from headway.runs.history import read_run
+
+    run = read_run(folder)
+    test = {key: value for key, value in run.last_event("test").items() if key not in ("event", "time", "step")}
+    report = folder / "run" / "report.html"
+    found = {**run_numbers(run), "test": json_value(test) or None, "report": str(report) if report.exists() else None}
+    print(json.dumps(found, allow_nan=False))
+
+
+def _afterwards(run: Any, say: Callable[..., None], json_: bool) -> None:
     if run.loop.stop_signal:
+        if json_:
+            _print_json(run.folder)
         say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
     from headway.report.model_card import write_card
@@ -122,7 +142,10 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
 
     write_card(run.folder)
     report = write_report(run.folder)
-    print(run.folder)
+    if json_:
+        _print_json(run.folder)
+    else:
+        print(run.folder)
     say(f"report: {report}")
     task = get_task(run.recipe.task)
     second = f' {task.second}="…"' if task.second == "pair" and task.wants_second(run.model.config) else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import types
 import typing
@@ -104,6 +105,9 @@ class Section:
     doc: str
     settings: tuple[Setting, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "doc": self.doc, "settings": [each.to_dict() for each in self.settings]}
+
 
 def shown(value: Any) -> str:
     """A value as it is typed after `key=`."""
@@ -112,7 +116,8 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return ",".join(map(shown, value)) if all(isinstance(v, str) for v in value) else str(list(value))
+        texts = value and all(isinstance(each, str) for each in value)
+        return ",".join(value) if texts else json.dumps(value, separators=(",", ":"))
     return str(value) if value != "" else '""'
 
 
@@ -156,10 +161,7 @@ def _setting(where: str, default: Any, field: dataclasses.Field[Any], ranges: Fo
     cls: Any = type(default)
     key, typed = key_of(field.name), where if where not in GENERATION else ""
     value, hint = getattr(default, field.name), _hints(cls)[field.name]
-    if (where, key) == (
-        "train",
-        "steps",
-    ):  # a budget is given: 1,000 steps are the default of a whole section
+    if (where, key) == ("train", "steps"):  # its 1,000 steps are the default of a recipe without this section
         value = None
     return Setting(
         key=f"{typed}.{key}" if typed else key,
@@ -167,7 +169,7 @@ def _setting(where: str, default: Any, field: dataclasses.Field[Any], ranges: Fo
         type=type_words(hint),
         hint=hint,
         default=list(value) if isinstance(value, tuple) else value,
-        choices=choices(hint),
+        choices=choices(hint) if where or key != "task" else tuple(task_names()),
         range=ranges.get((cls, field.name)),
         doc=attribute_docs(cls).get(field.name, ""),
         verbs=("run",) if where in GENERATION else ("train", "compare"),
