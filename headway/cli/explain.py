@@ -189,6 +189,9 @@ def _show_recipe(found: RecipeFacts) -> None:
     if found.facts:
         print_rows(list(found.facts.items()))
         print()
+    if found.starter:
+        _say("These settings are for its made-up data; for data of yours others are chosen, and printed:")
+        print()
     print(textwrap.indent(to_toml(found.values), "  "), end="")
 
 

@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from headway.tasks.recipe import RECIPES, recipe_names
+from headway.tasks.recipe import RECIPES, STARTER, recipe_names
 from headway.tasks.registry import BUILT_IN, get_task
 
 FACT = re.compile(r"([a-z]+): +(.*)")
@@ -28,6 +28,8 @@ class RecipeFacts:
     """data, model, time, score …, as the head comment has them."""
     values: dict[str, Any]
     """Its settings, nested as in the file."""
+    starter: bool
+    """Whether it is to start from: for data of the user other settings are chosen."""
 
     @property
     def time(self) -> str:
@@ -57,7 +59,8 @@ def recipe(name: str) -> RecipeFacts:
     title, commands, facts = head_comment(text)
     task = str(values.get("task", "lm"))
     commands = commands or (f"headway train {name}",)
-    return RecipeFacts(name, task, title or f"{get_task(task).title}.", commands, facts, values)
+    starter = values.pop(STARTER, not own.exists()) is True
+    return RecipeFacts(name, task, title or f"{get_task(task).title}.", commands, facts, values, starter)
 
 
 def head_comment(text: str) -> tuple[str, tuple[str, ...], dict[str, str]]:

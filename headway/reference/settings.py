@@ -23,7 +23,7 @@ from typing import Any, Literal
 from headway.config.generation import Beam, Sampling
 from headway.config.ranges import Found, Range, recorded_ranges
 from headway.config.toml import key_of, type_name
-from headway.tasks.recipe import SECTIONS, SETTINGS, Recipe
+from headway.tasks.recipe import PRIVATE, SECTIONS, Recipe
 from headway.tasks.registry import task_names, tasks
 
 GENERATION: dict[str, type] = {"sampling": Sampling, "beam": Beam}
@@ -138,7 +138,7 @@ def section(name: str) -> Section:
     cls = type(default)
     found = [_setting(name, default, field, ranges) for field in dataclasses.fields(cls)]
     if not name:
-        found = [each for each in found if each.key not in (*SECTIONS, SETTINGS)]
+        found = [each for each in found if each.key not in (*SECTIONS, *PRIVATE)]
     if cls is Beam:  # what it shares with sampling stands there
         found = [each for each in found if each.key not in {field.name for field in dataclasses.fields(Sampling)}]
     doc = f"Settings of the task {name}." if name in task_names() else inspect.cleandoc(cls.__doc__ or "")

@@ -45,3 +45,8 @@ def test_the_time_of_a_recipe() -> None:
     assert recipe("ptb").time == "71 s on one H200"
     assert recipe("lm").time == "as long as train.minutes says"
     assert recipe("tiny").to_dict()["values"]["train"]["batch"] == 12
+
+
+def test_a_starter_is_told_apart() -> None:
+    assert recipe("classify").starter and not recipe("sst2").starter
+    assert "starter" not in recipe("classify").values
