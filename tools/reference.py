@@ -53,7 +53,8 @@ def own_recipes() -> list[RecipeFacts]:
 def settings_table(section: Section) -> Iterator[str]:
     yield from ("| setting | default | values | meaning |", "|---|---|---|---|")
     for each in section.settings:
-        cells = (code(each.key), code(shown(each.default)), cell(each.values), cell(each.doc) + remark(each))
+        values = ", ".join(BUILT_IN) if each.key == "task" else each.values
+        cells = (code(each.key), code(shown(each.default)), cell(values), cell(each.doc) + remark(each))
         yield f"| {' | '.join(cells)} |"
 
 
