@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
@@ -23,6 +20,8 @@ from headway.serve import schemas
 from headway.serve.context import ServerContext
 from headway.serve.errors import ApiError
 from headway.serve.middleware import Middleware, Scope
+from headway.serve.openapi import results
+from headway.serve.openapi.description import openapi, request_schema
 from headway.serve.responses import EventStream, GenerationResponse, TokenSpelling
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.version import __version__
@@ -35,23 +34,23 @@ def create_app(server: ServerContext) -> Middleware:
     app = FastAPI(title="headway", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     routes, parts = Routes(server), dict[str, Any]()
     for path, handler, request, result in (
-        ("/v1/chat/completions", routes.chat, ChatRequest, schemas.ChatCompletion),
-        ("/v1/completions", routes.complete, CompletionRequest, schemas.Completion),
-        ("/v1/embeddings", routes.embed, EmbeddingRequest, schemas.EmbeddingList),
-        ("/v1/run", routes.run, RunRequest, schemas.RunList),
+        ("/v1/chat/completions", routes.chat, ChatRequest, results.ChatCompletion),
+        ("/v1/completions", routes.complete, CompletionRequest, results.Completion),
+        ("/v1/embeddings", routes.embed, EmbeddingRequest, results.EmbeddingList),
+        ("/v1/run", routes.run, RunRequest, results.RunList),
     ):
-        responses = schemas.openapi_responses(result, 404, stream=issubclass(request, schemas.GenerationRequest))
-        app.post(path, responses=responses, openapi_extra=_request_schema(request, server.model.id, parts))(handler)
-    app.get("/v1/models", responses=schemas.openapi_responses(schemas.ModelList))(routes.models)
-    app.get("/v1/models/{model:path}", responses=schemas.openapi_responses(schemas.ModelCard, 404))(routes.card)
-    app.get("/health", responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}})(routes.health)
+        responses = results.openapi_responses(result, 404, stream=issubclass(request, schemas.GenerationRequest))
+        app.post(path, responses=responses, openapi_extra=request_schema(request, server.model.id, parts))(handler)
+    app.get("/v1/models", responses=results.openapi_responses(results.ModelList))(routes.models)
+    app.get("/v1/models/{model:path}", responses=results.openapi_responses(results.ModelCard, 404))(routes.card)
+    app.get("/health", responses={200: {"model": results.Health}, 503: {"model": results.Health}})(routes.health)
     plain = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    responses = schemas.openapi_responses(schemas.Health) | {200: plain}
+    responses = results.openapi_responses(results.Health) | {200: plain}
     app.get("/metrics", responses=responses, response_class=Response)(routes.metrics)
     for kind in (ApiError, HeadwayError, Exception):
         app.add_exception_handler(kind, _error_response)
     app.add_exception_handler(HTTPException, _http_exception)
-    app.openapi = lambda: _openapi(app, parts)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi(app, parts)  # type: ignore[method-assign]
     return Middleware(app, server, partial(_check_body, app))
 
 
@@ -186,28 +185,3 @@ def _check_body(app: FastAPI, scope: Scope) -> None:
         raise _route_error(app, scope["method"], 405, ", ".join(sorted(route.methods or ())))
     else:
         raise _route_error(app, scope["method"], 404, "")
-
-
-def _request_schema(schema: type[BaseModel], model: str, parts: dict[str, Any]) -> dict[str, Any]:
-    """Describe a request body for /openapi.json: FastAPI cannot, because routes parse bodies in a thread.
-
-    Definitions that the schema refers to are added to `parts`.
-    """
-    described = schema.model_json_schema(ref_template="#/components/schemas/{model}")
-    parts |= described.pop("$defs", {})
-    described["properties"]["model"]["enum"] = [model]
-    described["properties"] |= {name: {} for name in schemas.IGNORED}
-    refused = {name: {"enum": schemas.empty_values(name)} for name in schemas.UNSUPPORTED}
-    described["properties"] = refused | described["properties"]
-    described["additionalProperties"] = False
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": described}}}}
-
-
-def _openapi(app: FastAPI, parts: Mapping[str, Any]) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        app.openapi_schema = made = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        made["components"]["schemas"] |= parts
-        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        made["security"] = [{"key": []}]
-        made["paths"]["/health"]["get"]["security"] = []
-    return app.openapi_schema
