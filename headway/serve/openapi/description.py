@@ -7,12 +7,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
 
 from headway.serve import schemas
 
 
-def request_schema(schema: type[BaseModel], model: str, parts: dict[str, Any]) -> dict[str, Any]:
+def request_schema(schema: type[schemas.RequestBody], model: str, parts: dict[str, Any]) -> dict[str, Any]:
     """Describe a request body for /openapi.json: FastAPI cannot, because routes parse bodies in a thread.
 
     Definitions that the schema refers to are added to `parts`.
@@ -20,9 +19,9 @@ def request_schema(schema: type[BaseModel], model: str, parts: dict[str, Any]) -
     described = schema.model_json_schema(ref_template="#/components/schemas/{model}")
     parts |= described.pop("$defs", {})
     described["properties"]["model"]["enum"] = [model]
-    described["properties"] |= {name: {} for name in schemas.IGNORED}
-    refused = {name: {"enum": schemas.empty_values(name)} for name in schemas.UNSUPPORTED}
-    described["properties"] = refused | described["properties"]
+    ignored: dict[str, Any] = {name: {} for name in schema.ignored}
+    refused = {name: {"enum": schemas.empty_values(name)} for name in schema.unsupported}
+    described["properties"] = refused | ignored | described["properties"]
     described["additionalProperties"] = False
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": described}}}}
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "tool_calls"]
 
 
 class Usage(BaseModel):
@@ -29,9 +29,22 @@ class ChatLogprobs(BaseModel):
     content: list[TokenLogprob]
 
 
+class CalledFunction(BaseModel):
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class ChatMessage(BaseModel):
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    """None where the model only calls tools."""
+    tool_calls: list[ToolCall] | None = None
 
 
 class ChatChoice(BaseModel):
@@ -52,8 +65,9 @@ class ChatCompletion(BaseModel):
 
 class TextLogprobs(BaseModel):
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    token_logprobs: list[float | None]
+    """None for the first token of a prompt that is echoed."""
+    top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
 
 
@@ -71,6 +85,44 @@ class Completion(BaseModel):
     model: str
     choices: list[TextChoice]
     usage: Usage
+
+
+class ResponseUsage(BaseModel):
+    input_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens: int
+    output_tokens_details: dict[str, int]
+    total_tokens: int
+
+
+class OutputItem(BaseModel):
+    """A message or a call of a function. Its other fields depend on its type."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    type: Literal["message", "function_call"]
+    status: Literal["in_progress", "completed", "incomplete"]
+
+
+class ResponseObject(BaseModel):
+    """A response; its other fields repeat the request."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    model: str
+    output: list[OutputItem]
+    usage: ResponseUsage | None
+
+
+class DeletedResponse(BaseModel):
+    id: str
+    object: Literal["response"]
+    deleted: bool
 
 
 class Embedding(BaseModel):
@@ -92,6 +144,8 @@ class RunResult(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     index: int
+    truncated_to: int | None = None
+    """Tokens that were read of an input that is longer than the model reads."""
 
 
 class RunList(BaseModel):
