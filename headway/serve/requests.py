@@ -205,7 +205,7 @@ class Grammars:
     async def compile(self, response_format: ResponseFormat | None, tools: ToolUse | None = None) -> Grammar | None:
         """Compile what a response has to follow. Compilation ends early when the client disconnects."""
         plain = response_format is None or response_format.type == "text"
-        if plain and (tools is None or not tools.forced):
+        if plain and (tools is None or not (tools.forced or tools.strict)):
             return None
         if self.open >= self.limits.grammars:
             raise overloaded(f"{self.open} JSON schemas wait to be compiled")
@@ -223,8 +223,7 @@ class Grammars:
         """A response that must be a call follows no schema: only the arguments of the call do."""
         schema = None if response_format is None else self._schema(response_format)
         if tools is not None:
-            rules = tools.rules(None if tools.forced else schema)
-            return self._patterns.lark(call_grammar(rules), gone.is_set)
+            return self._patterns.lark(call_grammar(tools.rules(schema)), gone.is_set)
         assert schema is not None
         return self._patterns.schema(schema, gone.is_set)
 

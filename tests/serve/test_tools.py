@@ -121,6 +121,24 @@ def test_a_call_that_must_come_obeys_its_schema(family: tuple[str, Running], cho
             assert pieces[0] > 10  # arguments come while they are generated
 
 
+def test_a_strict_function_is_called_as_its_schema_says(family: tuple[str, Running]) -> None:
+    """Whenever it is called; and text stays free."""
+    name, server = family
+    asked = body(tools=[weather(strict=True), clock()])
+    key = "parameters" if name == "llama" else "arguments"
+    wrong = f'{{"name": "weather", "{key}": {{"city":"Ulm","days":"many"}}}}'
+    before = {"hermes": ["So: ", f"<tool_call>\n{wrong}\n</tool_call>"], "mistral": ["[TOOL_CALLS]", f"[{wrong}]"]}
+    say(server, asked, before.get(name, [wrong]))
+    (choice,) = server.client().chat.completions.create(**asked).choices
+    ((called, arguments),) = calls_of(choice.message)
+    assert called == "weather" and arguments["city"] == "Ulm" and arguments["days"] in range(1, 10)
+    assert choice.message.content is None or (name == "hermes" and choice.message.content.startswith("So: "))
+    for text in ("It is fine, a < b.", "[1]", "Zürich\n\n2 > 1"):
+        say(server, asked, text)
+        (choice,) = server.client().chat.completions.create(**asked).choices
+        assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (text, None, "stop")
+
+
 def test_what_is_no_call_is_text(hermes: Running) -> None:
     good = f"<tool_call>{call('weather', ULM)}</tool_call>"
     for text in (

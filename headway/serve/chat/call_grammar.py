@@ -1,4 +1,4 @@
-"""The grammar of an answer that must call tools, or may: the arguments of every call obey their JSON schema."""
+"""The grammar of an answer that must call tools, or may: the arguments of the calls obey their JSON schemas."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ class CallRules:
     shown: Mapping[int, str]
     """Special tokens of the format."""
     several: bool
+    forced: bool
+    """Whether the answer must be a call. Else it may be text too, or what `answer` says."""
     answer: Mapping[str, Any] | None = None
-    """JSON schema of an answer without calls, which is then possible too; None: the answer is a call."""
+    """JSON schema of an answer without calls."""
 
 
 def call_grammar(rules: CallRules) -> str:
@@ -39,19 +41,37 @@ def call_grammar(rules: CallRules) -> str:
         calls = f'{one} ("\\n" {one})*' if several else one
     else:
         calls = "call"
-    lines = [f"start: {'answer | ' if rules.answer is not None else ''}{calls}"]
+    lines = [f"start: {calls}"]
+    if not rules.forced and rules.answer is not None:
+        lines = [f"start: answer | {calls}", f"answer: {_json_rule(rules.answer)}"]
+    elif not rules.forced:
+        lines = _with_text(rules, opening, calls)
     lines.append("call: " + " | ".join(f"call_{i}" for i in range(len(rules.functions))))
     for i, function in enumerate(rules.functions):
         head = json.dumps(f'{{"name": "{function.name}", "{form.key}": ')
         lines.append(f'call_{i}: {head} arguments_{i} "}}"')
-        lines.append(f"arguments_{i}: {_json_rule(arguments_schema(function))}")
-    if rules.answer is not None:
-        lines.append(f"answer: {_json_rule(rules.answer)}")
+        lines.append(f"arguments_{i}: {_json_rule(_arguments_schema(function, rules.forced))}")
     return "\n".join(lines)
 
 
-def arguments_schema(function: Function) -> dict[str, Any]:
-    """The JSON schema of a function's arguments, which are always an object."""
+def _with_text(rules: CallRules, opening: str, calls: str) -> list[str]:
+    """Any text, in which an opening begins calls; without an opening, a text that does not begin like a call."""
+    if not rules.form.opening:
+        return [f"start: {calls} | TEXT?", r"TEXT: /[^\s{](.|\n)*/"]
+    start = "start: calls? TEXT" if rules.form.closing else "start: calls | TEXT"
+    lines, begin, inner = [start, r"TEXT: /(.|\n)*/"], f"TEXT {opening}", calls.removeprefix(opening)
+    if opening.startswith('"'):  # letters, and no special token: the text ends where they first come
+        return [*lines, f"begin[lazy]: {begin}", f"calls: begin {inner}"]
+    return [*lines, f"calls: {begin} {inner}"]
+
+
+def _arguments_schema(function: Function, forced: bool) -> dict[str, Any]:
+    """The JSON schema of a function's arguments, which are always an object. In free text only `strict` ones obey it.
+
+    So it is in OpenAI's API.
+    """
+    if not forced and not function.strict:
+        return {"type": "object"}
     if not function.parameters:
         return {"type": "object", "properties": {}, "additionalProperties": False}
     return {"type": "object", **function.parameters}

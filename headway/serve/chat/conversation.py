@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,8 +39,14 @@ class ToolUse:
             return GuidedCalls(self.form)
         return FreeCalls(self.form, {function.name for function in self.functions}, several=self.several)
 
-    def rules(self, answer: Any = None) -> CallRules:
-        return CallRules(self.functions, self.form, self.shown, self.several, answer)
+    @property
+    def strict(self) -> bool:
+        """Whether a call must obey its schema, though the answer may be text."""
+        return any(function.strict for function in self.functions)
+
+    def rules(self, answer: Mapping[str, Any] | None) -> CallRules:
+        """What a grammar holds the answer to; `answer` is the schema of an answer without calls."""
+        return CallRules(self.functions, self.form, self.shown, self.several, self.forced, answer)
 
 
 class Conversations:
