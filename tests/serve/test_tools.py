@@ -199,6 +199,7 @@ def assistant(**more: Any) -> dict[str, Any]:
             None,
         ),
         ({"messages": [*ASKED, assistant(arguments="[1]")]}, "C003", "messages.1.tool_calls.0.function.arguments"),
+        ({"messages": [assistant(arguments='{"a": "\\ud800"}')]}, "C003", "messages.0.tool_calls.0.function.arguments"),
         ({"messages": [{**assistant(), "role": "user"}]}, "C004", "messages.0.tool_calls"),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{"id": "a"}]}]},
@@ -261,6 +262,7 @@ def told(deltas: list[Delta]) -> tuple[str, list[tuple[str, str]]]:
     return "".join(delta.content for delta in deltas), calls
 
 
+HALF = '<tool_call>{"name": "clock", "arguments": {"x": "\\ud800"}}</tool_call>'
 ONE, TWO = call("weather", {"city": "<tool_call>}"}), call("clock", {})
 CLOCK, CITY = ("clock", "{}"), ("weather", '{"city": "<tool_call>}"}')
 
@@ -277,6 +279,9 @@ CLOCK, CITY = ("clock", "{}"), ("weather", '{"city": "<tool_call>}"}')
         (HERMES, f"a\n<tool_call>{TWO}</tool_call> b", "a\n b", [CLOCK]),
         (HERMES, f"<tool_call>{TWO}", "", [CLOCK]),
         (HERMES, "<tool_call>", "<tool_call>", []),
+        (HERMES, HALF, HALF, []),
+        (HERMES, HALF.replace('"\\ud800"', "NaN"), HALF.replace('"\\ud800"', "NaN"), []),
+        (HERMES, HALF.replace('"\\ud800"', "1e999"), HALF.replace('"\\ud800"', "1e999"), []),
         (MISTRAL, f"[TOOL_CALLS] [{ONE}, {TWO}]", "", [CITY, CLOCK]),
         (MISTRAL, f"[TOOL_CALLS] [{ONE}, {TWO}", f"[TOOL_CALLS] [{ONE}, {TWO}", []),
         (MISTRAL, "[1]", "[1]", []),

@@ -11,12 +11,13 @@ from typing import Any
 from headway.data.chat_template.template import special_token_strings
 from headway.data.prompts import PromptEncoder
 from headway.errors import DataError
+from headway.jsonfile import parse_object
 from headway.serve.chat.call_format import CallFormat, find_format
 from headway.serve.chat.call_grammar import CallRules
 from headway.serve.chat.tool_calls import CallParser, FreeCalls, GuidedCalls
 from headway.serve.errors import ApiError, unsupported
 from headway.serve.limits import Limits
-from headway.serve.schemas import ChatRequest, Function, Message, NamedTool
+from headway.serve.schemas import ChatRequest, Function, Message, NamedTool, ToolCall
 
 NO_TOOLS = "this model's chat template takes no tools"
 
@@ -129,21 +130,18 @@ class Conversations:
                 raise unsupported(f"messages.{number}.tool_calls", NO_TOOLS)
             called |= {call.id: call.function.name for call in message.tool_calls}
             row["tool_calls"] = [
-                _call(call, f"messages.{number}.tool_calls.{i}") for i, call in enumerate(message.tool_calls)
+                self._call(call, f"messages.{number}.tool_calls.{i}") for i, call in enumerate(message.tool_calls)
             ]
         return row
 
-
-def _call(call: Any, where: str) -> dict[str, Any]:
-    """A call as templates read it: its arguments are an object, not the JSON that OpenAI's API has."""
-    try:
-        arguments = json.loads(call.function.arguments or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        where = f"{where}.function.arguments"
-        raise ApiError(400, f"{where}: it should be a JSON object, as a string", "C003", where)
-    return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
+    def _call(self, call: ToolCall, where: str) -> dict[str, Any]:
+        """A call as templates read it: its arguments are an object, not the JSON that OpenAI's API has."""
+        try:
+            arguments = parse_object((call.function.arguments or "{}").encode(), self.limits.json_values)
+        except ValueError as error:
+            where = f"{where}.function.arguments"
+            raise ApiError(400, f"{where}: {error}", "C003", where) from None
+        return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
 
 
 def _content(message: Message, number: int) -> str:

@@ -108,19 +108,22 @@ class FreeCalls:
 
     def _calls(self, text: str, spelled: str) -> list[Delta]:
         """The calls in a text, or else what was `spelled`, as content."""
-        calls = parse_calls(text.removeprefix(self.form.alias) if self.form.alias else text, self.names)
+        calls = parse_calls(text.lstrip().removeprefix(self.form.alias), self.names)
         if not calls:
             return self._content(spelled)
         found, self._blank = list[Delta](), True
         for name, arguments in calls if self.several else calls[: 1 - min(1, self.count)]:
             found.append(Delta(call=self.count, id=self.form.new_id(), name=name))
-            found.append(Delta(call=self.count, arguments=json.dumps(arguments, ensure_ascii=False)))
+            found.append(Delta(call=self.count, arguments=arguments))
             self.count += 1
         return found
 
 
-def parse_calls(text: str, names: Collection[str]) -> list[tuple[str, dict[str, Any]]]:
-    """Names and arguments of the calls in a text: JSON objects, one after another or in a list. Empty: not valid."""
+def parse_calls(text: str, names: Collection[str]) -> list[tuple[str, str]]:
+    """Names and arguments of the calls in a text: JSON objects, one after another or in a list. Empty: not valid.
+
+    Arguments are JSON again: what json.loads takes is more than JSON, and may be half a surrogate pair.
+    """
     values, at, read = list[Any](), 0, json.JSONDecoder().raw_decode
     text = text.strip()
     while at < len(text):
@@ -130,13 +133,18 @@ def parse_calls(text: str, names: Collection[str]) -> list[tuple[str, dict[str, 
             return []
         values += value if isinstance(value, list) else [value]
         at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]
-    calls: list[tuple[str, dict[str, Any]]] = []
+    calls: list[tuple[str, str]] = []
     for value in values:
         name = value.get("name") if isinstance(value, dict) else None
         arguments = value.get("arguments", value.get("parameters", {})) if isinstance(value, dict) else None
         if not isinstance(name, str) or name not in names or not isinstance(arguments, dict):
             return []
-        calls.append((name, arguments))
+        try:
+            spelled = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+            spelled.encode()
+        except ValueError:
+            return []
+        calls.append((name, spelled))
     return calls
 
 
