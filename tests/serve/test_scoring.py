@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.serve.conftest import Running, in_threads, recite, refusal
+from tests.serve.conftest import LENGTH, Running, in_threads, recite, refusal
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 X = ord("x")
@@ -62,6 +62,7 @@ def test_no_tokens_at_all(reciter: Running) -> None:
     assert (done["choices"][0]["text"], done["choices"][0]["finish_reason"]) == ("", "length")
     assert done["usage"] == {"prompt_tokens": 1, "completion_tokens": 0, "total_tokens": 1}
     assert reciter.complete(max_tokens=0, echo=True).json()["choices"][0]["text"] == "a"
+    assert reciter.complete(max_tokens=0, prompt="a" * LENGTH, echo=True, logprobs=0).status_code == 200
     body = {"model": "reciter", "messages": [{"role": "user", "content": "a"}], "max_tokens": 0}
     assert refusal(reciter.post(CHAT, body)) == (400, "C003")
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from headway.api import load
+from headway.data.chat_template.template import ChatTemplate
 from headway.data.prompts import PromptEncoder
-from headway.serve.chat.call_format import HERMES, LLAMA, MISTRAL, CallFormat
+from headway.serve.chat.call_format import HERMES, LLAMA, MISTRAL, CallFormat, find_format
 from headway.serve.chat.tool_calls import Delta, FreeCalls, GuidedCalls
 from headway.serve.schemas import ChatRequest
 from tests.serve.conftest import Running, refusal
@@ -223,6 +224,18 @@ def test_a_model_whose_template_has_no_tools(reciter: Running) -> None:
         answer = reciter.post("/v1/responses" if "input" in asked else CHAT, asked)
         assert refusal(answer) == (400, "unsupported")
         assert answer.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("template", "form"),
+    [
+        *((TEMPLATES[name], form) for name, form in (("hermes", HERMES), ("mistral", MISTRAL), ("llama", LLAMA))),
+        ("{# no tools #}{% for m in messages %}{{ m.content }}{% endfor %}", None),
+        ("{% if tools %}{{ raise_exception('no tools') }}{% endif %}{{ messages[0].content }}", None),
+    ],
+)
+def test_a_template_is_asked_for_its_format(template: str, form: CallFormat | None) -> None:
+    assert find_format(ChatTemplate(template), {}) is form
 
 
 def test_a_tool_cannot_imitate_the_template(hermes: Running) -> None:
