@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.serve.conftest import LENGTH, Running, recite, refusal, until
-from tests.serve.speakers import TEMPLATES, call, say, speaking, weather
+from tests.serve.speakers import TEMPLATES, say, speaking, weather
 
 PATH = "/v1/responses"
 TOOL = {"type": "function", **weather()["function"], "strict": True}
@@ -132,9 +132,11 @@ def test_the_oldest_responses_are_forgotten(hermes: Running) -> None:
 
 
 def test_a_call_of_a_function(hermes: Running) -> None:
-    client, chat = hermes.client(), {"messages": [{"role": "user", "content": "Weather?"}], "model": "speaker"}
-    say(hermes, chat | {"tools": [{"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}]},
-        f"One moment.<tool_call>\n{call('weather', ULM)}\n</tool_call>")  # fmt: skip
+    client = hermes.client()
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Weather?"}], "model": "speaker"}
+    chat["tools"] = [{"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}]
+    compact = '{"name": "weather", "arguments": {"city":"Ulm","days":2}}'  # as the grammar of a strict function has it
+    say(hermes, chat, f"One moment.<tool_call>\n{compact}\n</tool_call>")
     asked: dict[str, Any] = {"model": "speaker", "input": "Weather?", "tools": [TOOL], "temperature": 0}
     done = client.responses.create(**asked)
     message, function = done.output
