@@ -79,6 +79,12 @@ class LogitRules:
         rules = (field for field in fields(LogitRules) if field.name != "max_length")
         return frozenset(field.name for field in rules if getattr(self, field.name) != field.default)
 
+    @cached_property
+    def token_biases(self) -> tuple[list[int], list[float]]:
+        """Tokens with a bias that depends on no other token, and these biases."""
+        single = [bias for bias in self.bias if len(bias.tokens) == 1]
+        return [bias.tokens[0] for bias in single], [bias.value for bias in single]
+
     @property
     def rules(self) -> tuple[Any, ...]:
         """The values of all rules. Sequences with equal values can be processed together."""
