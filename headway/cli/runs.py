@@ -61,8 +61,9 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Show one run: its numbers, its loss curve, its last sample."""
+    from headway.report.advice.rules import suggestions
     from headway.report.charts import text_chart
-    from headway.report.diagnostics import suggestions, verdict
+    from headway.report.diagnostics import verdict
     from headway.report.report import gather
     from headway.runs.history import read_run, resolve_run
 
@@ -81,7 +82,7 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
         print(f"\n  sample at step {_shown(event.get('step', '–'))}")
         print(*(f"    {_shown(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
     for suggestion in suggestions(run):
-        print(f"\n  {_shown(suggestion.advice)}\n    {_shown(suggestion.reason)}")
+        print("", *(f"  {_shown(line)}" for line in suggestion.lines), sep="\n")
     progress_printer(quiet)(f"next: headway runs report {_shown(name)}{_place(out)}")
 
 

@@ -75,7 +75,7 @@ def train(
         for note in run.notes:
             say(note)
     else:
-        run = runs.start(*named)
+        run = runs.start(*named, [recipe, *args])
     try:
         runs.train(run, Display(quiet).report)
     finally:
@@ -116,12 +116,26 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
     report = write_report(run.folder)
     print(run.folder)
     say(f"report: {report}")
+    _advise(run.folder, report, say)
     task = get_task(run.recipe.task)
     second = f' {task.second}="…"' if task.second == "pair" and task.wants_second(run.model.config) else ""
     first = task.tries.own if run.recipe.data.train else task.tries.made_up
     name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
     first = first.replace("headway run last", f"headway run {name}")
     say(f"next: headway run {name} {first}{second}   headway eval {name}   headway check {run.folder}")
+
+
+def _advise(folder: Path, report: Path, say: Callable[..., None]) -> None:
+    """Say what could be better: the most important suggestions of the report, each with its command."""
+    from headway.report.advice.rules import MOST, suggestions
+    from headway.runs.history import read_run
+
+    found = suggestions(read_run(folder))
+    for number, suggestion in enumerate(found[:MOST], start=1):
+        first, *rest = suggestion.lines
+        say("\n".join([f"advice {number}: {first}", *(f"  {line}" for line in rest)]))
+    if len(found) > MOST:
+        say(f"{len(found) - MOST} more in {report}")
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:

@@ -81,6 +81,14 @@ class Training(ABC):
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the log; `samples`, `tokens` and `valid_tokens` are always among them."""
 
+    @property
+    def chance(self) -> dict[str, float]:
+        """Metrics of `evaluate` for a model that ignores its input; empty if nobody knows.
+
+        A run that scores no better has learned nothing: its report says so.
+        """
+        return {}
+
     @abstractmethod
     def config(self, base: AnyConfig | None) -> AnyConfig:
         """The model to train: the recipe's shape, or `base` (model.from), with the heads of this task."""

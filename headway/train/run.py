@@ -55,6 +55,8 @@ class Run:
     """What the run is made from, as checkpoints record it; on rank 0 only."""
     notes: list[str] = field(default_factory=list)
     """What has changed since the checkpoint that the run continues from."""
+    words: Sequence[str] = ()
+    """What the user typed after `headway train`: the recipe and the settings, or the settings of a resumed run."""
     written: Recipe | None = None
     """The recipe in the folder of a resumed run; it is replaced when training begins, under the run's lock."""
 
@@ -100,8 +102,11 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     return replace(recipe, data=data, model=replace(recipe.model, from_=full(base)))
 
 
-def start(name: str, recipe: Recipe) -> Run:
-    """A new run in a new folder. If it cannot be assembled, the folder is removed."""
+def start(name: str, recipe: Recipe, words: Sequence[str] = ()) -> Run:
+    """A new run in a new folder. If it cannot be assembled, the folder is removed.
+
+    `words` are what the user typed: the recipe and its settings. The log keeps them for the report's commands.
+    """
     world = init_distributed()
     recipe = with_absolute_paths(recipe)
     folder = Path(world.broadcast_text(str(new_folder(Path(recipe.out), name)) if world.first else ""))
@@ -113,6 +118,7 @@ def start(name: str, recipe: Recipe) -> Run:
         _check_disk(run)
         if world.first and run.recipe != recipe:
             _write_recipe(folder, run.recipe)
+        run.words = words
         return run
     except BaseException:
         if world.first:
@@ -145,7 +151,7 @@ def resume(
             run = _assemble(folder, recipe, world, resumed)
             restore(run.loop, snapshot.tensors, snapshot.state["progress"])
     _check_disk(run)
-    run.written = written
+    run.written, run.words = written, words
     return run
 
 
@@ -253,7 +259,7 @@ def _logged(run: Run, report: Report) -> Iterator[Report]:
 def _train(run: Run, report: Report) -> None:
     loop, world = run.loop, run.loop.world
     report("restart" if loop.progress.step else "start", **_start_facts(run))
-    report("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
+    report("data", **run.task.facts, chance=run.task.chance, bad_tests=run.task.bad_tests.count)
     if run.notes:
         report("changes", step=loop.progress.step, notes=run.notes)
 
@@ -289,6 +295,8 @@ def _start_facts(run: Run) -> dict[str, Any]:
     count = run.model.parameter_count()
     return {
         "step": run.loop.progress.step,
+        "words": list(run.words),
+        "max_length": run.model.config.max_length,
         "parameters": count,
         "trained": count if len(trained) == len(parameters) else sum(trained),
         "folder": str(run.folder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -90,8 +91,24 @@ class EmbeddingTraining(Training):
             "samples": len(self.train),
             "tokens": int(train.first.lengths.sum() + train.second.lengths.sum()),
             "vocab": self.tokenizer.vocab_size,
+            "valid_samples": len(self.valid),
             "valid_tokens": int(valid.first.lengths.sum() + valid.second.lengths.sum()),
+            "cut": sum(int((read.first.truncated | read.second.truncated).sum()) for read in (train, valid)),
+            "length_99": max(train.first.length_99, train.second.length_99),
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """Of vectors that have nothing to do with the texts."""
+        count, scores = len(self.valid), self._valid.scores
+        if scores is not None:
+            return {"valid": float(scores.var()), "spearman": 0.0}
+        parts = -(-count // EVAL_PAIRS)
+        recall = {f"recall_{k}": min(1.0, k / count) for k in WITHIN}
+        return {
+            "valid": math.log(max(1.0, count / parts)),
+            "mrr": sum(1 / k for k in range(1, count + 1)) / count,
+        } | recall
 
     @cached_property
     def _train(self) -> Read:

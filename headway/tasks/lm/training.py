@@ -29,6 +29,7 @@ from headway.generate.decode import Sampling, generate
 from headway.model.model import Model, evaluating
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext, Training
 
@@ -80,6 +81,10 @@ class LanguageModelTraining(Training):
             "valid_tokens": len(self.valid.ids),
             "valid_bytes": self.valid.byte_count,
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        return {"valid": unigram_loss(self.train.ids, self.valid.ids, self.tokenizer.vocab_size)}
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         return writer_config(self.recipe, self.tokenizer, base)

@@ -40,6 +40,7 @@ from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.masked_lm.fill import fill_rows
 from headway.tasks.masked_lm.masking import Masking
 from headway.tasks.metrics.bootstrap import Evaluation, interval, mean_metric
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext, Training
 
@@ -91,6 +92,10 @@ class MaskedLMTraining(Training):
             "samples": len(self.train),
             "valid_tokens": len(self.valid.ids),
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        return {"valid": unigram_loss(self.train.ids, self.valid.ids, self.tokenizer.vocab_size)}
 
     @cached_property
     def masking(self) -> Masking:
