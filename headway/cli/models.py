@@ -107,7 +107,7 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
     else:
         print(folder)
         say(f"{opened.architecture}, {opened.config.kind}, {size / 1e6:,.1f} MB of weights")
-        say(f"next: headway check {model}")
+        say(f"next: headway check {shlex.quote(model)}")
 
 
 @app.command(
@@ -138,7 +138,7 @@ def export(
         print(folder)
         if own_layout(folder):
             say("transformers has no model like this one: the folder has headway's own layout")
-        say(f"{_facts(bundle)}. next: headway check {folder}")
+        say(f"{_facts(bundle)}. next: headway check {shlex.quote(str(folder))}")
         return
     from headway.checks.quantization import card, quantize_and_compare
     from headway.report.report import write_text
@@ -150,7 +150,7 @@ def export(
     print(folder)
     for line in result.lines():
         say(line)
-    say(f"only headway can read this folder. next: headway check {folder}")
+    say(f"only headway can read this folder. next: headway check {shlex.quote(str(folder))}")
 
 
 @app.command(epilog=examples("headway doctor", "headway doctor --json"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     for run in found:
         if run.problem:
             say(f"{_shown(run.name)}: {_shown(run.problem)}")
-    newest = f"{_shown(found[0].name)}{_place(out)}" if found else ""
+    newest = f"{shlex.quote(_shown(found[0].name))}{_place(out)}" if found else ""
     if newest:
         say(f"next: headway runs show {newest}   headway runs report {newest}")
     else:
@@ -84,7 +85,7 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
         print(*(f"    {_shown(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
     for suggestion in suggestions(run):
         print("", *(f"  {_shown(line)}" for line in suggestion.lines), sep="\n")
-    progress_printer(quiet)(f"next: headway runs report {_shown(name)}{_place(out)}")
+    progress_printer(quiet)(f"next: headway runs report {shlex.quote(_shown(name))}{_place(out)}")
 
 
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
@@ -223,7 +224,7 @@ def _best(facts: dict[str, Any]) -> str:
 
 def _place(out: Path) -> str:
     """--out, for a command to type next."""
-    return "" if out == HERE else f" --out {_shown(out)}"
+    return "" if out == HERE else f" --out {shlex.quote(_shown(out))}"
 
 
 def _flat(recipe: dict[str, Any], where: str = "") -> dict[str, Any]:

@@ -55,7 +55,7 @@ from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.chance import constant_logits
 from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.training import ScoredTraining, TaskContext, short_text
 
 GENERATED = 4000
 """Reviews that are made up where no file is given."""
@@ -220,6 +220,12 @@ class ClassificationTraining(ScoredTraining[Part]):
 
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return evaluate_in_full(model, self.kind, self.labels, part)
+
+    @property
+    def tries(self) -> list[str]:
+        row = self.valid.rows[0]
+        second = [] if row.pair is None else [f"pair={short_text([row.pair])}"]
+        return [short_text([row.text]), *second]
 
     def sample(self, model: Model) -> str:
         """The first held-out texts and what the model says of them."""

@@ -32,7 +32,7 @@ from headway.tasks.embedding.vectors import found_at, nearest, read_texts, vecto
 from headway.tasks.metrics.bootstrap import Evaluation, Interval, interval, mean_interval, mean_metric
 from headway.tasks.metrics.classification import spearman
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 WITHIN = (1, 5, 10)
 """Ranks at which recall is counted."""
@@ -158,6 +158,10 @@ class EmbeddingTraining(Training):
             total = sum(float(loss(model, *pair_batch(part, rows).to(world.device))) for rows in parts)
             u, v = (vectors(model, side, self.recipe.settings.pool) for side in (part.first, part.second))
         return {"valid": total / count, **{name: f[0] for name, f in pair_metrics(u, v, part, draws=1).items()}}
+
+    @property
+    def tries(self) -> list[str]:
+        return [short_text(self.valid.first)]
 
     def sample(self, model: Model) -> str:
         """A held-out text and those it finds."""

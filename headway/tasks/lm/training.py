@@ -31,7 +31,7 @@ from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 EVAL_TOKENS = 1 << 14
 """Tokens that are evaluated at a time."""
@@ -121,6 +121,10 @@ class LanguageModelTraining(Training):
 
     def evaluate_examples(self, model: Model, part: TokenStore, world: ProcessGroup) -> dict[str, float]:
         return evaluate(model, part, self.data, world)
+
+    @property
+    def tries(self) -> list[str]:
+        return [short_text([self.tokenizer.decode([int(i) for i in self.valid.ids[:SAMPLE_TOKENS]])])]
 
     def sample(self, model: Model) -> str:
         """A continuation of the validation text's first words across the ends of documents, the same draw each time."""

@@ -138,6 +138,11 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return results(model, part, self.recipe.settings)[0].evaluation({})
 
+    @property
+    def tries(self) -> list[str]:
+        """The file: contexts are too long to type."""
+        return ["--file", self.recipe.data.valid or self.recipe.data.train]
+
     def sample(self, model: Model) -> str:
         """The first held-out questions and what the model answers."""
         lines = []

@@ -42,7 +42,7 @@ from headway.tasks.metrics.slices import QUARTERS, by_size
 from headway.tasks.metrics.translation import metrics, primary_metric, signature
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.translate import check_model, check_vocabularies, read_sources, source_limit, translate
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 GENERATED = 8000
 """Pairs that are made up where no file is given."""
@@ -258,6 +258,10 @@ class Seq2SeqTraining(Training):
         part, name = (self.valid, "valid") if self.test_part is None else (self.test_part, "test")
         found = evaluate_in_full(model, self.tokenizer, self.recipe, part.pairs, self.metric)
         return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
+
+    @property
+    def tries(self) -> list[str]:
+        return [short_text(pair.source for pair in self.valid.pairs)]
 
     def sample(self, model: Model) -> str:
         """The first held-out texts, what the model makes of them, and what it should."""

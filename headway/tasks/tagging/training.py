@@ -34,7 +34,7 @@ from headway.tasks.recipe import Recipe
 from headway.tasks.tagging.evaluate import TaggingResults, hold_out, in_scheme, known_only, read_tagged
 from headway.tasks.tagging.predict import labels_of, results, token_logits
 from headway.tasks.tagging.rows import Part, Rows, lay_out, read_part
-from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.training import ScoredTraining, TaskContext, short_text
 
 GENERATED = 3000
 """Sentences that are made up where no file is given."""
@@ -142,6 +142,10 @@ class TaggingTraining(ScoredTraining[Part]):
 
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return results(model, self.tokenizer, part, self.recipe.settings.decode).evaluation({})
+
+    @property
+    def tries(self) -> list[str]:
+        return [short_text(" ".join(row.words) for row in self.valid)]
 
     def sample(self, model: Model) -> str:
         """The first held-out sentences that have entities, and what the model found in them."""
