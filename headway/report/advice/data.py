@@ -7,8 +7,8 @@ from headway.report.advice.suggestion import Suggestion, data_command, train_com
 from headway.report.format import count, number, percent
 from headway.runs.events import as_count
 
-CUT = 0.05
-"""Share of the examples that lost tokens above which that is worth a word: of fewer, the most tokens are there."""
+CUT = 0.1
+"""Share of the examples that lost tokens above which that is worth a word: below it, few tokens are lost in all."""
 UNEVEN = 1.5
 """The most common label is so many times as common as an equal share."""
 MISSED = 0.15

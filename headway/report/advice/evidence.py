@@ -81,11 +81,15 @@ class Evidence:
         """A metric at the best evaluation."""
         return as_float((self.run.facts.best_eval or {}).get(metric))
 
-    def noise(self, share: float) -> float:
-        """Two standard errors of a share that was measured on the validation examples."""
+    def noise(self, value: float) -> float:
+        """The least difference of a metric that means something: two standard errors of a share, at least 0.01.
+
+        A metric above 1, such as BLEU, is in percent.
+        """
         count = as_float(self.run.last_event("data").get("valid_samples")) or 100.0
-        inside = min(max(share, 0.1), 0.99)
-        return 2 * math.sqrt(inside * (1 - inside) / count)
+        scale = 100.0 if value > 1 else 1.0
+        share = min(max(value / scale, 0.1), 0.99)
+        return scale * max(0.01, 2 * math.sqrt(share * (1 - share) / count))
 
     # --- settings and budget
 

@@ -16,8 +16,9 @@ PER_TOKEN, PER_EXAMPLE = 60.0, 300.0
 The recipes of headway have at most 40 and 140."""
 APART = 2.0
 """Validation and training loss are apart if one is so many times the other."""
-EARLY = 1 / 3
-"""A best evaluation within this part of the run is early."""
+EARLY, VERY_EARLY = 1 / 3, 1 / 4
+"""A best evaluation within this part of the run is early; the second, if the run keeps the best weights and has lost
+nothing but time."""
 
 
 def data_too_small(e: Evidence) -> Suggestion | None:
@@ -64,7 +65,7 @@ def best_early(e: Evidence) -> Suggestion | None:
     step, value = as_count(best.get("step")), e.best(e.metric)
     if step is None or value is None or e.run.status != "finished" or e.stopped_early:
         return None
-    if step > EARLY * e.steps or len(e.run.evals) < 4 or not _worse_since_best(e):
+    if step > (VERY_EARLY if e.keeps_best else EARLY) * e.steps or len(e.run.evals) < 4 or not _worse_since_best(e):
         return None
     better: tuple[str, Changes] = ("Stop after the best evaluation.", {"train.patience": 3})
     if not e.keeps_best:
@@ -100,7 +101,7 @@ def _worse_since_best(e: Evidence) -> bool:
         return False
     if e.metric == "valid":
         return last > best + RISE * abs(best)
-    return abs(best - last) > max(0.01, e.noise(best))  # the best is the best: the difference can only be a loss
+    return abs(best - last) > e.noise(best)  # the best is the best: the difference can only be a loss
 
 
 def _solved(e: Evidence) -> bool:

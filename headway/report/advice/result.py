@@ -16,8 +16,6 @@ LEARNED = 0.95
 """A training loss below this share of its start, and of the loss of guessing, has learned something."""
 MOSTLY = 0.7
 """From this share on, the most common label is so common that always predicting it pays."""
-SMALLEST = 0.02
-"""Differences of a metric that are smaller than this are never worth a word."""
 
 
 def one_class(e: Evidence) -> Suggestion | None:
@@ -78,7 +76,7 @@ def _at_chance(e: Evidence) -> bool | None:
     loss, guessed_loss = e.best("valid"), e.chance.get("valid")
     if loss is not None and guessed_loss is not None and loss < 0.9 * guessed_loss:
         return False  # it tells examples apart, although that does not show in the metric yet
-    return value <= guess + max(SMALLEST, e.noise(guess))
+    return value <= guess + e.noise(guess)
 
 
 def _training_learned(e: Evidence) -> bool:
