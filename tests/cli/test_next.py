@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headway.tasks.recipe import load_recipe
 from headway.tasks.registry import get_task, task_names
 from tests.cli.conftest import Done, Run
 
@@ -87,3 +88,23 @@ def test_after_an_evaluation_the_data_are_kept(run: Run, tmp_path: Path, monkeyp
     done = run(*command)
     assert done.code == 0 and len((tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines()) == 2
     assert next_commands(done) == [["runs", "report", "last"]]
+
+
+def test_the_end_of_a_run_advises_with_commands(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of two short rows: the rate never rose, and most rows do not fit."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "my rows.csv"
+    rows = "".join(f"{'a long text of many words ' * 4}{i},{'ab'[i % 2]}\n" for i in range(40))
+    path.write_text(f"text,label\n{rows}", encoding="utf-8")
+    words = ["classify", f"data.train={path}", *SMALL[:-1], "data.length=8"]
+    done = run("train", *words)
+    commands = [shlex.split(line) for line in done.err.splitlines() if line.startswith("  headway train ")]
+    assert len(commands) == 2 and all(command[:4] == ["headway", "train", *words[:2]] for command in commands)
+    recipes = [load_recipe(command[2], command[3:])[1] for command in commands]
+    assert recipes[0].train.steps == 8 and recipes[1].data.length > 8
+    found = json.loads((tmp_path / "runs" / "classify-0001" / "run" / "report.json").read_text(encoding="utf-8"))
+    assert [each["name"] for each in found["suggestions"]] == ["nothing_learned", "examples_cut"]
+    assert [shlex.split(each["command"]) for each in found["suggestions"]] == commands
+    assert "advice" not in run("train", *words, "-q").err
+    shown = run("runs", "show", "classify-0001").out
+    assert all(each["command"] in shown for each in found["suggestions"])

@@ -9,8 +9,9 @@ from headway.runs.events import as_count
 
 CUT = 0.1
 """Share of the examples that lost tokens above which that is worth a word: below it, few tokens are lost in all."""
-UNEVEN = 1.5
-"""The most common label is so many times as common as an equal share."""
+UNEVEN, COMMON = 1.5, 0.4
+"""The most common label is so many times as common as an equal share, and has this share of the examples: of many
+labels, some are always rare."""
 MISSED = 0.15
 """Macro F1 below accuracy by this much: the rare labels are missed."""
 
@@ -42,7 +43,7 @@ def labels_unbalanced(e: Evidence) -> Suggestion | None:
     if e.run.setting(weights) != "none" or None in (accuracy, macro, common) or not labels:
         return None
     assert accuracy is not None and macro is not None and common is not None
-    if common < UNEVEN / labels or accuracy - macro < MISSED:
+    if common < max(UNEVEN / labels, COMMON) or accuracy - macro < MISSED:
         return None
     return Suggestion(
         advice="Give rare labels more weight in the loss.",

@@ -38,7 +38,7 @@ def nothing_learned(e: Evidence) -> Suggestion | None:
     if guessing is None:
         learned = e.last_loss is None or e.first_loss is None or e.last_loss < 0.98 * e.first_loss
     else:
-        learned = not guessing or (e.metric != "valid" and _training_learned(e))
+        learned = not guessing or _training_learned(e)
     if learned:
         return None
     advice, changes = _remedy(e)
@@ -57,8 +57,8 @@ def at_chance(e: Evidence) -> Suggestion | None:
         return None
     look = data_command(e.run)
     return Suggestion(
-        advice="Look at the data: do the labels follow from the inputs, and do the validation data look like the "
-        "training data?",
+        advice="Look at the data: does what is to be predicted follow from the inputs, and do the validation data look "
+        "like the training data?",
         reason=f"{_beside_chance(e)} The training loss fell to {number(e.last_loss)}, so the model learned the "
         "training examples by heart.",
         command=look or train_command(e.run, longer(e)),

@@ -211,6 +211,12 @@ def test_a_calm_run_gets_no_advice(trained: Trained, seed: int) -> None:
     assert suggestions(run) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["embed", "classify", "tag"])
+def test_a_shipped_recipe_gets_no_advice(trained: Trained, recipe: str) -> None:
+    assert names(trained(recipe)) == []
+
+
 def test_commands_keep_the_words_and_replace_the_budget(tmp_path: Path) -> None:
     words = ["lm", "data.train=my book.txt", "train.minutes=2", "train.lr=0.1"]
     log = [event("start", step=0, words=words), *finished()[1:]]
