@@ -16,6 +16,8 @@ from headway.train.optim.schedule import peak_lr
 
 BLOCKS = 10
 """Parts of equal length into which a curve is divided: each mean is of enough steps to be steady."""
+NO_BETTER = 0.97
+"""A loss above this share of the loss of guessing counts as guessing: any order in the data lowers it by more."""
 FINE_TUNING_RATE, ADAPTER_RATE = 1e-4, 5e-4
 """The usual peak rates for a pretrained model, and for LoRA adapters: those of the recipes for them."""
 
@@ -90,6 +92,19 @@ class Evidence:
         scale = 100.0 if value > 1 else 1.0
         share = min(max(value / scale, 0.1), 0.99)
         return scale * max(0.01, 2 * math.sqrt(share * (1 - share) / count))
+
+    @cached_property
+    def guessing(self) -> bool | None:
+        """Whether even the best evaluation is what a model scores that ignores its input; None if that is unknown."""
+        guess, value = self.chance.get(self.metric), self.best(self.metric)
+        if guess is None or value is None:
+            return None
+        if self.metric == "valid":
+            return value >= NO_BETTER * guess
+        loss, guessed_loss = self.best("valid"), self.chance.get("valid")
+        if loss is not None and guessed_loss is not None and loss < 0.9 * guessed_loss:
+            return False  # it tells examples apart, although that does not show in the metric yet
+        return value <= guess + self.noise(guess)
 
     # --- settings and budget
 

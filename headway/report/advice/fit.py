@@ -30,7 +30,9 @@ def data_too_small(e: Evidence) -> Suggestion | None:
     if e.pretrained or not amount or size is None or e.last_loss is None or valid is None:
         return None
     limit = PER_TOKEN if by_token else PER_EXAMPLE
-    if size < limit * amount or valid < APART * e.last_loss or _solved(e) or not _worse_since_best(e):
+    if size < limit * amount or valid < APART * e.last_loss or _solved(e):
+        return None
+    if not (_worse_since_best(e) or e.guessing):
         return None
     what = "training tokens" if by_token else "training examples"
     return Suggestion(

@@ -10,8 +10,6 @@ from headway.report.advice.warmup import long_warmup
 from headway.report.format import brief, metric_title, number
 from headway.runs.events import as_float
 
-NO_BETTER = 0.97
-"""A loss above this share of the loss of guessing counts as guessing: any order in the data lowers it by more."""
 LEARNED = 0.95
 """A training loss below this share of its start, and of the loss of guessing, has learned something."""
 MOSTLY = 0.7
@@ -34,11 +32,10 @@ def one_class(e: Evidence) -> Suggestion | None:
 
 def nothing_learned(e: Evidence) -> Suggestion | None:
     """The loss did not fall, or the score is that of guessing and the training loss too."""
-    guessing = _at_chance(e)
-    if guessing is None:
+    if e.guessing is None:
         learned = e.last_loss is None or e.first_loss is None or e.last_loss < 0.98 * e.first_loss
     else:
-        learned = not guessing or _training_learned(e)
+        learned = not e.guessing or _training_learned(e)
     if learned:
         return None
     advice, changes = _remedy(e)
@@ -53,7 +50,7 @@ def nothing_learned(e: Evidence) -> Suggestion | None:
 
 def at_chance(e: Evidence) -> Suggestion | None:
     """The training loss fell, but what was learned does not help with other examples."""
-    if not _at_chance(e):
+    if not e.guessing:
         return None
     look = data_command(e.run)
     return Suggestion(
@@ -64,19 +61,6 @@ def at_chance(e: Evidence) -> Suggestion | None:
         command=look or train_command(e.run, longer(e)),
         verdict="it is no better than guessing",
     )
-
-
-def _at_chance(e: Evidence) -> bool | None:
-    """Whether even the best evaluation is what a model scores that ignores its input; None if that is unknown."""
-    guess, value = e.chance.get(e.metric), e.best(e.metric)
-    if guess is None or value is None:
-        return None
-    if e.metric == "valid":
-        return value >= NO_BETTER * guess
-    loss, guessed_loss = e.best("valid"), e.chance.get("valid")
-    if loss is not None and guessed_loss is not None and loss < 0.9 * guessed_loss:
-        return False  # it tells examples apart, although that does not show in the metric yet
-    return value <= guess + e.noise(guess)
 
 
 def _training_learned(e: Evidence) -> bool:

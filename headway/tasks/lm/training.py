@@ -124,7 +124,8 @@ class LanguageModelTraining(Training):
 
     @property
     def tries(self) -> list[str]:
-        return [short_text([self.tokenizer.decode([int(i) for i in self.valid.ids[:SAMPLE_TOKENS]])])]
+        text = self.tokenizer.decode([int(i) for i in self.valid.ids[:SAMPLE_TOKENS]])
+        return [short_text([text.partition(" ")[2], text])]  # the validation text may begin inside a word
 
     def sample(self, model: Model) -> str:
         """A continuation of the validation text's first words across the ends of documents, the same draw each time."""
