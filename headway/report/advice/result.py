@@ -13,13 +13,13 @@ from headway.runs.events import as_float
 LEARNED = 0.95
 """A training loss below this share of its start, and of the loss of guessing, has learned something."""
 MOSTLY = 0.7
-"""From this share on, the most common label is so common that always predicting it pays."""
+"""From this share on, less what few validation examples may add, always predicting the most common label pays."""
 
 
 def one_class(e: Evidence) -> Suggestion | None:
     """Every example gets the most common label, because that label is so common."""
     common, weights = e.chance.get("accuracy", 0.0), f"{e.run.task}.class_weights"
-    if not _constant(e) or common < MOSTLY or e.run.setting(weights) != "none":
+    if not _constant(e) or common - e.noise(common) < MOSTLY or e.run.setting(weights) != "none":
         return None
     return Suggestion(
         advice="Give rare labels more weight in the loss.",

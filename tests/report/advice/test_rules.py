@@ -75,7 +75,7 @@ def test_at_chance_although_the_training_loss_fell(trained: Trained) -> None:
 
 
 def test_one_class(trained: Trained) -> None:
-    write_rows(random_rows(200, 0.9))
+    write_rows(random_rows(300, 0.95))
     run = trained("classify", *CLASSIFY, "train.epochs=2", "train.lr=1e-3")
     assert changed(only(run, "one_class")).settings.class_weights == "balanced"
     assert "same label" in verdict(run)[1]
