@@ -21,6 +21,8 @@ Load = Callable[[str], Any]
 Say = Callable[..., None]
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
 TEXT_SETTINGS = ("data", "against", "column", "length", "overlap")
+OTHER_DATA = {"data", "file", "column", "length", "overlap"}
+"""Settings that name other data than those of the model's run, or another way to read them."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,18 @@ def check_settings(task: str, settings: Mapping[str, Any]) -> None:
 
 def evaluate_model(bundle: Any, task: str, settings: Mapping[str, Any], load: Load, say: Say) -> dict[str, Any]:
     """A model on the data that `settings` name; `task` is empty for what the model is for."""
-    measure = _measure(task, task or bundle.task)
+    measure = _measure(task, task or bundle.task, own=not OTHER_DATA & settings.keys())
     config = measure.config({**settings, **({"task": measure.name} if measure.name in task_names() else {})})
     return {"model": bundle.name, **measure.run(bundle, config, load, say)}
 
 
-def _measure(asked: str, name: str) -> Measure:
-    """By the name of a task. A model that generates is scored on a text, unless its task is asked for by name."""
+def _measure(asked: str, name: str, own: bool) -> Measure:
+    """By the name of a task. A model that generates is scored on a text, unless its task is asked for by name, or there
+    are no data but the run's `own`."""
     if name == CHOICES.name:
         return CHOICES
     task = get_task(name)
-    scored_on_text = task.generates and (not asked or not task.evaluates)
+    scored_on_text = task.generates and not (task.evaluates and (asked or own))
     return TEXT if scored_on_text else Measure(name, dict, _evaluate_file)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -48,7 +49,7 @@ def compare(
         print(json.dumps(found, allow_nan=False))
     else:
         _show(found)
-    say(f"page: {folder / 'compare.html'}\nnext: headway runs list --out {folder}")
+    say(f"page: {folder / 'compare.html'}\nnext: headway runs list --out {shlex.quote(str(folder))}")
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -62,9 +63,21 @@ def evaluate(
         print(json.dumps(result))
         return
     show(result)
-    if not task:
-        is_run = bundle.folder is not None and (bundle.folder / "run").is_dir()
-        say(f"next: headway runs report {model}" if is_run else f'next: headway run {model} "…"')
+    given = [] if {"out", "against"} & settings.keys() else args or []
+    say(f"next: {shlex.join(_next(model, given if 'figures' in result else [], bundle))}")
+
+
+def _next(model: str, args: list[str], bundle: Any) -> list[str]:
+    """What to do next: look at each prediction on data of the user, at the run's report, or check the model."""
+    if args:
+        return ["headway", "eval", model, *args, "out=predictions.jsonl"]
+    if bundle.folder is not None and (bundle.folder / "run").is_dir():
+        return ["headway", "runs", "report", model]
+    return (
+        ["headway", "run", model, "Once upon a time"]
+        if bundle.config.kind == "decoder"
+        else ["headway", "check", model]
+    )
 
 
 def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:

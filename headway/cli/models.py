@@ -119,7 +119,7 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
     else:
         print(folder)
         say(f"{opened.architecture}, {opened.config.kind}, {size / 1e6:,.1f} MB of weights")
-        say(f"next: headway check {model}")
+        say(f"next: headway check {shlex.quote(model)}")
 
 
 @app.command(
@@ -151,7 +151,7 @@ def export(
         print(json.dumps(_exported(bundle, folder)) if json_ else folder)
         if own_layout(folder):
             say("transformers has no model like this one: the folder has headway's own layout")
-        say(f"{_facts(bundle)}. next: headway check {folder}")
+        say(f"{_facts(bundle)}. next: headway check {shlex.quote(str(folder))}")
         return
     from headway.checks.quantization import card, quantize_and_compare
     from headway.report.report import write_text
@@ -164,7 +164,7 @@ def export(
     print(json.dumps({**_exported(bundle, folder), **size}) if json_ else folder)
     for line in result.lines():
         say(line)
-    say(f"only headway can read this folder. next: headway check {folder}")
+    say(f"only headway can read this folder. next: headway check {shlex.quote(str(folder))}")
 
 
 def _exported(bundle: Any, folder: Path) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def train(
         for note in run.notes:
             say(note)
     else:
-        run = runs.start(*named)
+        run = runs.start(*named, [recipe, *args])
     try:
         runs.train(run, Display(quiet).report)
     finally:
@@ -134,11 +134,11 @@ def _afterwards(run: Any, say: Callable[..., None], json_: bool) -> None:
     if run.loop.stop_signal:
         if json_:
             _print_json(run.folder)
-        say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
+        again = shlex.join(["headway", "train", "--resume", str(run.folder)])
+        say(f"stopped at step {run.loop.progress.step} and saved. next: {again}")
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
     from headway.report.model_card import write_card
     from headway.report.report import write_report
-    from headway.tasks.registry import get_task
 
     write_card(run.folder)
     report = write_report(run.folder)
@@ -147,12 +147,33 @@ def _afterwards(run: Any, say: Callable[..., None], json_: bool) -> None:
     else:
         print(run.folder)
     say(f"report: {report}")
-    task = get_task(run.recipe.task)
-    second = f' {task.second}="…"' if task.second == "pair" and task.wants_second(run.model.config) else ""
-    first = task.tries.own if run.recipe.data.train else task.tries.made_up
+    _advise(run.folder, report, say)
     name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
-    first = first.replace("headway run last", f"headway run {name}")
-    say(f"next: headway run {name} {first}{second}   headway eval {name}   headway check {run.folder}")
+    say(f"next: headway run {name} {_tries(run)}   headway eval {name}   headway check {name}")
+
+
+def _tries(run: Any) -> str:
+    """What to type after `headway run MODEL`: an example of the user's data, or one that fits the made-up data."""
+    from headway.tasks.registry import get_task
+
+    task = get_task(run.recipe.task)
+    if not run.recipe.data.train:
+        return task.tries.made_up
+    words = run.task.tries
+    return shlex.join(words) if all(words) and words else task.tries.own
+
+
+def _advise(folder: Path, report: Path, say: Callable[..., None]) -> None:
+    """Say what could be better: the most important suggestions of the report, each with its command."""
+    from headway.report.advice.rules import MOST, suggestions
+    from headway.runs.history import read_run
+
+    found = suggestions(read_run(folder))
+    for number, suggestion in enumerate(found[:MOST], start=1):
+        first, *rest = suggestion.lines
+        say("\n".join([f"advice {number}: {first}", *(f"  {line}" for line in rest)]))
+    if len(found) > MOST:
+        say(f"{len(found) - MOST} more in {report}")
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:

@@ -59,7 +59,7 @@ def run(
     trace: Annotated[bool, typer.Option("--trace", help="print the alternatives of each step, or the beams")] = False,
     trace_file: Annotated[str, typer.Option(help="write the alternatives as JSON", metavar="FILE")] = "",
     file: Annotated[str, typer.Option(help="texts from a file, results as JSON lines; - is stdin")] = "",
-    context: Annotated[str, typer.Option(help="the text to find answers in", metavar="FILE")] = "",
+    context: Annotated[str, typer.Option(help="the text to find answers in, or its file", metavar="TEXT|FILE")] = "",
     near: Annotated[str, typer.Option("--nearest", help="texts to search by meaning", metavar="FILE")] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
     device: Device = "auto",

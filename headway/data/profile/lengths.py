@@ -7,9 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 BINS = 16
 """Bars of a histogram."""
+
+
+def quantile_99(lengths: Sequence[int] | NDArray[np.int64]) -> int:
+    """The smallest of these lengths that 99 % of them do not exceed."""
+    return int(np.quantile(np.asarray(lengths), 0.99, method="inverted_cdf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class QuestionAnswering(TextTask):
     Settings = Settings
     renamed: ClassVar[Mapping[str, str]] = {"longest": "max_answer_length", "best": "n_best", "none": "no_answer"}
     tries = Tries(
-        '--context FILE "where does anna live ?"',
+        '--context "clara lives in paris . jonas bought a small boat ." "what did jonas buy ?"',
         '--context FILE "…"',
         {"input": "Where does Anna live?", "context": "Anna lives in Oslo."},
     )
