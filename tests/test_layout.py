@@ -18,7 +18,7 @@ from tools.layout import PAGE, page, purpose
 ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
-    ("errors", "jsonfile", "version", "resources"),
+    ("errors", "jsonfile", "version", "resources", "progress"),
     ("config",),
     ("data",),
     ("model", "baselines"),
@@ -29,7 +29,7 @@ LEVELS = (
     ("checks", "report"),
     ("serve",),
     ("__init__", "api"),
-    ("cli", "progress", "__main__"),
+    ("cli", "__main__"),
 )
 """The parts of headway/, lowest first: a part imports from its own level and from those before it."""
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from headway.config.toml import to_toml
 from headway.hub.weights import writing
+from headway.progress import bar
 from headway.report import sections
 from headway.report.curves import curves
 from headway.report.diagnostics import data_name, describe_data, epochs_seen, health, suggestions, uniform_loss, verdict
@@ -35,11 +36,12 @@ CPUS = ("cpu", "x86_64", "amd64", "aarch64", "arm64")
 
 def write_report(folder: Path) -> Path:
     """Write run/report.html and run/report.json of a run, and return the path of the page."""
-    run = read_run(folder)
-    facts = gather(run)
-    path = folder / "run" / "report.html"
-    write_text(path.with_suffix(".json"), json.dumps(facts, indent=1, allow_nan=False) + "\n")
-    write_text(path, render(run, facts))
+    with bar("writing the report"):
+        run = read_run(folder)
+        facts = gather(run)
+        path = folder / "run" / "report.html"
+        write_text(path.with_suffix(".json"), json.dumps(facts, indent=1, allow_nan=False) + "\n")
+        write_text(path, render(run, facts))
     return path
 
 

@@ -68,7 +68,7 @@ class Generator:
             return
         from headway.generate.accel.dispatch import compile_kernels
 
-        compile_kernels(self.bundle.model, 1, self.say)
+        compile_kernels(self.bundle.model, 1, now=self.args.chat)
         if self.args.chat:
             self.bundle.chat([{"role": "user", "content": "?"}])  # report a missing template before anyone types
             self.converse(prompt)

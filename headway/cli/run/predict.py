@@ -12,6 +12,7 @@ from headway.cli.run.args import COUNTS, RunArgs, check_count
 from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
+from headway.progress import track
 
 if TYPE_CHECKING:
     from headway.data.files.rows import BadRows
@@ -141,7 +142,8 @@ class _Session:
         from headway.tasks.predictor import predict_good
 
         bad, predictor, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
-        for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
+        windows = source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading())
+        for window, files in track(windows, "predicting", unit="batches"):
             for good, found in predict_good(predictor, window, bad):
                 print_results(self.task, good, found, files=files)
                 more, limit = predictor.truncated([item.example for item in good])

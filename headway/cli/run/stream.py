@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from headway.progress import hidden, track
+
 if TYPE_CHECKING:
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
@@ -58,9 +60,10 @@ def stdin_is_piped() -> bool:
 def print_results(task: Task, good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:
     from headway.tasks.inputs import located
 
-    for row in located(task, good, found, files=files):
-        print(json.dumps(row, ensure_ascii=False))
-    sys.stdout.flush()
+    with hidden():
+        for row in located(task, good, found, files=files):
+            print(json.dumps(row, ensure_ascii=False))
+        sys.stdout.flush()
 
 
 def print_count(done: int, bad: BadRows, source: str, say: Say) -> None:
@@ -85,7 +88,8 @@ def generate_file(
 
     predictor = task.load_predictor()(bundle, recipe, RunOptions(score=score, sampling=sampling))
     bad, done = BadRows(recipe.data.bad_rows), 0
-    for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
+    windows = source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm)
+    for window, files in track(windows, "generating", unit="batches"):
         for good, found in predict_good(predictor, window, bad):
             print_results(task, good, found, files=files)
             done += len(good)

@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import IO, NamedTuple
 from headway.data.files.lines import GZIP_FREE, GZIP_RATIO
 from headway.data.files.locate import file_format, find_files
 from headway.jsonfile import unreadable
+from headway.progress import bar
 
 CHUNK = 1 << 20
 
@@ -52,8 +53,8 @@ def file_content(path: Path) -> Content:
             return known[key]
         found = _unpacked(path, state.st_size) if file_format(path)[1] else None
         if found is None:
-            with path.open("rb") as file:
-                found = _hashed(file)
+            with path.open("rb") as file, bar(f"hashing {path.name}", state.st_size, "bytes") as tick:
+                found = _hashed(file, tick=tick)
     except OSError as error:
         raise unreadable(path, error) from None
     assert found is not None, "a plain file has no limit"
@@ -81,11 +82,14 @@ def _unpacked(path: Path, size: int) -> Content | None:
     return None
 
 
-def _hashed(file: IO[bytes] | gzip.GzipFile, limit: float = math.inf) -> Content | None:
+def _hashed(
+    file: IO[bytes] | gzip.GzipFile, limit: float = math.inf, tick: Callable[[int], None] = lambda size: None
+) -> Content | None:
     """None beyond `limit` bytes."""
     digest, size, lines = hashlib.sha256(), 0, 0
     while chunk := file.read(CHUNK):
         digest.update(chunk)
+        tick(len(chunk))
         size, lines = size + len(chunk), lines + chunk.count(b"\n")
         if size > limit:
             return None
