@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
@@ -227,7 +227,7 @@ def bar(label: str, total: int | None = None, unit: str = "") -> Iterator[Callab
         _SCREEN.remove(work)
 
 
-def track(items: Iterable[T], label: str, total: int | None = None, unit: str = "") -> Iterator[T]:
+def track(items: Iterable[T], label: str, total: int | None = None, unit: str = "") -> Generator[T, None, None]:
     """The items, with a bar that counts them; `total` is needed if they have no length."""
     total = len(items) if total is None and isinstance(items, Sized) else total
     with bar(label, total, unit) as tick:

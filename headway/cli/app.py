@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from headway import __version__, progress
-from headway.errors import HeadwayError, MemoryOrDiskError, UsageError, nearest
+from headway.errors import HeadwayError, UsageError, nearest
 from headway.resources import as_headway_error
 
 app = typer.Typer(
@@ -101,14 +101,6 @@ def progress_printer(quiet: bool) -> Callable[..., None]:
     """A function that prints progress messages to stderr; with `quiet` it prints none, and no bar moves either."""
     progress.set_quiet(quiet)
     return (lambda text: None) if quiet else progress.say
-
-
-def save_text(path: str, text: str) -> None:
-    """Write a file that the user asked for."""
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MemoryOrDiskError("M002", f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:
