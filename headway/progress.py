@@ -65,7 +65,7 @@ class Bar:
 
     @property
     def summary(self) -> str:
-        """The bar in few words, before the bar of a part of its work."""
+        """The bar in few words, beside others."""
         of = f"/{self.total:,}" if self.total and self.unit != "bytes" else ""
         return f"{self.label} {self.done + 1:,}{of}" if of else self.label
 
@@ -126,7 +126,8 @@ class _Screen:
         shown = [bar for bar in self.bars if now - bar.start >= DELAY]
         for bar in shown:
             bar.shown = True
-        parts = [bar.summary for bar in shown[:-1]] + [bar.line(now, moving) for bar in shown[-1:]]
+        short = len(shown) if self.status else max(0, len(shown) - 1)  # a line has room for one bar in full
+        parts = [bar.summary for bar in shown[:short]] + [bar.line(now, moving) for bar in shown[short:]]
         if line := "  ".join(part for part in (self.status, " · ".join(parts)) if part):
             self.last = now
             self._put(line, moving)
