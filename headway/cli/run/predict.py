@@ -142,8 +142,7 @@ class _Session:
         from headway.tasks.predictor import predict_good
 
         bad, predictor, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
-        windows = source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading())
-        for window, files in track(windows, "predicting", unit="batches"):
+        for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
             for good, found in predict_good(predictor, window, bad):
                 print_results(self.task, good, found, files=files)
                 more, limit = predictor.truncated([item.example for item in good])
@@ -166,7 +165,8 @@ class _Session:
         from headway.tasks.embedding.vectors import nearest_of
 
         task, bad = self.task, BadRows(self.recipe.data.bad_rows)
-        items = list(task.inputs(self.args.near, self.recipe.data, bad, **self.reading()))
+        inputs = task.inputs(self.args.near, self.recipe.data, bad, **self.reading())
+        items = list(track(inputs, f"reading {self.args.near}", unit="rows"))
         if not items:
             raise bad.no_rows(self.args.near, "texts")
         queries, texts = self.queries(bad), [item.example.text for item in items]

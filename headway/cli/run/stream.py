@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from headway.progress import hidden, track
+from headway.progress import bar, hidden, is_shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
     from headway.tasks.base import Task
@@ -35,9 +37,27 @@ def source_windows(
         for window in inputs.live_windows(task.inputs(_stdin(), data, bad, **how), size or inputs.WINDOW):
             yield window, False
         return
-    files = len(find_files(source)) > 1
-    for window in inputs.windows(task.inputs(source, data, bad, **how), size or inputs.WINDOW):
-        yield window, files
+    files = find_files(source)
+    with bar("predicting", _count_lines(files) if is_shown() else None, "rows") as tick:
+        for window in inputs.windows(task.inputs(source, data, bad, **how), size or inputs.WINDOW):
+            yield window, len(files) > 1
+            tick(len(window))
+
+
+def _count_lines(files: Sequence[Path]) -> int | None:
+    """About as many rows as the files have; None if lines do not tell."""
+    from headway.data.files.locate import file_format
+
+    if not all(
+        file_format(path) in (("text", False), ("csv", False), ("tsv", False), ("jsonl", False)) for path in files
+    ):
+        return None
+    count = 0
+    for path in files:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                count += chunk.count(b"\n")
+    return count
 
 
 def _stdin() -> BinaryIO:
@@ -88,8 +108,7 @@ def generate_file(
 
     predictor = task.load_predictor()(bundle, recipe, RunOptions(score=score, sampling=sampling))
     bad, done = BadRows(recipe.data.bad_rows), 0
-    windows = source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm)
-    for window, files in track(windows, "generating", unit="batches"):
+    for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
         for good, found in predict_good(predictor, window, bad):
             print_results(task, good, found, files=files)
             done += len(good)
