@@ -7,7 +7,6 @@ where it is `hidden`. Nothing is written to stdout.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import sys
@@ -164,7 +163,8 @@ _SCREEN = _Screen()
 
 def _is_worker() -> bool:
     """Whether this process works for another one, which shows the progress."""
-    return os.environ.get("RANK", "0") != "0" or multiprocessing.parent_process() is not None
+    process = sys.modules.get("multiprocessing.process")  # a process that it has started has imported it
+    return os.environ.get("RANK", "0") != "0" or (process is not None and process.parent_process() is not None)
 
 
 def _in_notebook() -> bool:

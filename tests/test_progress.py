@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -386,3 +387,9 @@ def test_rows_that_were_lost_are_counted(capfd: pytest.CaptureFixture[str]) -> N
     show("data", tokens=1000, valid_tokens=10, vocab=9, bad_rows=1, shortened=2000, cut=3, left_out=4)
     said = capfd.readouterr().err
     assert all(part in said for part in ("vocabulary 9", ", 1 bad row ", ", 2,000 short", ", 3 trunc", ", 4 too long"))
+
+
+def test_a_process_of_a_pool_shows_nothing(quick: None) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(progress.is_shown) is False and pool.apply(progress._is_worker) is True
+    assert not progress._is_worker()
