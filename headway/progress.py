@@ -315,10 +315,11 @@ class TimeLeft:
 
 
 class Display:
-    """Prints a run's events to stderr."""
+    """Prints a run's events to stderr; with `quiet` nothing, and no bar of the run moves either."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
+        set_quiet(quiet)
         self.loss = float("nan")
         self.left = TimeLeft()
 

@@ -93,7 +93,8 @@ try:
 except SystemExit as done:
     assert not done.code
 heavy = ("numba", "IPython", "transformers", "pandas", "headway.checks", "headway.report", "headway.serve")
-print([name for name in sys.modules if name.startswith(heavy) or "tasks" in name and name.endswith(("predict", "training"))])
+own = lambda name: "tasks" in name and name.endswith(("predict", "training"))
+print([name for name in sys.modules if name.startswith(heavy) or own(name)])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
