@@ -333,7 +333,7 @@ class Display:
         say(f"{folder}: {parameters / 1e6:.2f}M parameters{some}{where}")
 
     def _chosen(self, line: str, **_: Any) -> None:
-        self._say(line)
+        say(line)
 
     def _restart(self, step: int, folder: str, **_: Any) -> None:
         say(f"{folder}: resumed at step {step:,}")
