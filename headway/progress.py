@@ -55,7 +55,7 @@ class Bar:
         if not self.done:
             return f"{self.label}  {human_time(now - self.start)}"
         if self.total is None:
-            return f"{self.label}  {_amount(self.done, self.unit)}  {_amount(rate, '')}/s"
+            return f"{self.label}  {_amount(self.done, self.unit)}  {_amount(rate, '', self.unit)}/s"
         share = min(1.0, self.done / self.total)
         left = f"{human_time((self.total - self.done) / rate)} left" if self.done < self.total else ""
         drawn = f"{_drawn(share)} {share:4.0%}" if moving else f"{share:.0%}"
@@ -84,8 +84,8 @@ class _Screen:
         """The line that is on the terminal now."""
         self.last = 0.0
         """When a line was last drawn, or printed where none can be redrawn."""
-        self.output: Any = None
-        """The output of a notebook's cell that shows the line."""
+        self.output: tuple[int, Any] | None = None
+        """The output that shows the line in a notebook, and the number of its cell: a cell has one."""
         self.thread: threading.Thread | None = None
 
     @property
@@ -142,11 +142,11 @@ class _Screen:
         print(f"\r{self.drawn}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def _update(self, line: str) -> None:
-        data = {"text/plain": line}
-        if self.output is None:
-            self.output = import_module("IPython.display").display(data, raw=True, display_id=True)
+        data, cell = {"text/plain": line}, getattr(_shell(), "execution_count", 0)
+        if self.output is None or self.output[0] != cell:
+            self.output = cell, import_module("IPython.display").display(data, raw=True, display_id=True)
         else:
-            self.output.update(data, raw=True)
+            self.output[1].update(data, raw=True)
 
     def clear(self) -> None:
         """Take the moving line away."""
@@ -155,7 +155,6 @@ class _Screen:
             self.drawn = ""
         if self.output is not None:
             self._update("")
-            self.output = None
 
 
 _SCREEN = _Screen()
@@ -169,8 +168,11 @@ def _is_worker() -> bool:
 
 def _in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def _shell() -> Any:
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def _moves() -> bool:

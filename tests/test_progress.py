@@ -100,6 +100,7 @@ def test_times_as_people_say_them(seconds: float, said: str) -> None:
         (200, "rows", 200, ["100%", "200/200 rows", "20/s"]),
         (None, "rows", 1234, ["reading", "1,234 rows", "123/s"]),
         (None, "rows", 3, ["3 rows", "0.3/s"]),
+        (None, "bytes", 25_000_000, ["25.0 MB", "2.5 MB/s"]),
         (10**9, "bytes", 5 * 10**8, ["50%", "500.0 MB/1.00 GB", "50.0 MB/s", "10 s left"]),
         (200, "rows", 0, ["reading  10 s"]),
         (0, "rows", 5, ["5 rows"]),
@@ -232,7 +233,8 @@ def test_a_notebook_has_an_output_that_is_updated(quick: None, monkeypatch: pyte
         shown.append(f"new: {data['text/plain']}")
         return handle
 
-    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    shell = SimpleNamespace(kernel=object(), execution_count=1)
+    kernel = SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", kernel)  # type: ignore[misc]
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))  # type: ignore[misc]
     with bar("reading", 10, "rows") as tick:
@@ -240,6 +242,11 @@ def test_a_notebook_has_an_output_that_is_updated(quick: None, monkeypatch: pyte
         until(lambda: len(shown) > 2)
     assert shown[0].startswith("new: reading") and shown[-1] == "" and not any("new" in line for line in shown[1:])
     assert all("5/10 rows" in line for line in shown[1:-1])
+    for cell in (1, 2):  # one output for each cell
+        shell.execution_count, before = cell, len(shown)
+        with bar("again"):
+            until(lambda n=before: len(shown) > n)  # type: ignore[misc]
+        assert shown[before].startswith("new: again" if cell == 2 else "again")
 
 
 INTERRUPTED = """
