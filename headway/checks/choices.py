@@ -18,6 +18,7 @@ from headway.errors import ConfigError, DataError, nearest
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
+from headway.progress import track
 
 SERIES = re.compile(r"(?:(?:choice|option|ending|answer)s?[_ ]?)?([a-h]|[0-9])", re.IGNORECASE)
 """Columns that hold one choice each: a, B, choice_0, ending1, option_c …"""
@@ -104,7 +105,7 @@ def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConf
         shots = "".join(joined(q.prompt, q.choices[q.answer]) + BETWEEN for q in examples)
     found: list[Answered] = []
     counts: list[int] = []
-    for question in asked:
+    for question in track(asked, "evaluating", config.limit or None, "questions"):
         if config.limit and len(found) == config.limit:
             break
         try:

@@ -59,7 +59,6 @@ def data(
     Rows, columns, lengths, labels, duplicates, and bad rows with file and line.
     """
     say = progress_printer(quiet)
-    say("reading …", end="\r")
     keep = sys.maxsize if bad else 20
     if chat:
         others = {"VALID": valid, "--column": column, "--tokenizer": tokenizer}

@@ -13,6 +13,7 @@ from headway.cli.run.args import COUNTS, RunArgs, check_count
 from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
+from headway.progress import track
 
 if TYPE_CHECKING:
     from headway.data.files.rows import BadRows
@@ -169,7 +170,8 @@ class _Session:
         from headway.tasks.embedding.vectors import nearest_of
 
         task, bad = self.task, BadRows(self.recipe.data.bad_rows)
-        items = list(task.inputs(self.args.near, self.recipe.data, bad, **self.reading()))
+        inputs = task.inputs(self.args.near, self.recipe.data, bad, **self.reading())
+        items = list(track(inputs, f"reading {self.args.near}", unit="rows"))
         if not items:
             raise bad.no_rows(self.args.near, "texts")
         queries, texts = self.queries(bad), [item.example.text for item in items]

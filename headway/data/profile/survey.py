@@ -37,6 +37,7 @@ from headway.data.profile.lengths import LengthCounter, Lengths
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.errors import counted
 from headway.jsonfile import show
+from headway.progress import track
 
 BATCH_TEXTS, BATCH_CHARACTERS = 1000, 1_000_000
 """The most texts, and characters, of a batch."""
@@ -203,7 +204,7 @@ def survey(
     encode = load_tokenizer(Path(tokenizer)).ids if tokenizer else None
     held_out, bad = (_HeldOut(valid, column) if valid else None), BadRows("skip", keep)
     view, tally, seen = _Reader(spec, column, bad), LengthCounter(encode), DuplicateIndex()
-    for batch in view.batches():
+    for batch in track(view.batches(), "looking at the data", unit="batches"):
         tally.add([text.text for text in batch])
         for text in batch:
             seen.add(text.text, text.file, text.line)
@@ -387,7 +388,7 @@ class _HeldOut:
         self.ngrams = NgramIndex(self._read(_Reader(spec, column, self.bad)))
 
     def _read(self, view: _Reader) -> Iterator[list[str]]:
-        for batch in view.batches():
+        for batch in track(view.batches(), "looking at the validation data", unit="batches"):
             for text in batch:
                 self.seen.add(text.text, text.file, text.line)
             yield [text.text for text in batch]
