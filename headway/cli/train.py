@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headway.api.training import finished_note, write_documents
 from headway.cli.app import EXIT_FILE, Quiet, ReportedExit, app, examples, progress_printer
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
@@ -64,8 +65,9 @@ def train(
 
     if named is None:
         folder = resolve_run(resume, Path(RUNS))
-        if not args:
-            _leave_finished(folder, say)
+        if not args and (done := finished_note(folder)):
+            say(f"{done}; train.steps=MORE trains further")
+            raise typer.Exit
         run = runs.resume(
             folder,
             lambda path, why: say(f"checkpoint {path} is not used: {why}"),
@@ -85,16 +87,6 @@ def train(
     _afterwards(run, say)
 
 
-def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
-    """Do not touch a run that has finished and has its weights."""
-    from headway.runs.history import read_run
-
-    told = read_run(folder)
-    if told.status == "finished" and not told.problem:
-        say(f"{folder} has finished its {told.facts.steps:,} steps; train.steps=MORE trains further")
-        raise typer.Exit
-
-
 def _processes(args: list[str]) -> int:
     """The number of processes for a resumed run."""
     from headway.config.toml import parse_overrides
@@ -108,12 +100,9 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
     if run.loop.stop_signal:
         say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
-    from headway.report.model_card import write_card
-    from headway.report.report import write_report
     from headway.tasks.registry import get_task
 
-    write_card(run.folder)
-    report = write_report(run.folder)
+    report = write_documents(run.folder)
     print(run.folder)
     say(f"report: {report}")
     task = get_task(run.recipe.task)
