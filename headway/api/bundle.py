@@ -287,7 +287,7 @@ class Bundle(Predictions):
         return one_or_all(texts, score_texts(self.model, self._generation_tokenizer(), several_texts(texts)))
 
     def evaluate(
-        self, data: str | os.PathLike[str] | Rows = "", *, task: str = "", against: str = "", **settings: Any
+        self, data: str | os.PathLike[str] | Rows = "", *, task: str = "", against: str | Bundle = "", **settings: Any
     ) -> EvaluationResult:
         """How good the model is, with intervals: `model.evaluate("test.csv").metrics["accuracy"]`."""
         from headway.api.verbs import evaluate

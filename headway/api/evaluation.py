@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from headway.api.results import Results, frame, html_table
 from headway.api.rows import is_rows, rows_file
 from headway.api.settings import plain
 from headway.api.training import say_aloud
+from headway.config.recipe import DataConfig
+from headway.config.toml import merge
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, nearest
 from headway.resources import save_text
 from headway.tasks.registry import get_task, task_names
@@ -110,30 +112,46 @@ def evaluate_data(
     data: Any,
     *,
     task: str,
-    against: str | os.PathLike[str],
+    against: str | os.PathLike[str] | Bundle,
     settings: Mapping[str, Any],
     quiet: bool,
 ) -> EvaluationResult:
     """A model, loaded or not, on a file, on rows, or on what its run held out."""
     from headway.api.bundle import Bundle, load
 
-    given = {key: plain(value) for key, value in settings.items()}
-    given |= {"against": os.fspath(against)} if against else {}
+    given = _data_settings(settings)
+    if against:
+        given["against"] = against.name if isinstance(against, Bundle) else os.fspath(against)
     with tempfile.TemporaryDirectory(prefix="headway-") as folder:
         spec = rows_file(data, Path(folder)) if is_rows(data) else data
-        if isinstance(spec, Mapping):  # columns and their like, for the data that the run knows
-            given["data"] = dict(spec)
-        elif isinstance(spec, str | os.PathLike):
-            given |= {"file" if "data" in given else "data": os.fspath(spec)} if spec else {}
-        else:
+        if not isinstance(spec, str | os.PathLike):
             raise UsageError("U001", f"data is a {type(data).__name__}", "give a file, or rows: a list of dicts")
+        given |= {"file" if "data" in given else "data": os.fspath(spec)} if spec else {}
         check_settings(task, given)
         bundle = model if isinstance(model, Bundle) else load(model)
         device = next(bundle.model.parameters()).device
-        found = evaluate_model(bundle, task, given, lambda name: load(name, device=device), say_aloud(quiet))
-        if is_rows(data):
-            found.facts["data"] = "rows"  # the file is gone
-    return found
+
+        def other(name: str) -> Bundle:
+            return against if isinstance(against, Bundle) else load(name, device=device)
+
+        found = evaluate_model(bundle, task, given, other, say_aloud(quiet))
+    if not is_rows(data):
+        return found
+    rows = ({key: value for key, value in row.items() if key != "file"} for row in found.predictions)
+    return replace(found, facts={**found.facts, "data": "rows"}, predictions=Results(rows))  # the file is gone
+
+
+def _data_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords as nested settings: `text="body"` and `**{"data.text": "body"}` are both the setting data.text."""
+    given: dict[str, Any] = {}
+    for key, value in settings.items():
+        section, dot, name = f"data.{key}".partition(".") if _is_data_setting(key) else key.partition(".")
+        given = merge(given, {section: {name: plain(value)}} if dot else {section: plain(value)})
+    return given
+
+
+def _is_data_setting(key: str) -> bool:
+    return key not in (*SETTINGS, *TEXT_SETTINGS) and key in {field.name for field in fields(DataConfig)}
 
 
 def evaluate_model(bundle: Any, task: str, settings: Mapping[str, Any], load: Load, say: Say) -> EvaluationResult:

@@ -55,14 +55,14 @@ def evaluate(
     data: str | os.PathLike[str] | Rows = "",
     *,
     task: str = "",
-    against: str | os.PathLike[str] = "",
+    against: str | os.PathLike[str] | Bundle = "",
     quiet: bool = False,
     **settings: Any,
 ) -> EvaluationResult:
     """How good a model is, with intervals: `headway.evaluate("last", "test.csv").metrics["accuracy"]`.
 
     The model is a run, a folder, a name or one that is loaded. Without data: what its run held out. `against` is
-    another model to compare with; settings are those of `headway eval`: `column="body"`, `data={"text": "body"}`.
+    another model to compare with; settings are those of `headway eval`: `column="body"`, `text="body"`, `label="y"`.
     """
     from headway.api.evaluation import evaluate_data
 

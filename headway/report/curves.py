@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -166,10 +165,13 @@ def loss_curve(run: History) -> str:
         ' stroke-width="2" vector-effect="non-scaling-stroke"/>'
         for line in lines
     )
-    names = ", ".join(f'<span style="color:{COLOURS[line.name]}">{line.name} loss</span>' for line in lines)
-    ends = f"{w.number(scale.low)} … {w.number(scale.high)} over {w.count(across.high)} steps"
+    names = ", ".join(
+        f'<span style="color:{COLOURS[line.name]}">{line.name} loss</span> '
+        f"{w.number(float(line.y[0]))} → {w.number(float(line.y[-1]))}"
+        for line in lines
+    )
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="loss over the steps"'
         f' style="width:100%;max-width:480px;height:120px;display:block">{paths}</svg>'
-        f"<small>{names}: {html.escape(ends)}</small>"
+        f"<small>{names}, over {w.count(across.high)} steps</small>"
     )

@@ -113,6 +113,10 @@ def test_rows_are_kept_where_the_run_can_read_them_again(data: Any) -> None:
     assert found.facts["examples"] == 40 and len(found.predictions) == 40 and "accuracy" in found.metrics
     assert found.predictions.to_frame().shape[0] == 40 and found.to_dict()["data"] == "rows"
     assert done.model.evaluate(REVIEWS[:10]).facts["examples"] == 10
+    renamed = [{"said": row["text"], "y": row["label"]} for row in REVIEWS]
+    assert headway.evaluate(done.model, renamed, text="said", label="y").metrics == found.metrics
+    other = headway.evaluate(done, renamed, **{"data.text": "said", "data.label": "y"}, against=done.model)
+    assert other.facts["gain"][0] == 0 and other.metrics == found.metrics
 
 
 def test_an_evaluation_is_that_of_the_command_line(run: Command) -> None:
