@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.api.results import Results, frame, html_table
-from headway.api.rows import is_rows, rows_file
+from headway.api.rows import data_spec, is_rows
 from headway.api.settings import plain
 from headway.api.training import say_aloud
 from headway.config.recipe import DataConfig
@@ -123,10 +123,8 @@ def evaluate_data(
     if against:
         given["against"] = against.name if isinstance(against, Bundle) else os.fspath(against)
     with tempfile.TemporaryDirectory(prefix="headway-") as folder:
-        spec = rows_file(data, Path(folder)) if is_rows(data) else data
-        if not isinstance(spec, str | os.PathLike):
-            raise UsageError("U001", f"data is a {type(data).__name__}", "give a file, or rows: a list of dicts")
-        given |= {"file" if "data" in given else "data": os.fspath(spec)} if spec else {}
+        if spec := data_spec(data, Path(folder)):
+            given["file" if "data" in given else "data"] = spec
         check_settings(task, given)
         bundle = model if isinstance(model, Bundle) else load(model)
         device = next(bundle.model.parameters()).device

@@ -17,7 +17,7 @@ HINT = 'a text is "…", several are a list: ["…", "…"]'
 def one_text(text: Any, name: str = "text") -> str:
     """A single text; anything else is refused."""
     if not isinstance(text, str):
-        raise DataError("D001", f"{name} is a {type(text).__name__}, not a text", HINT)
+        raise DataError("D001", f"{name} is of type {type(text).__name__}, not a text", HINT)
     return text
 
 
@@ -26,7 +26,7 @@ def several_texts(texts: Any, name: str = "texts") -> list[str]:
     if isinstance(texts, str):
         return [texts]
     if isinstance(texts, bytes | Mapping | os.PathLike) or not isinstance(texts, Iterable):
-        raise DataError("D001", f"{name} is a {type(texts).__name__}, not a text or a list of texts", HINT)
+        raise DataError("D001", f"{name}: type {type(texts).__name__} is no text and no list of texts", HINT)
     found = list(texts)
     for number, text in enumerate(found, start=1):
         one_text(text, f"number {number} of {name}")

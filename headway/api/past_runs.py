@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from headway.api.results import Results, frame, html_table, text_table
 from headway.api.training import resume_run
-from headway.errors import NotFoundError, nearest
+from headway.errors import NotFoundError, counted, nearest
 from headway.runs.compare import NOT_METRICS, final_metrics
 from headway.runs.events import as_float, smooth
 from headway.runs.history import History, read_run
@@ -128,15 +128,16 @@ class Run(os.PathLike[str]):
 
     def __repr__(self) -> str:
         record = self.record
-        told = "".join(f", {name} {value:.4g}" for name, value in list(self.metrics.items())[:3])
-        return f"Run({str(self.folder)!r}, {record.status}, {record.task}, {record.facts.steps:,} steps{told})"
+        told = [record.status, record.task, counted(record.facts.steps, "steps")]
+        told += [f"{name} {value:.4g}" for name, value in list(self.metrics.items())[:3]]
+        return f"Run({str(self.folder)!r}, {', '.join(told)})"
 
     def _repr_html_(self) -> str:
         from headway.report.curves import loss_curve
 
         record = self.record
         title = f"<b>{html.escape(record.name)}</b> {record.status}, {html.escape(record.task)}"
-        told = f"{title}, {record.facts.steps:,} steps<br><code>{html.escape(str(self.folder))}</code>"
+        told = f"{title}, {counted(record.facts.steps, 'steps')}<br><code>{html.escape(str(self.folder))}</code>"
         metrics = html_table(list(self.metrics), [list(self.metrics.values())]) if self.metrics else ""
         advice = "".join(f"<li>{html.escape(each.advice)}</li>" for each in self.suggestions)
         return f"<div>{told}{metrics}{loss_curve(record)}{f'<ul>{advice}</ul>' if advice else ''}</div>"

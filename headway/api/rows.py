@@ -16,12 +16,22 @@ from headway.resources import save_text
 
 FOLDER = "data"
 """Where rows are kept, inside the folder of the runs: a resumed run reads them again."""
+HINT = "a dataset is a file, or a list of dicts or of texts"
 PARTS = ("train", "valid", "test")
 
 
 def is_rows(value: Any) -> bool:
     """Whether a value is a dataset, and not the name of one or settings about it."""
     return not isinstance(value, str | bytes | os.PathLike | Mapping) and isinstance(value, Iterable)
+
+
+def data_spec(data: Any, folder: Path) -> str:
+    """The name of a dataset: as given, or of the file that its rows are written to."""
+    if is_rows(data):
+        return rows_file(data, folder)
+    if not isinstance(data, str | os.PathLike):
+        raise DataError("D001", f"data are of type {type(data).__name__}", HINT)
+    return os.fspath(data)
 
 
 def kept_rows(settings: dict[str, Any], out: Path) -> dict[str, Any]:
@@ -55,8 +65,7 @@ def _records(rows: Any) -> Iterator[dict[str, Any]]:
         if isinstance(row, str):
             row = {"text": row}
         if not isinstance(row, Mapping):
-            kind = type(row).__name__
-            raise DataError("D007", f"row {number} is a {kind}", "a dataset is a file, or a list of dicts or of texts")
+            raise DataError("D007", f"row {number} is of type {type(row).__name__}", HINT)
         yield {str(key): _value(value, number, key) for key, value in row.items()}
 
 
@@ -68,5 +77,5 @@ def _value(value: Any, number: int, key: object) -> Any:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         kind = type(value).__name__
-        raise DataError("D007", f"row {number}: {key} is a {kind}, which a data file cannot hold") from None
+        raise DataError("D007", f"row {number}: {key} is of type {kind}, which no data file can hold") from None
     return value

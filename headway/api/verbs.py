@@ -99,10 +99,10 @@ def data(
     Columns, lengths, labels, duplicates, bad rows, and the task that it is for. `valid` is compared with it.
     """
     from headway.api.dataset import profile
-    from headway.api.rows import FOLDER, is_rows, rows_file
+    from headway.api.rows import FOLDER, data_spec
     from headway.config.recipe import RUNS
 
-    spec = rows_file(file, Path(RUNS) / FOLDER) if is_rows(file) else str(file)
+    spec = data_spec(file, Path(RUNS) / FOLDER)
     folder = None if tokenizer is None else Path(tokenizer)
     return profile(spec, column=column, valid=str(valid), tokenizer=folder, keep=20)
 

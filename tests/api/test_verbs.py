@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import headway
 from headway.api.past_runs import Run
 from headway.api.settings import recipe_words
-from headway.errors import ConfigError, NotFoundError, UsageError
+from headway.errors import ConfigError, DataError, NotFoundError, UsageError
 from headway.train.loop import Loop
 from tests.cli.conftest import Run as Command
 from tests.cli.conftest import run as run  # the command line beside the functions
@@ -115,8 +116,10 @@ def test_rows_are_kept_where_the_run_can_read_them_again(data: Any) -> None:
     assert done.model.evaluate(REVIEWS[:10]).facts["examples"] == 10
     renamed = [{"said": row["text"], "y": row["label"]} for row in REVIEWS]
     assert headway.evaluate(done.model, renamed, text="said", label="y").metrics == found.metrics
-    other = headway.evaluate(done, renamed, **{"data.text": "said", "data.label": "y"}, against=done.model)
-    assert other.facts["gain"][0] == 0 and other.metrics == found.metrics
+    other = headway.evaluate(
+        done, renamed, **{"data.text": "said", "data.label": "y"}, against=replace(done.model, name="?")
+    )
+    assert other.facts["gain"][0] == 0 and other.facts["against"] == "?" and other.metrics == found.metrics
 
 
 def test_an_evaluation_is_that_of_the_command_line(run: Command) -> None:
@@ -131,8 +134,9 @@ def test_an_evaluation_is_that_of_the_command_line(run: Command) -> None:
     assert both.facts["against"] == "runs/tiny-0001" and "saves" not in both.metrics
     with pytest.raises(ConfigError, match=r"C014.*colunm.*column"):
         headway.evaluate("last", "text.txt", colunm="x")
-    with pytest.raises(UsageError, match="U001"):
-        headway.evaluate("last", 3)  # type: ignore[arg-type]
+    for verb in (headway.data, lambda data: headway.evaluate("last", data)):
+        with pytest.raises(DataError, match="D001"):
+            verb(3)
 
 
 def test_a_comparison_is_that_of_the_command_line(run: Command) -> None:
@@ -186,7 +190,8 @@ def test_past_runs_are_a_list_and_a_table(run: Command) -> None:
 
 
 def test_hostile_runs_do_no_harm() -> None:
-    write_run(Path("runs/x"), [event("start", goal=HOSTILE), event("eval", step=1, **{HOSTILE: 1.0}), event("end")])
+    told = [event("start", goal=HOSTILE), event("eval", step=1, **{HOSTILE: 1.0}), event("end")]
+    write_run(Path("runs/x"), told, recipe=f"task = {json.dumps(HOSTILE)}")
     for page in (headway.run("x")._repr_html_(), headway.runs()._repr_html_()):
         assert "<script" not in page and "<img" not in page
 
