@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.api.inputs import Pieces, conversation, keyword_settings, one_text, several_texts
 from headway.api.predictions import Predictions
-from headway.api.results import Results, one_or_all
+from headway.api.tables import Results, one_or_all
 from headway.checks.attention_maps import attention_maps
 from headway.checks.choices import Accuracy, ChoicesConfig, measure_choices
 from headway.checks.equivalence.result import CheckResult

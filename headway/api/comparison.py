@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.api.inputs import kept_rows
 from headway.api.past_runs import Run, Runs
-from headway.api.results import frame, html_table, text_table
-from headway.api.rows import kept_rows
 from headway.api.settings import full_key, recipe_task, recipe_words, word
+from headway.api.tables import frame, html_table, text_table
 from headway.api.training import say_aloud, write_documents
 from headway.config.recipe import RUNS
 from headway.errors import ConfigError, DivergedError, HeadwayError

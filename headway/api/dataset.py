@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.api.results import frame
+from headway.api.tables import frame
 
 if TYPE_CHECKING:
     import pandas

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.api.results import Results, frame, html_table
-from headway.api.rows import data_spec, is_rows
+from headway.api.inputs import data_spec, is_rows
 from headway.api.settings import plain
+from headway.api.tables import Results, frame, html_table
 from headway.api.training import say_aloud
 from headway.config.recipe import DataConfig
 from headway.config.toml import merge

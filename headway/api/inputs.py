@@ -1,17 +1,27 @@
-"""Inputs of a model from Python: texts and settings, checked; and the text that comes back piece by piece."""
+"""What Python hands in: texts, conversations, keywords, rows of data; each checked, rows kept in a file for runs."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headway.api.settings import plain
-from headway.data.chat_template.template import Message
 from headway.errors import ConfigError, DataError
+from headway.resources import save_text
 
-S = TypeVar("S")
+if TYPE_CHECKING:
+    from headway.data.chat_template.template import Message
+
 HINT = 'a text is "…", several are a list: ["…", "…"]'
+FOLDER = "data"
+"""Where rows are kept, inside the folder of the runs: a resumed run reads them again."""
+ROWS = "a dataset is a file, or a list of dicts or of texts"
+PARTS = ("train", "valid", "test")
 
 
 def one_text(text: Any, name: str = "text") -> str:
@@ -42,7 +52,7 @@ def conversation(messages: str | Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def keyword_settings(settings: S | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+def keyword_settings(settings: object | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords such as `temperature=0.7` as plain values; they do not go together with a settings object."""
     if settings is not None and keywords:
         kind, name = type(settings).__name__, next(iter(keywords))
@@ -73,3 +83,64 @@ class Pieces(Iterator[str]):
 
     def __repr__(self) -> str:
         return f"Pieces({self._seen!r} …)"
+
+
+def is_rows(value: Any) -> bool:
+    """Whether a value is a dataset, and not the name of one or settings about it."""
+    return not isinstance(value, str | bytes | os.PathLike | Mapping) and isinstance(value, Iterable)
+
+
+def data_spec(data: Any, folder: Path) -> str:
+    """The name of a dataset: as given, or of the file that its rows are written to."""
+    if is_rows(data):
+        return rows_file(data, folder)
+    if not isinstance(data, str | os.PathLike):
+        raise DataError("D001", f"data are of type {type(data).__name__}", ROWS)
+    return os.fspath(data)
+
+
+def kept_rows(settings: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Settings in which every dataset is a file: `data` itself, or train, valid and test inside."""
+    data = settings.get("data")
+    if is_rows(data):
+        return {**settings, "data": {"train": rows_file(data, out / FOLDER)}}
+    if not isinstance(data, Mapping):
+        return settings
+    files = {part: rows_file(data[part], out / FOLDER) for part in PARTS if is_rows(data.get(part))}
+    return {**settings, "data": {**data, **files}}
+
+
+def rows_file(rows: Any, folder: Path) -> str:
+    """Write rows to a file that is named by its content: the same rows are the same file."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _records(rows))
+    if not text:
+        raise DataError("D002", "the dataset has no rows")
+    path = folder / f"rows-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_text(str(path), text)
+    return str(path)
+
+
+def _records(rows: Any) -> Iterator[dict[str, Any]]:
+    """Rows as plain dicts: of a DataFrame, a `datasets` object, dicts, or texts."""
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas
+        rows = rows.to_dict("records")
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, str):
+            row = {"text": row}
+        if not isinstance(row, Mapping):
+            raise DataError("D007", f"row {number} is of type {type(row).__name__}", ROWS)
+        yield {str(key): _value(value, number, key) for key, value in row.items()}
+
+
+def _value(value: Any, number: int, key: object) -> Any:
+    value = value.tolist() if hasattr(value, "tolist") else plain(value)  # arrays and scalars of numpy
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # how pandas says that a cell is empty
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        kind = type(value).__name__
+        raise DataError("D007", f"row {number}: {key} is of type {kind}, which no data file can hold") from None
+    return value

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from headway.api.results import Results, frame, html_table, text_table
+from headway.api.tables import Results, frame, html_table, text_table
 from headway.api.training import resume_run
 from headway.errors import NotFoundError, counted, nearest
 from headway.runs.compare import NOT_METRICS, final_metrics

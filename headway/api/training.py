@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.api.rows import kept_rows
+from headway.api.inputs import kept_rows
 from headway.api.settings import recipe_words, run_words
 from headway.errors import ConfigError
 from headway.tasks.recipe import Recipe, load_recipe, load_run_recipe

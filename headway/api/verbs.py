@@ -99,7 +99,7 @@ def data(
     Columns, lengths, labels, duplicates, bad rows, and the task that it is for. `valid` is compared with it.
     """
     from headway.api.dataset import profile
-    from headway.api.rows import FOLDER, data_spec
+    from headway.api.inputs import FOLDER, data_spec
     from headway.config.recipe import RUNS
 
     spec = data_spec(file, Path(RUNS) / FOLDER)

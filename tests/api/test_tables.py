@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from headway.api.results import Results, html_table, one_or_all
+from headway.api.tables import Results, html_table, one_or_all
 from headway.errors import NotFoundError
 from headway.tasks.classification.predict import Prediction
 from headway.tasks.tagging.predict import Entity

@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 
-from headway.api.rows import is_rows, kept_rows, rows_file
+from headway.api.inputs import is_rows, kept_rows, rows_file
 from headway.errors import DataError
 
 ROWS = [{"text": "a fine film", "label": "good", "n": 1}, {"text": "a dull one", "label": "bad", "n": 2}]
