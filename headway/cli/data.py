@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headway.data.profile.survey import Survey
     from headway.tasks.base import Task
 
-MOST_READ = 200_000_000
+MOST_READ = 50_000_000
 """Bytes of the largest dataset that is read a second time, as its task reads it."""
 SHOWN, SHOWN_TOKENS = 3, 400
 """The number of conversations printed, and of tokens of each; --json has all tokens."""

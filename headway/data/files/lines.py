@@ -155,8 +155,8 @@ def decode(raw: bytes | bytearray) -> str:
 class Lines:
     """The lines of a file as text, with their line ends, numbered from 1; `next` raises BadLine for an invalid line."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.number = file, 0
+    def __init__(self, file: BinaryIO, number: int = 0) -> None:
+        self.file, self.number = file, number
         self._again: deque[str] = deque()
 
     def __iter__(self) -> Lines:

@@ -107,7 +107,7 @@ def _text(path: Path) -> Found:
     if text.strip():
         yield Row({"text": text}, str(path), 1)
     else:
-        yield _empty(path)
+        yield empty_file(path)
 
 
 def _first_flaw(path: Path, lines: Lines) -> Flaw:
@@ -119,7 +119,7 @@ def _first_flaw(path: Path, lines: Lines) -> Flaw:
             return Flaw(str(path), lines.number, bad.reason, code=bad.code)
 
 
-def _empty(path: Path | str) -> Flaw:
+def empty_file(path: Path | str) -> Flaw:
     return Flaw(str(path), 1, "the file is empty", code=EMPTY)
 
 
@@ -232,7 +232,7 @@ def table(file: str, lines: Lines, delimiter: str) -> Found:
         else:
             yield Row(dict(zip(names, cells, strict=True)), file, line)
     if not names:
-        yield _empty(file)
+        yield empty_file(file)
 
 
 def _unusable(names: Sequence[str]) -> str:
@@ -252,28 +252,30 @@ def _are_names(cells: Sequence[str], sentences: bool) -> bool:
 
 def _jsonl(path: Path) -> Found:
     with open_text(path) as file:
-        lines, empty = Lines(file), True
-        while True:
-            try:
-                line = next(lines)
-            except StopIteration:
-                break
-            except BadLine as bad:
-                yield Flaw(str(path), lines.number, bad.reason, code=bad.code)
-            else:
-                if not line.strip():
-                    continue
-                yield _object(path, lines.number, line)
-            empty = False
-    if empty:
-        yield _empty(path)
+        first = next(items := json_lines(str(path), Lines(file)), None)
+        yield first or empty_file(path)
+        yield from items
 
 
-def _object(path: Path, line: int, text: str) -> Row | Flaw:
+def json_lines(file: str, lines: Lines) -> Found:
+    """Yield an object for each line that is not blank."""
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except BadLine as bad:
+            yield Flaw(file, lines.number, bad.reason, code=bad.code)
+        else:
+            if line.strip():
+                yield json_row(file, lines.number, line)
+
+
+def json_row(file: str, line: int, text: str) -> Row | Flaw:
     try:
-        return Row(parse_object(text.encode(), JSON_VALUES), str(path), line)
+        return Row(parse_object(text.encode(), JSON_VALUES), file, line)
     except ValueError as error:
-        return Flaw(str(path), line, re.sub(r": line 1 column (\d+) \(char \d+\)", r" at column \1", str(error)))
+        return Flaw(file, line, re.sub(r": line 1 column (\d+) \(char \d+\)", r" at column \1", str(error)))
 
 
 def _json(path: Path) -> Found:
@@ -284,13 +286,13 @@ def _json(path: Path) -> Found:
                 if first == "{":
                     yield from _nested(path, text.line)
                 else:
-                    yield Flaw(str(path), text.line, "not a list of objects") if first else _empty(path)
+                    yield Flaw(str(path), text.line, "not a list of objects") if first else empty_file(path)
                 return
             text.at += 1
             mark = text.char()
             while mark != "]":
                 line, value = text.value()
-                yield _object(path, line, value)
+                yield json_row(str(path), line, value)
                 if (mark := text.char()) == ",":
                     text.at += 1
                 elif mark != "]":
