@@ -10,7 +10,10 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+from headway.config.ranges import check_encoding
+from headway.config.recipe import UTF_8
 from headway.data.files.columns import CHOICE_ANSWER, CHOICE_PROMPT, CHOICES, find_columns, named
+from headway.data.files.lines import read_as
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, Row, brief, rows
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -49,8 +52,11 @@ class ChoicesConfig:
     limit: int = 0
     """The most rows to score; 0: all."""
     bad_rows: Literal["stop", "skip"] = "stop"
+    encoding: str = UTF_8
+    """As data.encoding of a recipe."""
 
     def __post_init__(self) -> None:
+        check_encoding("encoding", self.encoding)
         for name in ("shots", "limit"):
             if getattr(self, name) < 0:
                 raise ConfigError("C003", f"{name} = {getattr(self, name)} should be at least 0")
@@ -94,6 +100,11 @@ class Accuracy:
 
 def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, bad: BadRows) -> Accuracy:
     """Score every question; the KV cache keeps the examples, and each question for its choices."""
+    with read_as(config.encoding):
+        return _measured(model, tokenizer, config, bad)
+
+
+def _measured(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, bad: BadRows) -> Accuracy:
     asked, shots, prefix = questions(config.data, config, bad), "", PrefixCache(model)
     if config.shots:
         taken = questions(config.shots_from, config, bad) if config.shots_from else asked

@@ -98,8 +98,17 @@ class Measure:
     show: Callable[[dict[str, Any]], None]
 
 
+def _flat(settings: dict[str, Any], **names: str) -> dict[str, Any]:
+    """Settings such as data.encoding=… under the names that they have here; `names` are those that differ."""
+    if not isinstance(inner := settings.get("data"), dict):
+        return settings
+    rest = {key: value for key, value in settings.items() if key not in ("data", "file")}
+    return {"data": settings.get("file", ""), **{names.get(key, key): value for key, value in inner.items()}, **rest}
+
+
 def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
-    known = ("data", "against", "column", "length", "overlap")
+    settings = _flat(settings, text="column")
+    known = ("data", "against", "column", "length", "overlap", "encoding", "bad_rows")
     for key in settings:
         if key not in known:
             raise ConfigError("C014", f"unknown setting {key}{nearest(key, (*known, 'task'))}", "see headway eval -h")
@@ -110,7 +119,7 @@ def _measure_text(bundle: Any, config: dict[str, Any], say: Callable[..., None])
     from headway.checks.perplexity import bits_saved, evaluation_text, evaluation_tokens, measure, score
 
     spec, settings = evaluation_text(bundle.folder, str(config.get("data", "")))
-    names = {"column": "text", "length": "length", "overlap": "overlap"}
+    names = {"column": "text", **{name: name for name in ("length", "overlap", "encoding", "bad_rows")}}
     settings = replace(settings, **{ours: config[name] for name, ours in names.items() if name in config})
     losses = measure(bundle.model, evaluation_tokens(spec, settings, bundle.require_tokenizer()), settings)
     result: dict[str, Any] = {"data": spec, **score(losses).as_dict()}
@@ -145,6 +154,7 @@ def _choices_config(settings: dict[str, Any]) -> tuple[Any, str]:
     from headway.checks.choices import ChoicesConfig
     from headway.config.toml import build
 
+    settings = _flat(settings)
     out = str(settings.pop("out", ""))
     config = build(ChoicesConfig, settings)
     if not config.data:

@@ -40,3 +40,12 @@ def shares(section: str, config: Any, *names: str) -> None:
     for name in names:
         if not 0 <= (value := getattr(config, name)) < 1:
             raise ConfigError("C003", f"{section}.{name} = {value} should be at least 0 and less than 1")
+
+
+def check_encoding(setting: str, name: str) -> None:
+    """Raise an error for a name that is no encoding of text."""
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        hint = "such as utf-8, cp1252 (Windows), latin-1 or utf-16"
+        raise ConfigError("C003", f"{setting} = {name!r} is not an encoding of text", hint) from None

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from headway.config.model import Activation
-from headway.config.ranges import above_zero, at_least, shares
+from headway.config.ranges import above_zero, at_least, check_encoding, shares
 from headway.errors import ConfigError
 
 RUNS = "runs"
 """Where runs are kept, and where `last` is looked for."""
+UTF_8 = "utf-8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class DataConfig:
     """Column of the label; empty guesses."""
     bad_rows: Literal["stop", "skip"] = "stop"
     """What to do about a row that cannot be used."""
+    encoding: str = UTF_8
+    """Encoding of text files: cp1252, latin-1, utf-16 …; a byte order mark in a file comes first."""
     tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
     vocab: int = 0
     """Vocabulary size of a trained tokenizer; 0 is all tokens for bytes, chars and words, and 4096 for the others."""
@@ -57,6 +60,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.length < 1 or not 0 <= self.overlap < self.length:
             raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
+        check_encoding("data.encoding", self.encoding)
         shares("data", self, "noise")
         at_least("data", self, vocab=0, workers=0)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from headway.data.files.lines import BadLine, Lines, open_text
+from headway.data.files.lines import BadLine, Lines, open_text, recoded
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row, read_file, table
 from headway.data.files.rows import BadRows
@@ -95,7 +96,7 @@ def text_lines(path: Path) -> Iterator[Row | Flaw]:
 
 def pipe_rows(file: BinaryIO, header: Sequence[str] = ()) -> Iterator[Row | Flaw]:
     """The rows of a stream: JSON objects or a table, where the first line shows it; else lines."""
-    lines = Lines(file)
+    lines = Lines(recoded(file, STDIN))
     rows = _lines(lines, STDIN)
     first = next(rows, None)
     if first is None:
@@ -173,7 +174,7 @@ def live_windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Ite
         except BaseException as error:
             queue.put(error)
 
-    Thread(target=pump, name="headway-pipe", daemon=True).start()
+    Thread(target=copy_context().run, args=(pump,), name="headway-pipe", daemon=True).start()
     end: BaseException | None = None
     while end is None:
         part: list[Item] = []

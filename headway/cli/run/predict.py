@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
     """Predict for texts of the command line, a file or a pipe. `generation`: options that only generation takes."""
+    from headway.data.files.lines import read_as
+
     if wrong := [name for name, value in generation.items() if value]:
         cap = f"{task.name}.max_new_tokens"
         hint = f"{cap}=N limits the new tokens" if wrong[0] == "tokens" and "beam" in task.options else ""
@@ -37,12 +39,13 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
     settings = {key: value for key, value in args.settings.items() if key not in ("task", *COUNTS)}
     session = _Session(bundle, task, recipe_for(bundle, task.name, settings), args, say)
     _check(session)
-    if args.near:
-        session.search()
-    elif args.source:
-        session.stream()
-    else:
-        session.show()
+    with read_as(session.recipe.data.encoding):
+        if args.near:
+            session.search()
+        elif args.source:
+            session.stream()
+        else:
+            session.show()
 
 
 def _check(session: _Session) -> None:

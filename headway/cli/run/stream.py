@@ -80,13 +80,15 @@ def generate_file(
     bundle: Any, task: Task, source: str, recipe: Recipe, sampling: Any, say: Say, *, firm: bool, score: bool
 ) -> None:
     """The continuation, or the log-probability, of each text of a file or a pipe."""
+    from headway.data.files.lines import read_as
     from headway.data.files.rows import BadRows
     from headway.tasks.predictor import RunOptions, predict_good
 
     predictor = task.load_predictor()(bundle, recipe, RunOptions(score=score, sampling=sampling))
     bad, done = BadRows(recipe.data.bad_rows), 0
-    for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
-        for good, found in predict_good(predictor, window, bad):
-            print_results(task, good, found, files=files)
-            done += len(good)
+    with read_as(recipe.data.encoding):
+        for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
+            for good, found in predict_good(predictor, window, bad):
+                print_results(task, good, found, files=files)
+                done += len(good)
     print_count(done, bad, source, say)

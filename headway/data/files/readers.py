@@ -6,6 +6,7 @@
     jsonl     one object per line
     json      a list of objects, or an object that contains such a list, as SQuAD's files (see `nested`)
     parquet   rows by row group; a row number takes the place of a line number
+    sheet     a sheet of a workbook; its cells are what a csv export has
 
 Memory is bounded by one row of ROW_LIMIT bytes; for text by the file, with the same bound on its lines; for parquet by
 PARQUET_ROWS rows; for a JSON object by JSON_LIMIT.
@@ -19,7 +20,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from headway.data.files.lines import (
 )
 from headway.data.files.locate import file_format
 from headway.data.files.nested import rows_inside
+from headway.data.files.sheets import sheet_rows
 from headway.errors import MemoryOrDiskError, counted
 from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
 
@@ -126,7 +128,8 @@ def empty_file(path: Path | str) -> Flaw:
 def _csv(path: Path) -> Found:
     with open_text(path) as file:
         first = file.peek(1 << 16).partition(b"\n")[0]
-        yield from table(str(path), Lines(file), ";" if b";" in first and b"," not in first else ",")
+        delimiter = ";" if b";" in first and b"," not in first else ","
+        yield from table(str(path), Lines(file), delimiter)
 
 
 def _tsv(path: Path) -> Found:
@@ -205,10 +208,22 @@ def _tsv_cell(cell: str) -> str:
 
 
 def table(file: str, lines: Lines, delimiter: str) -> Found:
-    """Yield rows under the names in the first line, or under column1, column2, … if the first line is data."""
+    """Yield the rows of a table in a text file."""
     # A csv without a header is rare, and headers of forms are whole questions; for tsv both are common.
-    sentences = delimiter != "\t"
-    records = _csv_records(lines, delimiter) if sentences else _tsv_records(lines)
+    if delimiter == "\t":
+        return _named_rows(file, _tsv_records(lines), sentences=False)
+    return _named_rows(file, _csv_records(lines, delimiter), sentences=True)
+
+
+def _sheet(path: Path) -> Found:
+    return _named_rows(str(path), sheet_rows(path), sentences=True)
+
+
+def _named_rows(file: str, records: Iterable[Record], *, sentences: bool) -> Found:
+    """Yield rows under the names in the first line, or under column1, column2, … if the first line is data.
+
+    `sentences`: whether names may be sentences.
+    """
     names: list[str] = []
     for line, cells in records:
         if isinstance(cells, BadLine):
@@ -380,4 +395,5 @@ READERS: dict[str, Callable[[Path], Found]] = {
     "jsonl": _jsonl,
     "json": _json,
     "parquet": _parquet,
+    "sheet": _sheet,
 }

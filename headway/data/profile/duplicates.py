@@ -95,7 +95,7 @@ class DuplicateIndex:
 
 def _sampled(hashes: Hashes, halvings: int) -> NDArray[np.bool_]:
     """Which hashes belong to a share of 1 in 2 ** halvings."""
-    return (hashes & np.uint64((1 << halvings) - 1)) == 0
+    return np.equal(hashes & np.uint64((1 << halvings) - 1), 0)
 
 
 def ngram_hashes(texts: Sequence[str]) -> tuple[Hashes, NDArray[np.int64]]:

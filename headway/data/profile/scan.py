@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ class Scan:
         self._add_rows(table.num_rows)
         for column in table.column_names:
             tally = self.columns.setdefault(column, ColumnTally())
-            tally.add_column(table[column].chunk(0), lambda i, column=column: block.row(i).values[column])
+            tally.add_column(table[column].chunk(0), partial(_value, block, column))
         lines = block.line + np.arange(table.num_rows)
         return self._good(block, table[name].chunk(0), name, lines) if name else _batch(block.file, lines[:0], [])
 
@@ -175,6 +176,12 @@ class Scan:
                     continue
                 self.columns[name] = ColumnTally()
             self.columns[name].add(value)
+
+
+def _value(block: Block, column: str, index: int) -> Any:
+    row = block.row(index)
+    assert isinstance(row, Row), "a block with columns has no flaws"
+    return row.values[column]
 
 
 def _batched(texts: Iterator[Document]) -> Iterator[Batch]:

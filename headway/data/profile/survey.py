@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.files.columns import CONTEXT, QUESTION
-from headway.data.files.locate import file_format
+from headway.data.files.locate import file_format, on_disk, skipped_files, skipped_note
 from headway.data.files.rows import BadRows
 from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex
 from headway.data.profile.lengths import LengthCounter, Lengths
@@ -52,6 +52,8 @@ class Survey:
     files: int
     bytes: int
     formats: tuple[str, ...]
+    skipped: tuple[str, ...]
+    """Files of the folder that are no data."""
     rows: int
     """Rows without bad ones; a text file is one row."""
     unit: str
@@ -84,6 +86,8 @@ class Survey:
         """The survey as lines for one screen."""
         formats = ", ".join(self.formats)
         yield f"{show(self.spec)}: {counted(self.files, 'files')}, {self.bytes / 1e6:,.2f} MB, {formats}"
+        if self.skipped:
+            yield skipped_note(self.skipped)
         yield self._summary()
         if self.columns:
             yield ""
@@ -185,8 +189,9 @@ def survey(
     return Survey(
         spec=spec,
         files=len(view.files),
-        bytes=sum(path.stat().st_size for path in view.files),
+        bytes=sum(on_disk(path).stat().st_size for path in view.files),
         formats=tuple(sorted({file_format(path)[0] for path in view.files})),
+        skipped=tuple(skipped_files(spec)),
         rows=view.rows,
         unit=" and ".join(sorted(view.units)) or "rows",
         texts=len(seen),

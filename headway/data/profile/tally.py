@@ -58,7 +58,10 @@ class ColumnTally:
         if not len(rows):
             return
         self.present += len(rows)
-        self.example = self.example or one_line(value_at(int(rows[0])))
+        for row in rows.tolist() if not self.example else ():
+            if example := one_line(value_at(row)):
+                self.example = example
+                break
         if not text:
             self.kinds.add(_kind(values.type))
         if self.kinds & set(NO_LABELS) or (text and compute.max(compute.utf8_length(values)).as_py() > LABEL_LETTERS):
