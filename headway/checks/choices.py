@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from headway.config.ranges import check_encoding
 from headway.config.recipe import UTF_8
-from headway.data.files.columns import CHOICE_ANSWER, CHOICE_PROMPT, CHOICES, find_columns, named
+from headway.data.files.columns import CHOICE_ANSWER, CHOICE_PROMPT, CHOICE_SERIES, CHOICES, find_columns, named
 from headway.data.files.lines import read_as
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, Row, brief, rows
@@ -22,8 +22,6 @@ from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
 
-SERIES = re.compile(r"(?:(?:choice|option|ending|answer)s?[_ ]?)?([a-h]|[0-9])", re.IGNORECASE)
-"""Columns that hold one choice each: a, B, choice_0, ending1, option_c …"""
 BY: dict[str, By] = {"bytes": "per_byte", "tokens": "per_token", "none": "log_probability"}
 BETWEEN = "\n\n"
 """The separator between examples of a few-shot prompt."""
@@ -178,7 +176,7 @@ class _Columns:
     @classmethod
     def of(cls, row: Row, config: ChoicesConfig) -> _Columns:
         values = [row.values]
-        series = [name for name in row.values if SERIES.fullmatch(name)]
+        series = [name for name in row.values if CHOICE_SERIES.fullmatch(name)]
         given = config.choices.split(",") if config.choices else []
         if not given and not named(values, CHOICES) and len(series) > 1:
             given = series
@@ -201,7 +199,7 @@ def _question(row: Row, columns: _Columns, template: str) -> Question:
 def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], list[str]]:
     """The choices and their letters. A cell may hold a list as JSON; files of the hub hold {text, label}."""
     value: Any = [row.values.get(name) for name in columns]
-    names: Any = [found[1].upper() for name in columns if (found := SERIES.fullmatch(name))]
+    names: Any = [found[1].upper() for name in columns if (found := CHOICE_SERIES.fullmatch(name))]
     if len(columns) == 1:
         value = value[0]
         if isinstance(value, str) and value.lstrip().startswith("["):

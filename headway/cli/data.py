@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ import typer
 from headway.cli.app import Json, Quiet, app, examples, progress_printer
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
+from headway.config.ranges import check_encoding
+from headway.config.recipe import UTF_8
 from headway.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +33,9 @@ DIM, BRIGHT, PLAIN = "\x1b[2m", "\x1b[1;32m", "\x1b[0m"
 File = Annotated[
     str,
     typer.Argument(
-        help="a file, a folder, a glob in quotes or a hub dataset: org/name[@revision][:split]", metavar="FILE"
+        help="a file (also book.xlsx#Sheet), two parallel files SOURCE,TARGET, a folder, a glob in quotes or a hub "
+        "dataset: org/name[@revision][:split]",
+        metavar="FILE",
     ),
 ]
 
@@ -38,6 +43,8 @@ File = Annotated[
 @app.command(
     epilog=examples(
         "headway data reviews.csv",
+        "headway data train.en,train.de",
+        "headway data old.csv --encoding cp1252",
         "headway data train.jsonl.gz valid.jsonl.gz --column text",
         'headway data "corpus/*.txt" --tokenizer runs/tiny-0001',
         "headway data chats.jsonl --chat smollm2",
@@ -57,6 +64,9 @@ def data(
     chat: Annotated[
         str, typer.Option(help="show conversations as tokens of this model, with the answers marked", metavar="MODEL")
     ] = "",
+    encoding: Annotated[
+        str, typer.Option(help="the encoding of text files, such as cp1252; a byte order mark comes first")
+    ] = UTF_8,
     bad: Annotated[bool, typer.Option("--bad", help="list all bad rows, and nothing else")] = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -65,31 +75,58 @@ def data(
 
     Rows, columns, lengths, labels, duplicates, and bad rows with file and line.
     """
+    from headway.data.datasets.parallel import split_pair_spec
+    from headway.data.files.lines import read_as
+
+    check_encoding("--encoding", encoding)
     say = progress_printer(quiet)
     say("reading …", end="\r")
     keep = sys.maxsize if bad else 20
+    sides, others = split_pair_spec(file), {"VALID": valid, "--column": column, "--tokenizer": tokenizer}
+    others |= {"--chat": chat if sides else ""}
+    if (chat or sides) and (wrong := [name for name, given in others.items() if given]):
+        other = "two files SOURCE,TARGET" if sides else "--chat"
+        raise UsageError("U001", f"{wrong[0]} does not go with {other}", "leave one of them out")
+    if sides:
+        _show_pairs(*sides, encoding, keep, say, bad=bad, json_=json_)
+        return
     if chat:
-        others = {"VALID": valid, "--column": column, "--tokenizer": tokenizer}
-        if wrong := [name for name, given in others.items() if given]:
-            raise UsageError("U001", f"{wrong[0]} does not go with --chat", "leave one of them out")
-        _show_chats(file, chat, keep, bad=bad, json_=json_)
+        with read_as(encoding):
+            _show_chats(file, chat, keep, bad=bad, json_=json_)
         say("next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"]))
         return
     from headway.data.profile.survey import SHOWN_BAD, survey
     from headway.tasks.registry import suggest
 
-    found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
-    task, fit = suggest(found)
-    rows = found.rows + found.bad
-    found = _as_read(found, task, fit.settings, keep)
+    found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep, encoding=encoding)
+    with read_as(encoding):
+        task, fit = suggest(found)
+        rows = found.rows + found.bad
+        found = _as_read(found, task, fit.settings, keep)
     task = None if found.task and found.bad >= rows else task  # no row can be used
+    _print(found, bad=bad, json_=json_)
+    settings = [*fit.settings, *([] if encoding == UTF_8 else [f"data.encoding={encoding}"])]
+    if step := _next(found, task, settings, all_shown=bad or found.bad <= SHOWN_BAD):
+        say(step)
+
+
+def _print(found: Any, *, bad: bool, json_: bool) -> None:
     if json_:
         print(json.dumps(found.as_dict()))
     else:
         for line in found.bad_lines if bad else found.lines():
             print(line)
-    if step := _next(found, task, fit.settings, all_shown=bad or found.bad <= SHOWN_BAD):
-        say(step)
+
+
+def _show_pairs(source: str, target: str, encoding: str, keep: int, say: Any, *, bad: bool, json_: bool) -> None:
+    from headway.data.profile.pairs import survey_pairs
+
+    found = survey_pairs(source, target, keep=keep, encoding=encoding)
+    _print(found, bad=bad, json_=json_)
+    if found.pairs and found.source_lines == found.target_lines:
+        words = ["headway", "train", "translate", f"data.train={found.spec}"]
+        words += [] if encoding == UTF_8 else [f"data.encoding={encoding}"]
+        say(f"next: {shlex.join([*words, *(['data.bad_rows=skip'] if found.bad else [])])}")
 
 
 def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: int) -> Survey:
@@ -107,12 +144,15 @@ def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: in
 
 
 def _next(found: Survey, task: Task | None, settings: Sequence[str], all_shown: bool) -> str:
-    """What to do next: train, or look at the bad rows."""
-    from headway.data.files.lines import recode_hint
-
+    """What to do next: train, evaluate on questions, or look at the bad rows."""
+    if found.bad_lines and (guess := re.search(r"not UTF-8.*data\.encoding=(\S+)", found.bad_lines[0])):
+        return f"next: {shlex.join(['headway', 'data', found.spec, '--encoding', guess[1].rstrip(';')])}"
+    if found.choices:
+        encoded = [word for word in settings if word.startswith("data.encoding=")]
+        return f"next: {shlex.join(['headway', 'eval', 'MODEL', found.spec, 'task=choices', *encoded])}"
     if task is None:
-        if any("not UTF-8" in line for line in found.bad_lines[:1]):
-            return recode_hint()
+        if not (found.rows or found.bad):
+            return ""
         more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
         return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
     words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, save_text
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
 from headway.cli.evaluation import evaluate_file, metric_line, show, verdict
+from headway.cli.run.results import open_results
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import get_task, task_names
 
@@ -103,7 +104,11 @@ def _flat(settings: dict[str, Any], **names: str) -> dict[str, Any]:
     if not isinstance(inner := settings.get("data"), dict):
         return settings
     rest = {key: value for key, value in settings.items() if key not in ("data", "file")}
-    return {"data": settings.get("file", ""), **{names.get(key, key): value for key, value in inner.items()}, **rest}
+    return {
+        "data": settings.get("file", ""),
+        **{str(names.get(key, key)): value for key, value in inner.items()},
+        **rest,
+    }
 
 
 def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +176,8 @@ def _measure_choices(bundle: Any, asked: tuple[Any, str], say: Callable[..., Non
     for line in bad.first:
         say(f"left out: {line}")
     if out:
-        save_text(out, "".join(json.dumps(row) + "\n" for row in found["rows"]))
+        with open_results(out) as write:
+            write(found["rows"])
         say(f"{found['n']} rows in {out}")
     named = {"data": config.data, "task": "choices", "shots": config.shots, "normalise": config.normalise}
     return named | {"skipped": bad.count} | found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,7 @@ def evaluate_file(
     bundle: Any, task: str, settings: Mapping[str, Any], load: Callable[[str], Any], say: Callable[..., None]
 ) -> dict[str, Any]:
     """A model on data of its task, and another one beside it where `against` names it."""
-    from headway.cli.app import save_text
+    from headway.cli.run.results import open_results
     from headway.tasks.registry import get_task
     from headway.train.provenance import check_held_out
 
@@ -54,7 +53,8 @@ def evaluate_file(
     found = predictor(bundle, recipe).examine(spec)
     result = {"task": task, "data": spec or recipe.data.test or recipe.data.valid, **found.as_dict()}
     if out := settings.get("out"):
-        save_text(str(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found.each))
+        with open_results(str(out)) as write:
+            write(found.each)
         say(f"{len(found.each):,} predictions in {out}")
     if other_name := settings.get("against"):
         other = load(str(other_name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from queue import Empty, Queue
@@ -45,6 +45,8 @@ class Item:
     example: Any
     file: str = ""
     line: int = 0
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """The other columns of its row: they pass through to the results."""
 
 
 def read_examples(task: Task, source: str, data: DataConfig, bad: BadRows) -> list[Any]:
@@ -62,7 +64,7 @@ def parsed(rows: Iterator[Row | Flaw], parse: Callable[[Mapping[str, Any]], Any]
             reject(row, bad)
             continue
         try:
-            yield Item(parse(row.values), row.file, row.line)
+            yield Item(parse(row.values), row.file, row.line, {k: v for k, v in row.values.items() if k != INPUT})
         except DataError as error:
             reject(Flaw(row.file, row.line, error.message, code=error.code), bad)
 
@@ -196,7 +198,21 @@ def live_windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Ite
 def located(
     task: Task, items: Sequence[Item], results: Sequence[Mapping[str, Any]], *, files: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Results as lines of JSON lines: where the input stands, the input, the prediction."""
+    """Results as rows: where the input stands, the other columns of its row, the input, the prediction."""
     for item, result in zip(items, results, strict=True):
-        where = {"file": item.file} if files else {}
-        yield {**where, "line": item.line, **task.echo(item.example), **result}
+        where = {"file": item.file, "line": item.line} if files else {"line": item.line}
+        own = {**task.echo(item.example), **result}
+        yield {**where, **_apart(item.more, {*where, *own}, own), **own}
+
+
+def _apart(more: Mapping[str, Any], taken: set[str], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Other columns under names that are not taken: `label` of the file is `input_label` beside a predicted one."""
+    found: dict[str, Any] = {}
+    for name, value in more.items():
+        if name in own and str(own[name]) == str(value):
+            continue  # the result says it already
+        while name in taken:
+            name = f"input_{name}"
+        taken.add(name)
+        found[name] = value
+    return found

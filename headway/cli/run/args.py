@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headway.cli.run.results import check_out
 from headway.cli.run.stream import stdin_is_piped
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import task_names
@@ -41,6 +42,7 @@ class RunArgs:
     trace: bool = False
     trace_file: str = ""
     file: str = ""
+    out: str = ""
     context: str = ""
     near: str = ""
     align: bool = False
@@ -59,6 +61,10 @@ class RunArgs:
             raise UsageError("U001", "--score needs a text", 'headway run MODEL --score "…"')
         if self.file and not all("=" in arg for arg in self.args):
             _refuse_together("file", {"": True})
+        if self.out:
+            if not (self.file or "-" in self.args or stdin_is_piped()):
+                raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
+            check_out(self.out)
         self.named_task()
         if self.file or not self.score:
             self._check_settings()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from headway.cli.evaluation import recipe_for
 from headway.cli.run.args import COUNTS, RunArgs, check_count
+from headway.cli.run.results import open_results
 from headway.cli.run.screen import colours
-from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows
+from headway.cli.run.stream import Say, check_some, print_count, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -139,18 +140,21 @@ class _Session:
             self.say(f"{count:,} of the texts {'is' if count == 1 else 'are'} longer than {limit} tokens: truncated")
 
     def stream(self) -> None:
-        """One JSON line per input, in order, as soon as its window is done."""
+        """One result per input, in order; on stdout a JSON line as soon as its window is done."""
         from headway.data.files.rows import BadRows
+        from headway.tasks.inputs import located
         from headway.tasks.predictor import predict_good
 
         bad, predictor, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
-        for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
-            for good, found in predict_good(predictor, window, bad):
-                print_results(self.task, good, found, files=files)
-                more, limit = predictor.truncated([item.example for item in good])
-                done, cut = done + len(good), cut + more
+        with open_results(self.args.out) as write:
+            for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
+                for good, found in predict_good(predictor, window, bad):
+                    write(located(self.task, good, found, files=files))
+                    more, limit = predictor.truncated([item.example for item in good])
+                    done, cut = done + len(good), cut + more
+            check_some(done, bad, self.args.source)
         self.tell_truncated(cut, limit)
-        print_count(done, bad, self.args.source, self.say)
+        print_count(done, bad, self.args.out, self.say)
 
     def reading(self) -> dict[str, Any]:
         """How the columns of a file are found."""
@@ -197,10 +201,12 @@ class _Session:
         return found
 
     def show_nearest(self, queries: list[Item], found: list[list[dict[str, Any]]]) -> None:
+        from headway.tasks.inputs import located
         from headway.tasks.text import shortened
 
         if self.args.source:
-            print_results(self.task, queries, [{"nearest": rows} for rows in found], files=False)
+            with open_results(self.args.out) as write:
+                write(located(self.task, queries, [{"nearest": rows} for rows in found]))
             return
         for query, rows in zip(queries, found, strict=True):
             if self.args.json:

@@ -1,14 +1,16 @@
-"""Inputs of `headway run` from files and pipes, and results as JSON lines."""
+"""Inputs of `headway run` from files and pipes, and the results of a model that generates for them."""
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from headway.cli.run.results import open_results
+from headway.errors import counted
 
 if TYPE_CHECKING:
     from headway.config.recipe import DataConfig
@@ -55,19 +57,15 @@ def stdin_is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def print_results(task: Task, good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:
-    from headway.tasks.inputs import located
-
-    for row in located(task, good, found, files=files):
-        print(json.dumps(row, ensure_ascii=False))
-    sys.stdout.flush()
-
-
-def print_count(done: int, bad: BadRows, source: str, say: Say) -> None:
-    """Report how many inputs were answered; none at all is an error."""
+def check_some(done: int, bad: BadRows, source: str) -> None:
+    """No result at all is an error."""
     if not done:
         raise bad.no_rows("stdin" if source == "-" else source, "texts")
-    say(f"{done:,} {'result' if done == 1 else 'results'}")
+
+
+def print_count(done: int, bad: BadRows, out: str, say: Say) -> None:
+    """Report how many inputs were answered."""
+    say(counted(done, "results") + (f" in {out}" if out else ""))
     report_bad_rows(bad, say)
 
 
@@ -77,18 +75,20 @@ def report_bad_rows(bad: BadRows, say: Say) -> None:
 
 
 def generate_file(
-    bundle: Any, task: Task, source: str, recipe: Recipe, sampling: Any, say: Say, *, firm: bool, score: bool
+    bundle: Any, task: Task, source: str, out: str, recipe: Recipe, sampling: Any, say: Say, *, firm: bool, score: bool
 ) -> None:
     """The continuation, or the log-probability, of each text of a file or a pipe."""
     from headway.data.files.lines import read_as
     from headway.data.files.rows import BadRows
+    from headway.tasks.inputs import located
     from headway.tasks.predictor import RunOptions, predict_good
 
     predictor = task.load_predictor()(bundle, recipe, RunOptions(score=score, sampling=sampling))
     bad, done = BadRows(recipe.data.bad_rows), 0
-    with read_as(recipe.data.encoding):
+    with read_as(recipe.data.encoding), open_results(out) as write:
         for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
             for good, found in predict_good(predictor, window, bad):
-                print_results(task, good, found, files=files)
+                write(located(task, good, found, files=files))
                 done += len(good)
-    print_count(done, bad, source, say)
+        check_some(done, bad, source)
+    print_count(done, bad, out, say)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headway.config.recipe import DataConfig
-from headway.data.files.columns import DOCUMENT, Role, find_columns
+from headway.data.files.columns import TEXT, Role, find_columns
 from headway.data.files.digest import fingerprint
 from headway.data.files.lines import ENCODING_HINT
 from headway.data.files.locate import file_format, find_files
@@ -131,7 +131,7 @@ def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterat
     def parse(row: Row, text: str) -> Document | Flaw:
         return text_flaw(row, text) or Document(row.values[text], row.file, row.line)
 
-    return read_examples(spec, [DOCUMENT], parse, "documents", {DOCUMENT.setting: column}, bad)
+    return read_examples(spec, [TEXT], parse, "documents", {TEXT.setting: column}, bad)
 
 
 def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:

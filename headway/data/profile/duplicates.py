@@ -95,7 +95,8 @@ class DuplicateIndex:
 
 def _sampled(hashes: Hashes, halvings: int) -> NDArray[np.bool_]:
     """Which hashes belong to a share of 1 in 2 ** halvings."""
-    return np.equal(hashes & np.uint64((1 << halvings) - 1), 0)
+    sampled: NDArray[np.bool_] = (hashes & np.uint64((1 << halvings) - 1)) == 0
+    return sampled
 
 
 def ngram_hashes(texts: Sequence[str]) -> tuple[Hashes, NDArray[np.int64]]:

@@ -14,17 +14,20 @@ from headway.data.datasets.conll import is_conll, sentences_of
 from headway.data.files.blocks import Block, json_blocks
 from headway.data.files.columns import (
     CONTEXT,
-    DOCUMENT,
     QUESTION,
+    TEXT,
+    by_text,
     candidates,
     find_columns,
+    has_choices,
     named,
 )
 from headway.data.files.locate import file_format
 from headway.data.files.readers import Flaw, Row, empty_file
 from headway.data.files.rows import BadRows, Document, find_files, peek, text_flaw
 from headway.data.profile.tally import ColumnTally
-from headway.data.profile.texts import Counts, Measured, measure
+from headway.data.profile.texts import Counts, Measured, measure, text_array
+from headway.errors import DataError
 
 BATCH_TEXTS, BATCH_CHARACTERS = 1000, 1_000_000
 """The most texts, and characters, of a batch."""
@@ -49,7 +52,7 @@ class Scan:
     def __init__(self, spec: str, column: str, bad: BadRows) -> None:
         self.files, self.asked, self.bad = find_files(spec), column, bad
         self.rows = self.table_rows = 0
-        self.column, self.sure = "", True
+        self.column, self.sure, self.choices = "", True, False
         self.units: set[str] = set()
         self.columns: dict[str, ColumnTally] = {}
 
@@ -151,17 +154,19 @@ class Scan:
         yield from (Document(text, row.file, line) for text, line in parts)
 
     def _column(self, path: Path, rows: Sequence[Row]) -> str:
-        """Find the column as `documents` does, but take the longest of several, and "" if there is none."""
+        """The column that training finds too; where it would ask, the one with most text; "" if there is none."""
         values = [row.values for row in rows]
-        found = candidates(values, DOCUMENT)
-        if self.asked:
-            self.column = find_columns(path, values, [DOCUMENT], {DOCUMENT.setting: self.asked})[0]
-            self.sure = self.sure and found == [self.column]
-            return self.column
-        self.sure = self.sure and len(found) == 1
-        found.sort(key=lambda name: -sum(len(str(row.get(name, ""))) for row in values))
+        self.choices = self.choices or has_choices(values)
+        found = by_text(values, candidates(values, TEXT))
+        try:
+            certain = find_columns(path, values, [TEXT])[0]
+        except DataError:  # none, or several that may be it
+            certain = ""
         if {question := named(values, QUESTION), named(values, CONTEXT)} <= set(found):
             found = [question, *found]  # contexts repeat with every question
+        if self.asked:
+            found = find_columns(path, values, [TEXT], {TEXT.setting: self.asked})
+        self.sure = self.sure and (found or [""])[0] == certain
         self.column = found[0] if found else self.column
         return found[0] if found else ""
 
@@ -204,9 +209,7 @@ def _joined(batch: Sequence[Document]) -> Batch:
 
 
 def _batch(file: str, lines: Counts, texts: Any) -> Batch:
-    import pyarrow
-
-    texts = pyarrow.array(texts, pyarrow.large_string()) if isinstance(texts, list) else texts
+    texts = text_array(texts) if isinstance(texts, list) else texts
     return Batch(file, lines, texts, measure(texts))
 
 

@@ -5,12 +5,14 @@ One pass over each dataset keeps counts and hashes, so memory depends on the num
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headway.config.recipe import UTF_8
 from headway.data.files.columns import CONTEXT, QUESTION
+from headway.data.files.lines import read_as
 from headway.data.files.locate import file_format, on_disk, skipped_files, skipped_note
 from headway.data.files.rows import BadRows
 from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex
@@ -41,9 +43,9 @@ class Overlap:
 
     def lines(self, unit: str) -> Iterator[str]:
         bad = f"; {self.bad:,} bad lines in there" if self.bad else ""
-        yield f"{'overlap':11} {_share(self.equal, self.texts, unit)} of {show(self.valid)} are in this set{bad}"
+        yield f"{'overlap':11} {share_of(self.equal, self.texts, unit)} of {show(self.valid)} are in this set{bad}"
         short = f"; {self.texts - self.long_enough:,} have fewer words" if self.long_enough < self.texts else ""
-        yield f"{'':11} {_share(self.sharing, self.texts, unit)} share {NGRAM} words in a row with it{short}"
+        yield f"{'':11} {share_of(self.sharing, self.texts, unit)} share {NGRAM} words in a row with it{short}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class Survey:
     sure: bool
     """Whether `documents` would find the same column without a setting."""
     columns: tuple[Column, ...]
+    choices: bool
+    """Whether the rows are multiple-choice questions."""
     lengths: dict[str, Lengths]
     duplicates: int
     """Texts that repeat an earlier one; an estimate where not all texts were compared."""
@@ -100,7 +104,7 @@ class Survey:
             yield f"{'labels':11} {_balance(column)}"
         if self.texts:
             sample = f" (estimated from {self.compared:,})" if self.compared < self.texts else ""
-            yield f"{'duplicates':11} {_share(self.duplicates, self.texts, self.unit)}{sample}"
+            yield f"{'duplicates':11} {share_of(self.duplicates, self.texts, self.unit)}{sample}"
             apart = [places for places in self.repeats if places[0] != places[1]]  # a file may be one line
             yield from (f"{'':11} {_repeat(*places)}" for places in apart[:SHOWN_REPEATS])
         whose = f" for {self.task}" if self.task else ""
@@ -132,13 +136,18 @@ class Survey:
             yield f"… and {more:,} more"
 
     def _length_lines(self) -> Iterator[str]:
-        head = (f"length of {self.unit}", "total", "min", "median", "mean", "p95", "max", "from min to max")
-        cells = [
-            (unit, *(f"{n:,}" for n in (of.total, of.min, of.median)), f"{of.mean:,.1f}", f"{of.p95:,}", f"{of.max:,}")
-            for unit, of in self.lengths.items()
-        ]
-        bars = [of.bars() for of in self.lengths.values()]
-        yield from _aligned([head, *((*row, bar) for row, bar in zip(cells, bars, strict=True))], "<>>>>>><")
+        return length_table(f"length of {self.unit}", self.lengths)
+
+
+def length_table(title: str, lengths: Mapping[str, Lengths]) -> Iterator[str]:
+    """Statistics of lengths, a line for each unit."""
+    head = (title, "total", "min", "median", "mean", "p95", "max", "from min to max")
+    cells = [
+        (unit, *(f"{n:,}" for n in (of.total, of.min, of.median)), f"{of.mean:,.1f}", f"{of.p95:,}", f"{of.max:,}")
+        for unit, of in lengths.items()
+    ]
+    bars = [of.bars() for of in lengths.values()]
+    yield from _aligned([head, *((*row, bar) for row, bar in zip(cells, bars, strict=True))], "<>>>>>><")
 
 
 def _aligned(rows: Sequence[Sequence[str]], sides: str) -> Iterator[str]:
@@ -149,7 +158,7 @@ def _aligned(rows: Sequence[Sequence[str]], sides: str) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _share(part: int, whole: int, nouns: str) -> str:
+def share_of(part: int, whole: int, nouns: str) -> str:
     return f"{part:,} ({part / max(whole, 1):.1%}) of {whole:,} {nouns}"
 
 
@@ -172,8 +181,14 @@ def survey(
     valid: str | None = None,
     tokenizer: str | Path | None = None,
     keep: int = 20,
+    encoding: str = UTF_8,
 ) -> Survey:
     """Survey a dataset; with `valid` also its overlap with that dataset. `keep` bad lines are kept."""
+    with read_as(encoding):
+        return _survey(spec, column, valid, tokenizer, keep)
+
+
+def _survey(spec: str, column: str, valid: str | None, tokenizer: str | Path | None, keep: int) -> Survey:
     encode = load_tokenizer(Path(tokenizer)).ids if tokenizer else None
     held_out, bad = (_HeldOut(valid, column) if valid else None), BadRows("skip", keep)
     view, tally, seen = Scan(spec, column, bad), LengthCounter(), DuplicateIndex()
@@ -199,6 +214,7 @@ def survey(
         asked=bool(column),
         sure=view.sure,
         columns=tuple(view.columns[name].fact(name, view.table_rows, view.column) for name in view.columns),
+        choices=view.choices,
         lengths=tally.lengths(),
         duplicates=duplicates,
         compared=seen.compared,

@@ -9,15 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from headway.data.files.columns import column_type, value_type
+from headway.data.files.columns import LABEL_LETTERS, LABELS, NO_LABELS, column_type, value_type
 from headway.data.files.rows import brief
-
-LABELS = 50
-"""The most different values of a column that may be a label."""
-LABEL_LETTERS = 40
-"""The longest text that may be a label."""
-NO_LABELS = ("float", "list", "object", "bytes")
-"""Types of values that are no labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -60,6 +61,13 @@ _known = lru_cache(maxsize=1 << 16)(_folded)
 def _replaced(found: re.Match[bytes]) -> bytes:
     run = found[0]
     return _known(run) if len(run) <= SHORT else _folded(run)
+
+
+def text_array(texts: Sequence[str]) -> Any:
+    """Texts as a pyarrow array."""
+    import pyarrow
+
+    return pyarrow.array(texts, pyarrow.large_string())
 
 
 def measure(texts: Any) -> Measured:

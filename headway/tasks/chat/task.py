@@ -36,7 +36,7 @@ class Chat(LanguageModeling):
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):
-            read_conversations(source, bad)
+            read_conversations(source, bad, data)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return False  # by its heads a chat model is a language model

@@ -22,6 +22,7 @@ from headway.api import load
 from headway.cli.train import _afterwards
 from headway.config import presets
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
+from headway.data.files.readers import Row, read_file
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Transformer
@@ -356,7 +357,48 @@ def test_questions_of_a_squad_file_keep_their_ids(models: dict[str, Path], run: 
     found = rows(run(models["answer"], "--file", "a.json", "-q"))
     assert [row["id"] for row in found] == ["q0", "q1", "q2"] and "pair" not in found[0]
     (alone,) = rows(run(models["answer"], "who met boris", "--context", "story.txt", "--json", "-q"))
-    assert alone.keys() == found[0].keys() - {"id", "line"}
+    assert alone.keys() == found[0].keys() - {"id", "line", "answers"}
+
+
+def test_other_columns_pass_through(models: dict[str, Path], run: Run) -> None:
+    """Under their names; what the result needs itself is moved aside."""
+    Path("a.csv").write_text("id,text,label,line\n7,good,x,first\n8,bad,y,second\n")
+    found = rows(run(models["classify"], "--file", "a.csv", "-q"))
+    assert [list(row)[:5] for row in found] == [["line", "id", "input_label", "input_line", "text"]] * 2
+    values = [(row["line"], row["id"], row["input_label"], row["input_line"], row["text"]) for row in found]
+    assert values == [(2, "7", "x", "first", "good"), (3, "8", "y", "second", "bad")]
+    assert {row["label"] for row in found} <= set(load(str(models["classify"])).config.classify.names or ()) | {
+        "0",
+        "1",
+    }
+    Path("a.jsonl").write_text('{"text": "good", "id": 7, "input_line": 1, "line": [2]}\n')
+    (row,) = rows(run(models["classify"], "--file", "a.jsonl", "-q"))
+    assert (row["line"], row["id"], row["input_line"], row["input_input_line"]) == (1, 7, 1, [2])
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "tsv", "parquet"])
+def test_results_in_a_file(models: dict[str, Path], run: Run, suffix: str) -> None:
+    """The same rows as on stdout; an error leaves no file, and an old one as it was."""
+    Path("a.csv").write_text("id,text\n" + "".join(f"{i},text {i}\n" for i in range(40)))
+    plain = rows(run(models["classify"], "--file", "a.csv", "-q"))
+    name = f"out.{suffix}"
+    done = run(models["classify"], "--file", "a.csv", "--out", name)
+    assert (done.code, done.out) == (0, "") and f"40 results in {name}" in done.err
+    found = [row.values for row in read_file(Path(name)) if isinstance(row, Row)]
+    texts = suffix in ("csv", "tsv")
+    assert found == [{key: str(value) if texts else value for key, value in row.items()} for row in plain]
+    Path("a.csv").write_text("id,text\n1,good\n2,\n")
+    before = Path(name).read_bytes()
+    assert run(models["classify"], "--file", "a.csv", "--out", name).code == 4
+    assert Path(name).read_bytes() == before
+    assert sorted(path.name for path in Path().iterdir() if "out" in path.name or path.name.startswith(".")) == [name]
+
+
+def test_where_results_cannot_go_is_said_before_the_model_is_loaded(run: Run) -> None:
+    Path("a.csv").write_text("text\ngood\n")
+    for out, code in (("out.docx", 2), ("gone/out.csv", 7), (".", 2)):
+        assert run("./no-model", "--file", "a.csv", "--out", out).code == code
+    assert run("./no-model", "good", "--out", "out.csv").code == 2
 
 
 def test_pairs_of_a_file_are_in_the_answers(models: dict[str, Path], run: Run) -> None:
