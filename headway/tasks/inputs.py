@@ -110,7 +110,7 @@ def pipe_rows(file: BinaryIO, header: Sequence[str] = ()) -> Iterator[Row | Flaw
         yield from (_object(row) if isinstance(row, Row) else row for row in chain([first], rows))
     elif delimiter := _delimiter(text, header):
         lines.push_back([text + "\n"])
-        yield from table(STDIN, lines, delimiter)
+        yield from table(STDIN, lines, delimiter, header=True)
     else:
         yield from chain([first], rows)
 

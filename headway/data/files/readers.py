@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -55,6 +56,8 @@ CSV_REASONS = {
 """Part of a message of the csv module → our reason."""
 EMPTY = "D002"
 """Code of the flaw "the file is empty"."""
+HEADER_ROWS, LONG_NAME = 20, 20
+"""Lines that show whether the first one is a header; letters of a text that is longer than most names."""
 COLUMNS = 100_000
 """The most columns of a table; a file with more is not a table."""
 PARQUET_ROWS, FEWEST_ROWS = 256, 8
@@ -207,24 +210,27 @@ def _tsv_cell(cell: str) -> str:
     return inner.replace('""', '"') if written else cell
 
 
-def table(file: str, lines: Lines, delimiter: str) -> Found:
-    """Yield the rows of a table in a text file."""
+def table(file: str, lines: Lines, delimiter: str, *, header: bool | None = None) -> Found:
+    """Yield the rows of a table in a text file; `header` says whether the first line has names, if that is known."""
     # A csv without a header is rare, and headers of forms are whole questions; for tsv both are common.
     if delimiter == "\t":
-        return _named_rows(file, _tsv_records(lines), sentences=False)
-    return _named_rows(file, _csv_records(lines, delimiter), sentences=True)
+        return _named_rows(file, _tsv_records(lines), sentences=False, header=header)
+    return _named_rows(file, _csv_records(lines, delimiter), sentences=True, header=header)
 
 
 def _sheet(path: Path) -> Found:
     return _named_rows(str(path), sheet_rows(path), sentences=True)
 
 
-def _named_rows(file: str, records: Iterable[Record], *, sentences: bool) -> Found:
+def _named_rows(file: str, records: Iterable[Record], *, sentences: bool, header: bool | None = None) -> Found:
     """Yield rows under the names in the first line, or under column1, column2, … if the first line is data.
 
     `sentences`: whether names may be sentences.
     """
     names: list[str] = []
+    records = iter(records)
+    first = list(islice(records, HEADER_ROWS)) if header is None else []
+    records = chain(first, records)
     for line, cells in records:
         if isinstance(cells, BadLine):
             lost = "" if names else ", so none of the file is read"  # without a header the columns are unknown
@@ -235,7 +241,7 @@ def _named_rows(file: str, records: Iterable[Record], *, sentences: bool) -> Fou
         if not cells:  # a blank line
             continue
         if not names:
-            header = _are_names(cells, sentences)
+            header = _are_names(cells, [row for _, row in first if isinstance(row, list)], sentences, header)
             names = [(header and cell.strip()) or f"column{i}" for i, cell in enumerate(cells, start=1)]
             if wrong := _unusable(names):
                 yield Flaw(file, line, f"{wrong}, so none of the file is read")
@@ -257,12 +263,30 @@ def _unusable(names: Sequence[str]) -> str:
     return f"{len(names):,} columns, and {COLUMNS:,} is the limit" if len(names) > COLUMNS else ""
 
 
-def _are_names(cells: Sequence[str], sentences: bool) -> bool:
-    """Whether the first line is a header: no numbers, and no sentences unless `sentences` may be names."""
+def _are_names(cells: Sequence[str], first: Sequence[Sequence[str]], sentences: bool, known: bool | None) -> bool:
+    """Whether the first line is a header, by its cells and by those of the lines after it."""
     named = [cell.strip() for cell in cells if cell.strip()]
-    if not named or any(NUMBER.fullmatch(cell) for cell in named):
-        return False
-    return sentences or all(len(cell.split()) <= 5 and cell[-1] not in ".?!…" for cell in named)
+    if known is not None or not named or any(NUMBER.fullmatch(cell) for cell in named):
+        return bool(known and named)
+    rows = [row for row in first if len(row) == len(cells) and row != cells]
+    columns = [(cell.strip(), [row[i].strip() for row in rows]) for i, cell in enumerate(cells)]
+    if any(sum(map(_typed, rest)) > 0.8 * max(1, len(rest)) and not _typed(cell) for cell, rest in columns):
+        return True  # numbers or dates below a word
+    if any(rest.count(cell) > sentences for cell, rest in columns if cell):
+        return False  # a label that comes again
+    if sentences or not rows:
+        return sentences or _look_like_names(named)
+    longest = max(columns, key=lambda column: sum(map(len, column[1])))
+    usual = sum(map(len, longest[1])) / len(rows)
+    return len(longest[0]) < usual / 2 if usual > LONG_NAME else _look_like_names(named)
+
+
+def _look_like_names(cells: Sequence[str]) -> bool:
+    return all(len(cell.split()) <= 5 and cell[-1] not in ".?!…" for cell in cells)
+
+
+def _typed(cell: str) -> bool:
+    return bool(NUMBER.fullmatch(cell) or DATE.fullmatch(cell))
 
 
 def _jsonl(path: Path) -> Found:
