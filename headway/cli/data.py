@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from headway.api.dataset import next_of_pairs, next_step, profile
 from headway.cli.app import Json, Quiet, app, examples, progress_printer
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
@@ -20,12 +18,6 @@ from headway.config.ranges import check_encoding
 from headway.config.recipe import UTF_8
 from headway.errors import UsageError
 
-if TYPE_CHECKING:
-    from headway.data.profile.survey import Survey
-    from headway.tasks.base import Task
-
-MOST_READ = 50_000_000
-"""Bytes of the largest dataset that is read a second time, as its task reads it."""
 SHOWN, SHOWN_TOKENS = 3, 400
 """The number of conversations printed, and of tokens of each; --json has all tokens."""
 DIM, BRIGHT, PLAIN = "\x1b[2m", "\x1b[1;32m", "\x1b[0m"
@@ -87,80 +79,33 @@ def data(
     if (chat or sides) and (wrong := [name for name, given in others.items() if given]):
         other = "two files SOURCE,TARGET" if sides else "--chat"
         raise UsageError("U001", f"{wrong[0]} does not go with {other}", "leave one of them out")
-    if sides:
-        _show_pairs(*sides, encoding, keep, say, bad=bad, json_=json_)
-        return
     if chat:
         with read_as(encoding):
             _show_chats(file, chat, keep, bad=bad, json_=json_)
-        say("next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"]))
-        return
-    from headway.data.profile.survey import SHOWN_BAD, survey
-    from headway.tasks.registry import suggest
+        step = "next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"])
+    elif sides:
+        from headway.data.profile.pairs import survey_pairs
 
-    found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep, encoding=encoding)
-    with read_as(encoding):
-        task, fit = suggest(found)
-        rows = found.rows + found.bad
-        found = _as_read(found, task, fit.settings, keep)
-    task = None if found.task and found.bad >= rows else task  # no row can be used
-    _print(found, bad=bad, json_=json_)
-    settings = [*fit.settings, *([] if encoding == UTF_8 else [f"data.encoding={encoding}"])]
-    if step := _next(found, task, settings, all_shown=bad or found.bad <= SHOWN_BAD):
+        pairs = survey_pairs(*sides, keep=keep, encoding=encoding)
+        _print(pairs, bad=bad, json_=json_)
+        step = next_of_pairs(pairs, encoding)
+    else:
+        from headway.data.profile.survey import SHOWN_BAD
+
+        found = profile(file, column=column, valid=valid, tokenizer=tokenizer, keep=keep, encoding=encoding)
+        _print(found.survey, bad=bad, json_=json_)
+        step = next_step(found, all_shown=bad or found.survey.bad <= SHOWN_BAD)
+    if step:
         say(step)
 
 
 def _print(found: Any, *, bad: bool, json_: bool) -> None:
+    """A survey: all its facts, its bad lines, or one screen."""
     if json_:
         print(json.dumps(found.as_dict()))
     else:
         for line in found.bad_lines if bad else found.lines():
             print(line)
-
-
-def _show_pairs(source: str, target: str, encoding: str, keep: int, say: Any, *, bad: bool, json_: bool) -> None:
-    from headway.data.profile.pairs import survey_pairs
-
-    found = survey_pairs(source, target, keep=keep, encoding=encoding)
-    _print(found, bad=bad, json_=json_)
-    if found.pairs and found.source_lines == found.target_lines:
-        words = ["headway", "train", "translate", f"data.train={found.spec}"]
-        words += [] if encoding == UTF_8 else [f"data.encoding={encoding}"]
-        say(f"next: {shlex.join([*words, *(['data.bad_rows=skip'] if found.bad else [])])}")
-
-
-def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: int) -> Survey:
-    """The survey with the rows that the task cannot use among the bad ones: rows without a label, say."""
-    from headway.config.recipe import DataConfig
-    from headway.data.files.rows import BadRows
-
-    if task is None or found.bytes > MOST_READ:
-        return found
-    given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in settings)
-    bad = BadRows("skip", keep)
-    task.bad_rows(found.spec, DataConfig(**given), bad)
-    name = task.starter or task.name
-    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=name) if bad.count > found.bad else found
-
-
-def _next(found: Survey, task: Task | None, settings: Sequence[str], all_shown: bool) -> str:
-    """What to do next: train, evaluate on questions, or look at the bad rows."""
-    if found.bad_lines and (guess := re.search(r"not UTF-8.*data\.encoding=(\S+)", found.bad_lines[0])):
-        return f"next: {shlex.join(['headway', 'data', found.spec, '--encoding', guess[1].rstrip(';')])}"
-    if found.choices:
-        encoded = [word for word in settings if word.startswith("data.encoding=")]
-        return f"next: {shlex.join(['headway', 'eval', 'MODEL', found.spec, 'task=choices', *encoded])}"
-    if task is None:
-        if not (found.rows or found.bad):
-            return ""
-        more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
-        return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
-    words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]
-    if found.overlap:
-        words.append(f"data.valid={found.overlap.valid}")
-    if found.bad:
-        settings = [*settings, "data.bad_rows=skip"]
-    return f"next: {shlex.join([*words, *settings])}"
 
 
 def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:

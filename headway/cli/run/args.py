@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headway.cli.run.results import check_out
+from headway.api.results import check_out
 from headway.cli.run.stream import stdin_is_piped
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import task_names

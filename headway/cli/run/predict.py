@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headway.cli.evaluation import recipe_for
+from headway.api.evaluation import recipe_for
+from headway.api.results import open_results
 from headway.cli.run.args import COUNTS, RunArgs, check_count
-from headway.cli.run.results import open_results
 from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, check_some, print_count, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError

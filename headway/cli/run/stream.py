@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from headway.cli.run.results import open_results
+from headway.api.results import open_results
 from headway.errors import counted
 
 if TYPE_CHECKING:

@@ -88,9 +88,7 @@ def made(seed: int) -> Made:
     named = {name: name if header else f"column{i + 1}" for i, name in enumerate(order)}
     encoding = draw.choice(["utf-8", "utf-8-sig", "utf-16"])
     raw = out.getvalue().encode(encoding)
-    return Made(
-        "x.tsv" if delimiter == "\t" else "x.csv", raw, texts, named[text], labels, named[label] if label else ""
-    )
+    return Made("x.tsv" if delimiter == "\t" else "x.csv", raw, texts, named[text], labels)
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from headway.cli.run import results
-from headway.cli.run.results import open_results
+from headway.api import results
+from headway.api.results import open_results
 from headway.errors import MemoryOrDiskError
 
 ROWS = [

@@ -1,0 +1,98 @@
+"""A dataset before training: a survey of it, the task that fits it, and what to do next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.config.recipe import UTF_8
+
+if TYPE_CHECKING:
+    from headway.data.profile.pairs import PairSurvey
+    from headway.data.profile.survey import Survey
+    from headway.tasks.base import Task
+
+MOST_READ = 50_000_000
+"""Bytes of the largest dataset that is read a second time, as its task reads it."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a dataset is, and what it is for."""
+
+    survey: Survey
+    task: Task | None
+    """The task that fits the data best; None if none does, or if it cannot use a single row."""
+    settings: tuple[str, ...]
+    """`key=value` words that training needs to read the data."""
+
+
+def profile(
+    file: str,
+    *,
+    column: str = "",
+    valid: str = "",
+    tokenizer: Path | None = None,
+    keep: int = 20,
+    encoding: str = UTF_8,
+) -> Profile:
+    """Survey a dataset and choose its task; `keep` is the number of bad rows to name."""
+    from headway.data.files.lines import read_as
+    from headway.data.profile.survey import survey
+    from headway.tasks.registry import suggest
+
+    found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep, encoding=encoding)
+    with read_as(encoding):
+        task, fit = suggest(found)
+        rows = found.rows + found.bad
+        found = _as_read(found, task, fit.settings, keep)
+    settings = (*fit.settings, *(() if encoding == UTF_8 else (f"data.encoding={encoding}",)))
+    return Profile(found, None if found.task and found.bad >= rows else task, settings)
+
+
+def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: int) -> Survey:
+    """The survey with the rows that the task cannot use among the bad ones: rows without a label, say."""
+    from headway.config.recipe import DataConfig
+    from headway.data.files.rows import BadRows
+
+    if task is None or found.bytes > MOST_READ:
+        return found
+    given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in settings)
+    bad = BadRows("skip", keep)
+    task.bad_rows(found.spec, DataConfig(**given), bad)
+    name = task.starter or task.name
+    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=name) if bad.count > found.bad else found
+
+
+def next_step(profile: Profile, all_shown: bool) -> str:
+    """What to do next: train, evaluate on questions, read in another encoding, or look at the bad rows."""
+    found, task, settings = profile.survey, profile.task, list(profile.settings)
+    if found.bad_lines and (guess := re.search(r"not UTF-8.*data\.encoding=([\w-]+)", found.bad_lines[0])):
+        return f"next: {shlex.join(['headway', 'data', found.spec, '--encoding', guess[1]])}"
+    if found.choices:
+        encoded = [word for word in settings if word.startswith("data.encoding=")]
+        return f"next: {shlex.join(['headway', 'eval', 'MODEL', found.spec, 'task=choices', *encoded])}"
+    if task is None:
+        if not (found.rows or found.bad):
+            return ""
+        more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
+        return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
+    words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]
+    if found.overlap:
+        words.append(f"data.valid={found.overlap.valid}")
+    if found.bad:
+        settings.append("data.bad_rows=skip")
+    return f"next: {shlex.join([*words, *settings])}"
+
+
+def next_of_pairs(found: PairSurvey, encoding: str) -> str:
+    """What to do next with two parallel files."""
+    if not found.pairs or found.source_lines != found.target_lines:
+        return ""
+    words = ["headway", "train", "translate", f"data.train={found.spec}"]
+    words += [] if encoding == UTF_8 else [f"data.encoding={encoding}"]
+    return f"next: {shlex.join([*words, *(['data.bad_rows=skip'] if found.bad else [])])}"
