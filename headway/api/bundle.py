@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from headway.config.presets import PRESETS, preset
 from headway.config.recipe import RUNS
 from headway.config.toml import build
 from headway.data.chat_template.template import Message
+from headway.data.files.lines import read_as
 from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -48,6 +49,7 @@ from headway.jsonfile import read_json
 from headway.model.model import Model, Transformer
 from headway.runs.history import resolve_run
 from headway.tasks.classification.predict import Prediction, classify
+from headway.tasks.embedding.index import SearchIndex, build_index, corpus_index
 from headway.tasks.embedding.predict import EmbeddingPredictor
 from headway.tasks.embedding.vectors import Near, embed
 from headway.tasks.embedding.vectors import nearest as nearest_texts
@@ -284,6 +286,18 @@ class Bundle:
     def nearest(self, query: str, texts: Sequence[str], k: int = 5, pool: str = "") -> list[Near]:
         """The k texts nearest in meaning to the query, best first."""
         return nearest_texts(self.model, self.require_tokenizer(), query, texts, k, self._pool(pool))
+
+    def search_index(
+        self, corpus: str | Sequence[str], path: str = "", say: Callable[..., None] = lambda text: None
+    ) -> SearchIndex:
+        """An index with `.search(query)`, of texts or of a file of texts; for a file it can be kept in `path`."""
+        predictor = EmbeddingPredictor(self)
+        if isinstance(corpus, str):
+            with read_as(predictor.recipe.data.encoding):
+                return corpus_index(predictor, corpus, path, say)
+        if path:
+            raise ConfigError("C004", "an index in a file is for texts in a file", "give the name of the file of texts")
+        return build_index(self.embed, ((text, number) for number, text in enumerate(corpus, start=1)))
 
     def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Translation]]:
         """The best outputs of an encoder–decoder for each text, with scores; by default as in training."""

@@ -45,6 +45,7 @@ class RunArgs:
     out: str = ""
     context: str = ""
     near: str = ""
+    index: str = ""
     align: bool = False
     json: bool = False
 
@@ -61,6 +62,10 @@ class RunArgs:
             raise UsageError("U001", "--score needs a text", 'headway run MODEL --score "…"')
         if self.file and not all("=" in arg for arg in self.args):
             _refuse_together("file", {"": True})
+        if self.index and not self.near:
+            raise UsageError(
+                "U001", "--index keeps the texts of --nearest", "headway run M --nearest FILE --index FILE …"
+            )
         if self.out:
             if not (self.file or "-" in self.args or stdin_is_piped()):
                 raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")

@@ -27,6 +27,7 @@ from headway.tasks.registry import get_task
         'headway run bert "I [MASK] across the river to get to the other [MASK]."',
         'headway run squad --context story.txt "Who lived there?"',
         'headway run minilm --nearest notes.txt "how to cook rice"',
+        'headway run minilm --nearest notes.jsonl --index notes.index "how to cook rice"',
         "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
         "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
@@ -62,6 +63,9 @@ def run(
     ] = "",
     context: Annotated[str, typer.Option(help="the text to find answers in", metavar="FILE")] = "",
     near: Annotated[str, typer.Option("--nearest", help="texts to search by meaning", metavar="FILE")] = "",
+    index: Annotated[
+        str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
+    ] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
     device: Device = "auto",
     json_: Json = False,
@@ -78,7 +82,7 @@ def run(
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
-        context=context, near=near, align=align, json=json_,
+        context=context, near=near, index=index, align=align, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)

@@ -165,27 +165,19 @@ class _Session:
 
     def search(self) -> None:
         """The texts of a file that are nearest in meaning."""
-        import torch
-
         from headway.data.files.rows import BadRows
-        from headway.tasks.embedding.vectors import nearest_of
+        from headway.tasks.embedding.index import corpus_index
 
-        task, bad = self.task, BadRows(self.recipe.data.bad_rows)
-        items = list(task.inputs(self.args.near, self.recipe.data, bad, **self.reading()))
-        if not items:
-            raise bad.no_rows(self.args.near, "texts")
-        queries, texts = self.queries(bad), [item.example.text for item in items]
-        predictor = self.predictor()
-        asked, known = (
-            torch.tensor([each.values for each in predictor.predict(some)])
-            for some in ([query.example for query in queries], [item.example for item in items])
-        )
+        bad, predictor = BadRows(self.recipe.data.bad_rows), self.predictor()
+        index = corpus_index(predictor, self.args.near, self.args.index, self.say, **self.reading())  # type: ignore[arg-type]
+        queries = self.queries(bad)
+        top = self.args.settings.get("top", 5)
         found = [
             [
-                {"line": items[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
-                for near in nearest_of(vector, known, texts, self.args.settings.get("top", 5))
+                {"line": int(index.lines[near.place]), "cosine": round(near.cosine, 6), "text": near.text}
+                for near in some
             ]
-            for vector in asked
+            for some in index.search_all([query.example.text for query in queries], top)
         ]
         self.show_nearest(queries, found)
         report_bad_rows(bad, self.say)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 
+import headway.tasks.embedding.index
 from headway.api import load
 from headway.cli.train import _afterwards
 from headway.config import presets
@@ -472,3 +473,53 @@ def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (
         "last" not in elsewhere and f"headway run {tmp_path} " in elsewhere and f"headway eval {tmp_path}" in elsewhere
     )
+
+
+def test_a_search_index_is_kept_and_used(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers; the texts are embedded once, unless the texts or the model are others."""
+    texts = [f"{word} is here" for word in ("anna", "boris", "a bad day", "oslo")]
+    Path("c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    words = ("--nearest", "c.jsonl", "boris", "--json")
+    plain = rows(run(models["embed"], *words, "-q"))
+    first = run(models["embed"], *words, "--index", "c.index")
+    assert rows(first) == plain and "4 texts in c.index" in first.err
+    embedded: list[int] = []
+    real = headway.tasks.embedding.index.embed
+
+    def counting(model: Any, tokenizer: Any, texts: Any, pool: str) -> Any:
+        embedded.append(len(texts))
+        return real(model, tokenizer, texts, pool)
+
+    monkeypatch.setattr(headway.tasks.embedding.index, "embed", counting)
+    second = run(models["embed"], *words, "--index", "c.index")
+    assert rows(second) == plain and "c.index" not in second.err
+    assert embedded == [1]
+    Path("c.jsonl").write_text(json.dumps({"text": "boris"}) + "\n")
+    third = run(models["embed"], *words, "--index", "c.index")
+    assert "c.index is of another model or other texts" in third.err and "1 texts in" not in third.err
+    assert [found["text"] for found in rows(third)[0]["nearest"]] == ["boris"]
+    assert "another model" in run(models["classify"], *words, "--index", "c.index").err
+
+
+def test_what_is_no_search_index_is_left_alone(models: dict[str, Path], run: Run) -> None:
+    Path("c.txt").write_text("anna\nboris\n")
+    done = run(models["embed"], "--nearest", "c.txt", "anna", "--index", "c.txt")
+    assert done.code == 9 and Path("c.txt").read_text() == "anna\nboris\n"
+    weights = Path(models["embed"], "model.safetensors")
+    before = weights.read_bytes()
+    assert run(models["embed"], "--nearest", "c.txt", "anna", "--index", weights).code == 9
+    assert weights.read_bytes() == before
+    assert run(models["embed"], "anna", "--index", "c.index").code == 2
+    assert run(models["embed"], "--nearest", "c.txt", "anna", "--index", "gone/c.index").code == 7
+
+
+def test_an_index_in_python(models: dict[str, Path], run: Run) -> None:
+    bundle, texts = load(str(models["embed"])), ["anna", "boris met anna", "a bad day"]
+    index = bundle.search_index(texts)
+    assert len(index) == 3
+    assert index.search("boris", top=2) == bundle.nearest("boris", texts, k=2)
+    Path("c.txt").write_text("\n".join(texts) + "\n")
+    for _ in range(2):
+        kept = bundle.search_index("c.txt", "c.index")
+        assert kept.search("boris") == index.search("boris") and kept.lines.tolist() == [1, 2, 3]
+    assert torch.equal(kept.vectors, index.vectors)
