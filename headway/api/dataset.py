@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.config.recipe import UTF_8
+from headway.errors import DataError
 
 if TYPE_CHECKING:
     from headway.data.profile.pairs import PairSurvey
@@ -43,27 +44,35 @@ def profile(
     """Survey a dataset and choose its task; `keep` is the number of bad rows to name."""
     from headway.data.files.lines import read_as
     from headway.data.profile.survey import survey
-    from headway.tasks.registry import suggest
+    from headway.tasks.registry import suggestions
 
     found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep, encoding=encoding)
+    encoded = () if encoding == UTF_8 else (f"data.encoding={encoding}",)
     with read_as(encoding):
-        task, fit = suggest(found)
-        rows = found.rows + found.bad
-        found = _as_read(found, task, fit.settings, keep)
-    settings = (*fit.settings, *(() if encoding == UTF_8 else (f"data.encoding={encoding}",)))
-    return Profile(found, None if found.task and found.bad >= rows else task, settings)
+        for task, fit in suggestions(found):
+            try:
+                read = _as_read(found, task, fit.settings, keep)
+            except DataError:  # training could not read it: files with other columns, say
+                continue
+            usable = not read.task or read.bad < found.rows + found.bad
+            return Profile(read, task if usable else None, (*fit.settings, *encoded))
+    return Profile(found, None, encoded)
 
 
-def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: int) -> Survey:
+def _as_read(found: Survey, task: Task, settings: Sequence[str], keep: int) -> Survey:
     """The survey with the rows that the task cannot use among the bad ones: rows without a label, say."""
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
 
-    if task is None or found.bytes > MOST_READ:
+    if found.bytes > MOST_READ:
         return found
     given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in settings)
     bad = BadRows("skip", keep)
-    task.bad_rows(found.spec, DataConfig(**given), bad)
+    try:
+        task.bad_rows(found.spec, DataConfig(**given), bad)
+    except DataError as error:
+        if error.code != "D002":  # every row is bad: they are counted by then
+            raise
     name = task.starter or task.name
     return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=name) if bad.count > found.bad else found
 
@@ -77,10 +86,7 @@ def next_step(profile: Profile, all_shown: bool) -> str:
         encoded = [word for word in settings if word.startswith("data.encoding=")]
         return f"next: {shlex.join(['headway', 'eval', 'MODEL', found.spec, 'task=choices', *encoded])}"
     if task is None:
-        if not (found.rows or found.bad):
-            return ""
-        more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
-        return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
+        return f"next: {shlex.join(['headway', 'data', found.spec])} --bad" if found.bad and not all_shown else ""
     words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]
     if found.overlap:
         words.append(f"data.valid={found.overlap.valid}")

@@ -57,6 +57,7 @@ def train(
         _launch(processes, sys.argv[1:], progress_printer(quiet))
     say = progress_printer(quiet)
     say("loading …", end="\r")
+    from headway.data.files.locate import skipped_files, skipped_note
     from headway.progress import Display
     from headway.runs.history import resolve_run
     from headway.train import run as runs
@@ -76,6 +77,9 @@ def train(
             say(note)
     else:
         run = runs.start(*named)
+        for spec in filter(None, (run.recipe.data.train, run.recipe.data.valid, run.recipe.data.test)):
+            if note := skipped_note(skipped_files(spec)):
+                say(f"{spec}: {note}")
     try:
         runs.train(run, Display(quiet).report)
     finally:

@@ -67,7 +67,8 @@ def test_facts_on_stdout_and_the_next_command_on_stderr(run: Run) -> None:
     ("arguments", "command"),
     [
         (["train.jsonl", "valid.jsonl"], "headway train classify data.train=train.jsonl data.valid=valid.jsonl"),
-        (["*.jsonl"], "headway train classify 'data.train=*.jsonl' data.bad_rows=skip"),
+        (["*a*d.jsonl"], "headway train classify 'data.train=*a*d.jsonl' data.bad_rows=skip"),
+        (["*.jsonl"], "headway data '*.jsonl' --bad"),
         (["bad.jsonl"], "headway train classify data.train=bad.jsonl data.bad_rows=skip"),
         (["my pairs.tsv"], "headway train lm 'data.train=my pairs.tsv'"),
         (["my pairs.tsv", "--column", "column1"], "headway train lm 'data.train=my pairs.tsv' data.text=column1"),
@@ -79,7 +80,6 @@ def test_facts_on_stdout_and_the_next_command_on_stderr(run: Run) -> None:
         (["two.csv"], "headway train translate data.train=two.csv"),
         (["alike.csv"], "headway train embed data.train=alike.csv"),
         (["kinds.tsv"], "headway train classify data.train=kinds.tsv data.text=column3 data.label=column1"),
-        (["series.csv"], "headway data series.csv --column NAME"),
     ],
 )
 def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], command: str) -> None:
@@ -90,7 +90,7 @@ def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], com
 
 
 def test_nothing_comes_next_where_nothing_is_there(run: Run) -> None:
-    assert run("empty.txt").err == ""
+    assert run("empty.txt").err == run("series.csv").err == ""
     Path("latin.csv").write_bytes(b"text,label\ncaf\xe9,1\n")
     assert run("latin.csv").err == "next: headway data latin.csv --encoding cp1252\n"
     many = "\n".join(["text,label", *["a"] * 9])
@@ -106,6 +106,15 @@ def test_rows_that_the_task_cannot_use_are_bad(run: Run) -> None:
         "bad lines   2 for classify\n            some.csv:23: column" in out and "some.csv:22: the label: empty" in out
     )
     assert run("some.csv", "--bad").out.count("\n") == 2
+
+
+def test_a_task_that_could_not_read_all_files_is_not_recommended(run: Run) -> None:
+    """The second file has other columns: training would stop there."""
+    Path("c").mkdir()
+    Path("c/a.csv").write_text("dialogue,summary\n" + "a long talk about dogs,dogs\n" * 3)
+    Path("c/b.csv").write_text("dialogue,summary1,summary2\n" + "a long talk about cats,cats,a cat\n" * 3)
+    assert run("c/a.csv").err == "next: headway train translate data.train=c/a.csv\n"
+    assert run("c").err == "next: headway train lm data.train=c\n"
 
 
 def test_two_parallel_files(run: Run, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def skipped_files(spec: str) -> list[str]:
 
 def skipped_note(names: Sequence[str]) -> str:
     """How many files of a folder were left out, by kind, and some of their names; empty if there are none."""
-    kinds = Counter(PurePath(name.lower()).suffix or "no extension" for name in names)
+    kinds = Counter(_extension(name) or "no extension" for name in names)
     listed = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common(4))
     some = ", ".join(show(name) for name in names[:3]) + (" …" if len(names) > 3 else "")
     return f"{counted(len(names), 'files')} left out, not text or tables ({listed}): {some}" if names else ""

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headway.config.baselines import AnyConfig
+from headway.config.recipe import DataConfig
 from headway.data.files.readers import Row
+from headway.data.files.rows import BadRows, documents
 from headway.tasks.base import Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, score_line
 
@@ -29,6 +31,10 @@ class LanguageModeling(TextTask):
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         named = (f"data.text={survey.column}",) if survey.column and not survey.sure else ()
         return Suitability(0.1 * bool(survey.texts), named)
+
+    def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
+        for _ in documents(source, data.text, bad):
+            pass
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "decoder"

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from headway.api.dataset import profile
 from headway.config.recipe import DataConfig
 from headway.data.datasets.labeled import read_labeled
 from headway.data.files.rows import BadRows, documents
 from headway.data.profile.survey import survey
-from headway.tasks.registry import get_task, suggest
+from headway.tasks.registry import get_task
 
 WORDS = {
     "en": ["the", "plot", "was", "dull", "but", "music", "and", "light", "made", "our", "evening", "worth", "it"],
@@ -96,11 +97,11 @@ def test_the_recommended_settings_read_the_file(tmp_path: Path, seed: int) -> No
     file = made(seed)
     path = tmp_path / file.name
     path.write_bytes(file.raw)
-    found = survey(str(path))
-    assert (found.rows, found.bad, found.column) == (ROWS, 0, file.text)
-    task, fit = suggest(found)
+    found = profile(str(path), column="", valid="", tokenizer=None, keep=20)
+    survey, task = found.survey, found.task
+    assert (survey.rows, survey.bad, survey.column) == (ROWS, 0, file.text)
     assert task is not None
-    given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in fit.settings)
+    given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in found.settings)
     data = DataConfig(**given)
     if task.name == "classify":
         rows = read_labeled(str(path), data, BadRows())
