@@ -19,8 +19,8 @@ class DataConfig:
     """The data, and how they become tokens."""
 
     train: str = ""
-    """A file (text, csv, tsv, jsonl, parquet, or .gz of these), a glob, a folder or a hub dataset; for translation also
-    two text files with a comma between them, SOURCE,TARGET; empty is the task's built-in data."""
+    """A file (text, csv, tsv, jsonl, parquet, .gz of these, or book.xlsx#Sheet), a glob, a folder or a hub dataset; for
+    translation also two text files with a comma between them, SOURCE,TARGET; empty is the task's built-in data."""
     valid: str = ""
     """Validation data, in the same form; empty holds out a tenth of `train`."""
     test: str = ""

@@ -34,7 +34,7 @@ from headway.data.files.rows import BadRows
 from headway.data.synthetic.chat import is_held_out
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.errors import DataError, HeadwayError
+from headway.errors import ConfigError, DataError, HeadwayError
 
 TOKENIZER = Tokenizer(
     train_tokenizer("bytes", [], special=TURN_TOKENS).backend,
@@ -286,7 +286,7 @@ def test_columns_of_conversations_can_be_named(tmp_path: Path) -> None:
     for spec, data in ((one, DataConfig(text="talk")), (two, DataConfig(text="asked", pair="said"))):
         assert read_conversations(spec, BadRows(), data)[0].messages == turns
         assert train_valid_conversations(spec, spec, BadRows(), 0, data)[1][0].messages == turns
-    with pytest.raises(DataError, match="D004.*'tlak'"):
+    with pytest.raises(DataError, match=r"D004.*'tlak'"):
         read_conversations(one, BadRows(), DataConfig(text="tlak"))
     with pytest.raises(ConfigError, match=r"C004.*data\.pair"):
         read_conversations(two, BadRows(), DataConfig(pair="said"))

@@ -90,6 +90,23 @@ def test_a_sheet_by_name(book: Path) -> None:
         list(rows(f"{book}#Sheet3"))
 
 
+def test_an_opendocument_sheet(tmp_path: Path) -> None:
+    pytest.importorskip("python_calamine")
+    office, tables, words = ("urn:oasis:names:tc:opendocument:xmlns:" + name for name in ("office", "table", "text"))
+    spaces = f'xmlns:office="{office}:1.0" xmlns:table="{tables}:1.0" xmlns:text="{words}:1.0"'
+    cell = '<table:table-cell office:value-type="{}"{}><text:p>{}</text:p></table:table-cell>'
+    first = cell.format("string", "", "n") + cell.format("string", "", "text")
+    second = cell.format("float", ' office:value="3"', "3") + cell.format("string", "", "some words")
+    table = "".join(f"<table:table-row>{row}</table:table-row>" for row in (first, second))
+    body = f'<table:table table:name="One">{table}</table:table>'
+    with zipfile.ZipFile(tmp_path / "a.ods", "w") as file:
+        file.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        file.writestr("META-INF/manifest.xml", "<manifest/>")
+        content = f"<office:body><office:spreadsheet>{body}</office:spreadsheet></office:body>"
+        file.writestr("content.xml", f"<office:document-content {spaces}>{content}</office:document-content>")
+    assert [row.values for row in rows(str(tmp_path / "a.ods"))] == [{"n": "3", "text": "some words"}]
+
+
 def test_damaged_books_and_bombs(tmp_path: Path) -> None:
     pytest.importorskip("python_calamine")
     (tmp_path / "x.xlsx").write_bytes(b"no archive")
