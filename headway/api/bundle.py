@@ -288,16 +288,24 @@ class Bundle:
         return nearest_texts(self.model, self.require_tokenizer(), query, texts, k, self._pool(pool))
 
     def search_index(
-        self, corpus: str | Sequence[str], path: str = "", say: Callable[..., None] = lambda text: None
+        self,
+        corpus: str | Sequence[str],
+        path: str = "",
+        say: Callable[..., None] = lambda text: None,
+        predictor: EmbeddingPredictor | None = None,
+        **reading: Any,
     ) -> SearchIndex:
-        """An index with `.search(query)`, of texts or of a file of texts; for a file it can be kept in `path`."""
-        predictor = EmbeddingPredictor(self)
-        if isinstance(corpus, str):
-            with read_as(predictor.recipe.data.encoding):
-                return corpus_index(predictor, corpus, path, say)
-        if path:
-            raise ConfigError("C004", "an index in a file is for texts in a file", "give the name of the file of texts")
-        return build_index(self.embed, ((text, number) for number, text in enumerate(corpus, start=1)))
+        """An index with `.search(query)`, of texts or of a file of texts; for a file it can be kept in `path`.
+
+        `predictor` and `reading` say how the file is read, where that is not as the model's run read its data.
+        """
+        if not isinstance(corpus, str):
+            if path:
+                raise ConfigError("C004", "an index in a file is for texts in a file", "give the name of that file")
+            return build_index(self.embed, ((text, number) for number, text in enumerate(corpus, start=1)))
+        predictor = predictor or EmbeddingPredictor(self)
+        with read_as(predictor.recipe.data.encoding):
+            return corpus_index(predictor, corpus, path, say, **reading)
 
     def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Translation]]:
         """The best outputs of an encoder–decoder for each text, with scores; by default as in training."""

@@ -166,10 +166,9 @@ class _Session:
     def search(self) -> None:
         """The texts of a file that are nearest in meaning."""
         from headway.data.files.rows import BadRows
-        from headway.tasks.embedding.index import corpus_index
 
-        bad, predictor = BadRows(self.recipe.data.bad_rows), self.predictor()
-        index = corpus_index(predictor, self.args.near, self.args.index, self.say, **self.reading())  # type: ignore[arg-type]
+        bad, near, kept = BadRows(self.recipe.data.bad_rows), self.args.near, self.args.index
+        index = self.bundle.search_index(near, kept, self.say, self.predictor(), **self.reading())
         queries = self.queries(bad)
         top = self.args.settings.get("top", 5)
         found = [

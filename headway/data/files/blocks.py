@@ -87,7 +87,7 @@ def _cut(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def _columns(raw: bytes, schema: Any) -> Any:
     """A block as a table; None where the reader has to look at it."""
     lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
-    between = raw.count(b"}\n{") + raw.count(b"}\r\n{")
+    between = raw.count(b"}\n{") + (raw.count(b"}\r\n{") if b"\r" in raw else 0)
     # A line that begins with { after one that ends with } begins a row. As many rows as lines: one row for each.
     if between != lines - 1 or not raw.startswith(b"{") or b"\0" in raw or len(raw) > 8 * SIZE:
         return None

@@ -10,6 +10,8 @@ import numpy as np
 
 from headway.data.profile.texts import Counts
 
+MANY = 1 << 16
+"""Lengths below it are counted together."""
 BINS = 16
 """Bars of a histogram."""
 
@@ -42,10 +44,12 @@ class LengthCounter:
     def add(self, **lengths: Sequence[int] | Counts) -> None:
         """Add the lengths of some texts, by unit."""
         for unit, some in lengths.items():
-            values, numbers = np.unique(np.asarray(some, dtype=np.int64), return_counts=True)
+            values = np.asarray(some, dtype=np.int64)
+            short = np.bincount(values[values < MANY])
             known = self.counts.setdefault(unit, Counter())
-            for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
-                known[value] += number
+            for value in np.flatnonzero(short).tolist():
+                known[value] += int(short[value])
+            known.update(values[values >= MANY].tolist())
 
     def lengths(self) -> dict[str, Lengths]:
         return {unit: length_statistics(counts) for unit, counts in self.counts.items()}

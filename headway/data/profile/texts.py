@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,9 +84,10 @@ def measure(texts: Any) -> Measured:
     characters = compute.utf8_length(texts).to_numpy(zero_copy_only=False).astype(np.int64)
     sizes, folded = np.diff(offsets), raw.translate(FOLD)
     words, clean = _words(folded, offsets)
-    hashes = [hash(folded[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    bounds = offsets.tolist()
+    hashes = [hash(folded[a:b]) for a, b in pairwise(bounds)]
     for i in np.flatnonzero((characters != sizes) | ~clean).tolist():
-        key = text_key(raw[offsets[i] : offsets[i + 1]])
+        key = text_key(raw[bounds[i] : bounds[i + 1]])
         hashes[i], words[i] = hash(key), key.count(b" ") + bool(key)
     return Measured(characters, sizes, words, np.array(hashes, dtype=np.int64).view(np.uint64))
 
