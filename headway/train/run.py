@@ -24,6 +24,7 @@ from headway.hub.download import resolve
 from headway.hub.weights import writing
 from headway.model.model import Model
 from headway.resources import memory_errors
+from headway.tasks.defaults.choose import Chosen, choose
 from headway.tasks.recipe import Recipe, batch_size, load_run_recipe, recipe_values, with_overrides
 from headway.tasks.training import TaskContext, Training, make_training
 from headway.train import provenance
@@ -56,6 +57,8 @@ class Run:
     """What the run is made from, as checkpoints record it; on rank 0 only."""
     notes: list[str] = field(default_factory=list)
     """What has changed since the checkpoint that the run continues from."""
+    chosen: Chosen | None = None
+    """The settings that were chosen for a new run."""
     written: Recipe | None = None
     """The recipe in the folder of a resumed run; it is replaced when training begins, under the run's lock."""
 
@@ -104,13 +107,15 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
 def start(name: str, recipe: Recipe) -> Run:
     """A new run in a new folder. If it cannot be assembled, the folder is removed."""
     world = init_distributed()
-    recipe = with_absolute_paths(recipe)
+    chosen = choose(with_absolute_paths(recipe))
+    recipe = chosen.recipe
     folder = Path(world.broadcast_text(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
         if world.first:
             _write_recipe(folder, recipe)
         with memory_errors(lambda: memory_advice(recipe)):
             run = _assemble(folder, recipe, world)
+        run.chosen = chosen
         _check_disk(run)
         if world.first and run.recipe != recipe:
             _write_recipe(folder, run.recipe)
@@ -255,6 +260,8 @@ def _logged(run: Run, report: Report) -> Iterator[Report]:
 def _train(run: Run, report: Report) -> None:
     loop, world = run.loop, run.loop.world
     report("restart" if loop.progress.step else "start", **_start_facts(run))
+    if run.chosen and run.chosen.settings:
+        report("chosen", settings=dict(run.chosen.settings), line=str(run.chosen))
     report("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
     if run.notes:
         report("changes", step=loop.progress.step, notes=run.notes)

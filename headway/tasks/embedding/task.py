@@ -14,7 +14,7 @@ from headway.data.datasets.pairs import read_pairs
 from headway.data.files.columns import ANCHOR, LABEL, POSITIVE, column_names, named, named_together
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, shortened
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Embedding(TextTask):
     made_up = "made-up paraphrases"
     options = frozenset({"top", "nearest"})
     together = (ANCHOR, POSITIVE)
+    one_sequence = False
+    fine_tuning = FineTuning(lr=5e-5, epochs=(1, 10), longest=256, batch=64, keep_best=True)
     training = "headway.tasks.embedding.training:EmbeddingTraining"
     predictor = "headway.tasks.embedding.predict:EmbeddingPredictor"
 
@@ -52,6 +54,10 @@ class Embedding(TextTask):
         values = [row.values for row in rows]
         pairs = named_together(column_names(values), (ANCHOR, POSITIVE))
         return Suitability(0.7 * bool(pairs and not named(values, LABEL)))
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        pairs = read_pairs(data.train, data, bad)
+        return iter(list(zip(pairs.first, pairs.second, strict=True)))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         read_pairs(source, data, bad)
