@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.data.files.lines import BadLine, Lines, open_text, recoded
 from headway.data.files.locate import file_format, find_files
-from headway.data.files.readers import Flaw, Row, read_file, table
+from headway.data.files.readers import Flaw, Row, json_row, read_file, table
 from headway.data.files.rows import BadRows
 from headway.errors import DataError, HeadwayError
-from headway.jsonfile import JSON_VALUES, parse_object
 
 if TYPE_CHECKING:
     from headway.config.recipe import DataConfig
@@ -107,7 +106,8 @@ def pipe_rows(file: BinaryIO, header: Sequence[str] = ()) -> Iterator[Row | Flaw
     if isinstance(first, Row):
         first = Row({INPUT: text}, first.file, first.line)
     if text.lstrip().startswith("{"):
-        yield from (_object(row) if isinstance(row, Row) else row for row in chain([first], rows))
+        every = chain([first], rows)
+        yield from (json_row(r.file, r.line, r.values[INPUT]) if isinstance(r, Row) else r for r in every)
     elif delimiter := _delimiter(text, header):
         lines.push_back([text + "\n"])
         yield from table(STDIN, lines, delimiter, header=True)
@@ -136,13 +136,6 @@ def _lines(lines: Lines, name: str) -> Iterator[Row | Flaw]:
         else:
             if line.strip():
                 yield Row({INPUT: line.rstrip("\r\n")}, name, lines.number)
-
-
-def _object(row: Row) -> Row | Flaw:
-    try:
-        return Row(parse_object(row.values[INPUT].encode(), JSON_VALUES), row.file, row.line)
-    except ValueError as error:
-        return Flaw(row.file, row.line, str(error))
 
 
 def windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
