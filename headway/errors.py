@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class HeadwayError(Exception):
@@ -35,34 +36,50 @@ class HeadwayError(Exception):
 
 
 class UsageError(HeadwayError):
+    """A command line that headway does not understand."""
+
     exit_code = 2
 
 
 class ConfigError(HeadwayError):
+    """A setting, a recipe or a config.json that is wrong."""
+
     exit_code = 3
 
 
 class DataError(HeadwayError):
+    """Rows, texts, images or sound that cannot be used."""
+
     exit_code = 4
 
 
 class NotFoundError(HeadwayError):
+    """A file, a run, a model or a package that is not there."""
+
     exit_code = 5
 
 
 class NetworkError(HeadwayError):
+    """The hub cannot be reached, or offline mode is on."""
+
     exit_code = 6
 
 
 class MemoryOrDiskError(HeadwayError):
+    """Too little memory or disk, or a folder that cannot be written."""
+
     exit_code = 7
 
 
 class DivergedError(HeadwayError):
+    """Training went wrong: a number is not finite."""
+
     exit_code = 8
 
 
 class DamagedError(HeadwayError):
+    """A model, checkpoint or check that cannot be trusted."""
+
     exit_code = 9
 
 
@@ -125,3 +142,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def counted(number: int, nouns: str) -> str:
     """A number with its noun: 1 row, 2,000 rows."""
     return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
+
+
+def short(value: Any) -> str:
+    """A value for a message: on one line, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

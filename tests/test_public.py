@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -80,11 +79,6 @@ def test_each_public_name_is_the_one_of_its_module(name: str) -> None:
 def test_other_names_are_not_there() -> None:
     with pytest.raises(AttributeError, match="'headway' has no attribute 'lode'"):
         headway.lode  # noqa: B018
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert headway.__version__ == project["version"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headway.api.results import open_results
+from headway.config.keys import did_you_mean, dotted_keys
+from headway.config.recipe import DataConfig
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, nearest
 from headway.tasks.registry import get_task, task_names
 
@@ -18,6 +20,8 @@ Load = Callable[[str], Any]
 Say = Callable[..., None]
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
 TEXT_SETTINGS = ("data", "against", "column", "length", "overlap", "encoding", "bad_rows")
+OTHER_DATA = {"data", "file", "column", "length", "overlap"}
+"""Settings that name other data than those of the model's run, or another way to read them."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +47,18 @@ def check_settings(task: str, settings: Mapping[str, Any]) -> None:
 
 def evaluate_model(bundle: Any, task: str, settings: Mapping[str, Any], load: Load, say: Say) -> dict[str, Any]:
     """A model on the data that `settings` name; `task` is empty for what the model is for."""
-    measure = _measure(task, task or bundle.task)
+    measure = _measure(task, task or bundle.task, own=not OTHER_DATA & settings.keys())
     config = measure.config({**settings, **({"task": measure.name} if measure.name in task_names() else {})})
     return {"model": bundle.name, **measure.run(bundle, config, load, say)}
 
 
-def _measure(asked: str, name: str) -> Measure:
-    """By the name of a task. A model that generates is scored on a text, unless its task is asked for by name."""
+def _measure(asked: str, name: str, own: bool) -> Measure:
+    """By the name of a task. A model that generates is scored on a text, unless its task is asked for by name, or there
+    are no data but the run's `own`."""
     if name == CHOICES.name:
         return CHOICES
     task = get_task(name)
-    scored_on_text = task.generates and (not asked or not task.evaluates)
+    scored_on_text = task.generates and not (task.evaluates and (asked or own))
     return TEXT if scored_on_text else Measure(name, dict, _evaluate_file)
 
 
@@ -70,7 +75,7 @@ def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
     settings = _flat(settings, text="column")
     for key in settings:
         if key not in TEXT_SETTINGS:
-            close = nearest(key, (*TEXT_SETTINGS, "task"))
+            close = did_you_mean(key, (*TEXT_SETTINGS, "task", "out", *dotted_keys(DataConfig, "data")))
             raise ConfigError("C014", f"unknown setting {key}{close}", "see headway eval -h")
     return settings
 
@@ -121,7 +126,7 @@ def _measure_choices(bundle: Any, asked: tuple[Any, str], load: Load, say: Say) 
 
 def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     """How data are read: as the model's run did, or as much as the model reads; with `settings` on top."""
-    from headway.tasks.recipe import with_settings
+    from headway.tasks.recipe import recipe_keys, with_settings
 
     own = get_task(task).load_predictor().default_recipe(bundle)
     over = dict(settings["data"]) if isinstance(settings.get("data"), Mapping) else {}
@@ -130,7 +135,9 @@ def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     rest = {key: value for key, value in settings.items() if key not in SETTINGS}
     for key, value in rest.items():
         if not isinstance(value, Mapping):
-            raise ConfigError("C014", f"unknown setting {key}{nearest(key, SETTINGS)}", "see headway eval -h")
+            known = (name for name in recipe_keys(task) if name.startswith(("data.", f"{task}.")))
+            close = did_you_mean(key, (*SETTINGS, *known))
+            raise ConfigError("C014", f"unknown setting {key}{close}", "see headway eval -h")
     return with_settings(own, rest | ({"data": over} if over else {}))
 
 

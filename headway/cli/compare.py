@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated, Any
 
 import typer
 
 from headway.api.comparison import Stopped, compare_recipe
-from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.app import Json, Quiet, RecipeName, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.complete import complete_recipe_settings
 
 
 @app.command(
@@ -19,10 +21,14 @@ from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_tabl
     )
 )
 def compare(
-    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")],
+    recipe: RecipeName,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(help="settings; KEY=A,B compares values, seeds=3 repeats each", metavar="KEY=A,B… KEY=VALUE…"),
+        typer.Argument(
+            help="settings; KEY=A,B compares values, seeds=3 repeats each",
+            metavar="KEY=A,B… KEY=VALUE…",
+            autocompletion=complete_recipe_settings,
+        ),
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -43,7 +49,7 @@ def compare(
         print(json.dumps(found, allow_nan=False))
     else:
         _show(found)
-    say(f"page: {folder / 'compare.html'}\nnext: headway runs list --out {folder}")
+    say(f"page: {folder / 'compare.html'}\nnext: headway runs list --out {shlex.quote(str(folder))}")
 
 
 def _show(found: dict[str, Any]) -> None:

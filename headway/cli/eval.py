@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +44,10 @@ def evaluate(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a model on a text, or on data of its task, or by task=choices, with intervals; --against another one."""
+    """Score a model on a text or on data of its task, with intervals.
+
+    --against compares it with another model; task=choices asks multiple-choice questions.
+    """
     task, settings = _parse_args(args or [])
     options = {"against": against, "column": column, "length": length or "", "overlap": "" if overlap < 0 else overlap}
     for name, value in options.items():
@@ -59,9 +63,21 @@ def evaluate(
         print(json.dumps(result))
         return
     show(result)
-    if not task:
-        is_run = bundle.folder is not None and (bundle.folder / "run").is_dir()
-        say(f"next: headway runs report {model}" if is_run else f'next: headway run {model} "…"')
+    given = [] if {"out", "against"} & settings.keys() else args or []
+    say(f"next: {shlex.join(_next(model, given if 'figures' in result else [], bundle))}")
+
+
+def _next(model: str, args: list[str], bundle: Any) -> list[str]:
+    """What to do next: look at each prediction on data of the user, at the run's report, or check the model."""
+    if args:
+        return ["headway", "eval", model, *args, "out=predictions.jsonl"]
+    if bundle.folder is not None and (bundle.folder / "run").is_dir():
+        return ["headway", "runs", "report", model]
+    return (
+        ["headway", "run", model, "Once upon a time"]
+        if bundle.config.kind == "decoder"
+        else ["headway", "check", model]
+    )
 
 
 def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:

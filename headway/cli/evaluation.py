@@ -79,13 +79,14 @@ def _show_block(block: Block) -> None:
     from headway.report.format import count
 
     if isinstance(block, Mistakes):
-        print("\nsurest mistakes")
+        print("\nmost confident mistakes")
         for text, said in block.rows[:WORST]:
             print(f"  {said}\n    {text[:LETTERS]}")
     elif isinstance(block, Calibration):
-        print("\ncalibration" + ("" if block.error is None else f": {block.error:.4f} expected gap"))
+        gap = "" if block.error is None else f": confidence and accuracy differ by {block.error:.3f} on average"
+        print(f"\ncalibration{gap}\n  confidence  accuracy  examples")
         for sure, right, examples in block.bins:
-            print(f"  sure {sure:.2f}   right {right:.2f}   {count(examples)} times")
+            print(f"  {sure:10.2f}  {right:8.2f}  {count(examples):>8}")
     elif len(block.head) <= MOST_COLUMNS and len(block.rows) <= MOST_LABELS:
         lines = [[_truncate(cell) for cell in line] for line in (block.head, *block.rows)]
         wide = [max(len(line[i]) for line in lines) for i in range(len(block.head))]

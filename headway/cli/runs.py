@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from headway.api.past_runs import run_numbers
 from headway.cli.app import Json, Quiet, app, examples, print_table, progress_printer
+from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
 
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
 runs = typer.Typer(rich_markup_mode=None)
 app.add_typer(runs, name="runs")
 
-Name = Annotated[str, typer.Argument(help="a run: last, its name, the beginning of its name, or a path", metavar="RUN")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="a run: last, its name, the beginning of its name, or a path", metavar="RUN", autocompletion=complete_run
+    ),
+]
 Out = Annotated[Path, typer.Option(help="the folder that holds the runs", metavar="FOLDER")]
 HERE = Path(RUNS)
 
@@ -52,7 +59,7 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     for run in found:
         if run.problem:
             say(f"{_shown(run.name)}: {_shown(run.problem)}")
-    newest = f"{_shown(found[0].name)}{_place(out)}" if found else ""
+    newest = f"{shlex.quote(_shown(found[0].name))}{_place(out)}" if found else ""
     if newest:
         say(f"next: headway runs show {newest}   headway runs report {newest}")
     else:
@@ -62,8 +69,9 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Show one run: its numbers, its loss curve, its last sample."""
+    from headway.report.advice.rules import suggestions
     from headway.report.charts import text_chart
-    from headway.report.diagnostics import suggestions, verdict
+    from headway.report.diagnostics import verdict
     from headway.report.report import gather
     from headway.runs.history import read_run, resolve_run
 
@@ -82,8 +90,8 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
         print(f"\n  sample at step {_shown(event.get('step', '–'))}")
         print(*(f"    {_shown(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
     for suggestion in suggestions(run):
-        print(f"\n  {_shown(suggestion.advice)}\n    {_shown(suggestion.reason)}")
-    progress_printer(quiet)(f"next: headway runs report {_shown(name)}{_place(out)}")
+        print("", *(f"  {_shown(line)}" for line in suggestion.lines), sep="\n")
+    progress_printer(quiet)(f"next: headway runs report {shlex.quote(_shown(name))}{_place(out)}")
 
 
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
@@ -222,7 +230,7 @@ def _best(facts: dict[str, Any]) -> str:
 
 def _place(out: Path) -> str:
     """--out, for a command to type next."""
-    return "" if out == HERE else f" --out {_shown(out)}"
+    return "" if out == HERE else f" --out {shlex.quote(_shown(out))}"
 
 
 def _flat(recipe: dict[str, Any], where: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,7 +70,9 @@ def tokens(
         for word in built.get(name, ()):
             _show_word(screen, word)
     progress_printer(quiet)(
-        f"next: headway tokens {visible(names[0])} --merges WORD" if tokenized_texts else f"next: {USE[5:]}"
+        f"next: headway tokens {shlex.quote(visible(names[0]))} --merges WORD"
+        if tokenized_texts
+        else f"next: {USE[5:]}"
     )
 
 

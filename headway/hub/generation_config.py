@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway.config.generation import Bias
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.generate.sampling.rules import Bias
 from headway.hub.adapter import adapter_base, is_adapter
 from headway.jsonfile import read_json
 

@@ -10,8 +10,8 @@ import numpy as np
 from markupsafe import Markup
 
 from headway.report import format as w
+from headway.report.advice.evidence import throughput, validation_losses
 from headway.report.charts import Line, Panel, Scale, axis_ticks, downsample, table, view
-from headway.report.diagnostics import throughput, validation_losses
 from headway.report.page import render_macro
 from headway.runs.events import Series, as_count, smooth, smoothing_window
 from headway.runs.history import History

@@ -15,8 +15,10 @@ import numpy as np
 from headway.config.toml import to_toml
 from headway.hub.weights import writing
 from headway.report import sections
+from headway.report.advice.evidence import Evidence, uniform_loss
+from headway.report.advice.rules import suggestions
 from headway.report.curves import curves
-from headway.report.diagnostics import data_name, describe_data, epochs_seen, health, suggestions, uniform_loss, verdict
+from headway.report.diagnostics import data_name, describe_data, health, verdict
 from headway.report.format import plural
 from headway.report.page import render_page
 from headway.runs.events import Event, as_count, as_float
@@ -123,7 +125,7 @@ def _data(run: History) -> dict[str, Any]:
         "train": describe_data(run),
         "valid": data_name(run, "valid") or HELD_BACK,
         "fingerprint": data.get("fingerprint"),
-        "epochs": epochs_seen(run),
+        "epochs": Evidence(run).epochs,
         **{name: as_float(data.get(name)) for name in counts},
     }
 

@@ -103,7 +103,8 @@ class ServedModel:
 
     def stuck(self) -> str:
         """Say whether a step hangs. No request can be answered before it ends, if it ever does."""
-        if self.engine is not None and self.engine.step_seconds() > self.limits.step_seconds:
+        engine = 0.0 if self.engine is None else self.engine.step_seconds()
+        if max(engine, self.tasks.step_seconds()) > self.limits.step_seconds:
             return f"a step of the model takes longer than {self.limits.step_seconds:g} s"
         return ""
 

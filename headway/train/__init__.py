@@ -18,7 +18,8 @@ class _Verb(ModuleType):
         from headway.train.run import start, train
 
         name, recipe = load_recipe(what, settings)
-        return train(start(name, with_settings(recipe, more)), lambda kind, **facts: None).folder
+        words = [] if more else [what, *settings]
+        return train(start(name, with_settings(recipe, more), words), lambda kind, **facts: None).folder
 
 
 sys.modules[__name__].__class__ = _Verb

@@ -57,6 +57,8 @@ class Run:
     """What the run is made from, as checkpoints record it; on rank 0 only."""
     notes: list[str] = field(default_factory=list)
     """What has changed since the checkpoint that the run continues from."""
+    words: Sequence[str] = ()
+    """What the user typed after `headway train`: the recipe and the settings, or the settings of a resumed run."""
     chosen: Chosen | None = None
     """The settings that were chosen for a new run."""
     written: Recipe | None = None
@@ -104,8 +106,11 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     return replace(recipe, data=data, model=replace(recipe.model, from_=full(base)))
 
 
-def start(name: str, recipe: Recipe) -> Run:
-    """A new run in a new folder. If it cannot be assembled, the folder is removed."""
+def start(name: str, recipe: Recipe, words: Sequence[str] = ()) -> Run:
+    """A new run in a new folder. If it cannot be assembled, the folder is removed.
+
+    `words` are what the user typed: the recipe and its settings. The log keeps them for the report's commands.
+    """
     world = init_distributed()
     chosen = choose(with_absolute_paths(recipe))
     recipe = chosen.recipe
@@ -119,6 +124,7 @@ def start(name: str, recipe: Recipe) -> Run:
         _check_disk(run)
         if world.first and run.recipe != recipe:
             _write_recipe(folder, run.recipe)
+        run.words = words
         return run
     except BaseException:
         if world.first:
@@ -151,7 +157,7 @@ def resume(
             run = _assemble(folder, recipe, world, resumed)
             restore(run.loop, snapshot.tensors, snapshot.state["progress"])
     _check_disk(run)
-    run.written = written
+    run.written, run.words = written, words
     return run
 
 
@@ -262,7 +268,7 @@ def _train(run: Run, report: Report) -> None:
     report("restart" if loop.progress.step else "start", **_start_facts(run))
     if run.chosen and run.chosen.settings:
         report("chosen", settings=dict(run.chosen.settings), line=str(run.chosen))
-    report("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
+    report("data", **run.task.facts, chance=run.task.chance, bad_tests=run.task.bad_tests.count)
     if run.notes:
         report("changes", step=loop.progress.step, notes=run.notes)
 
@@ -298,6 +304,8 @@ def _start_facts(run: Run) -> dict[str, Any]:
     count = run.model.parameter_count()
     return {
         "step": run.loop.progress.step,
+        "words": list(run.words),
+        "max_length": run.model.config.max_length,
         "parameters": count,
         "trained": count if len(trained) == len(parameters) else sum(trained),
         "folder": str(run.folder),

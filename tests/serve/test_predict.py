@@ -40,6 +40,20 @@ def labels(encoder: Bundle) -> Iterator[Running]:
 # --- embeddings
 
 
+def test_embeddings_of_token_ids(labels: Running, encoder: Bundle) -> None:
+    """They stand for their text, with the special tokens that the model wants."""
+    client, tokenizer = labels.client(), encoder.require_tokenizer()
+    rain, film = (tokenizer.ids([text])[0] for text in ("rain", "good film"))
+    wanted = encoder.embed(["rain", "good film"]).tolist()
+    done = client.embeddings.create(model="encoder", input=[rain, film])
+    assert [entry.embedding for entry in done.data] == [pytest.approx(row, abs=1e-5) for row in wanted]
+    (one,) = client.embeddings.create(model="encoder", input=film).data
+    assert one.embedding == pytest.approx(wanted[1], abs=1e-5)
+    for wrong, code in (([10**6], "D001"), ([[1], [10**6]], "D001"), ([], "D001"), ([[]], "D001"), ([-1], "C002")):
+        answer = labels.post("/v1/embeddings", {"model": "encoder", "input": wrong})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), wrong
+
+
 def test_embeddings(labels: Running, encoder: Bundle) -> None:
     texts = ["good film", "rain", "bad day"]
     client = labels.client()
@@ -229,6 +243,13 @@ def finder() -> Bundle:
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return Bundle("finder", model, tokenizer, None)
+
+
+def test_a_question_that_is_cut_says_so(finder: Bundle) -> None:
+    with running(finder) as server:
+        body = {"model": "finder", "task": "answer", "context": "boris met clara in oslo " * 9}
+        long, short = server.post("/v1/run", body | {"input": ["who met anna " * 9, "who met"]}).json()["data"]
+        assert long["truncated_to"] == (24 - 3) // 2 and "truncated_to" not in short
 
 
 def test_entities_and_answers(finder: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 from headway.api.results import check_out
 from headway.cli.run.stream import stdin_is_piped
+from headway.config.keys import did_you_mean, dotted_keys
+from headway.config.recipe import DataConfig
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import task_names
 
@@ -146,8 +148,7 @@ class RunArgs:
 
     @cached_property
     def _settings_class(self) -> type[Any]:
-        from headway.generate.beam.search import Beam
-        from headway.generate.sampling.sampler import Sampling
+        from headway.config.generation import Beam, Sampling
 
         return Beam if self.beam else Sampling
 
@@ -166,8 +167,9 @@ class RunArgs:
             elif found and found[1] in names:
                 settings.append(arg)
             elif found and not re.search(r"\s", arg):
-                hint = f"settings are {', '.join(names)}; put a text of one word with = in it into a file"
-                raise UsageError("U001", f"{arg!r} is not a setting here{nearest(found[1], names)}", hint)
+                close = did_you_mean(arg.partition("=")[0], (*names, *dotted_keys(DataConfig, "data")))
+                hint = "put a text of one word with = in it into a file"
+                raise UsageError("U001", f"{arg!r} is not a setting here{close}", hint)
             else:
                 texts.append(arg)
         return texts, parse_overrides(settings), pairs
@@ -209,9 +211,10 @@ class RunArgs:
             elif found[1] in known:
                 generation.append(arg)
             else:
-                hint = f"to generate: {', '.join(known)}; to predict: {', '.join(names)}"
-                message = f"unknown setting {found[1]}{nearest(found[1], [*known, *names])}"
-                raise ConfigError("C014", message, hint)
+                key = arg.partition("=")[0]
+                close = did_you_mean(key, [*known, *names, *dotted_keys(DataConfig, "data")])
+                hint = f"headway explain {'beam' if self.beam else 'sampling'} lists the settings of generation"
+                raise ConfigError("C014", f"unknown setting {key}{close}", hint)
         build(self._settings_class, self._overrides(generation))
         check_sections(parse_overrides([arg for arg in prediction if not arg.startswith("pair=")]))
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
@@ -38,7 +39,11 @@ def run(
     model: Model,
     args: Annotated[
         list[str] | None,
-        typer.Argument(help="the prompt, or the texts to predict for (- is stdin), then settings", metavar="TEXT"),
+        typer.Argument(
+            help="the prompt, or the texts to predict for (- is stdin), then settings",
+            metavar="TEXT",
+            autocompletion=complete_generation_settings,
+        ),
     ] = None,
     tokens: Annotated[
         int | None, typer.Option(help="the most new tokens; default: 200, or as the model's folder says")
@@ -61,7 +66,7 @@ def run(
     out: Annotated[
         str, typer.Option(help="write the results of --file here: .jsonl, .csv, .tsv or .parquet", metavar="FILE")
     ] = "",
-    context: Annotated[str, typer.Option(help="the text to find answers in", metavar="FILE")] = "",
+    context: Annotated[str, typer.Option(help="the text to find answers in, or its file", metavar="TEXT|FILE")] = "",
     near: Annotated[str, typer.Option("--nearest", help="texts to search by meaning", metavar="FILE")] = "",
     index: Annotated[
         str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -117,11 +118,15 @@ class _Session:
         return found
 
     def context(self) -> str | None:
+        """The text to find answers in: a file's, or the words themselves if they have spaces and name no file."""
         from headway.data.files.rows import documents
 
-        if not self.args.context:
+        given = self.args.context
+        if not given:
             return None
-        return "\n".join(each.text for each in documents(self.args.context))
+        if " " in given.strip() and not os.path.exists(given):
+            return given
+        return "\n".join(each.text for each in documents(given))
 
     def show(self) -> None:
         items, predictor = self.items(), self.predictor()

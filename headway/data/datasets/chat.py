@@ -17,6 +17,7 @@ from headway.data.chat_template.template import ChatTemplate, EncodedChat, Messa
 from headway.data.files.columns import MESSAGES, PROMPT, RESPONSE, TOGETHER, Role, named, named_together, quoted
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, read_examples
+from headway.data.profile.lengths import quantile_99
 from headway.data.synthetic.chat import make_conversations
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
@@ -56,6 +57,8 @@ class EncodedChats:
     """… those whose last turn alone was too long and lost its end …"""
     left_out: int = 0
     """… and those that were dropped because no token of an answer was left."""
+    length_99: int = 0
+    """The length that would leave 99 % of the conversations as they are."""
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -151,6 +154,7 @@ def encode_conversations(
             kept.append(i)
             encoded.append(found)
     messages = [messages[i] for i in kept]
+    length_99 = quantile_99([len(ids) for ids, _ in encoded]) if encoded else 0
     shortened = _shorten(messages, encoded, tokenizer, template, length)
     cut = {i for i, (ids, _) in enumerate(encoded) if length is not None and len(ids) > length}
     fitting = [(ids[:length], mask[:length]) for ids, mask in encoded]
@@ -161,6 +165,7 @@ def encode_conversations(
         shortened=len(shortened.intersection(good)),
         cut=len(cut.intersection(good)),
         left_out=len(fitting) - len(good),
+        length_99=length_99,
     )
 
 

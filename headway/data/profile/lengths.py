@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.data.profile.texts import Counts
 
@@ -14,6 +15,11 @@ MANY = 1 << 16
 """Lengths below it are counted together."""
 BINS = 16
 """Bars of a histogram."""
+
+
+def quantile_99(lengths: Sequence[int] | NDArray[np.int64]) -> int:
+    """The smallest of these lengths that 99 % of them do not exceed."""
+    return int(np.quantile(np.asarray(lengths), 0.99, method="inverted_cdf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

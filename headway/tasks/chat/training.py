@@ -41,6 +41,7 @@ from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.lm.training import EVAL_TOKENS, plan_rows, row_batch, writer_config
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation, interval
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext, Training
 
@@ -91,10 +92,16 @@ class ChatTraining(Training):
             "shortened": self.train.shortened,
             "cut": self.train.cut,
             "left_out": self.train.left_out,
+            "length_99": self.train.length_99,
             "vocab": self.tokenizer.vocab_size,
             "samples": len(self.rows[0]),
             "valid_tokens": len(self.valid.ids),
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        learned, held_out = (np.asarray(part.ids)[part.assistant_mask] for part in (self.train, self.valid))
+        return {"valid": unigram_loss(learned, held_out, self.tokenizer.vocab_size), "answered": 0.0}
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         """What ends an answer ends a text, also where model.from has another token for that."""

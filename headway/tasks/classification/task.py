@@ -36,7 +36,7 @@ class Settings:
     """What represents a text: the first token's vector through the family's dense layer, as in BERT's own classifier,
     or the mean or maximum over all tokens, which `transformers` has no setting for."""
     dropout: float = 0.1
-    """Before the classifier."""
+    """Dropout before the classifier."""
     label_smoothing: float = 0.0
     """Share of each label that is spread over all labels (Szegedy et al. 2016)."""
     r_drop: float = 0.0

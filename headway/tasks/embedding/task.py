@@ -41,7 +41,7 @@ class Embedding(TextTask):
 
     name, title, noun, pipeline_tag = "embed", "sentence embedding", "embedding model", "feature-extraction"
     Settings = Settings
-    tries = Tries('"a text"   headway run last --nearest FILE "a text"', '"…"   headway run last --nearest FILE "…"')
+    tries = Tries('"a text"')
     made_up = "made-up paraphrases"
     options = frozenset({"top", "nearest"})
     together = (ANCHOR, POSITIVE)

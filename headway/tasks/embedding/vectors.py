@@ -56,8 +56,9 @@ def nearest_of(asked: Tensor, found: Tensor, text: Callable[[int], str], k: int 
 
 
 def read_texts(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None, seed: int = 0) -> Examples:
-    rows = [truncate(text, limit) for text in tokenizer.encode_batch(texts)]
-    return Examples([ids for ids, _ in rows], [token_type_ids for _, token_type_ids in rows], seed)
+    encoded = tokenizer.encode_batch(texts)
+    rows, whole = [truncate(text, limit) for text in encoded], [len(text.ids) for text in encoded]
+    return Examples([ids for ids, _ in rows], [token_type_ids for _, token_type_ids in rows], seed, whole=whole)
 
 
 @torch.no_grad()

@@ -29,8 +29,9 @@ from headway.generate.decode import Sampling, generate
 from headway.model.model import Model, evaluating
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 EVAL_TOKENS = 1 << 14
 """Tokens that are evaluated at a time."""
@@ -81,6 +82,10 @@ class LanguageModelTraining(Training):
             "valid_bytes": self.valid.byte_count,
         }
 
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        return {"valid": unigram_loss(self.train.ids, self.valid.ids, self.tokenizer.vocab_size)}
+
     def config(self, base: AnyConfig | None) -> AnyConfig:
         return writer_config(self.recipe, self.tokenizer, base)
 
@@ -116,6 +121,11 @@ class LanguageModelTraining(Training):
 
     def evaluate_examples(self, model: Model, part: TokenStore, world: ProcessGroup) -> dict[str, float]:
         return evaluate(model, part, self.data, world)
+
+    @property
+    def tries(self) -> list[str]:
+        text = self.tokenizer.decode([int(i) for i in self.valid.ids[:SAMPLE_TOKENS]])
+        return [short_text([text.partition(" ")[2], text])]  # the validation text may begin inside a word
 
     def sample(self, model: Model) -> str:
         """A continuation of the validation text's first words across the ends of documents, the same draw each time."""

@@ -30,7 +30,7 @@ class Settings:
     stride: int = 128
     """Tokens by which the windows of a long context overlap, at most half a window."""
     max_answer_length: int = 30
-    """In tokens."""
+    """Length of the longest answer, in tokens."""
     n_best: int = 20
     """Answers per question that are kept and compared."""
     no_answer: Literal["auto", "yes", "no"] = "auto"
@@ -50,7 +50,7 @@ class QuestionAnswering(TextTask):
     Settings = Settings
     renamed: ClassVar[Mapping[str, str]] = {"longest": "max_answer_length", "best": "n_best", "none": "no_answer"}
     tries = Tries(
-        '--context FILE "where does anna live ?"',
+        '--context "clara lives in paris . jonas bought a small boat ." "what did jonas buy ?"',
         '--context FILE "…"',
         {"input": "Where does Anna live?", "context": "Anna lives in Oslo."},
     )

@@ -93,6 +93,13 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
             "vocab": self.tokenizer.vocab_size,
         }
 
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """No answer to any question, where that is allowed; a span at random is hardly ever right."""
+        none = none_allowed(self.valid, self.recipe.settings)
+        share = sum(not row.answers for row in self.valid) / len(self.valid) if none else 0.0
+        return {"f1": share, "em": share}
+
     def config(self, base: AnyConfig | None) -> AnyConfig:
         head = (base.span if base else None) or SpanHeadConfig()
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), span=head)
@@ -130,6 +137,11 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
 
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return results(model, part, self.recipe.settings)[0].evaluation({})
+
+    @property
+    def tries(self) -> list[str]:
+        """The file: contexts are too long to type."""
+        return ["--file", self.recipe.data.valid or self.recipe.data.train]
 
     def sample(self, model: Model) -> str:
         """The first held-out questions and what the model answers."""

@@ -34,9 +34,9 @@ class Settings:
     length_penalty: float = 1.0
     """Log-probabilities are divided by length ** this; a larger value favors longer texts."""
     max_new_tokens: int = 0
-    """0 is data.length."""
+    """The most tokens of an output; 0 is data.length."""
     min_new_tokens: int = 0
-    """Tokens before a text may end."""
+    """Tokens of an output before it may end."""
     no_repeat_ngram_size: int = 0
     """No n-gram of this size is generated twice, as summaries want it (Paulus et al. 2018); 0: no limit."""
     vocabulary: Literal["shared", "separate"] = "shared"
@@ -48,7 +48,7 @@ class Settings:
     """Share of a tokenizer's merges that are left out when a training text is encoded, drawn anew each time (Provilkov
     et al. 2020)."""
     metric: Literal["auto", "bleu", "rouge"] = "auto"
-    """auto is rouge where sources are much longer than targets."""
+    """The metric of generated texts; auto is rouge where sources are much longer than targets."""
     eval_texts: int = 200
     """Validation texts that are generated and scored during training; 0: none."""
     generate_every: int = 1

@@ -37,11 +37,12 @@ from headway.model.model import Model, evaluating
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.metrics.slices import QUARTERS, by_size
 from headway.tasks.metrics.translation import metrics, primary_metric, signature
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.translate import check_model, check_vocabularies, read_sources, source_limit, translate
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 GENERATED = 8000
 """Pairs that are made up where no file is given."""
@@ -62,7 +63,11 @@ class Part:
     source: Examples
     target: Examples
     """What is to be predicted, the end included where nothing was cut off."""
-    cut: int
+
+    @property
+    def cut(self) -> int:
+        """Pairs of which a side was longer than the model reads."""
+        return int((self.source.truncated | self.target.truncated).sum())
 
     @cached_property
     def lengths(self) -> Index:
@@ -133,8 +138,15 @@ class Seq2SeqTraining(Training):
             "valid_tokens": self.valid.tokens,
             "vocab": self.tokenizer.target.vocab_size,
             "cut": self.train.cut + self.valid.cut,
+            "length_99": max(self.train.source.length_99, self.train.target.length_99),
         }
         return {**facts, "signature": signature(self.metric)} if self.recipe.settings.eval_texts else facts
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        learned, held_out = (list(chain.from_iterable(part.target.ids)) for part in (self.train, self.valid))
+        loss = unigram_loss(learned, held_out, self.tokenizer.target.vocab_size)
+        return {"valid": loss, **({"bleu": 1.0} if self.metric == "bleu" else {})}  # a few common words are right
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         length, what = self.recipe.data.length, self.recipe.model.from_
@@ -192,7 +204,7 @@ class Seq2SeqTraining(Training):
                 ids, end = self.dropouts[side].ids(words, sample, side), ends[side]
                 sides[side].append([*ids[: limit - 1], end] if side == 0 else [*ids, end][:limit])
         source, target = (Examples(ids, [[0] * len(row) for row in ids]) for ids in sides)
-        return Part([], source, target, 0)
+        return Part([], source, target)
 
     @property
     def loss(self) -> Callable[..., Tensor]:
@@ -246,6 +258,10 @@ class Seq2SeqTraining(Training):
         part, name = (self.valid, "valid") if self.test_part is None else (self.test_part, "test")
         found = evaluate_in_full(model, self.tokenizer, self.recipe, part.pairs, self.metric)
         return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
+
+    @property
+    def tries(self) -> list[str]:
+        return [short_text(pair.source for pair in self.valid.pairs)]
 
     def sample(self, model: Model) -> str:
         """The first held-out texts, what the model makes of them, and what it should."""
@@ -335,14 +351,15 @@ def _train_tokenizer(data: DataConfig, texts: Iterable[str]) -> Tokenizer:
 
 def make_part(pairs: Sequence[Pair], tokenizer: Tokenizer, limit: int | None, recipe: Recipe) -> Part:
     """Both sides as ids, at most `limit` of each; a target that is cut has no end."""
-    source, shorter = read_sources(tokenizer, [recipe.settings.prefix + pair.source for pair in pairs], limit)
-    writes, targets = tokenizer.target, []
+    source = read_sources(tokenizer, [recipe.settings.prefix + pair.source for pair in pairs], limit)
+    writes = tokenizer.target
+    targets: list[list[int]] = []
     end = writes.special.get("eos")
     for text in writes.encode_batch([pair.targets[0] for pair in pairs]):
-        ids = text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end]
-        shorter += limit is not None and len(ids) > limit
-        targets.append(ids[:limit])
-    return Part(list(pairs), source, Examples(targets, [[0] * len(ids) for ids in targets]), shorter)
+        targets.append(text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end])
+    types = [[0] * len(ids[:limit]) for ids in targets]
+    target = Examples([ids[:limit] for ids in targets], types, whole=[len(ids) for ids in targets])
+    return Part(list(pairs), source, target)
 
 
 def pair_batch(part: Part, rows: Index, start: int) -> Batch:

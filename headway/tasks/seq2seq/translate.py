@@ -128,15 +128,14 @@ def source_limit(model: Model, length: int | None) -> int | None:
     return limit if room is None else room if limit is None else min(limit, room)
 
 
-def read_sources(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None) -> tuple[Examples, int]:
-    """Texts as the encoder reads them, with the tokens that the tokenizer puts around; and how many were cut."""
+def read_sources(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None) -> Examples:
+    """Texts as the encoder reads them, with the tokens that the tokenizer puts around."""
     encoded = tokenizer.encode_batch(texts)
     for number, text in enumerate(encoded, start=1):
         if not text.ids:
             raise DataError("D001", f"text {number} has no token that the tokenizer knows")
     rows = [truncate(text, limit)[0] for text in encoded]
-    shorter = sum(limit is not None and len(text.ids) > limit for text in encoded)
-    return Examples(rows, [[0] * len(row) for row in rows]), shorter
+    return Examples(rows, [[0] * len(row) for row in rows], whole=[len(text.ids) for text in encoded])
 
 
 def _search(
@@ -145,7 +144,7 @@ def _search(
     if not texts:
         return []
     device = next(model.parameters()).device
-    examples, _ = read_sources(tokenizer, texts, limit)
+    examples = read_sources(tokenizer, texts, limit)
     with evaluating(model):
         found: list[list[Hypothesis]] = [[] for _ in texts]
         with torch.autocast(device.type, enabled=False):  # close calls should not turn on what else is in the batch

@@ -35,7 +35,7 @@ class Settings:
     decode: Literal["legal", "argmax"] = "legal"
     """legal: the most likely sequence of labels that the scheme allows (Viterbi); argmax: each word by itself."""
     dropout: float = 0.1
-    """Before the classifier."""
+    """Dropout before the classifier."""
     label_smoothing: float = 0.0
     """Share of each label that is spread over all labels (Szegedy et al. 2016)."""
     context: int = 0

@@ -12,7 +12,6 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,14 +19,12 @@ import torch
 
 import headway.tasks.embedding.index
 from headway.api import load
-from headway.cli.train import _afterwards
 from headway.config import presets
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.data.files.readers import Row, read_file
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Transformer
-from headway.tasks.registry import get_task, task_names
 from tests.cli.conftest import Done, Run
 
 WORDS = "anna lives in oslo and boris met a good film on a bad day where who rain"
@@ -445,34 +442,6 @@ def test_what_comes_before_a_bad_line_is_answered(models: dict[str, Path], run: 
     assert [json.loads(line)["line"] for line in done.out.splitlines()] == [1]
     piped(monkeypatch, "a [MASK] film\nno blank\nrain [MASK]\n")
     assert [row["line"] for row in rows(run(models["mlm"], "-", "-q", "data.bad_rows=skip"))] == [1, 3]
-
-
-# --- after a training
-
-
-@pytest.mark.parametrize("task", task_names())
-def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.report.model_card.write_card", lambda folder: None)
-    monkeypatch.setattr("headway.report.report.write_report", lambda folder: folder / "report.html")
-    said: list[str] = []
-    loop = SimpleNamespace(stop_signal=0)
-
-    def said_after(train: str, pairs: bool | None, out: str = "runs") -> str:
-        model = SimpleNamespace(config=SimpleNamespace(classify=SimpleNamespace(pairs=pairs)))
-        recipe = SimpleNamespace(task=task, data=SimpleNamespace(train=train), out=out)
-        _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=recipe, model=model), said.append)
-        return said[-1]
-
-    tries = get_task(task).tries
-    for pairs in (None, False, True):
-        second = ' pair="…"' if pairs and task == "classify" else ""
-        assert said_after("", pairs).startswith(f"next: headway run last {tries.made_up}{second}   headway eval last")
-        end = f"{second}   headway eval last"
-        assert said_after("mine.csv", pairs).startswith(f"next: headway run last {tries.own}{end}")
-    elsewhere = said_after("", None, "other")
-    assert (
-        "last" not in elsewhere and f"headway run {tmp_path} " in elsewhere and f"headway eval {tmp_path}" in elsewhere
-    )
 
 
 def test_a_search_index_is_kept_and_used(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

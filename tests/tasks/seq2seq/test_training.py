@@ -163,7 +163,7 @@ def test_long_texts_are_cut(task: Seq2SeqTraining) -> None:
     pairs = [Pair("a dog " * 30, ("kova " * 30,), "", 1), Pair("a", ("b",), "", 2)]
     part = make_part(pairs, task.tokenizer, 10, task.recipe)
     end = task.tokenizer.special["eos"]
-    assert (part.cut, part.source.lengths[0], part.target.lengths[0]) == (2, 10, 10)
+    assert (part.cut, part.source.lengths[0], part.target.lengths[0]) == (1, 10, 10)
     assert part.source.ids[0][-1] == end and end not in part.target.ids[0]  # a text that goes on has no end
     assert part.target.ids[1][-1] == end
     prefixed = make_part(pairs[1:], task.tokenizer, None, with_settings(task.recipe, {"seq2seq": {"prefix": "go: "}}))
