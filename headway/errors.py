@@ -101,7 +101,7 @@ CATALOGUE = {
     "C040": "a setting that cannot change in a resumed run",
     "D001": "input that does not fit the model",
     "D002": "a dataset with nothing in it",
-    "D003": "text that is not UTF-8",
+    "D003": "text in another encoding than data.encoding says, or a file that is not text",
     "D004": "a column that is missing, or ambiguous",
     "D006": "a data file that is damaged",
     "D007": "a row that cannot be used",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.api.inputs import data_spec, is_rows
+from headway.api.results import open_results
 from headway.api.settings import plain
 from headway.api.tables import Results, frame, html_table
 from headway.api.training import say_aloud
@@ -18,7 +18,6 @@ from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
 from headway.config.toml import merge
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, nearest
-from headway.resources import save_text
 from headway.tasks.registry import get_task, task_names
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ Say = Callable[..., None]
 Found = tuple[dict[str, Any], list[Any]]
 """Plain values, and predictions."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
-TEXT_SETTINGS = ("data", "against", "column", "length", "overlap")
+TEXT_SETTINGS = ("data", "against", "column", "length", "overlap", "encoding", "bad_rows")
 OTHER_DATA = {"data", "file", "column", "length", "overlap"}
 """Settings that name other data than those of the model's run, or another way to read them."""
 
@@ -174,7 +173,17 @@ def _measure(asked: str, name: str, own: bool) -> Measure:
     return TEXT if scored_on_text else Measure(name, dict, _evaluate_file)
 
 
+def _flat(settings: dict[str, Any], **names: str) -> dict[str, Any]:
+    """Settings such as data.encoding=… under the names that they have here; `names` are those that differ."""
+    if not isinstance(inner := settings.get("data"), dict):
+        return settings
+    rest = {key: value for key, value in settings.items() if key not in ("data", "file")}
+    inner = {str(names.get(key, key)): value for key, value in inner.items()}
+    return {"data": settings.get("file", ""), **inner, **rest}
+
+
 def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
+    settings = _flat(settings, text="column")
     for key in settings:
         if key not in TEXT_SETTINGS:
             close = did_you_mean(key, (*TEXT_SETTINGS, "task", "out", *dotted_keys(DataConfig, "data")))
@@ -186,7 +195,7 @@ def _measure_text(bundle: Any, config: dict[str, Any], load: Load, say: Say) -> 
     from headway.checks.perplexity import bits_saved, evaluation_text, evaluation_tokens, measure, score
 
     spec, settings = evaluation_text(bundle.folder, str(config.get("data", "")))
-    names = {"column": "text", "length": "length", "overlap": "overlap"}
+    names = {"column": "text", **{name: name for name in ("length", "overlap", "encoding", "bad_rows")}}
     settings = replace(settings, **{ours: config[name] for name, ours in names.items() if name in config})
     losses = measure(bundle.model, evaluation_tokens(spec, settings, bundle.require_tokenizer()), settings)
     result: dict[str, Any] = {"data": spec, **score(losses).as_dict()}
@@ -202,6 +211,7 @@ def _choices_config(settings: dict[str, Any]) -> tuple[Any, str]:
     from headway.checks.choices import ChoicesConfig
     from headway.config.toml import build
 
+    settings = _flat(settings)
     out = str(settings.pop("out", ""))
     config = build(ChoicesConfig, settings)
     if not config.data:
@@ -218,7 +228,8 @@ def _measure_choices(bundle: Any, asked: tuple[Any, str], load: Load, say: Say) 
     for line in bad.first:
         say(f"left out: {line}")
     if out:
-        save_text(out, "".join(json.dumps(row) + "\n" for row in found["rows"]))
+        with open_results(out) as write:
+            write(found["rows"])
         say(f"{found['n']} rows in {out}")
     named = {"data": config.data, "task": "choices", "shots": config.shots, "normalise": config.normalise}
     return named | {"skipped": bad.count} | found, found["rows"]
@@ -258,7 +269,8 @@ def _evaluate_file(bundle: Any, settings: Mapping[str, Any], load: Load, say: Sa
     found = predictor(bundle, recipe).examine(spec)
     result = {"task": task, "data": spec or recipe.data.test or recipe.data.valid, **found.as_dict()}
     if out := settings.get("out"):
-        save_text(str(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found.each))
+        with open_results(str(out)) as write:
+            write(found.each)
         say(f"{len(found.each):,} predictions in {out}")
     if other_name := settings.get("against"):
         other = load(str(other_name))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from headway.api.inputs import keyword_settings, one_text, several_texts
 from headway.api.tables import Results, one_or_all
 from headway.config.toml import build
+from headway.errors import ConfigError
 
 if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need them
     from torch import Tensor
 
     from headway.generate.beam.rules import Beam
     from headway.tasks.classification.predict import Prediction
+    from headway.tasks.embedding.index import SearchIndex
+    from headway.tasks.embedding.predict import EmbeddingPredictor
     from headway.tasks.embedding.vectors import Near
     from headway.tasks.masked_lm.fill import Filled
     from headway.tasks.predictor import Loaded as _Base
@@ -93,6 +96,30 @@ class Predictions(_Base):
         return Results(
             nearest_texts(self.model, self.require_tokenizer(), one_text(query, "query"), among, k, self._pool(pool))
         )
+
+    def search_index(
+        self,
+        corpus: str | Iterable[str],
+        path: str = "",
+        say: Callable[..., None] = lambda text: None,
+        predictor: EmbeddingPredictor | None = None,
+        **reading: Any,
+    ) -> SearchIndex:
+        """An index with `.search(query)`, of texts or of a file of texts; for a file it can be kept in `path`.
+
+        `predictor` and `reading` say how the file is read, where that is not as the model's run read its data.
+        """
+        from headway.data.files.lines import read_as
+        from headway.tasks.embedding.index import build_index, corpus_index
+        from headway.tasks.embedding.predict import EmbeddingPredictor
+
+        if not isinstance(corpus, str):
+            if path:
+                raise ConfigError("C004", "an index in a file is for texts in a file", "give the name of that file")
+            return build_index(self.embed, ((text, number) for number, text in enumerate(corpus, start=1)))
+        predictor = predictor or EmbeddingPredictor(self)
+        with read_as(predictor.recipe.data.encoding):
+            return corpus_index(predictor, corpus, path, say, **reading)
 
     @overload
     def hypotheses(self, texts: str, beam: Beam | None = None, **settings: Any) -> Results[Translation]: ...

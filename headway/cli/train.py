@@ -70,6 +70,7 @@ def train(
         _launch(processes, sys.argv[1:], progress_printer(quiet))
     say = progress_printer(quiet)
     with progress.bar("loading"):
+        from headway.data.files.locate import skipped_files, skipped_note
         from headway.runs.history import resolve_run
         from headway.train import run as runs
         from headway.train.distributed import close_distributed
@@ -91,6 +92,9 @@ def train(
             say(note)
     else:
         run = runs.start(*named, [recipe, *args])
+        for spec in filter(None, (run.recipe.data.train, run.recipe.data.valid, run.recipe.data.test)):
+            if note := skipped_note(skipped_files(spec)):
+                say(f"{spec}: {note}")
     try:
         runs.train(run, progress.Display(quiet).report)
     finally:

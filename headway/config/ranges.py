@@ -90,3 +90,12 @@ def above_zero(section: str, config: Any, *names: str) -> None:
 def shares(section: str, config: Any, *names: str) -> None:
     """Check that each named setting is in [0, 1)."""
     within(section, config, Range(0, 1, below=True), *names)
+
+
+def check_encoding(setting: str, name: str) -> None:
+    """Raise an error for a name that is no encoding of text."""
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        hint = "such as utf-8, cp1252 (Windows), latin-1 or utf-16"
+        raise ConfigError("C003", f"{setting} = {name!r} is not an encoding of text", hint) from None

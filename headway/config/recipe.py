@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from headway.config.model import Activation
-from headway.config.ranges import Range, above_zero, at_least, shares, within
+from headway.config.ranges import Range, above_zero, at_least, check_encoding, shares, within
 from headway.errors import ConfigError
 
 RUNS = "runs"
 """Where runs are kept, and where `last` is looked for."""
+UTF_8 = "utf-8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +19,8 @@ class DataConfig:
     """The data, and how they become tokens."""
 
     train: str = ""
-    """A file (text, csv, tsv, jsonl, parquet, or .gz of these), a glob, a folder or a hub dataset; for translation also
-    two text files with a comma between them, SOURCE,TARGET; empty is the task's built-in data."""
+    """A file (text, csv, tsv, jsonl, parquet, .gz of these, or book.xlsx#Sheet), a glob, a folder or a hub dataset; for
+    translation also two text files with a comma between them, SOURCE,TARGET; empty is the task's built-in data."""
     valid: str = ""
     """Validation data, in the same form as `train`; empty holds out a tenth of `train`."""
     test: str = ""
@@ -32,6 +33,8 @@ class DataConfig:
     """Column of the label; empty guesses."""
     bad_rows: Literal["stop", "skip"] = "stop"
     """What to do about a row that cannot be used."""
+    encoding: str = UTF_8
+    """Encoding of text files: cp1252, latin-1, utf-16 …; a byte order mark in a file comes first."""
     tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
     """The tokenizer of a new model. chars and words are those of `train`; bpe (Sennrich et al. 2016), wordpiece
     (Schuster & Nakajima 2012) and unigram (Kudo 2018) learn subwords from it."""
@@ -60,6 +63,7 @@ class DataConfig:
         at_least("data", self, length=1, overlap=0)
         if self.overlap >= self.length:
             raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
+        check_encoding("data.encoding", self.encoding)
         shares("data", self, "noise")
         at_least("data", self, vocab=0, workers=0)
 

@@ -18,6 +18,7 @@ from headway.baselines.recurrent import CELLS
 from headway.config.toml import to_toml
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import hash_once
+from headway.data.files.lines import read_as
 from headway.errors import ConfigError, DataError, DivergedError, NotFoundError
 from headway.hub.download import resolve
 from headway.hub.weights import writing
@@ -196,8 +197,9 @@ def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     """Task, model, optimizer and loop of a recipe."""
     settings = recipe.train
     tokenizer = base_tokenizer(recipe)
-    task = make_training(TaskContext(recipe, folder / "run" / "tokenizer", tokenizer, world.rank_zero_first))
-    world.rank_zero_first(lambda: task.test_part)  # finds mistakes in the test data before training, not after
+    with read_as(recipe.data.encoding):
+        task = make_training(TaskContext(recipe, folder / "run" / "tokenizer", tokenizer, world.rank_zero_first))
+        world.rank_zero_first(lambda: task.test_part)  # finds mistakes in the test data before training, not after
     plan = task.plan(batch_size(recipe))
     if (planned := meta_model(recipe, task)) is not None:
         check_first_step(recipe, planned, task.batch, plan, world)

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headway.api.results import check_out
 from headway.cli.run.stream import stdin_is_piped
 from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
@@ -43,8 +44,10 @@ class RunArgs:
     trace: bool = False
     trace_file: str = ""
     file: str = ""
+    out: str = ""
     context: str = ""
     near: str = ""
+    index: str = ""
     align: bool = False
     json: bool = False
 
@@ -61,6 +64,14 @@ class RunArgs:
             raise UsageError("U001", "--score needs a text", 'headway run MODEL --score "…"')
         if self.file and not all("=" in arg for arg in self.args):
             _refuse_together("file", {"": True})
+        if self.index and not self.near:
+            raise UsageError(
+                "U001", "--index keeps the texts of --nearest", "headway run M --nearest FILE --index FILE …"
+            )
+        if self.out:
+            if not (self.file or "-" in self.args or stdin_is_piped()):
+                raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
+            check_out(self.out)
         self.named_task()
         if self.file or not self.score:
             self._check_settings()

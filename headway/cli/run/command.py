@@ -28,7 +28,9 @@ from headway.tasks.registry import get_task
         'headway run bert "I [MASK] across the river to get to the other [MASK]."',
         'headway run squad --context story.txt "Who lived there?"',
         'headway run minilm --nearest notes.txt "how to cook rice"',
+        'headway run minilm --nearest notes.jsonl --index notes.index "how to cook rice"',
         "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
+        "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
     )
@@ -58,9 +60,17 @@ def run(
     colour: Annotated[bool, typer.Option("--colour", help="colour each token by its probability")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="print the alternatives of each step, or the beams")] = False,
     trace_file: Annotated[str, typer.Option(help="write the alternatives as JSON", metavar="FILE")] = "",
-    file: Annotated[str, typer.Option(help="texts from a file, results as JSON lines; - is stdin")] = "",
+    file: Annotated[
+        str, typer.Option(help="texts from a file, - is stdin; results are JSON lines, with the file's other columns")
+    ] = "",
+    out: Annotated[
+        str, typer.Option(help="write the results of --file here: .jsonl, .csv, .tsv or .parquet", metavar="FILE")
+    ] = "",
     context: Annotated[str, typer.Option(help="the text to find answers in, or its file", metavar="TEXT|FILE")] = "",
     near: Annotated[str, typer.Option("--nearest", help="texts to search by meaning", metavar="FILE")] = "",
+    index: Annotated[
+        str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
+    ] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
     device: Device = "auto",
     json_: Json = False,
@@ -70,11 +80,14 @@ def run(
 
     A language model continues a prompt, with settings such as temperature=0.7 top_k=40. Other models predict: a label
     (pair=… is a second text), entities, an answer, words for [MASK], a vector, a translation.
+
+    A result of --file has the line, the other columns of the file under their names, the text and the prediction:
+    {"line": 2, "id": 7, "text": …, "label": …}. A column whose name the result needs itself is called input_NAME.
     """
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
-        schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, context=context,
-        near=near, align=align, json=json_,
+        schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
+        context=context, near=near, index=index, align=align, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)

@@ -36,7 +36,7 @@ def generate(bundle: Any, task: Task, args: RunArgs, say: Say, load_draft: Calla
     settings = bundle.beam(**given) if args.beam else bundle.sampling(**given)
     if args.file:
         recipe, firm = recipe_for(bundle, task.name, args.data), "text" in args.data.get("data", {})
-        generate_file(bundle, task, args.file, recipe, settings, say, firm=firm, score=args.score)
+        generate_file(bundle, task, args.file, args.out, recipe, settings, say, firm=firm, score=args.score)
         return
     generator = Generator(bundle, args, settings, say)
     if args.draft:

@@ -71,7 +71,7 @@ class ChatTraining(Training):
             raise ConfigError(
                 "C004", 'data.rows = "stream" would tear conversations apart', 'set it to "pack" or "pad"'
             )
-        train, valid = train_valid_conversations(data.train, data.valid, bad, recipe.seed)
+        train, valid = train_valid_conversations(data.train, data.valid, bad, recipe.seed, data)
         own = context.base or context.rank_zero_first(lambda: chat_tokenizer(context.folder, data, train))
         tokenizer, template = ensure_template(own)
         first = _encoded(data.train, train, tokenizer, template, bad, data.length)
@@ -146,7 +146,7 @@ class ChatTraining(Training):
 
     def read_test(self, spec: str) -> EncodedChats:
         tokenizer, template = ensure_template(self.tokenizer)
-        found = read_conversations(spec, self.bad_tests)
+        found = read_conversations(spec, self.bad_tests, self.recipe.data)
         return _encoded(spec, found, tokenizer, template, self.bad_tests, self.recipe.data.length)
 
     def evaluate_examples(self, model: Model, part: EncodedChats, world: ProcessGroup) -> dict[str, float]:
@@ -167,9 +167,9 @@ class ChatTraining(Training):
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         tokenizer, template = ensure_template(tokenizer)
         found = (
-            read_conversations(spec, bad)
+            read_conversations(spec, bad, data)
             if spec
-            else train_valid_conversations(data.train, data.valid, bad, recipe.seed)[1]
+            else train_valid_conversations(data.train, data.valid, bad, recipe.seed, data)[1]
         )
         length = min(data.length, model.config.max_length or data.length)
         chats = _encoded(spec, found, tokenizer, template, bad, length)

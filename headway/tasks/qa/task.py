@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -14,7 +13,6 @@ from headway.data.datasets.squad import questions
 from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
 from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
@@ -72,8 +70,7 @@ class QuestionAnswering(TextTask):
         return ((asked.question, asked.context) for asked in questions(data.train, data, bad))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):
-            list(questions(source, data, bad))
+        list(questions(source, data, bad))
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.span is not None and reads_text(config)

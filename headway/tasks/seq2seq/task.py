@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,7 +13,6 @@ from headway.data.datasets import parallel
 from headway.data.files.columns import SOURCE, TARGET, column_names, named_together
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
 from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
@@ -100,8 +98,7 @@ class Seq2Seq(TextTask):
         return ((pair.source, pair.targets[0]) for pair in pairs)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):
-            parallel.read_parallel(source, data.text, data.pair, bad)
+        parallel.read_parallel(source, data.text, data.pair, bad)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "encoder-decoder" and config.lm is not None and reads_text(config)
