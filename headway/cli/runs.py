@@ -61,10 +61,11 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Show one run: its numbers, its loss curve, its last sample."""
+    from headway.hub.run_names import resolve_run
     from headway.report.charts import text_chart
     from headway.report.diagnostics import suggestions, verdict
     from headway.report.report import gather
-    from headway.runs.history import read_run, resolve_run
+    from headway.runs.history import read_run
 
     run = read_run(resolve_run(name, out))
     if json_:
@@ -88,8 +89,9 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
 def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Compare two runs: the settings that differ, and the results."""
+    from headway.hub.run_names import resolve_run
     from headway.report.report import json_value
-    from headway.runs.history import read_run, resolve_run
+    from headway.runs.history import read_run
 
     pair = [read_run(resolve_run(name, out)) for name in (first, second)]
     settings = [_flat(run.recipe) for run in pair]
@@ -124,8 +126,8 @@ def report(
     """Write the report of a run: an HTML page, and JSON."""
     if open_ not in ("yes", "no"):
         raise UsageError("U001", f"--open {open_} should be yes or no")
+    from headway.hub.run_names import resolve_run
     from headway.report.report import write_report
-    from headway.runs.history import resolve_run
 
     path = write_report(resolve_run(name, out))
     if json_:

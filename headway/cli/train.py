@@ -57,8 +57,8 @@ def train(
         _launch(processes, sys.argv[1:], progress_printer(quiet))
     say = progress_printer(quiet)
     say("loading …", end="\r")
+    from headway.hub.run_names import resolve_run
     from headway.progress import Display
-    from headway.runs.history import resolve_run
     from headway.train import run as runs
     from headway.train.distributed import close_distributed
 

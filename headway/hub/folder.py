@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,15 +19,18 @@ from torch import nn
 from headway.baselines.build import make_model
 from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import ModelConfig
-from headway.config.toml import build, short, to_dict
+from headway.config.toml import short, to_dict
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
 from headway.hub.adapter import adapter_chain, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
+from headway.hub.download import tokenizer_folder
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
 from headway.hub.generation_config import copied_settings, special_ids
 from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf.tokenizer import load_gguf_tokenizer
+from headway.hub.restored import TensorSource, is_restorable, own_config, restored_model
+from headway.hub.run_names import run_folders
 from headway.hub.tables import FAMILIES
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
@@ -48,32 +50,46 @@ class OpenedFolder:
     config: AnyConfig
     family: Family | None
     architecture: str
-    weights: Weights | GGUFWeights
+    weights: Weights | GGUFWeights | TensorSource
 
 
 def open_folder(folder: Path) -> OpenedFolder:
     """Read config.json and check the headers of the weights; a GGUF file has both in its own header."""
     if (path := gguf_in(folder)) is not None:
         return OpenedFolder(*open_gguf(path))
+    if is_restorable(folder):
+        return _opened_model(restored_model(folder, load_model))
     if not (folder / "config.json").exists():
-        if (folder / "run" / "recipe.toml").exists():
-            hint = f"continue it: headway train --resume {shlex.quote(str(folder))}"
-            raise NotFoundError("F002", f"{folder} is an unfinished run and has no model yet", hint)
+        if folder.is_dir() and (inside := run_folders(folder)):
+            hint = f"name one of them, such as {inside[-1]}"
+            raise NotFoundError("F002", f"{folder} is a folder of runs, not a model", hint)
         raise NotFoundError("F002", f"{folder} has no config.json", "a model folder has config.json and weights")
     theirs = read_json(folder / "config.json", limit=CONFIG_LIMIT)
     refuse_code(theirs)
+    opened = _opened(theirs, open_weights(folder))
+    return replace(opened, config=_with_generation_ids(opened.config, folder))
+
+
+def _opened(theirs: Mapping[str, Any], weights: Weights | TensorSource) -> OpenedFolder:
+    """The config that a config.json describes, beside its weights."""
     kind = theirs.get("model_type")
-    weights = open_weights(folder)
     if kind == "headway":
-        return OpenedFolder(_with_generation_ids(_own_config(theirs), folder), None, OWN_ARCHITECTURE, weights)
+        return OpenedFolder(_own_config(theirs), None, OWN_ARCHITECTURE, weights)
     if not isinstance(kind, str) or kind not in FAMILIES:
         hint = nearest(str(kind), FAMILIES)
         raise ConfigError(
             "C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}"
         )
     family = FAMILIES[kind]
-    config = _with_generation_ids(read_config(family, theirs, weights.names), folder)
-    return OpenedFolder(config, family, architecture_in(family, theirs), weights)
+    return OpenedFolder(read_config(family, theirs, weights.names), family, architecture_in(family, theirs), weights)
+
+
+def _opened_model(model: Model) -> OpenedFolder:
+    """A model in memory as its folder would be opened: a checkpoint gives the same as the finished run, to the bit."""
+    family, theirs = describe(model)
+    weights = TensorSource(dict(dump_tensors(model, family, theirs["architectures"][0])))
+    opened = _opened(theirs, weights)
+    return replace(opened, config=replace(opened.config, special=model.config.special))
 
 
 def _with_generation_ids(config: AnyConfig, folder: Path) -> AnyConfig:
@@ -87,9 +103,7 @@ def _own_config(theirs: Mapping[str, Any]) -> AnyConfig:
     inner = theirs.get("headway")
     if not isinstance(inner, Mapping):
         raise ConfigError("C004", 'config.json: model_type "headway" needs a "headway" table')
-    if "network" in inner:
-        return build(BaselineConfig, inner)
-    return build(ModelConfig, inner)
+    return own_config(inner)
 
 
 def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
@@ -138,6 +152,7 @@ def own_layout(folder: Path) -> bool:
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder or of a GGUF file."""
+    folder = tokenizer_folder(folder)
     path = gguf_in(folder)
     return load_tokenizer(folder) if path is None else load_gguf_tokenizer(path)
 

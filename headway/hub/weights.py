@@ -323,11 +323,7 @@ def tensor_chunks(
     keys = {torch_name: key for key, (torch_name, _) in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    # Tensors whose size is a multiple of VECTOR_BYTES come first, so that each starts at such a multiple. The others
-    # follow by item size, largest first, which keeps every item on its own boundary.
-    order = sorted(
-        tensors.items(), key=lambda item: (item[1].nbytes % VECTOR_BYTES > 0, -item[1].element_size(), item[0])
-    )
+    order = file_order(tensors)
     for name, tensor in order:
         begin, end = end, end + tensor.nbytes
         dtype = keys[str(tensor.dtype).removeprefix("torch.")]
@@ -336,6 +332,17 @@ def tensor_chunks(
     text += b" " * (-(8 + len(text)) % VECTOR_BYTES)
     start = len(text).to_bytes(8, "little") + text
     return len(start) + end, chain([start], (_raw_bytes(tensor) for _, tensor in order))
+
+
+def file_order(tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+    """The order of tensors in a file.
+
+    Tensors whose size is a multiple of VECTOR_BYTES come first, so that each starts at such a multiple. The others
+    follow by item size, largest first, which keeps every item on its own boundary.
+    """
+    return sorted(
+        tensors.items(), key=lambda item: (item[1].nbytes % VECTOR_BYTES > 0, -item[1].element_size(), item[0])
+    )
 
 
 def _raw_bytes(tensor: torch.Tensor) -> bytes | memoryview:

@@ -18,8 +18,8 @@ from headway.baselines.recurrent import CELLS
 from headway.config.toml import to_toml
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import hash_once
-from headway.errors import ConfigError, DataError, DivergedError, NotFoundError
-from headway.hub.download import resolve
+from headway.errors import ConfigError, DataError, DivergedError
+from headway.hub.download import pinned_name, resolve
 from headway.hub.weights import writing
 from headway.model.model import Model
 from headway.resources import memory_errors
@@ -77,33 +77,25 @@ def new_folder(out: Path, name: str) -> Path:
     return folder
 
 
-def last_folder(out: Path) -> Path:
-    """The run that was started last."""
-    found = sorted(out.glob("*/run/recipe.toml"), key=lambda p: p.stat().st_mtime) if out.is_dir() else []
-    if not found:
-        raise NotFoundError("F001", f"no runs in {out}", "start one: headway train tiny")
-    return found[-1].parent.parent
-
-
 def with_absolute_paths(recipe: Recipe) -> Recipe:
-    """The recipe with absolute paths, so that the run can be resumed from another folder."""
+    """The recipe with absolute paths, so that the run can be resumed from another folder; a run has its step."""
 
     def full(path: str) -> str:
         if sides := split_pair_spec(path):
             return ",".join(full(side) for side in sides)
         return str(Path(path).resolve()) if path and Path(path).exists() else path
 
-    data, base = recipe.data, recipe.model.from_
-    if base == "last":
-        base = str(last_folder(Path(recipe.out)))
+    data, base = recipe.data, pinned_name(recipe.model.from_, Path(recipe.out))
     data = replace(data, train=full(data.train), valid=full(data.valid), test=full(data.test))
-    return replace(recipe, data=data, model=replace(recipe.model, from_=full(base)))
+    return replace(recipe, data=data, model=replace(recipe.model, from_=base))
 
 
 def start(name: str, recipe: Recipe) -> Run:
     """A new run in a new folder. If it cannot be assembled, the folder is removed."""
     world = init_distributed()
     recipe = with_absolute_paths(recipe)
+    base = world.broadcast_text(recipe.model.from_)  # a run that is still training has another step a moment later
+    recipe = replace(recipe, model=replace(recipe.model, from_=base))
     folder = Path(world.broadcast_text(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
         if world.first:
@@ -252,6 +244,8 @@ def _logged(run: Run, report: Report) -> Iterator[Report]:
 
 def _train(run: Run, report: Report) -> None:
     loop, world = run.loop, run.loop.world
+    if world.first and run.task.tokenizer is not None and not (run.folder / "run" / "tokenizer").exists():
+        run.task.tokenizer.save(run.folder / "run" / "tokenizer")  # for those who use a checkpoint
     report("restart" if loop.progress.step else "start", **_start_facts(run))
     report("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
     if run.notes:

@@ -19,8 +19,9 @@ import pytest
 import torch
 
 from headway.errors import ConfigError, DamagedError, DivergedError, HeadwayError, MemoryOrDiskError
+from headway.hub.checkpoint import sealed, verify
 from headway.train import checkpoint
-from headway.train.checkpoint import STAGES, RunLock, Snapshot, load, save, snapshot_copy, verify
+from headway.train.checkpoint import STAGES, RunLock, Snapshot, load, save, snapshot_copy
 from tests.train.conftest import never
 from tests.train.conftest import same_snapshot as same
 
@@ -379,7 +380,7 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
 )
 def test_a_manifest_made_by_a_stranger_is_refused_in_one_line(tmp_path: Path, manifest: dict[str, Any]) -> None:
     path = save(tmp_path, Snapshot(1, {"model": {}}, {}))
-    (path / "manifest.json").write_bytes(checkpoint._sealed(manifest))
+    (path / "manifest.json").write_bytes(sealed(manifest))
     with pytest.raises(DamagedError) as caught:
         verify(path)
     assert "\n" not in caught.value.message

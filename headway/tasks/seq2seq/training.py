@@ -268,7 +268,7 @@ class Seq2SeqTraining(Training):
 def _same_tokens(config: AnyConfig, folder: str) -> bool:
     """Whether tokens are to a model what they are in a folder, whose rules of writing then apply to it."""
     try:
-        other = open_folder(Path(folder)).config
+        other = open_folder(resolve(folder, local=True)).config
     except HeadwayError:
         return False
     ours, theirs = ((c.special, getattr(c.source, "vocab", 0), c.target and c.target.vocab) for c in (config, other))
