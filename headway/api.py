@@ -44,6 +44,7 @@ from headway.hub.folder import (
 )
 from headway.hub.generation_config import GenerationSettings, read_generation
 from headway.hub.run_names import is_checkpoint, run_of, step_of
+from headway.hub.weights import writing
 from headway.jsonfile import read_json
 from headway.model.model import Model, Transformer
 from headway.tasks.classification.predict import Prediction, classify
@@ -86,7 +87,8 @@ class Bundle:
         saved = save_model(self.model, Path(folder), self.tokenizer, self.folder)
         told = [task.name for task in fitting(self.config)[:1]]
         if self.named_task and [self.named_task] != told:
-            (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
+            with writing(saved, 0):
+                (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
         return saved
 
     @cached_property

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from headway import __version__
-from headway.errors import HeadwayError, MemoryOrDiskError, UsageError, nearest
-from headway.resources import as_headway_error
+from headway.errors import HeadwayError, UsageError, nearest
+from headway.resources import as_headway_error, write_error
 
 app = typer.Typer(
     name="headway",
@@ -99,7 +99,7 @@ def save_text(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise MemoryOrDiskError("M002", f"{path} cannot be written: {error.strerror or error}") from None
+        raise write_error(path, error) from None
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:

@@ -36,6 +36,7 @@ from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
 from headway.model.embed import PatchEmbedding
 from headway.model.model import Model, Transformer
+from headway.resources import write_error
 
 CONFIG_LIMIT = 1_000_000
 """Bytes of a config.json: enough for thousands of labels, and a hostile file stays small in memory."""
@@ -200,7 +201,7 @@ def _staged_files(
             tokenizer.save(partial)
         yield partial
     except OSError as error:
-        raise MemoryOrDiskError("M002", f"{folder} cannot be written: {error.strerror or error}") from None
+        raise write_error(folder, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

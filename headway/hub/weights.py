@@ -19,9 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headway.errors import DamagedError, MemoryOrDiskError, NotFoundError
+from headway.errors import DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, parse_object, read_json, show, unreadable
-from headway.resources import VECTOR_BYTES
+from headway.resources import VECTOR_BYTES, write_error
 
 if TYPE_CHECKING:
     import torch
@@ -367,8 +367,7 @@ def writing(folder: Path, needed: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"cannot be written: {error.strerror or error}; {needed:,} bytes needed, {free:,} free"
-        raise MemoryOrDiskError("M002", f"{show(folder)}: {what}", "make room, or take another folder") from error
+        raise write_error(show(folder), error, room=f"; {needed:,} bytes needed, {free:,} free") from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -13,6 +13,7 @@ from headway.hub.convert import tie_weights
 from headway.hub.download import resolve
 from headway.hub.folder import write_model_files
 from headway.hub.restored import average_weights
+from headway.hub.weights import writing
 from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters, trainable_weights
 from headway.model.model import Model
 from headway.tasks.recipe import Recipe
@@ -68,7 +69,8 @@ def _write_evaluation(loop: Loop, model: Model, folder: Path) -> None:
         details = loop.task.details(model)
     if details is not None:
         text = json.dumps(details, ensure_ascii=False, indent=1)
-        (folder / "run" / "evaluation.json").write_text(text + "\n", encoding="utf-8")
+        with writing(folder, len(text)):
+            (folder / "run" / "evaluation.json").write_text(text + "\n", encoding="utf-8")
 
 
 def full_model(loop: Loop, recipe: Recipe) -> Model:

@@ -145,8 +145,9 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
     """Write run/recipe.toml atomically."""
     path = folder / "run" / "recipe.toml"
     partial = path.with_name(f"recipe.partial-{os.getpid()}")
-    partial.write_text(to_toml(recipe_values(recipe)), encoding="utf-8")
-    os.replace(partial, path)
+    with writing(path.parent, 0):
+        partial.write_text(to_toml(recipe_values(recipe)), encoding="utf-8")
+        os.replace(partial, path)
 
 
 def _forget_tokenizer(folder: Path) -> None:

@@ -15,7 +15,7 @@ from headway.cli.evaluation import recipe_for
 from headway.cli.run.args import RunArgs, read_text
 from headway.cli.run.screen import colours, legend, paint, show, show_steps, show_tree
 from headway.cli.run.stream import Say, generate_file
-from headway.errors import MemoryOrDiskError
+from headway.errors import HeadwayError
 from headway.tasks.base import Task
 
 COMMANDS = "/clear starts again, /save FILE saves the conversation, /quit, an empty line or Ctrl-D ends it"
@@ -135,7 +135,7 @@ class Generator:
             return
         try:
             save_text(path, json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
-        except MemoryOrDiskError as error:  # the conversation goes on
+        except HeadwayError as error:  # the conversation goes on
             self.say(str(error))
         else:
             self.say(f"{len(messages)} messages in {path}")

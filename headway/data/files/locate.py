@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import gzip
 import os
@@ -13,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import cast
 
-from headway.errors import DataError, MemoryOrDiskError, NetworkError, NotFoundError, nearest
+from headway.errors import DataError, NetworkError, NotFoundError, nearest
 from headway.jsonfile import show, unreadable
+from headway.resources import DISK_FULL, REFUSED, write_error
 
 FORMATS = {
     ".txt": "text",
@@ -156,8 +156,8 @@ def hub_errors(hub_id: str, revision: str | None) -> Iterator[None]:
     except hub.RepositoryNotFoundError:
         raise NotFoundError("F001", f"{asked} is not on the hub, or is private", "then: hf auth login") from None
     except lost as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise MemoryOrDiskError("M002", f"{asked} cannot be kept: {error.strerror}: {error.filename}") from None
+        if isinstance(error, OSError) and (error.errno in DISK_FULL or error.errno in REFUSED):
+            raise write_error("the cache", error, f"cannot be written, where {asked} would be kept") from None
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0][:150]
         raise NetworkError(
             "N001",
