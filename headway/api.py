@@ -38,12 +38,15 @@ from headway.hub.folder import (
     check_memory,
     load_folder_tokenizer,
     load_model,
+    load_opened,
+    open_folder,
     read_tokenizer,
     resize_images,
     save_model,
 )
 from headway.hub.generation_config import GenerationSettings, read_generation
-from headway.hub.run_names import is_checkpoint, run_of, step_of
+from headway.hub.restored import is_restorable
+from headway.hub.run_names import is_checkpoint, run_of
 from headway.hub.weights import writing
 from headway.jsonfile import read_json
 from headway.model.model import Model, Transformer
@@ -73,6 +76,8 @@ class Bundle:
     model: Model
     tokenizer: Tokenizer | None
     folder: Path | None
+    step: int | None = None
+    """The step of the checkpoint that the weights are of; None for those of a finished run, and of any other folder."""
 
     @property
     def config(self) -> AnyConfig:
@@ -327,16 +332,20 @@ def load(
         torch.manual_seed(seed)
         model: Model = Transformer(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
-    folder = place or resolve(name)
-    model = load_model(folder, dtype, device)
+    folder, step = place or resolve(name), None
+    if is_restorable(folder):
+        opened = open_folder(folder)
+        model, step = load_opened(opened, dtype, device), opened.step
+    else:
+        model = load_model(folder, dtype, device)
     if image is not None:
         resize_images(model, image)
     run = run_of(folder)
     if is_checkpoint(folder):
-        name = f"{run}@{step_of(folder)}"
+        name = f"{run}@{step}"
     elif (run / "run").is_dir() and not os.path.exists(os.path.expanduser(name)):
         name = str(run)
-    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), run)
+    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), run, step)
     if bundle.tokenizer and bundle.recipe and not bundle.recipe.model.from_ and get_task(bundle.task).generates:
         bundle.tokenizer.backend.post_processor = (
             None  # trained without special tokens, whatever the tokenizer.json of an older run says

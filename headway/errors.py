@@ -124,5 +124,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def counted(number: int, nouns: str) -> str:
-    """A number with its noun: 1 row, 2,000 rows."""
-    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
+    """A number with its noun: 1 row, 2,000 rows; 1 process, 2 processes."""
+    ending = "es" if nouns.endswith(("sses", "ches", "xes")) else "s"
+    return f"{number:,} {nouns.removesuffix(ending) if number == 1 else nouns}"

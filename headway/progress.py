@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Any
 
+from headway.errors import counted
+
 DATA_NOTES = {
     "bad_rows": "bad rows skipped",
     "bad_tests": "bad rows of the test data skipped",
@@ -42,7 +44,8 @@ class Display:
         words = f", vocabulary {vocab:,}" if vocab else ""
         lost = {said: facts[name] for name, said in DATA_NOTES.items() if facts.get(name)}
         notes = "".join(f", {n:,} {said if n > 1 else said.replace('rows', 'row')}" for said, n in lost.items())
-        self._say(f"{texts}{tokens:,} training tokens, {valid_tokens:,} validation tokens{words}{notes}")
+        read = f"{counted(tokens, 'training tokens')}, {counted(valid_tokens, 'validation tokens')}"
+        self._say(f"{texts}{read}{words}{notes}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
@@ -75,13 +78,13 @@ class Display:
             self._say(f"  {dim}{line[:100]}{plain}")
 
     def _kept(self, step: int, best: int, early: int, **_: Any) -> None:
-        why = f"no improvement in {early} evaluations, stopped at step {step:,}; " if early else ""
+        why = f"no improvement in {counted(early, 'evaluations')}, stopped at step {step:,}; " if early else ""
         if why or best != step:
             self._say(f"{why}kept the best weights, of step {best:,}")
 
     def _end(self, step: int, seconds: float, mfu: float | None = None, **_: Any) -> None:
         use = f", {mfu:.0%} of the device's peak" if mfu else ""
-        self._say(f"{step:,} steps in {seconds:.0f} s{use}")
+        self._say(f"{counted(step, 'steps')} in {seconds:.0f} s{use}")
 
     def _say(self, text: str) -> None:
         clear = f"\r{' ' * (shutil.get_terminal_size().columns - 1)}\r" if self.live else ""

@@ -66,6 +66,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     from dataclasses import replace
 
     from headway.tasks.recipe import load_recipe
+    from headway.train.run import with_absolute_paths
 
     found, name = [], ""
     for args in plan.variants:
@@ -75,7 +76,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
         if recipe.model.from_ and recipe.model.freeze:
             _check_base(recipe)
         label = "-".join([name, *(key.rpartition(".")[2] for key in plan.keys)])
-        out = str(Path(recipe.out) / f"compare-{label}")
+        out, recipe = str(Path(recipe.out) / f"compare-{label}"), with_absolute_paths(recipe)
         found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
     return name, found
 

@@ -15,7 +15,7 @@ import typer
 from headway.cli.app import Json, Quiet, app, examples, progress_printer
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
-from headway.errors import UsageError
+from headway.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from headway.data.profile.survey import Survey
@@ -165,7 +165,7 @@ def _facts(chats: Any, flaws: Any) -> dict[str, Any]:
 def _lines(chats: Any, flaws: Any) -> list[str]:
     facts = _facts(chats, flaws)
     lines = [
-        f"{facts['conversations']:,} conversations, {facts['messages']:,} messages, {facts['tokens']:,} tokens",
+        ", ".join(counted(facts[name], name) for name in ("conversations", "messages", "tokens")),
         f"{facts['answer_tokens']:,} tokens of answers ({facts['share']:.1%}) count in the loss",
         f"tokens per conversation: median {facts['median']:,}, 90 % have at most {facts['ninety_percent']:,}, "
         f"the longest {facts['longest']:,}",

@@ -12,7 +12,7 @@ import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, save_text
 from headway.cli.evaluation import evaluate_file, metric_line, show, verdict
-from headway.errors import ConfigError, UsageError, nearest
+from headway.errors import ConfigError, UsageError, counted, nearest
 from headway.tasks.registry import get_task, task_names
 
 SETTING = re.compile(r"[A-Za-z_][\w.-]*=")
@@ -55,6 +55,7 @@ def evaluate(
     of_task = {"out", *task_names()} & settings.keys() or isinstance(settings.get("data"), dict)
     if task == CHOICES.name or not (task or of_task):
         (CHOICES if task else TEXT).config(dict(settings))  # mistakes are found before the model is loaded
+    _check_names(model, settings.get("file") or settings.get("data"))
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
     measure = _measure(task, task or bundle.task)
@@ -67,6 +68,16 @@ def evaluate(
     if not task:
         is_run = bundle.folder is not None and (bundle.folder / "run").is_dir()
         say(f"next: headway runs report {model}" if is_run else f'next: headway run {model} "…"')
+
+
+def _check_names(model: str, data: Any) -> None:
+    """Find a mistyped run or file before anything is loaded, which may take minutes."""
+    from headway.data.files.locate import find_files, may_be_hub
+    from headway.hub.download import local_model
+
+    local_model(model)
+    if isinstance(data, str) and data and "," not in data and not may_be_hub(data):
+        find_files(data)
 
 
 def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:
@@ -123,14 +134,15 @@ def _measure_text(bundle: Any, config: dict[str, Any], say: Callable[..., None])
 
 def _print_text(result: dict[str, Any]) -> None:
     of = f" of {result['data']}" if result["data"] else ", held out in training"
-    print(f"{result['tokens']:,} predictions over {result['bytes']:,} bytes{of}")
+    print(f"{counted(result['tokens'], 'predictions')} over {counted(result['bytes'], 'bytes')}{of}")
     theirs = result.get("theirs", {})
     for name, digits in (("loss", 4), ("perplexity", 2), ("bits_per_byte", 4)):
         print(metric_line(name, result[name], digits, theirs.get(name), result.get("against", "")))
     if "saves" in result:
-        value, low, high = result["saves"]
-        bounds = "" if high == float("inf") else f"   [{low:+.4f}, {high:+.4f}]: {verdict(low, high)}"
-        print(f"{'gain':14} {value:+.4f} bits/byte saved{bounds}")
+        saved, low, high = result["saves"]
+        verdict_ = verdict(low, high, f"than {result['against']}: fewer bits are better")
+        bounds = "" if high == float("inf") else f"   [{-high:+.4f}, {-low:+.4f}]: {verdict_}"
+        print(f"{'difference':14} {-saved:+.4f} bits/byte{bounds}")
 
 
 def _evaluate_file(bundle: Any, config: dict[str, Any], say: Callable[..., None]) -> dict[str, Any]:
@@ -162,17 +174,17 @@ def _measure_choices(bundle: Any, asked: tuple[Any, str], say: Callable[..., Non
         say(f"left out: {line}")
     if out:
         save_text(out, "".join(json.dumps(row) + "\n" for row in found["rows"]))
-        say(f"{found['n']} rows in {out}")
+        say(f"{counted(found['n'], 'rows')} in {out}")
     named = {"data": config.data, "task": "choices", "shots": config.shots, "normalise": config.normalise}
     return named | {"skipped": bad.count} | found
 
 
 def _print_choices(result: dict[str, Any]) -> None:
     shots, by = result["shots"], result["normalise"]
-    how = f"{shots} examples before each" if shots else "no examples"
+    how = f"{counted(shots, 'examples')} before each" if shots else "no examples"
     worth = "log-probability" if by == "none" else f"log-probability per {by[:-1]}"
     left = f", {result['skipped']} left out" if result["skipped"] else ""
-    print(f"{result['n']:,} questions of {result['data']}{left}; {how}; by {worth}")
+    print(f"{counted(result['n'], 'questions')} of {result['data']}{left}; {how}; by {worth}")
     value, low, high = result["accuracy"]
     print(f"{'accuracy':14} {value:.4f}   [{low:.4f}, {high:.4f}]   {result['interval']}")
     print(f"{'chance':14} {result['chance']:.4f}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, nearest
+from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, counted, nearest
 
 if TYPE_CHECKING:
     from headway.report.evaluation import Block
@@ -55,7 +55,7 @@ def evaluate_file(
     result = {"task": task, "data": spec or recipe.data.test or recipe.data.valid, **found.as_dict()}
     if out := settings.get("out"):
         save_text(str(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found.each))
-        say(f"{len(found.each):,} predictions in {out}")
+        say(f"{counted(len(found.each), 'predictions')} in {out}")
     if other_name := settings.get("against"):
         other = load(str(other_name))
         own = recipe_for(other, task, {})  # the same data, read and answered as that model is used to
@@ -94,9 +94,9 @@ def metric_line(name: str, interval: Interval, digits: int, theirs: Interval | N
     return line if theirs is None else f"{line}   {against}: {theirs[0]:.{digits}f}"
 
 
-def verdict(low: float, high: float) -> str:
-    """What the interval of a difference says."""
-    return "better" if low > 0 else "worse" if high < 0 else "no significant difference"
+def verdict(low: float, high: float, than: str) -> str:
+    """What the interval of a difference says, where more is better."""
+    return f"better {than}" if low > 0 else f"worse {than}" if high < 0 else "no significant difference"
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -106,13 +106,14 @@ def show(result: Mapping[str, Any]) -> None:
     of = f" of {result['data']}" if result["data"] else ", held out in training"
     details = result["details"]
     notes = [f"{details[key]:,} {word}" for key, word in (("cut", "cut"), ("bad_rows", "left out")) if details.get(key)]
-    print(f"{result['examples']:,} examples{of}{'; ' if notes else ''}{', '.join(notes)}")
+    print(f"{counted(result['examples'], 'examples')}{of}{'; ' if notes else ''}{', '.join(notes)}")
     theirs = result["theirs"]["figures"] if "theirs" in result else {}
     for name, interval in result["figures"].items():
         print(metric_line(name, interval, 4, theirs.get(name), result.get("against", "")))
     if "gain" in result:
         value, low, high = result["gain"]
-        print(f"{'gain':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {verdict(low, high)}")
+        name = f"than {result['against']}"
+        print(f"{'difference':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {verdict(low, high, name)}")
     for signature in dict.fromkeys(details.get("signatures", {}).values()):
         print(f"  {signature}")
     for block in blocks(details):

@@ -141,8 +141,9 @@ def report(
         webbrowser.open(path.resolve().as_uri())
 
 
-@runs.command(epilog=examples("headway runs prune", "headway runs prune --yes", "headway runs prune --broken --yes"))
+@runs.command(epilog=examples("headway runs prune", "headway runs prune last -y", "headway runs prune --broken --yes"))
 def prune(
+    name: Annotated[str, typer.Argument(help="only of this run; default: of all runs", metavar="RUN")] = "",
     broken: Annotated[
         bool, typer.Option("--broken", help="also runs that did not finish and cannot be resumed")
     ] = False,
@@ -155,11 +156,13 @@ def prune(
 
     These are all but the newest checkpoint of a finished run, and unfinished files.
     """
+    from headway.hub.run_names import resolve_run
     from headway.report.format import size
-    from headway.runs.history import find_runs
+    from headway.runs.history import find_runs, read_run
     from headway.runs.prune import find_leftovers, remove
 
-    found = find_leftovers(out, find_runs(out), broken)
+    chosen = [read_run(resolve_run(name, out))] if name else find_runs(out)
+    found = [item for item in find_leftovers(out, chosen, broken) if item.run is not None or not name]
     gone = remove(found) if yes else []
     if json_:
         items = [{"path": str(i.path), "reason": i.reason, "bytes": i.size, "deleted": i in gone} for i in found]
@@ -173,17 +176,20 @@ def prune(
         kept = f"; {len(found) - len(gone)} are in use and were kept" if len(gone) < len(found) else ""
         progress_printer(quiet)(f"{total} deleted{kept}")
     else:
-        command = f"headway runs prune{' --broken' * broken} --yes{_place(out)}"
+        which = f" {_shown(name)}" if name else ""
+        command = f"headway runs prune{which}{' --broken' * broken} --yes{_place(out)}"
         progress_printer(quiet)(f"{total} can be deleted; nothing was deleted yet. next: {command}")
 
 
 # --- what is printed ----------------------------------------------------------------------------
 
-LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/byte", "time", "size", "when")
+LIST_HEAD = ("name", "status", "task", "steps", "model", "loss", "valid", "best", "bits/byte", "time", "size", "when")
 
 
 def _facts(run: History) -> dict[str, Any]:
     """The numbers of a run as one flat object."""
+    from headway.hub.checkpoint import run_steps
+    from headway.hub.run_names import is_unfinished
     from headway.report.report import json_value
     from headway.runs.events import as_float
 
@@ -197,6 +203,8 @@ def _facts(run: History) -> dict[str, Any]:
             "problem": run.problem,
             "task": run.task,
             "steps": facts.steps,
+            "final": not is_unfinished(run.folder),
+            "checkpoints": run_steps(run.folder),
             "loss": facts.loss,
             "valid": as_float(lowest.get("valid")),
             "goal": facts.primary_metric,
@@ -221,7 +229,15 @@ def _list_row(run: History) -> tuple[str, ...]:
     facts = _facts(run)
     numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), _best(facts), w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
-    return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
+    first = (_shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]))
+    return *first, _model(facts), *numbers, *spent
+
+
+def _model(facts: dict[str, Any]) -> str:
+    """Which weights `headway run NAME` uses: those of the end, or of the last checkpoint."""
+    from headway.report import format as w
+
+    return "final" if facts["final"] else f"@{facts['checkpoints'][-1]}" if facts["checkpoints"] else w.ABSENT
 
 
 def _lines(run: History) -> list[tuple[str, str]]:
@@ -234,6 +250,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("started", w.moment(facts["started"])),
         ("parameters", w.of_all(facts["trained"], facts["parameters"])),
         ("steps", w.count(facts["steps"])),
+        ("checkpoints", ", ".join(f"@{step}" for step in facts["checkpoints"][-5:]) or w.ABSENT),
         ("tokens", w.brief(facts["tokens"])),
         ("training loss", w.fixed(facts["loss"])),
         ("validation loss, best", w.fixed(facts["valid"])),

@@ -16,7 +16,7 @@ import typer
 
 from headway.cli.app import EXIT_FILE, Quiet, ReportedExit, app, examples, progress_printer
 from headway.config.recipe import RUNS
-from headway.errors import UsageError
+from headway.errors import ConfigError, UsageError, counted
 from headway.tasks.recipe import recipe_names
 
 
@@ -91,7 +91,7 @@ def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
 
     told = read_run(folder)
     if told.status == "finished" and not told.problem:
-        say(f"{folder} has finished its {told.facts.steps:,} steps; train.steps=MORE trains further")
+        say(f"{folder} has finished its {counted(told.facts.steps, 'steps')}; train.steps=MORE trains further")
         raise typer.Exit
 
 
@@ -124,11 +124,23 @@ def _afterwards(run: Any, say: Callable[..., None]) -> None:
     say(f"next: headway run {name} {first}{second}   headway eval {name}   headway check {run.folder}")
 
 
+def _check_gpus(processes: int, say: Callable[..., None]) -> None:
+    """Refuse more processes than GPUs; without any GPU, say that the processes share the CPU."""
+    import torch
+
+    if not (there := torch.cuda.device_count()):
+        say(f"no GPU here: gpus={processes} starts {processes} processes that share the CPU, which is not faster")
+    elif processes > there:
+        what = f"gpus = {processes}, but this machine has {counted(there, 'GPUs')}"
+        raise ConfigError("C004", what, f"set gpus={there}" if there > 1 else "leave gpus out")
+
+
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:
     """Run the same command in several processes; exit with the code of the first one that failed."""
     from headway.train.distributed import torchrun_line
 
     line = torchrun_line(processes, arguments)
+    _check_gpus(processes, say)
     say(" ".join(["torchrun", *line[3:]]))
     with tempfile.TemporaryDirectory(prefix="headway-") as folder:
         exit_file = Path(folder) / "exit"

@@ -52,6 +52,8 @@ class OpenedFolder:
     family: Family | None
     architecture: str
     weights: Weights | GGUFWeights | TensorSource
+    step: int | None = None
+    """The step of the checkpoint that the weights are of."""
 
 
 def open_folder(folder: Path) -> OpenedFolder:
@@ -59,7 +61,7 @@ def open_folder(folder: Path) -> OpenedFolder:
     if (path := gguf_in(folder)) is not None:
         return OpenedFolder(*open_gguf(path))
     if is_restorable(folder):
-        return _opened_model(restored_model(folder, load_model))
+        return _opened_model(*restored_model(folder, load_model))
     if not (folder / "config.json").exists():
         if folder.is_dir() and (inside := run_folders(folder)):
             hint = f"name one of them, such as {inside[-1]}"
@@ -85,12 +87,12 @@ def _opened(theirs: Mapping[str, Any], weights: Weights | TensorSource) -> Opene
     return OpenedFolder(read_config(family, theirs, weights.names), family, architecture_in(family, theirs), weights)
 
 
-def _opened_model(model: Model) -> OpenedFolder:
+def _opened_model(step: int, model: Model) -> OpenedFolder:
     """A model in memory as its folder would be opened: a checkpoint gives the same as the finished run, to the bit."""
     family, theirs = describe(model)
     weights = TensorSource(dict(dump_tensors(model, family, theirs["architectures"][0])))
     opened = _opened(theirs, weights)
-    return replace(opened, config=replace(opened.config, special=model.config.special))
+    return replace(opened, config=replace(opened.config, special=model.config.special), step=step)
 
 
 def _with_generation_ids(config: AnyConfig, folder: Path) -> AnyConfig:
@@ -115,7 +117,11 @@ def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | tor
         for adapter in above:
             merge_adapter(model, adapter)
         return model
-    opened = open_folder(folder)
+    return load_opened(open_folder(folder), dtype, device)
+
+
+def load_opened(opened: OpenedFolder, dtype: torch.dtype | None, device: str | torch.device) -> Model:
+    """The model of an opened folder, in evaluation mode."""
     check_memory(opened.weights.total_bytes * (2 if dtype == torch.float32 else 1))
     with torch.device("meta"):
         model = make_model(opened.config)

@@ -59,10 +59,13 @@ def is_restorable(place: Path) -> bool:
     return is_checkpoint(place) or is_unfinished(place)
 
 
-def restored_model(place: Path, load_base: LoadBase) -> Model:
-    """The model of a checkpoint, or of the newest sound checkpoint of a run that did not finish. Nothing is written."""
+def restored_model(place: Path, load_base: LoadBase) -> tuple[int, Model]:
+    """The step and the model of a checkpoint, or of the newest sound one of a run that did not finish.
+
+    Nothing is written: another process may train the run meanwhile.
+    """
     if is_checkpoint(place):
-        return _build(place, *_read(place), load_base)
+        return step_of(place), _build(place, *_read(place), load_base)
 
     def read(path: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor]]:
         return path, *_read(path)
@@ -75,7 +78,7 @@ def restored_model(place: Path, load_base: LoadBase) -> Model:
         hint = "wait for it; train.save_every sets when" if is_running(place) else f"headway train --resume {place}"
         raise NotFoundError("F002", f"{show(place)} {state}, so there is no model", hint)
     note(unfinished_note(place, step_of(found[0])))
-    return _build(*found, load_base)
+    return step_of(found[0]), _build(*found, load_base)
 
 
 def average_weights(checkpoints: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

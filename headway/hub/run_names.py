@@ -52,7 +52,7 @@ def named_run(name: str, out: Path) -> Path | None:
     """A run by path, by `last` or by its full name; None if there is none. `last` without runs is an error."""
     if name == "last":
         if not (known := [path for path in run_folders(out) if (path / "run" / "recipe.toml").exists()]):
-            raise NotFoundError("F001", f"no runs in {show(out)}", START)
+            raise NotFoundError("F001", f"`last` is the newest run, and there are no runs in {show(out)}", START)
         return known[-1]
     if not name or "\0" in name:
         return None

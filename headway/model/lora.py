@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.recipe import ShapeConfig
-from headway.errors import ConfigError
+from headway.errors import ConfigError, counted
 from headway.model.heads import HEADS
 from headway.model.model import Model, Transformer
 
@@ -106,7 +106,7 @@ def check_freeze(config: AnyConfig, freeze: int) -> None:
     stack = config.encoder or config.decoder
     if stack is None or freeze > stack.n_layers:
         blocks = 0 if stack is None else stack.n_layers
-        raise ConfigError("C003", f"model.freeze = {freeze}, but the model has {blocks} blocks")
+        raise ConfigError("C003", f"model.freeze = {freeze}, but the model has {counted(blocks, 'blocks')}")
 
 
 def trainable_weights(model: nn.Module) -> dict[str, Tensor]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headway.report.format import brief, count, join_words, metric_title, number, percent, plural
+from headway.errors import counted
+from headway.report.format import brief, count, join_words, metric_title, number, percent
 from headway.runs.events import Event, Series, as_count, as_float, smooth
 from headway.runs.history import History
 from headway.tasks.registry import known_task
@@ -118,7 +119,7 @@ def verdict(run: History) -> tuple[str, str]:
 def summary(run: History, data: str) -> str:
     """One sentence: the model, its data, the steps, the best metric."""
     facts = run.facts
-    text = f"{describe_model(run)}, trained on {data} for {count(facts.steps)} steps"
+    text = f"{describe_model(run)}, trained on {data} for {counted(facts.steps, 'steps')}"
     text += f" ({brief(facts.tokens)} tokens)" if facts.tokens is not None else ""
     if (best := facts.best_eval) is None:
         return text + "; it was not evaluated."
@@ -146,8 +147,8 @@ def _outcome(run: History) -> str:
     if not run.facts.steps:
         return f"{state}; its log has no step."
     found = health(run)
-    troubles = [plural(n, word) for n, word in ((found.spikes, "spike"), (found.nans, "NaN")) if n]
-    restarts = [plural(found.restarts, "restart")] if found.restarts else []
+    troubles = [counted(n, words) for n, words in ((found.spikes, "spikes"), (found.nans, "NaNs")) if n]
+    restarts = [counted(found.restarts, "restarts")] if found.restarts else []
     if run.status == "diverged":
         calm = f", after {join_words([*troubles, *restarts])}"
     elif troubles:
@@ -281,7 +282,7 @@ def _unevaluated(run: History) -> Suggestion | None:
         return None
     return Suggestion(
         advice="Evaluate more often: a smaller train.eval_every.",
-        reason=f"There was no evaluation within {count(run.facts.steps)} steps.",
+        reason=f"There was no evaluation within {counted(run.facts.steps, 'steps')}.",
     )
 
 

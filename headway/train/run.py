@@ -261,9 +261,10 @@ def _train(run: Run, report: Report) -> None:
 
     if run.recipe.train.on_nan == "rewind" and not loop.progress.step:
         save_checkpoint()
-    _train_with_rewinds(run, report, save_checkpoint)
-    if not loop.stop_signal:
-        finish(loop, run.recipe, run.folder, report)
+    with loop.signals():  # one that comes while the model is written does not stop that
+        _train_with_rewinds(run, report, save_checkpoint)
+        if not loop.stop_signal:
+            finish(loop, run.recipe, run.folder, report)
     now = loop.progress
     flops = now.tokens * flops_per_token(run.model.config, run.model.parameter_count(), run.recipe.data.length)
     report(

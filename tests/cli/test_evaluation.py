@@ -88,7 +88,7 @@ def test_which_is_better(folders: tuple[Path, Path], reviews: Path, run: Run) ->
     code, out, err = run(folders[0], reviews, "--against", str(folders[1]))
     assert code == 0, err
     assert f"{folders[1]}: 0.1667" in out
-    assert "gain           +0.6667" in out
+    assert re.search(rf"difference +\+0\.6667 .*: better than {re.escape(str(folders[1]))}", out)
     code, out, _ = run(folders[0], reviews, "--against", str(folders[0]))
     assert "+0.0000   [+0.0000, +0.0000]: no significant difference" in out
 

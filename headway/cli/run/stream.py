@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from headway.errors import counted
+
 if TYPE_CHECKING:
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
@@ -67,13 +69,13 @@ def print_count(done: int, bad: BadRows, source: str, say: Say) -> None:
     """Report how many inputs were answered; none at all is an error."""
     if not done:
         raise bad.no_rows("stdin" if source == "-" else source, "texts")
-    say(f"{done:,} {'result' if done == 1 else 'results'}")
+    say(counted(done, "results"))
     report_bad_rows(bad, say)
 
 
 def report_bad_rows(bad: BadRows, say: Say) -> None:
     if bad.count:
-        say("\n".join([f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} skipped:", *bad.first]))
+        say("\n".join([f"{counted(bad.count, 'rows')} skipped:", *bad.first]))
 
 
 def generate_file(

@@ -55,12 +55,18 @@ def find_files(spec: str) -> list[Path]:
             if not found:
                 raise NotFoundError("F001", f"no file matches {show(spec)}{_nearest_name(path)}")
             return found
-    match = DATASET.fullmatch(spec)
-    if match and (spec.startswith("hf://") or _not_a_path(spec)) and ".." not in spec and "--" not in match["id"]:
+    if may_be_hub(spec) and (match := DATASET.fullmatch(spec)):
         return _from_hub(match["id"], match["revision"], match["split"])
     if os.path.exists(path):
         raise NotFoundError("F001", f"{show(spec)} is neither a file nor a folder", SPEC_HELP)
     raise NotFoundError("F001", f"no such file: {show(spec)[:200]}{_nearest_name(path)}", SPEC_HELP)
+
+
+def may_be_hub(spec: str) -> bool:
+    """Whether a spec that is no local file may be a dataset of the hub."""
+    match = DATASET.fullmatch(spec)
+    named = match is not None and ".." not in spec and "--" not in match["id"]
+    return named and (spec.startswith("hf://") or _not_a_path(spec))
 
 
 def _nonempty(files: list[Path], spec: str) -> list[Path]:

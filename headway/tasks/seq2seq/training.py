@@ -34,6 +34,7 @@ from headway.errors import ConfigError, DataError, HeadwayError
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Model, evaluating
+from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -142,8 +143,7 @@ class Seq2SeqTraining(Training):
             return self._fresh(length)
         if base.kind != "encoder-decoder" or base.lm is None or getattr(base.source, "kind", "") != "tokens":
             raise ConfigError("C004", f"task seq2seq trains encoder–decoders for text, model.from = {what} is none")
-        if base.max_length is not None and length > base.max_length:
-            raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_context(base, length, what)
         check_vocabularies(base, self.tokenizer)
         return base
 
@@ -293,7 +293,9 @@ def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> list[Pair]:
 
 def _hold_out(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
     if len(pairs) < 2:
-        raise DataError("D002", f"{len(pairs)} pairs: none can be held out", "data.valid names a file to validate on")
+        raise DataError(
+            "D002", f"{len(pairs)} of 2 pairs or more: none can be held out", "data.valid names a file to validate on"
+        )
     kept = min(len(pairs) - 1, round(len(pairs) * (1 - HELD_OUT)))
     return pairs[:kept], pairs[kept:]
 
