@@ -181,3 +181,11 @@ def _limit() -> int | None:
         return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return limit
+
+
+def save_text(path: str, text: str) -> None:
+    """Write a file that the user asked for."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise write_error(path, error) from None

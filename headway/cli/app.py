@@ -17,7 +17,7 @@ import typer
 
 from headway import __version__
 from headway.errors import HeadwayError, UsageError, nearest
-from headway.resources import as_headway_error, write_error
+from headway.resources import as_headway_error
 
 app = typer.Typer(
     name="headway",
@@ -92,14 +92,6 @@ def progress_printer(quiet: bool) -> Callable[..., None]:
             print(text, end=end, file=sys.stderr, flush=True)
 
     return say
-
-
-def save_text(path: str, text: str) -> None:
-    """Write a file that the user asked for."""
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise write_error(path, error) from None
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:

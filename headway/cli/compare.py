@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from headway.api.comparison import Stopped, compare_recipe
 from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_table, progress_printer
-from headway.errors import ConfigError, DivergedError, HeadwayError
-
-if TYPE_CHECKING:
-    from headway.runs.compare import Grid
-    from headway.runs.history import History
-    from headway.tasks.recipe import Recipe
-
-Say = Callable[..., None]
 
 
 @app.command(
@@ -42,131 +31,19 @@ def compare(
 
     Finished runs are not trained again.
     """
-    from headway.runs.compare import compare as together
     from headway.runs.compare import grid
 
-    plan, say = grid(settings or []), progress_printer(quiet)
-    name, recipes = _recipes(recipe, plan)
-    folder = Path(recipes[0][0].out)
-    say("loading …", end="\r")
-    total = sum(map(len, recipes))
-    numbers = iter(range(1, total + 1))
-    done = [[_run(name, each, f"run {next(numbers)} of {total}", say, quiet) for each in row] for row in recipes]
-    found = together(name, plan, done)
-    _write(folder, found)
+    say = progress_printer(quiet)
+    try:
+        folder, found = compare_recipe(recipe, grid(settings or []), say, quiet=quiet)
+    except Stopped as stopped:
+        say("stopped and saved; the same command resumes")
+        raise typer.Exit(ReportedExit(128 + stopped.signal)) from None
     if json_:
         print(json.dumps(found, allow_nan=False))
     else:
         _show(found)
     say(f"page: {folder / 'compare.html'}\nnext: headway runs list --out {folder}")
-
-
-def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
-    """The recipes of each variant, one per seed. All of them are checked before the first is trained."""
-    from dataclasses import replace
-
-    from headway.tasks.recipe import load_recipe
-    from headway.train.run import with_absolute_paths
-
-    found, name = [], ""
-    for args in plan.variants:
-        name, recipe = load_recipe(what, [*plan.common, *args])
-        if recipe.gpus > 1:
-            raise ConfigError("C004", f"headway compare trains in one process: gpus = {recipe.gpus}", "leave gpus out")
-        if recipe.model.from_ and recipe.model.freeze:
-            _check_base(recipe)
-        label = "-".join([name, *(key.rpartition(".")[2] for key in plan.keys)])
-        out, recipe = str(Path(recipe.out) / f"compare-{label}"), with_absolute_paths(recipe)
-        found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
-    return name, found
-
-
-def _check_base(recipe: Recipe) -> None:
-    """Check model.freeze against the pretrained model."""
-    from headway.hub.adapter import is_adapter
-    from headway.hub.download import resolve
-    from headway.hub.folder import open_folder
-    from headway.model.lora import check_freeze
-    from headway.train.run import with_absolute_paths
-
-    folder = resolve(with_absolute_paths(recipe).model.from_)
-    if not is_adapter(folder):  # an adapter is checked by the run itself
-        check_freeze(open_folder(folder).config, recipe.model.freeze)
-
-
-def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> History:
-    """A run of the recipe: one that has finished, one that is resumed, or a new one."""
-    from headway.train.provenance import same_data
-    from headway.train.run import resume, start, with_absolute_paths
-
-    recipe = with_absolute_paths(recipe)
-    for old in _same(recipe):
-        if not same_data(old.folder, recipe):
-            say(f"{title}: {old.folder} is not used: its data have changed")
-            continue
-        if old.status in ("finished", "diverged"):
-            say(f"{title}: {old.folder}, {old.status}")
-            return old
-        if old.status == "stopped":
-            say(f"{title}: {old.folder}, resumed")
-            return _train(
-                resume(old.folder, lambda path, why: say(f"checkpoint {path} is not used: {why}")), say, quiet
-            )
-        if old.status == "running":
-            raise ConfigError("C030", f"another process trains {old.folder}", "wait for it, or stop it")
-    say(title)
-    return _train(start(name, recipe), say, quiet)
-
-
-def _same(recipe: Recipe) -> Iterator[History]:
-    """Runs in the recipe's folder with the same settings, newest first."""
-    from headway.runs.history import find_runs
-    from headway.tasks.recipe import read_recipe, same_recipe
-
-    for run in find_runs(Path(recipe.out)):
-        with suppress(HeadwayError):  # written by another version of headway
-            if same_recipe(read_recipe(run.recipe), recipe):
-                yield run
-
-
-def _train(run: Any, say: Say, quiet: bool) -> History:
-    from headway.progress import Display
-    from headway.report.model_card import write_card
-    from headway.report.report import write_report
-    from headway.runs.history import read_run
-    from headway.train.run import train
-
-    try:
-        train(run, Display(quiet).report)
-    except DivergedError as error:  # a result too: the other runs go on
-        say(str(error))
-        return read_run(run.folder)
-    finally:
-        _clear()
-    if run.loop.stop_signal:
-        say("stopped and saved; the same command resumes")
-        raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
-    write_card(run.folder)
-    write_report(run.folder)
-    return read_run(run.folder)
-
-
-def _clear() -> None:
-    """Drop what was compiled for a run: torch compiles only a few versions of each function."""
-    import torch
-
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _write(folder: Path, found: dict[str, Any]) -> None:
-    from headway.report.comparison import render
-    from headway.report.report import write_text
-
-    write_text(folder / "compare.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
-    write_text(folder / "compare.html", render(found))
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from headway.api.dataset import next_step, profile
 from headway.cli.app import Json, Quiet, app, examples, progress_printer
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
 from headway.errors import UsageError, counted
 
-if TYPE_CHECKING:
-    from headway.data.profile.survey import Survey
-    from headway.tasks.base import Task
-
-MOST_READ = 200_000_000
-"""Bytes of the largest dataset that is read a second time, as its task reads it."""
 SHOWN, SHOWN_TOKENS = 3, 400
 """The number of conversations printed, and of tokens of each; --json has all tokens."""
 DIM, BRIGHT, PLAIN = "\x1b[2m", "\x1b[1;32m", "\x1b[0m"
@@ -75,52 +68,17 @@ def data(
         _show_chats(file, chat, keep, bad=bad, json_=json_)
         say("next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"]))
         return
-    from headway.data.profile.survey import SHOWN_BAD, survey
-    from headway.tasks.registry import suggest
+    from headway.data.profile.survey import SHOWN_BAD
 
-    found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
-    task, fit = suggest(found)
-    rows = found.rows + found.bad
-    found = _as_read(found, task, fit.settings, keep)
-    task = None if found.task and found.bad >= rows else task  # no row can be used
+    found = profile(file, column=column, valid=valid, tokenizer=tokenizer, keep=keep)
+    survey = found.survey
     if json_:
-        print(json.dumps(found.as_dict()))
+        print(json.dumps(survey.as_dict()))
     else:
-        for line in found.bad_lines if bad else found.lines():
+        for line in survey.bad_lines if bad else survey.lines():
             print(line)
-    if step := _next(found, task, fit.settings, all_shown=bad or found.bad <= SHOWN_BAD):
+    if step := next_step(found, all_shown=bad or survey.bad <= SHOWN_BAD):
         say(step)
-
-
-def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: int) -> Survey:
-    """The survey with the rows that the task cannot use among the bad ones: rows without a label, say."""
-    from headway.config.recipe import DataConfig
-    from headway.data.files.rows import BadRows
-
-    if task is None or found.bytes > MOST_READ:
-        return found
-    given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in settings)
-    bad = BadRows("skip", keep)
-    task.bad_rows(found.spec, DataConfig(**given), bad)
-    name = task.starter or task.name
-    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=name) if bad.count > found.bad else found
-
-
-def _next(found: Survey, task: Task | None, settings: Sequence[str], all_shown: bool) -> str:
-    """What to do next: train, or look at the bad rows."""
-    from headway.data.files.lines import recode_hint
-
-    if task is None:
-        if any("not UTF-8" in line for line in found.bad_lines[:1]):
-            return recode_hint()
-        more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
-        return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
-    words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]
-    if found.overlap:
-        words.append(f"data.valid={found.overlap.valid}")
-    if found.bad:
-        settings = [*settings, "data.bad_rows=skip"]
-    return f"next: {shlex.join([*words, *settings])}"
 
 
 def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.api.past_runs import run_numbers
 from headway.cli.app import Json, Quiet, app, examples, print_table, progress_printer
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
@@ -45,7 +46,7 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 
     found, say = find_runs(out), progress_printer(quiet)
     if json_:
-        print(json.dumps([_facts(run) for run in found], allow_nan=False))
+        print(json.dumps([run_numbers(run) for run in found], allow_nan=False))
     elif found:
         print_table(LIST_HEAD, [_list_row(run) for run in found], left=(0, 1, 2))
     for run in found:
@@ -69,7 +70,7 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
 
     run = read_run(resolve_run(name, out))
     if json_:
-        print(json.dumps({**_facts(run), "report": gather(run)}, allow_nan=False))
+        print(json.dumps({**run_numbers(run), "report": gather(run)}, allow_nan=False))
         return
     print(_shown(run.name), run.status, sep="  ")
     for sentence in verdict(run):
@@ -96,7 +97,7 @@ def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet:
     pair = [read_run(resolve_run(name, out)) for name in (first, second)]
     settings = [_flat(run.recipe) for run in pair]
     keys = [key for key in dict.fromkeys([*settings[0], *settings[1]]) if _differs(settings, key)]
-    numbers = [_facts(run) for run in pair]
+    numbers = [run_numbers(run) for run in pair]
     if json_:
         result = {
             "runs": [run.name for run in pair],
@@ -186,47 +187,10 @@ def prune(
 LIST_HEAD = ("name", "status", "task", "steps", "model", "loss", "valid", "best", "bits/byte", "time", "size", "when")
 
 
-def _facts(run: History) -> dict[str, Any]:
-    """The numbers of a run as one flat object."""
-    from headway.hub.checkpoint import run_steps
-    from headway.hub.run_names import is_unfinished
-    from headway.report.report import json_value
-    from headway.runs.events import as_float
-
-    facts, best, last = run.facts, run.facts.best_eval or {}, run.facts.last_eval or {}
-    lowest = facts.lowest_eval or {}
-    found: dict[str, Any] = json_value(
-        {
-            "name": run.name,
-            "folder": run.folder,
-            "status": run.status,
-            "problem": run.problem,
-            "task": run.task,
-            "steps": facts.steps,
-            "final": not is_unfinished(run.folder),
-            "checkpoints": run_steps(run.folder),
-            "loss": facts.loss,
-            "valid": as_float(lowest.get("valid")),
-            "goal": facts.primary_metric,
-            "best": as_float(best.get(facts.primary_metric)),
-            "bits_per_byte": as_float(best.get("bits_per_byte")),
-            "last_valid": as_float(last.get("valid")),
-            "tokens": facts.tokens,
-            "tokens_per_second": facts.tokens_per_second,
-            "seconds": facts.wall_seconds,
-            "bytes": facts.size,
-            "parameters": facts.parameters,
-            "trained": facts.trained,
-            "started": facts.started,
-        }
-    )
-    return found
-
-
 def _list_row(run: History) -> tuple[str, ...]:
     from headway.report import format as w
 
-    facts = _facts(run)
+    facts = run_numbers(run)
     numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), _best(facts), w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
     first = (_shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]))
@@ -244,7 +208,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
     """The numbers of a run with their titles, the same for all runs."""
     from headway.report import format as w
 
-    facts = _facts(run)
+    facts = run_numbers(run)
     return [
         ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
         ("started", w.moment(facts["started"])),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from headway.cli.evaluation import gain
+from headway.api.evaluation import gain
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import encoder_config

@@ -15,7 +15,7 @@ import tokenizers as tk
 import torch
 from tokenizers.processors import TemplateProcessing
 
-import headway.api
+import headway.api.bundle
 import headway.generate.score
 
 pytest.importorskip("pydantic")
@@ -146,8 +146,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         found.extend(map(list, rows))
         return [torch.zeros(len(row) - start) for row, start in zip(rows, starts, strict=True)]
 
-    monkeypatch.setattr(headway.api, "decode", decode)
-    monkeypatch.setattr(headway.api, "beam_search", search)
+    monkeypatch.setattr(headway.api.bundle, "decode", decode)
+    monkeypatch.setattr(headway.api.bundle, "beam_search", search)
     monkeypatch.setattr("headway.tasks.lm.predict.decode", decode)
     monkeypatch.setattr("headway.tasks.lm.predict.score", score)
     monkeypatch.setattr(headway.generate.score, "score", score)

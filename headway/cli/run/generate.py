@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headway.cli.app import save_text
-from headway.cli.evaluation import recipe_for
+from headway.api.evaluation import recipe_for
 from headway.cli.run.args import RunArgs, read_text
 from headway.cli.run.screen import STEPS_LEGEND, TREE_LEGEND, colours, legend, paint, show, show_steps, show_tree
 from headway.cli.run.stream import Say, generate_file
 from headway.errors import HeadwayError, counted
+from headway.resources import save_text
 from headway.tasks.base import Task
 
 COMMANDS = "/clear starts again, /save FILE saves the conversation, /quit, an empty line or Ctrl-D ends it"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headway.cli.evaluation import recipe_for
+from headway.api.evaluation import recipe_for
 from headway.cli.run.args import COUNTS, RunArgs, check_count
 from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows

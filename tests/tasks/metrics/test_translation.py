@@ -99,7 +99,7 @@ def test_two_systems_are_compared_in_pairs() -> None:
 
 
 def test_the_command_line_compares_by_statistics() -> None:
-    from headway.cli.evaluation import gain
+    from headway.api.evaluation import gain
 
     def evaluation(values: list[float]) -> Evaluation:
         statistics = np.array([[v, 1.0] for v in values])

@@ -1,4 +1,4 @@
-"""The Python interface: `load` a model by name; a `Bundle` generates, predicts, checks and saves."""
+"""A `Bundle`: a model with its tokenizer, that generates, predicts, checks and saves; `load` makes one by name."""
 
 from __future__ import annotations
 
