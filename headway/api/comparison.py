@@ -67,7 +67,7 @@ def _check_base(recipe: Recipe) -> None:
     from headway.hub.adapter import is_adapter
     from headway.hub.download import resolve
     from headway.hub.folder import open_folder
-    from headway.model.lora import check_freeze
+    from headway.hub.trainable import check_freeze
     from headway.train.run import with_absolute_paths
 
     folder = resolve(with_absolute_paths(recipe).model.from_)

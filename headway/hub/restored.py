@@ -19,9 +19,10 @@ from headway.hub.checkpoint import SUFFIX, checkpoints_of, last_weights, newest_
 from headway.hub.convert import tie_weights
 from headway.hub.download import run_base
 from headway.hub.run_names import is_checkpoint, is_running, is_unfinished, note, run_of, step_of, unfinished_note
+from headway.hub.trainable import frozen_digest, mark_trainable, trainable_weights
 from headway.hub.weights import file_order
 from headway.jsonfile import show
-from headway.model.lora import frozen_digest, mark_trainable, merge_adapters, trainable_weights
+from headway.model.lora import merge_adapters
 from headway.model.model import Model
 
 LoadBase = Callable[[Path, torch.dtype | None], Model]

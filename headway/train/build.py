@@ -16,7 +16,8 @@ from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import load_model, open_folder, read_tokenizer
 from headway.hub.restored import fitted_model
-from headway.model.lora import add_adapters, mark_trainable
+from headway.hub.trainable import mark_trainable
+from headway.model.lora import add_adapters
 from headway.model.model import Model
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task

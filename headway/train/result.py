@@ -13,8 +13,9 @@ from headway.hub.convert import tie_weights
 from headway.hub.download import resolve
 from headway.hub.folder import write_model_files
 from headway.hub.restored import average_weights
+from headway.hub.trainable import trainable_weights
 from headway.hub.weights import writing
-from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters, trainable_weights
+from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters
 from headway.model.model import Model
 from headway.tasks.recipe import Recipe
 from headway.train.build import empty_model

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from headway.hub.restored import check_saved, other_base
-from headway.model.lora import frozen_digest, trainable_weights
+from headway.hub.trainable import frozen_digest, trainable_weights
 from headway.train.distributed import World, full_tensor, shard_like
 from headway.train.loop import Loop
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from headway.model.lora import trainable_weights
+from headway.hub.trainable import trainable_weights
 
 
 class WeightCopy:
