@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def run_numbers(run: History) -> dict[str, Any]:
     """The numbers of a run as one flat object."""
     from headway.hub.checkpoint import run_steps
-    from headway.hub.run_names import is_unfinished
+    from headway.hub.run_names import has_model
     from headway.report.report import json_value
     from headway.runs.events import as_float
 
@@ -25,7 +25,7 @@ def run_numbers(run: History) -> dict[str, Any]:
             "problem": run.problem,
             "task": run.task,
             "steps": facts.steps,
-            "final": not is_unfinished(run.folder),
+            "final": has_model(run.folder),
             "checkpoints": run_steps(run.folder),
             "loss": facts.loss,
             "valid": as_float(lowest.get("valid")),

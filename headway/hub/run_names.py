@@ -115,8 +115,12 @@ def run_of(place: Path) -> Path:
 
 def is_unfinished(place: Path) -> bool:
     """Whether a folder is a run without a model: stopped, diverged, or still training."""
-    finished = any((place / name).is_file() for name in ("config.json", "adapter.json"))
-    return not finished and (place / "run" / "recipe.toml").is_file()
+    return not has_model(place) and (place / "run" / "recipe.toml").is_file()
+
+
+def has_model(place: Path) -> bool:
+    """Whether a folder has a model of its own, or an adapter."""
+    return any((place / name).is_file() for name in ("config.json", "adapter.json"))
 
 
 def is_running(folder: Path) -> bool:
