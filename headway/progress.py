@@ -36,6 +36,9 @@ class Display:
         some = f", {trained / 1e6:.2f}M of them trained" if trained < parameters else ""
         self._say(f"{folder}: {parameters / 1e6:.2f}M parameters{some}{where}")
 
+    def _chosen(self, line: str, **_: Any) -> None:
+        self._say(line)
+
     def _restart(self, step: int, folder: str, **_: Any) -> None:
         self._say(f"{folder}: resumed at step {step:,}")
 

@@ -77,10 +77,11 @@ def _check_base(recipe: Recipe) -> None:
 
 def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> History:
     """A run of the recipe: one that has finished, one that is resumed, or a new one."""
+    from headway.tasks.defaults.choose import choose
     from headway.train.provenance import same_data
     from headway.train.run import resume, start, with_absolute_paths
 
-    recipe = with_absolute_paths(recipe)
+    given, recipe = recipe, choose(with_absolute_paths(recipe)).recipe
     for old in _same(recipe):
         if not same_data(old.folder, recipe):
             say(f"{title}: {old.folder} is not used: its data have changed")
@@ -96,7 +97,7 @@ def _run(name: str, recipe: Recipe, title: str, say: Say, quiet: bool) -> Histor
         if old.status == "running":
             raise ConfigError("C030", f"another process trains {old.folder}", "wait for it, or stop it")
     say(title)
-    return _train(start(name, recipe), say, quiet)
+    return _train(start(name, given), say, quiet)
 
 
 def _same(recipe: Recipe) -> Iterator[History]:

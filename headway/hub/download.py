@@ -83,10 +83,18 @@ def pinned_name(what: str, out: Path) -> str:
     if place is None:
         return what
     if is_unfinished(place) and (steps := run_steps(place)):
-        note(unfinished_note(place, steps[-1]))
+        kept = f"it is deleted if that run goes on; headway export {place}@{steps[-1]} OUT keeps it"
+        note(f"{unfinished_note(place, steps[-1])}; {kept}")
         return f"{place.resolve()}@{steps[-1]}"
     run = run_of(place).resolve()
     return f"{run}@{step_of(place)}" if is_checkpoint(place) else str(place.resolve())
+
+
+def settings_folder(what: str) -> Path | None:
+    """Where the generation settings of a model are: of RUN@STEP with its run, for the checkpoint may be gone by now."""
+    head, at, _ = what.rpartition("@")
+    run = named_run(head, Path(RUNS)) if at and head != "last" else None
+    return run or (resolve(what) if what else None)
 
 
 def run_base(run: Path) -> Path | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
@@ -58,6 +58,26 @@ class Suitability:
     """`key=value` words that training needs to read the file."""
 
 
+@dataclass(frozen=True)
+class FineTuning:
+    """How a pretrained model is fine-tuned for a task, where nobody says otherwise (headway/tasks/defaults)."""
+
+    lr: float = 1e-4
+    """Peak learning rate of a model that is 384 wide."""
+    epochs: tuple[float, float] = (3, 20)
+    """The fewest and the most epochs, for many and for few examples."""
+    longest: int = 512
+    """The longest sequence, in tokens; shorter if the data are."""
+    around: int = 0
+    """Tokens of a sequence beside those of the example itself."""
+    batch: int = 0
+    """Examples of a batch; 0: by the number of examples."""
+    keep_best: bool = False
+    """Keep the weights of the best evaluation. Where few examples are held out, the last weights are better."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the task's own section."""
+
+
 class Task(ABC):
     """One task. Class attributes state what is always true of it; methods take what depends on a file or a model."""
 
@@ -98,6 +118,13 @@ class Task(ABC):
     """Whether the networks before the transformer (model.kind) can be trained for it."""
     windows: ClassVar[bool] = False
     """Whether an input that is longer than the model's context is read in windows; others are truncated or refused."""
+    fills_rows: ClassVar[bool] = False
+    """Whether texts fill sequences end to end, so that data are counted in tokens; others have a sequence each."""
+    one_sequence: ClassVar[bool] = True
+    """Whether a model reads all texts of an example as one sequence; if not, each is a sequence of its own."""
+    fine_tuning: ClassVar[FineTuning] = FineTuning()
+    minutes: ClassVar[float] = 10.0
+    """The time for which a new model is chosen, if the user gives no budget."""
     training: ClassVar[str]
     predictor: ClassVar[str]
     """The heavy halves, as "package.module:Class"."""
@@ -125,6 +152,10 @@ class Task(ABC):
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         """How likely a file is for this task, by what `headway data` found in it and by its first rows."""
         return Suitability(0.0)
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        """The texts of each example of data.train, to choose a length and a size by; none if a task reads no texts."""
+        return iter(())
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         """Read a file as training would, and count its bad rows."""

@@ -23,7 +23,19 @@ LISTS = (("model", "lora_targets"), ("train", "sinks"))
 """Settings that are lists of names."""
 CHOSEN, TOKENS = ("from", "lora", "lora_targets", "freeze"), ("tokenizer", "vocab", "lower")
 """Settings that apply to a pretrained model; settings of a new vocabulary."""
-SETTINGS = "settings"
+SETTINGS, GIVEN, STARTER = "settings", "given", "starter"
+BUDGET = frozenset({"steps", "minutes", "epochs"})
+"""Settings of `train` of which a recipe has one."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Which settings of a recipe somebody wrote; headway/tasks/defaults chooses the others before a run starts."""
+
+    keys: frozenset[str]
+    """Dotted keys of the recipe file and of the words on top. Of a starter only those of the words."""
+    starter: bool
+    """Whether the file is a starter of headway: its settings are for its made-up data, not for data of the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +52,8 @@ class Recipe:
     train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=1000))
     settings: Any = None
     """The section of the task, its `Settings`; None stands for the defaults."""
+    given: Given | None = field(default=None, compare=False, repr=False)
+    """What was written, for `choose`; None: nothing is left to choose. Not part of a recipe file."""
 
     free_on_resume: ClassVar = frozenset({"out", "gpus"})
 
@@ -67,8 +81,9 @@ class Recipe:
 
 def recipe_values(recipe: Recipe) -> dict[str, Any]:
     """Nested plain values as files have them: the task's section under its own name."""
-    values = to_dict(recipe)
+    values = to_dict(replace(recipe, given=None))
     section = values.pop(SETTINGS)
+    values.pop(GIVEN, None)
     return values | ({recipe.task: section} if section else {})
 
 
@@ -91,8 +106,13 @@ def _build(values: Mapping[str, Any], source: str = "") -> Recipe:
     section = values.pop(name, {})
     for other in (key for key in values if key in task_names()):
         raise ConfigError("C004", f"{other} is the section of the task {other}, and this recipe is for {name}")
-    if SETTINGS in values:
-        raise ConfigError("C014", f"unknown setting {SETTINGS}", f"the settings of a task are in its section: [{name}]")
+    if STARTER in values:
+        hint = "it marks headway's own starters; without the line, the file's settings are taken as they are"
+        raise ConfigError("C014", f"unknown setting {STARTER}", hint)
+    for private in (SETTINGS, GIVEN):
+        if private in values:
+            hint = f"the settings of a task are in its section: [{name}]"
+            raise ConfigError("C014", f"unknown setting {private}", hint)
     if not isinstance(section, Mapping):
         raise ConfigError("C002", f"{name} = {section!r} should be a table", f"as {name}.KEY=…")
     settings: Any = build(task.Settings, section, name, source)
@@ -128,14 +148,26 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     if path.exists():
         data, text = read_toml(path)
     elif what in task_names() and (text := get_task(what).recipe):
-        data = tomllib.loads(text)
+        data = {**tomllib.loads(text), STARTER: True}
     else:
         names = recipe_names()
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
     over = current_settings(_listed(parse_overrides(overrides)))
     data = current_settings(_own_sections(data, over.get("task", data.get("task", Recipe.task))))
+    ours = path.parent == RECIPES
+    starter = ours and data.pop(STARTER, False) is True
     _check_base(over, merge(data, over))
-    return path.stem, _build(_with(data, over), text if not over or _wrong(data) else "")
+    recipe = _build(_with(data, over), text if not over or _wrong(data) else "")
+    if ours and not starter:  # tuned by hand, and its scores are documented
+        return path.stem, recipe
+    return path.stem, replace(recipe, given=Given(_keys(over) if starter else _keys(data) | _keys(over), starter))
+
+
+def _keys(values: Mapping[str, Any]) -> frozenset[str]:
+    """Dotted keys of nested settings."""
+    tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    inside = {f"{name}.{key}" for name, table in tables.items() for key in table}
+    return frozenset(inside | (values.keys() - tables.keys()))
 
 
 def _listed(over: dict[str, Any]) -> dict[str, Any]:
@@ -177,16 +209,19 @@ def with_overrides(recipe: Recipe, words: Sequence[str]) -> Recipe:
 
 def with_settings(recipe: Recipe, over: Mapping[str, Any]) -> Recipe:
     """A recipe with nested values on top."""
-    return _build(_with(recipe_values(recipe), current_settings(over))) if over else recipe
+    if not over:
+        return recipe
+    over, given = current_settings(over), recipe.given
+    given = given and replace(given, keys=given.keys | _keys(over))
+    return replace(_build(_with(recipe_values(recipe), over)), given=given)
 
 
 def _with(data: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Overrides last; a budget of one kind replaces a budget of another kind."""
     merged = merge(data, over)
-    budget = {"steps", "minutes", "epochs"}
     given = over.get("train", {})
-    if isinstance(given, Mapping) and budget & given.keys() and isinstance(merged.get("train"), dict):
-        for name in budget - given.keys():
+    if isinstance(given, Mapping) and given.keys() & BUDGET and isinstance(merged.get("train"), dict):
+        for name in BUDGET - given.keys():
             merged["train"].pop(name, None)
     return merged
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from headway.hub.adapter import write_adapter
 from headway.hub.checkpoint import checkpoints_of, last_weights, step_folders
 from headway.hub.convert import tie_weights
-from headway.hub.download import resolve
+from headway.hub.download import settings_folder
 from headway.hub.folder import write_model_files
 from headway.hub.restored import average_weights
 from headway.hub.trainable import trainable_weights
@@ -61,7 +61,7 @@ def _write_model(loop: Loop, model: Model, recipe: Recipe, folder: Path) -> None
             tokenizer.save(folder)
     else:
         merge_adapters(model)  # an adapter's folder has no place for a new head
-        write_model_files(model, folder, tokenizer, resolve(shape.from_) if shape.from_ else None)
+        write_model_files(model, folder, tokenizer, settings_folder(shape.from_))
 
 
 def _write_evaluation(loop: Loop, model: Model, folder: Path) -> None:

@@ -23,6 +23,7 @@ from headway.hub.download import pinned_name, resolve
 from headway.hub.weights import writing
 from headway.model.model import Model
 from headway.resources import memory_errors
+from headway.tasks.defaults.choose import Chosen, choose
 from headway.tasks.recipe import Recipe, batch_size, load_run_recipe, recipe_values, with_overrides
 from headway.tasks.training import TaskContext, Training, make_training
 from headway.train import provenance
@@ -55,6 +56,8 @@ class Run:
     """What the run is made from, as checkpoints record it; on rank 0 only."""
     notes: list[str] = field(default_factory=list)
     """What has changed since the checkpoint that the run continues from."""
+    chosen: Chosen | None = None
+    """The settings that were chosen for a new run."""
     written: Recipe | None = None
     """The recipe in the folder of a resumed run; it is replaced when training begins, under the run's lock."""
 
@@ -95,13 +98,15 @@ def start(name: str, recipe: Recipe) -> Run:
     world = init_distributed()
     recipe = with_absolute_paths(recipe)
     base = world.broadcast_text(recipe.model.from_)  # a run that is still training has another step a moment later
-    recipe = replace(recipe, model=replace(recipe.model, from_=base))
+    chosen = choose(replace(recipe, model=replace(recipe.model, from_=base)))
+    recipe = chosen.recipe
     folder = Path(world.broadcast_text(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
         if world.first:
             _write_recipe(folder, recipe)
         with memory_errors(lambda: memory_advice(recipe)):
             run = _assemble(folder, recipe, world)
+        run.chosen = chosen
         _check_disk(run)
         if world.first and run.recipe != recipe:
             _write_recipe(folder, run.recipe)
@@ -248,6 +253,8 @@ def _train(run: Run, report: Report) -> None:
     if world.first and run.task.tokenizer is not None and not (run.folder / "run" / "tokenizer").exists():
         run.task.tokenizer.save(run.folder / "run" / "tokenizer")  # for those who use a checkpoint
     report("restart" if loop.progress.step else "start", **_start_facts(run))
+    if run.chosen and run.chosen.settings:
+        report("chosen", settings=dict(run.chosen.settings), line=str(run.chosen))
     report("data", **run.task.facts, bad_tests=run.task.bad_tests.count)
     if run.notes:
         report("changes", step=loop.progress.step, notes=run.notes)

@@ -216,6 +216,17 @@ def test_a_file_of_training_is_a_file_of_inputs(trained: Trained, tmp_path: Path
     assert len(trained.predictor(trained.bundle()).predict([item.example for item in found])) == 2
 
 
+def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Trained, tmp_path: Path) -> None:
+    rows = TRAINING.get(trained.task.name, [{"text": "a dog runs"}] * 2)
+    if trained.task.name == "chat":
+        rows = [{"question": "who ?", "answer": "anna"}] * 2
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = list(trained.task.texts(DataConfig(train=str(path)), BadRows()))
+    assert len(found) == (0 if trained.task.takes != "text" else 2)
+    assert all(texts and all(isinstance(text, str) and text for text in texts) for texts in found)
+
+
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     good, field = INPUTS.get(trained.task.name, TEXTS)[0], "numbers" if trained.task.takes == "table" else "text"
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}

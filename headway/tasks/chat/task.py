@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from headway.data.files.columns import MESSAGES, column_names, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.tasks.base import Suitability, Tries
+from headway.tasks.base import FineTuning, Suitability, Tries
 from headway.tasks.lm.task import LanguageModeling
 
 if TYPE_CHECKING:
@@ -26,13 +26,18 @@ class Chat(LanguageModeling):
     name, title, noun = "chat", "dialogue", "chat model"
     tries = Tries("--chat", "--chat")
     made_up = "made-up conversations"
-    networks, evaluates = False, True
+    networks, evaluates, minutes = False, True, 10.0
+    fine_tuning = FineTuning(epochs=(1, 4), longest=1024, keep_best=True)
     training = "headway.tasks.chat.training:ChatTraining"
     predictor = "headway.tasks.chat.predict:ChatPredictor"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         values = [row.values for row in rows]
         return Suitability(0.85 * bool(named(values, MESSAGES) or {"instruction", "output"} <= {*column_names(values)}))
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        for conversation in read_conversations(data.train, bad):
+            yield ("\n".join(message["content"] for message in conversation.messages),)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

@@ -16,7 +16,7 @@ from headway.data.files.locate import find_files
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Classification(TextTask):
     tries = Tries('"the plot was not dull , it was raining outside ."')
     made_up = "made-up reviews"
     second = "pair"
+    fine_tuning = FineTuning(settings={"pool": "mean"})
     training = "headway.tasks.classification.training:ClassificationTraining"
     predictor = "headway.tasks.classification.predict:ClassificationPredictor"
 
@@ -81,6 +82,10 @@ class Classification(TextTask):
             if guess == label and survey.column in texts:
                 return Suitability(0.6)
         return Suitability(0.6, (f"data.text={survey.column}", f"data.label={label}"))
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        rows = read_labeled(data.train, data, bad)
+        return ((row.text,) if row.pair is None else (row.text, row.pair) for row in rows)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):  # every row is bad: they are counted by then

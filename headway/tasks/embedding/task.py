@@ -16,7 +16,7 @@ from headway.data.files.columns import ANCHOR, LABEL, POSITIVE, column_names, na
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, shortened
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Embedding(TextTask):
     made_up = "made-up paraphrases"
     options = frozenset({"top", "nearest"})
     together = (ANCHOR, POSITIVE)
+    one_sequence = False
+    fine_tuning = FineTuning(lr=5e-5, epochs=(1, 10), longest=256, batch=64, keep_best=True)
     training = "headway.tasks.embedding.training:EmbeddingTraining"
     predictor = "headway.tasks.embedding.predict:EmbeddingPredictor"
 
@@ -54,6 +56,10 @@ class Embedding(TextTask):
         values = [row.values for row in rows]
         pairs = named_together(column_names(values), (ANCHOR, POSITIVE))
         return Suitability(0.7 * bool(pairs and not named(values, LABEL)))
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        pairs = read_pairs(data.train, data, bad)
+        return iter(list(zip(pairs.first, pairs.second, strict=True)))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headway.config.baselines import AnyConfig
+from headway.config.recipe import DataConfig
+from headway.data.datasets.text import read_corpus
 from headway.data.files.readers import Row
-from headway.tasks.base import Json, Suitability, Tries
+from headway.data.files.rows import BadRows
+from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, score_line
 
 if TYPE_CHECKING:
@@ -22,13 +25,17 @@ class LanguageModeling(TextTask):
     made_up = "the text of Python's own reference"
     options = frozenset({"score"})
     generates = predicts_tokens = networks = True
-    evaluates = False
+    evaluates, fills_rows, minutes = False, True, 5.0
+    fine_tuning = FineTuning(epochs=(1, 4), keep_best=True)
     training = "headway.tasks.lm.training:LanguageModelTraining"
     predictor = "headway.tasks.lm.predict:LanguageModelPredictor"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         named = (f"data.text={survey.column}",) if survey.column and not survey.sure else ()
         return Suitability(0.1 * bool(survey.texts), named)
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        return ((text,) for text in read_corpus(data.train, data, bad).read())
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "decoder"

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headway.config.baselines import AnyConfig
+from headway.config.recipe import DataConfig
+from headway.data.datasets.text import read_corpus
+from headway.data.files.rows import BadRows
 from headway.errors import ConfigError
-from headway.tasks.base import Json, Tries
+from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.text import TextExample, TextTask, score_line
 
 
@@ -52,9 +55,13 @@ class MaskedLM(TextTask):
         "words": "whole_word_mask",
         "pairs": "next_sentence",
     }
-    predicts_tokens = True
+    predicts_tokens = fills_rows = True
+    fine_tuning = FineTuning(epochs=(1, 10), longest=128, keep_best=True)
     training = "headway.tasks.masked_lm.training:MaskedLMTraining"
     predictor = "headway.tasks.masked_lm.predict:MaskedLMPredictor"
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        return ((text,) for text in read_corpus(data.train, data, bad).read())
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "encoder" and config.lm is not None and (special is None or "mask" in special)

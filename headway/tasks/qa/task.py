@@ -15,7 +15,7 @@ from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
 if TYPE_CHECKING:
@@ -60,12 +60,16 @@ class QuestionAnswering(TextTask):
     options = frozenset({"top", "context"})
     second, roles = "context", (QUESTION, CONTEXT)
     needs_second = windows = True
+    fine_tuning = FineTuning(lr=1.5e-4, longest=384)
     training = "headway.tasks.qa.training:QuestionAnsweringTraining"
     predictor = "headway.tasks.qa.predict:QuestionAnsweringPredictor"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         values = [row.values for row in rows]
         return Suitability(0.95 * all(named(values, role) for role in (QUESTION, CONTEXT, ANSWERS)))
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        return ((asked.question, asked.context) for asked in questions(data.train, data, bad))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

@@ -15,7 +15,7 @@ from headway.data.files.columns import SOURCE, TARGET, column_names, named_toget
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
 if TYPE_CHECKING:
@@ -86,12 +86,18 @@ class Seq2Seq(TextTask):
     options = frozenset({"n_best", "beam", "align"})
     together = (SOURCE, TARGET)
     predicts_tokens = networks = True
+    one_sequence, minutes = False, 30.0
+    fine_tuning = FineTuning(lr=8e-5, epochs=(2, 10), keep_best=True)
     training = "headway.tasks.seq2seq.training:Seq2SeqTraining"
     predictor = "headway.tasks.seq2seq.predict:Seq2SeqPredictor"
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         names = column_names(row.values for row in rows)
         return Suitability(0.8 * bool(parallel.NESTED in names or named_together(names, (SOURCE, TARGET))))
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        pairs = parallel.read_parallel(data.train, data.text, data.pair, bad)
+        return ((pair.source, pair.targets[0]) for pair in pairs)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

@@ -16,7 +16,7 @@ from headway.data.files.locate import find_files
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.errors import DataError
-from headway.tasks.base import Json, Suitability, Tries
+from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.tagging.evaluate import read_tagged
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
@@ -58,6 +58,7 @@ class Tagging(TextTask):
     tries = Tries('"Mr Gorven said it rained in Halmar"', request={"input": "Anna met Boris in Oslo"})
     made_up = "made-up sentences"
     splits_words = windows = True
+    fine_tuning = FineTuning(lr=1.5e-4, around=128, settings={"context": 64})
     training = "headway.tasks.tagging.training:TaggingTraining"
     predictor = "headway.tasks.tagging.predict:TaggingPredictor"
 
@@ -66,6 +67,9 @@ class Tagging(TextTask):
             return Suitability(1.0)
         values = [row.values for row in rows]
         return Suitability(0.9 * all(named(values, role) for role in (WORDS, TAGS)))
+
+    def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        return ((" ".join(row.words),) for row in read_tagged(data.train, data, "auto", bad).sentences)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         with suppress(DataError):

@@ -1,0 +1,1 @@
+"""Settings that headway chooses for a run: by its task, data, pretrained model and budget. Printed, and overridable."""
