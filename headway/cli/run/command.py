@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +12,11 @@ from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
-from headway.tasks.registry import get_task
+from headway.tasks.base import Task
+from headway.tasks.registry import get_task, tasks
+
+BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
+"""How people write a word to be predicted."""
 
 
 @app.command(
@@ -96,7 +101,21 @@ def run(
     if (task.generates or "beam" in task.options) and not score:
         for note in bundle.notes:
             say(note)
+    if note := _note_on_blanks(bundle, task, run_args):
+        say(note)
     if near or not task.generates:
         predict(bundle, task, run_args, run_args.generation_options(search="beam" in task.options), say)
     else:
         generate(bundle, task, run_args, say, lambda name: load_bundle(name, device, "auto", quiet))
+
+
+def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
+    """What to do about a blank in a text for a model that does not fill blanks; empty if there is none."""
+    blank = next((found[0] for text in args.args if (found := BLANK.search(text))), "")
+    filler = next(each for each in tasks() if each.verb == "fill")
+    if not blank or task.verb == "fill":
+        return ""
+    what = f"{blank} is read as text: {bundle.name} is for {task.title}"
+    if filler.fits(bundle.config):
+        return f"{what}. To fill it: task={filler.name}"
+    return f"{what}, and has no head that fills blanks. A {filler.noun} does: headway train {filler.name}"

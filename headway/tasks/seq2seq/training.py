@@ -35,6 +35,7 @@ from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Model, evaluating
 from headway.progress import track
+from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -155,8 +156,7 @@ class Seq2SeqTraining(Training):
             return self._fresh(length)
         if base.kind != "encoder-decoder" or base.lm is None or getattr(base.source, "kind", "") != "tokens":
             raise ConfigError("C004", f"task seq2seq trains encoder–decoders for text, model.from = {what} is none")
-        if base.max_length is not None and length > base.max_length:
-            raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_context(base, length, what)
         check_vocabularies(base, self.tokenizer)
         return base
 
@@ -285,7 +285,7 @@ class Seq2SeqTraining(Training):
 def _same_tokens(config: AnyConfig, folder: str) -> bool:
     """Whether tokens are to a model what they are in a folder, whose rules of writing then apply to it."""
     try:
-        other = open_folder(Path(folder)).config
+        other = open_folder(resolve(folder, local=True)).config
     except HeadwayError:
         return False
     ours, theirs = ((c.special, getattr(c.source, "vocab", 0), c.target and c.target.vocab) for c in (config, other))
@@ -310,7 +310,9 @@ def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> list[Pair]:
 
 def _hold_out(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
     if len(pairs) < 2:
-        raise DataError("D002", f"{len(pairs)} pairs: none can be held out", "data.valid names a file to validate on")
+        raise DataError(
+            "D002", f"{len(pairs)} of 2 pairs or more: none can be held out", "data.valid names a file to validate on"
+        )
     kept = min(len(pairs) - 1, round(len(pairs) * (1 - HELD_OUT)))
     return pairs[:kept], pairs[kept:]
 
