@@ -26,6 +26,7 @@ from headway.data.datasets.next_sentence import p99_sentence_count
 from headway.data.datasets.parallel import Pair, fingerprint_pairs, read_parallel
 from headway.data.datasets.text import DEFAULT_VOCAB_SIZE, HELD_OUT
 from headway.data.files.rows import BadRows
+from headway.data.synthetic.reports import make_reports
 from headway.data.synthetic.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import BpeDropout
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
@@ -98,12 +99,12 @@ class Seq2SeqTraining(Training):
     @classmethod
     def prepare(cls, context: TaskContext) -> Seq2SeqTraining:
         recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
-        train = read_pairs(data.train, data, bad)
-        train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else _hold_out(train)
+        train = read_pairs(data.train, recipe, bad)
+        train, valid = (train, read_pairs(data.valid, recipe, bad)) if data.valid else _hold_out(train)
         known = recipe.settings.sentences or p99_sentence_count(pair.source for pair in train)
         recipe = replace(recipe, settings=replace(recipe.settings, sentences=known))
         tokenizer = context.base or context.rank_zero_first(lambda: pair_tokenizer(context.folder, recipe, train))
-        digest = fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}"
+        digest = fingerprint_pairs(data.train) if data.train else f"{made_up(recipe)[1]} {GENERATED}"
         if recipe.settings.bpe_dropout and context.base is not None:
             raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
         if recipe.settings.vocabulary == "separate" and tokenizer.target is tokenizer:
@@ -243,7 +244,7 @@ class Seq2SeqTraining(Training):
 
     def read_test(self, spec: str) -> Part:
         data = self.recipe.data
-        return make_part(read_pairs(spec, data, self.bad_tests), self.tokenizer, data.length, self.recipe)
+        return make_part(read_pairs(spec, self.recipe, self.bad_tests), self.tokenizer, data.length, self.recipe)
 
     def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
         """All of the texts, and all that there is to measure of them."""
@@ -278,7 +279,7 @@ class Seq2SeqTraining(Training):
             recipe = replace(recipe, model=replace(recipe.model, from_=""))
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         spec = spec or data.test or data.valid
-        pairs = read_pairs(spec, data, bad) if spec else _hold_out(read_pairs(data.train, data, bad))[1]
+        pairs = read_pairs(spec, recipe, bad) if spec else _hold_out(read_pairs(data.train, recipe, bad))[1]
         return evaluate_in_full(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
 
 
@@ -301,11 +302,17 @@ def _start(recipe: Recipe, tokenizer: Tokenizer) -> int:
     return start
 
 
-def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> list[Pair]:
-    """All pairs of a spec; those of a made-up language where it is empty."""
+def read_pairs(spec: str, recipe: Recipe, bad: BadRows) -> list[Pair]:
+    """All pairs of a spec; made-up ones where it is empty."""
     if spec:
-        return read_parallel(spec, data.text, data.pair, bad)
-    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make_translations(GENERATED), start=1)]
+        return read_parallel(spec, recipe.data.text, recipe.data.pair, bad)
+    make, _ = made_up(recipe)
+    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make(GENERATED), start=1)]
+
+
+def made_up(recipe: Recipe) -> tuple[Callable[[int], list[tuple[str, str]]], str]:
+    """What makes up pairs, and what they are: reports and summaries for a summarizer, else translations."""
+    return (make_reports, "reports") if recipe.settings.metric == "rouge" else (make_translations, "phrasebook")
 
 
 def _hold_out(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
