@@ -135,7 +135,7 @@ class RunArgs:
 
     @cached_property
     def _settings_class(self) -> type[Any]:
-        from headway.generate.beam.search import Beam
+        from headway.generate.beam.rules import Beam
         from headway.generate.sampling.sampler import Sampling
 
         return Beam if self.beam else Sampling
