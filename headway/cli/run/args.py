@@ -151,7 +151,7 @@ class RunArgs:
     @property
     def _beam_settings(self) -> set[str]:
         """Settings that need --beam, where it is not given."""
-        from headway.generate.beam.search import Beam
+        from headway.generate.beam.rules import Beam
         from headway.generate.sampling.sampler import Sampling
 
         both = [{field.name for field in fields(each)} for each in (Beam, Sampling)]
