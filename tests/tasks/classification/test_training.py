@@ -349,7 +349,12 @@ def test_several_labels_are_remembered_by_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["model.lora=2"], ["model.freeze=1"]])
 def test_a_new_head_is_trained_on_a_base(finished: Path, tmp_path: Path, words: list[str]) -> None:
     rows = [(f"{WORDS[i % 4]} film", "abcd"[i % 4]) for i in range(24)]
-    over = [f"data.train={put(tmp_path, 'other.jsonl', rows)}", "train.steps=4", "classify.pool=first", f"out={tmp_path}"]
+    over = [
+        f"data.train={put(tmp_path, 'other.jsonl', rows)}",
+        "train.steps=4",
+        "classify.pool=first",
+        f"out={tmp_path}",
+    ]
     run = start(*load_recipe("classify", [*SMALL, *over, f"model.from={finished}", *words]))
     names = {name for name, p in run.model.named_parameters() if p.requires_grad}
     assert {"classify.output.weight", "classify.output.bias", "classify.dense.weight"} <= names
