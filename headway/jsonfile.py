@@ -7,6 +7,7 @@ import math
 import os
 import re
 import reprlib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ JSON_LIMIT = 64_000_000
 """The most bytes of a file."""
 JSON_VALUES, JSON_DEPTH = 4_000_000, 64
 """Bounds on parsed JSON: a few bytes of text can take a hundred bytes of memory."""
+CONTAINERS = frozenset((dict, list))
 AGAIN = "download or copy it again"
 _brief = reprlib.Repr()
 _brief.maxstring = 100
@@ -71,8 +73,8 @@ def parse_object(raw: bytes, values: int) -> dict[str, Any]:
     for _ in range(JSON_DEPTH):
         if not layer:
             return value
-        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
-        layer = [item for item in inner if isinstance(item, dict | list)]
+        inner = chain.from_iterable(outer.values() if type(outer) is dict else outer for outer in layer)
+        layer = [item for item in inner if type(item) in CONTAINERS]
     if layer:
         raise ValueError(f"JSON nested deeper than {JSON_DEPTH} levels")
     return value

@@ -18,7 +18,7 @@ from tools.layout import PAGE, page, purpose
 ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = (
-    ("errors", "jsonfile", "version", "resources"),
+    ("errors", "jsonfile", "version", "resources", "progress"),
     ("config",),
     ("data",),
     ("model", "baselines"),
@@ -28,7 +28,6 @@ LEVELS = (
     ("runs",),
     ("checks", "report", "reference"),
     ("serve",),
-    ("progress",),
     ("__init__", "api"),
     ("cli", "__main__"),
 )

@@ -8,15 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from headway.checks.attention_maps import attention_maps
-from headway.checks.choices import Accuracy, ChoicesConfig, measure_choices
-from headway.checks.equivalence.result import CheckResult
-from headway.checks.equivalence.suite import check_model
 from headway.config.baselines import AnyConfig
 from headway.config.presets import PRESETS, preset
 from headway.config.recipe import RUNS
@@ -27,13 +23,10 @@ from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, NotFoundError, nearest
-from headway.generate.beam.search import Beam, beam_search
+from headway.generate.beam.rules import Beam
 from headway.generate.decode import Sampling, decode
-from headway.generate.grammar.grammar import Mask, Patterns
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder
-from headway.generate.score import Scored
-from headway.generate.speculative import SpeculativeDecoder
 from headway.generate.trace import Choice, Growth
 from headway.hub.download import resolve
 from headway.hub.folder import (
@@ -48,20 +41,24 @@ from headway.hub.generation_config import GenerationSettings, read_generation
 from headway.jsonfile import read_json
 from headway.model.model import Model, Transformer
 from headway.runs.history import resolve_run
-from headway.tasks.classification.predict import Prediction, classify
-from headway.tasks.embedding.index import SearchIndex, build_index, corpus_index
-from headway.tasks.embedding.predict import EmbeddingPredictor
-from headway.tasks.embedding.vectors import Near, embed
-from headway.tasks.embedding.vectors import nearest as nearest_texts
-from headway.tasks.lm.predict import score_texts
-from headway.tasks.masked_lm.fill import Filled, fill_all
-from headway.tasks.qa.evaluate import Answer
-from headway.tasks.qa.predict import answer
-from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
 from headway.tasks.recipe import Recipe, load_run_recipe
 from headway.tasks.registry import fitting, get_task
-from headway.tasks.seq2seq.translate import Translation, beam_for, recipe_of, translate
-from headway.tasks.tagging.predict import Entity, tag
+
+if TYPE_CHECKING:  # the halves of tasks and checks are imported by the methods that need them
+    from headway.checks.choices import Accuracy, ChoicesConfig
+    from headway.checks.equivalence.result import CheckResult
+    from headway.generate.grammar.grammar import Mask, Patterns
+    from headway.generate.score import Scored
+    from headway.generate.speculative import SpeculativeDecoder
+    from headway.tasks.classification.predict import Prediction
+    from headway.tasks.embedding.index import SearchIndex
+    from headway.tasks.embedding.predict import EmbeddingPredictor
+    from headway.tasks.embedding.vectors import Near
+    from headway.tasks.masked_lm.fill import Filled
+    from headway.tasks.qa.evaluate import Answer
+    from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
+    from headway.tasks.seq2seq.translate import Translation
+    from headway.tasks.tagging.predict import Entity
 
 NOTE = "headway.json"
 """What a saved folder says of a model beside the files that the ecosystem has."""
@@ -82,6 +79,8 @@ class Bundle:
 
     def check(self, *, compiled: bool = True) -> Iterator[CheckResult]:
         """Check that every fast path equals its slow path."""
+        from headway.checks.equivalence.suite import check_model
+
         return check_model(self.model, self.tokenizer, compiled=compiled)
 
     def save(self, folder: str | Path) -> Path:
@@ -201,6 +200,8 @@ class Bundle:
 
     def speculation(self, draft: Bundle, sampling: Sampling, ahead: int = 4) -> SpeculativeDecoder:
         """A speculative decoder for one text: the draft proposes tokens, the text stays the same."""
+        from headway.generate.speculative import SpeculativeDecoder
+
         if self._generation_tokenizer().backend.get_vocab() != draft._generation_tokenizer().backend.get_vocab():
             message = f"{draft.name} cannot be the draft of {self.name}: their tokenizers differ"
             raise DataError("D001", message, "use a smaller model of the same family")
@@ -208,6 +209,8 @@ class Bundle:
 
     @cached_property
     def _patterns(self) -> Patterns:
+        from headway.generate.grammar.grammar import Patterns
+
         return Patterns(self._generation_tokenizer(), self.model.lm.vocab, self.config.special.eos_ids)
 
     def pattern(self, regex: str = "", schema: Mapping[str, Any] | None = None) -> Mask:
@@ -218,6 +221,8 @@ class Bundle:
         self, prompt: str, beam: Beam | None = None, trace: list[Growth] | None = None
     ) -> list[tuple[str, float]]:
         """The best continuations of a prompt by beam search, with their scores."""
+        from headway.generate.beam.search import beam_search
+
         tokenizer = self._generation_tokenizer()
         found = beam_search(self.model, beam or self.beam(), [self.prompts.text(prompt)], trace=trace)[0]
         return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
@@ -241,16 +246,22 @@ class Bundle:
 
     def score(self, texts: Sequence[str]) -> list[Scored]:
         """The log-probability of each text. Without a beginning-of-sequence token, the first token is given."""
+        from headway.tasks.lm.predict import score_texts
+
         return score_texts(self.model, self._generation_tokenizer(), texts)
 
     def choices(self, config: ChoicesConfig, bad: BadRows | None = None) -> Accuracy:
         """The accuracy on multiple-choice questions of a file: the model takes the most likely choice."""
+        from headway.checks.choices import measure_choices
+
         return measure_choices(self.model, self._generation_tokenizer(), config, bad or BadRows(setting="bad_rows"))
 
     def attention(
         self, text: str, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> tuple[list[str], dict[str, Tensor]]:
         """The tokens of a text, and the attention weights (1, heads, queries, keys) by layer."""
+        from headway.checks.attention_maps import attention_maps
+
         if self.config.kind == "encoder-decoder" or self.config.output_front.kind != "tokens":
             raise DataError("D001", f"{self.name} does not take a single text")
         tokenizer = self.require_tokenizer()
@@ -263,28 +274,40 @@ class Bundle:
 
     def classify(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
         """The label of each text, or of each pair of texts."""
+        from headway.tasks.classification.predict import classify
+
         return classify(
             self.model, self.require_tokenizer(), _several(texts), None if pairs is None else _several(pairs)
         )
 
     def tag(self, texts: str | Sequence[str | Sequence[str]]) -> list[list[Entity]]:
         """The entities of each text; a text may be given as words."""
+        from headway.tasks.tagging.predict import tag
+
         return tag(self.model, self.require_tokenizer(), [texts] if isinstance(texts, str) else texts)
 
     def answer(self, question: str, context: str, settings: QuestionAnsweringConfig | None = None) -> list[Answer]:
         """The best answers to a question in a context; an empty text means that there is no answer."""
+        from headway.tasks.qa.predict import answer
+
         return answer(self.model, self.require_tokenizer(), question, context, settings)
 
     def fill(self, texts: str | Sequence[str], top: int = 5) -> list[Filled]:
         """The most likely words for each [MASK] of each text."""
+        from headway.tasks.masked_lm.fill import fill_all
+
         return fill_all(self.model, self.require_tokenizer(), _several(texts), top)
 
     def embed(self, texts: str | Sequence[str], pool: str = "") -> Tensor:
         """A unit vector for each text; `pool` is mean or first, by default as in training."""
+        from headway.tasks.embedding.vectors import embed
+
         return embed(self.model, self.require_tokenizer(), _several(texts), self._pool(pool))
 
     def nearest(self, query: str, texts: Sequence[str], k: int = 5, pool: str = "") -> list[Near]:
         """The k texts nearest in meaning to the query, best first."""
+        from headway.tasks.embedding.vectors import nearest as nearest_texts
+
         return nearest_texts(self.model, self.require_tokenizer(), query, texts, k, self._pool(pool))
 
     def search_index(
@@ -299,6 +322,9 @@ class Bundle:
 
         `predictor` and `reading` say how the file is read, where that is not as the model's run read its data.
         """
+        from headway.tasks.embedding.index import build_index, corpus_index
+        from headway.tasks.embedding.predict import EmbeddingPredictor
+
         if not isinstance(corpus, str):
             if path:
                 raise ConfigError("C004", "an index in a file is for texts in a file", "give the name of that file")
@@ -309,6 +335,8 @@ class Bundle:
 
     def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Translation]]:
         """The best outputs of an encoder–decoder for each text, with scores; by default as in training."""
+        from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate
+
         recipe = recipe_of(self.model, self.folder, self.recipe)
         beam = beam or replace(beam_for(recipe), **self.generation.rules)
         return translate(self.model, self.require_tokenizer(), _several(texts), recipe, beam)
@@ -318,6 +346,8 @@ class Bundle:
         return [best[0].text for best in self.hypotheses(texts, beam)]
 
     def _pool(self, asked: str) -> str:
+        from headway.tasks.embedding.predict import EmbeddingPredictor
+
         return asked or str(EmbeddingPredictor.default_recipe(self).settings.pool)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import ConfigError, DivergedError, HeadwayError
+from headway.progress import Display, track
 
 if TYPE_CHECKING:
     from headway.runs.compare import Grid
@@ -33,10 +34,11 @@ def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> tuple[P
 
     name, recipes = _recipes(recipe, plan)
     folder = Path(recipes[0][0].out)
-    say("loading …", end="\r")
     total = sum(map(len, recipes))
     numbers = iter(range(1, total + 1))
-    done = [[_run(name, each, f"run {next(numbers)} of {total}", say, quiet) for each in row] for row in recipes]
+    waiting = track([each for row in recipes for each in row], "comparing", unit="runs")
+    done = [[_run(name, next(waiting), f"run {next(numbers)} of {total}", say, quiet) for _ in row] for row in recipes]
+    waiting.close()
     found = compare(name, plan, done)
     _write(folder, found)
     return folder, found
@@ -111,7 +113,6 @@ def _same(recipe: Recipe) -> Iterator[History]:
 
 
 def _train(run: Any, say: Say, quiet: bool) -> History:
-    from headway.progress import Display
     from headway.report.model_card import write_card
     from headway.report.report import write_report
     from headway.runs.history import read_run

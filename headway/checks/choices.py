@@ -21,6 +21,7 @@ from headway.errors import ConfigError, DataError, nearest
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
+from headway.progress import track
 
 BY: dict[str, By] = {"bytes": "per_byte", "tokens": "per_token", "none": "log_probability"}
 BETWEEN = "\n\n"
@@ -113,7 +114,7 @@ def _measured(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, ba
         shots = "".join(joined(q.prompt, q.choices[q.answer]) + BETWEEN for q in examples)
     found: list[Answered] = []
     counts: list[int] = []
-    for question in asked:
+    for question in track(asked, "evaluating", config.limit or None, "questions"):
         if config.limit and len(found) == config.limit:
             break
         try:

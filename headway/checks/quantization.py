@@ -12,6 +12,7 @@ from headway.generate.score import perplexity, score
 from headway.hub.convert import dump_tensors
 from headway.model.model import Model, Transformer
 from headway.model.quantized import quantize_
+from headway.progress import track
 
 TOKENS, LENGTH, ROWS = 4096, 512, 4
 """Tokens of the text, tokens per row, rows per batch."""
@@ -84,4 +85,5 @@ def _perplexity(model: Model, rows: list[list[int]]) -> float | None:
     if not rows:
         return None
     parts = [rows[i : i + ROWS] for i in range(0, len(rows), ROWS)]
-    return perplexity([found for part in parts for found in score(model, part, [1] * len(part))])
+    watched = track(parts, "measuring the perplexity", unit="batches")
+    return perplexity([found for part in watched for found in score(model, part, [1] * len(part))])

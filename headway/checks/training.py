@@ -12,6 +12,7 @@ import torch
 
 from headway.checks.equivalence.result import CheckResult
 from headway.errors import DivergedError
+from headway.progress import track
 from headway.tasks.recipe import Recipe, batch_size, with_overrides
 from headway.train.run import Run, start
 from headway.train.state import collect, restore
@@ -25,10 +26,8 @@ def check_training(name: str, recipe: Recipe) -> Iterator[CheckResult]:
     settings = replace(recipe.train, steps=1000, minutes=None, epochs=None, sinks=(), compile=False, dtype="float32")
     with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
         checks = _TrainingChecks(name, replace(recipe, out=folder, gpus=1, train=settings))
-        yield checks.accumulation()
-        yield checks.resuming()
-        yield checks.workers()
-        yield checks.non_finite()
+        every = (checks.accumulation, checks.resuming, checks.workers, checks.non_finite)
+        yield from (check() for check in track(every, "checking", unit="checks"))
 
 
 class _TrainingChecks:

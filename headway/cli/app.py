@@ -6,11 +6,12 @@ is fast.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headway import __version__
+from headway import __version__, progress
 from headway.cli.complete import complete_model, complete_recipe, complete_recipe_settings
 from headway.errors import HeadwayError, UsageError, nearest
 from headway.resources import as_headway_error
@@ -112,20 +113,32 @@ def _root(
 def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
     if dtype not in DTYPES:
         raise UsageError("U001", f"--dtype {dtype}{nearest(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
-    progress_printer(quiet)("loading …", end="\r")
-    import torch
+    progress.set_quiet(quiet)
+    with progress.bar(f"loading {model}"):
+        with _quick_imports():
+            import torch
 
-    from headway.api import load
+            from headway.api import load
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            known = torch.empty(0, device=device).device.type in ("cpu", "cuda", "mps")
+        except (RuntimeError, AssertionError):  # torch asserts that it was built for the device
+            known = False
+        if not known:
+            raise UsageError("U001", f"--device {device} is not available here", "one of auto, cpu, cuda, cuda:N, mps")
+        return load(model, dtype=None if dtype == "auto" else getattr(torch, dtype), device=device)
+
+
+@contextmanager
+def _quick_imports() -> Iterator[None]:
+    """Import without garbage collection: it walks over all that was imported so far, and nothing of it is garbage."""
+    gc.disable()
     try:
-        known = torch.empty(0, device=device).device.type in ("cpu", "cuda", "mps")
-    except (RuntimeError, AssertionError):  # torch asserts that it was built for the device
-        known = False
-    if not known:
-        raise UsageError("U001", f"--device {device} is not available here", "one of auto, cpu, cuda, cuda:N, mps")
-    return load(model, dtype=None if dtype == "auto" else getattr(torch, dtype), device=device)
+        yield
+    finally:
+        gc.enable()
 
 
 def console() -> Any:
@@ -136,13 +149,9 @@ def console() -> Any:
 
 
 def progress_printer(quiet: bool) -> Callable[..., None]:
-    """A function that prints progress messages to stderr; one that will be overwritten only if that is a terminal."""
-
-    def say(text: str, end: str = "\n") -> None:
-        if not quiet and (end == "\n" or sys.stderr.isatty()):
-            print(text, end=end, file=sys.stderr, flush=True)
-
-    return say
+    """A function that prints progress messages to stderr; with `quiet` it prints none, and no bar moves either."""
+    progress.set_quiet(quiet)
+    return (lambda text: None) if quiet else progress.say
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:
@@ -230,5 +239,5 @@ def _report(text: str, code: int, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    print(text, file=sys.stderr)
+    progress.say(text)
     return code

@@ -72,7 +72,6 @@ def data(
 
     check_encoding("--encoding", encoding)
     say = progress_printer(quiet)
-    say("reading …", end="\r")
     keep = sys.maxsize if bad else 20
     sides, others = split_pair_spec(file), {"VALID": valid, "--column": column, "--tokenizer": tokenizer}
     others |= {"--chat": chat if sides else ""}

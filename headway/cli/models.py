@@ -24,6 +24,7 @@ from headway.cli.app import (
     progress_printer,
 )
 from headway.errors import UsageError
+from headway.progress import bar, hidden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def check(
     if settings and not training:
         raise UsageError("U001", f"unexpected argument {settings[0]!r}", "settings go with --training")
     if training:
-        proof = _training_proof(model, settings or [], say)
+        proof = _training_proof(model, settings or [])
     else:
         bundle = load_bundle(model, device, dtype, quiet)
         say(f"{bundle.name}: {_facts(bundle)}")
@@ -70,7 +71,8 @@ def check(
     for row in proof:
         rows.append(row)
         if screen is not None:
-            screen.print(_check_line(row))
+            with hidden():
+                screen.print(_check_line(row))
     failed = [row for row in rows if not row.ok]
     if json_:
         result = [{f: getattr(row, f) for f in ("name", "difference", "limit", "note", "ok")} for row in rows]
@@ -87,11 +89,10 @@ def check(
     say(f"all checks passed. next: {shlex.join(['headway', *then])}")
 
 
-def _training_proof(recipe: str, settings: list[str], say: Any) -> Any:
+def _training_proof(recipe: str, settings: list[str]) -> Any:
     from headway.tasks.recipe import load_recipe
 
     named = load_recipe(recipe, settings)
-    say("loading …", end="\r")
     from headway.checks.training import check_training
 
     return check_training(*named)
@@ -156,8 +157,8 @@ def export(
     from headway.checks.quantization import card, quantize_and_compare
     from headway.report.report import write_text
 
-    say("quantizing, and measuring the perplexity before and after …", end="\r")
-    result = quantize_and_compare(bundle.model, bundle.tokenizer)
+    with bar("quantizing"):
+        result = quantize_and_compare(bundle.model, bundle.tokenizer)
     folder = bundle.save(out)
     write_text(folder / "README.md", card(Path(model).name, result))
     size = {"bytes": result.bytes, "perplexity": result.perplexity, "tokens": result.tokens}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway import progress
 from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle, progress_printer
 from headway.cli.complete import complete_model
 from headway.errors import NotFoundError
@@ -82,8 +83,9 @@ def serve(
         bundle = load_bundle(model, device, dtype, quiet)
         for note in filter(None, (*bundle.notes, bundle.generation.taken({}))):
             say(note)
-        compile_kernels(bundle.model, choose_slots(limits, bundle.model), say)
+        compile_kernels(bundle.model, choose_slots(limits, bundle.model))
         served = ServedModel(bundle, limits, name)
+        progress.set_quiet(True)  # the log takes over; no request draws on the terminal
         number = server.serve(
             served,
             sock,

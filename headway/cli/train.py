@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headway import progress
 from headway.cli.app import (
     EXIT_FILE,
     Json,
@@ -67,12 +68,11 @@ def train(
     if processes > 1 and "RANK" not in os.environ:
         _launch(processes, sys.argv[1:], progress_printer(quiet))
     say = progress_printer(quiet)
-    say("loading …", end="\r")
-    from headway.data.files.locate import skipped_files, skipped_note
-    from headway.progress import Display
-    from headway.runs.history import resolve_run
-    from headway.train import run as runs
-    from headway.train.distributed import close_distributed
+    with progress.bar("loading"):
+        from headway.data.files.locate import skipped_files, skipped_note
+        from headway.runs.history import resolve_run
+        from headway.train import run as runs
+        from headway.train.distributed import close_distributed
 
     if named is None:
         folder = resolve_run(resume, Path(RUNS))
@@ -92,7 +92,7 @@ def train(
             if note := skipped_note(skipped_files(spec)):
                 say(f"{spec}: {note}")
     try:
-        runs.train(run, Display(quiet).report)
+        runs.train(run, progress.Display(quiet).report)
     finally:
         close_distributed()
     if not run.loop.world.first:

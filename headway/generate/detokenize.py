@@ -22,28 +22,35 @@ class Detokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
-_SPELLED: WeakKeyDictionary[Tokenizer, list[bytes] | None] = WeakKeyDictionary()
+class Spelling:
+    """The bytes of each token of a byte-level tokenizer: spelled when first used, since few of a vocabulary are."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._values, self._size, self._piece = byte_ids(), tokenizer.vocab_size, tokenizer.backend.id_to_token
+        added = tokenizer.backend.get_added_tokens_decoder()
+        self._known = {i: b"" for i, token in added.items() if token.special}
+
+    def __getitem__(self, token: int) -> bytes:
+        """The bytes of a token; nothing for a special token and for an id that is no token."""
+        if token not in self._known:
+            piece, values = (self._piece(token) if 0 <= token < self._size else None) or "", self._values
+            plain = all(c in values for c in piece)
+            self._known[token] = bytes(values[c] for c in piece) if plain else piece.encode()
+        return self._known[token]
 
 
-def spelling(tokenizer: Detokenizer) -> list[bytes] | None:
+_SPELLED: WeakKeyDictionary[Tokenizer, Spelling | None] = WeakKeyDictionary()
+
+
+def spelling(tokenizer: Detokenizer) -> Spelling | None:
     """The bytes of each token, if text is the concatenation of them; None for other tokenizers."""
     if not isinstance(tokenizer, Tokenizer):
         return None
     if tokenizer not in _SPELLED:
-        decoder = json.loads(tokenizer.backend.to_str())["decoder"] or {}
-        plain = decoder.get("type") == "ByteLevel"
-        _SPELLED[tokenizer] = _spell(tokenizer) if plain else None
+        decoder = tokenizer.backend.decoder
+        plain = decoder is not None and json.loads(decoder.__getstate__())["type"] == "ByteLevel"
+        _SPELLED[tokenizer] = Spelling(tokenizer) if plain else None
     return _SPELLED[tokenizer]
-
-
-def _spell(tokenizer: Tokenizer) -> list[bytes]:
-    values, added = byte_ids(), tokenizer.backend.get_added_tokens_decoder()
-    silent = {i for i, token in added.items() if token.special}
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    return [
-        b"" if i in silent else bytes(values[c] for c in p) if all(c in values for c in p) else p.encode()
-        for i, p in enumerate(pieces)
-    ]
 
 
 @dataclass
@@ -90,8 +97,7 @@ class TextStream:
 
     def _put_together(self, token: int) -> str:
         assert self._bytes is not None
-        spelled = self._bytes[token] if 0 <= token < len(self._bytes) else b""
-        text = self._broken + self._utf8.decode(spelled)
+        text = self._broken + self._utf8.decode(self._bytes[token])
         whole = text.rstrip(HALF)
         self._broken = text[len(whole) :]
         return whole

@@ -16,6 +16,7 @@ from headway.errors import DamagedError
 from headway.hub.family import Family, prefix_of, tensors_of, tied_copies_of
 from headway.model.model import Model
 from headway.model.positions import sinusoidal
+from headway.progress import track
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 """Dtypes of weights; files with others are quantized, and need their own scales."""
@@ -58,7 +59,7 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
         _check(piece, stored, ("int8",) if parameter.dtype == torch.int8 else FLOATS, source, by_name)
     _refuse_unknown_tensors(family, prefix, pieces, by_name)
-    for piece, parameter in pieces:
+    for piece, parameter in track(pieces, "loading weights", unit="tensors"):
         parts = [_read_part(piece, i, parameter, source, by_name) for i in range(len(piece.theirs))]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
         state[piece.ours] = _pad_rows(whole, parameter.shape)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.errors import DamagedError, MemoryOrDiskError, NotFoundError
 from headway.jsonfile import AGAIN, parse_object, read_json, show, unreadable
+from headway.progress import bar
 from headway.resources import VECTOR_BYTES
 
 if TYPE_CHECKING:
@@ -346,9 +347,9 @@ def _raw_bytes(tensor: torch.Tensor) -> bytes | memoryview:
 
 
 def _write_file(path: Path, size: int, chunks: Iterable[bytes | memoryview]) -> None:
-    with writing(path.parent, size), path.open("xb") as file:
+    with writing(path.parent, size), path.open("xb") as file, bar("saving weights", size, "bytes") as tick:
         for chunk in chunks:
-            file.write(chunk)
+            tick(file.write(chunk))
         file.flush()
         os.fsync(file.fileno())
 

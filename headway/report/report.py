@@ -14,6 +14,7 @@ import numpy as np
 
 from headway.config.toml import to_toml
 from headway.hub.weights import writing
+from headway.progress import bar
 from headway.report import sections
 from headway.report.advice.evidence import Evidence, uniform_loss
 from headway.report.advice.rules import suggestions
@@ -37,11 +38,12 @@ CPUS = ("cpu", "x86_64", "amd64", "aarch64", "arm64")
 
 def write_report(folder: Path) -> Path:
     """Write run/report.html and run/report.json of a run, and return the path of the page."""
-    run = read_run(folder)
-    facts = gather(run)
-    path = folder / "run" / "report.html"
-    write_text(path.with_suffix(".json"), json.dumps(facts, indent=1, allow_nan=False) + "\n")
-    write_text(path, render(run, facts))
+    with bar("writing the report"):
+        run = read_run(folder)
+        facts = gather(run)
+        path = folder / "run" / "report.html"
+        write_text(path.with_suffix(".json"), json.dumps(facts, indent=1, allow_nan=False) + "\n")
+        write_text(path, render(run, facts))
     return path
 
 

@@ -14,6 +14,7 @@ from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.files.lines import read_as
 from headway.data.files.rows import BadRows
 from headway.model.model import Model, evaluating
+from headway.progress import track
 from headway.tasks.base import Json
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -96,7 +97,7 @@ class ExampleTraining(ScoredTraining[Sequence[E]], Generic[E]):
         """Every process evaluates all examples, so that all have the same metrics."""
         total, count = 0.0, 0.0
         with evaluating(model):
-            for at in range(0, len(part), BATCH):
+            for at in track(range(0, len(part), BATCH), "evaluating", unit="batches"):
                 batch = self.collate(part[at : at + BATCH])
                 total, count = total + float(self.loss(model, *batch.to(world.device))), count + batch.count
             metrics = self.evaluate_in_full(model, part).metrics

@@ -17,6 +17,7 @@ from torch import Tensor
 from headway.config.recipe import TrainConfig
 from headway.model.attention import step_kernels
 from headway.model.model import Model
+from headway.progress import bar
 from headway.tasks.batch import Batch
 from headway.train.distributed import World, full_tensor
 from headway.train.optim.optimizer import Optimizer
@@ -55,6 +56,7 @@ class Compute:
         self.model, self.optimizer, self.config, self.world = model, optimizer, config, world
         on_gpu = world.device.type == "cuda"
         compiled = world.device.type != "cpu" and static_shapes if config.compile is None else config.compile
+        self.compiled = bool(compiled)
         self.loss = torch.compile(loss) if compiled else loss
         self._kernels = step_kernels if static_shapes and on_gpu else nullcontext
         self.bfloat16 = uses_bfloat16(config, world.device)
@@ -129,7 +131,8 @@ class Compute:
         if len(self.captured) == MAX_GRAPHS:
             return None
         try:
-            self.captured[shapes] = _CapturedStep(self, micro_batches)
+            with bar("capturing CUDA graphs"):
+                self.captured[shapes] = _CapturedStep(self, micro_batches)
         except RuntimeError as error:
             warnings.warn(f"training without CUDA graphs, which is slower: {error}", RuntimeWarning, stacklevel=2)
             self.drop_graphs()

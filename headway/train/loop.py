@@ -18,11 +18,13 @@ from headway.config.recipe import TrainConfig
 from headway.data.batching.batch_sampler import BatchSampler, shard
 from headway.data.batching.prefetch import Prefetcher
 from headway.model.model import Model
+from headway.progress import bar
 from headway.tasks.batch import Batch
 from headway.tasks.training import Training
 from headway.train.compute import Compute
 from headway.train.distributed import World, reshard
 from headway.train.health import LossEMA, diverged, non_finite
+from headway.train.log.cost import Estimate, peak_memory
 from headway.train.optim.average import EMA, WeightCopy
 from headway.train.optim.optimizer import Optimizer
 from headway.train.optim.schedule import lr_factor, lr_factor_from_start, unfrozen_depth
@@ -85,16 +87,20 @@ class Loop:
 
     def run(self, report: Report, save: Callable[[], None], sample: Callable[[], str]) -> None:
         """Train until the budget is spent, patience ends or a signal comes; evaluate, sample and save on schedule."""
-        config, now = self.config, self.progress
+        config, now, estimate = self.config, self.progress, Estimate()
+        first = now.step
         self.model.train()
         with self._signals():
             while self.budget_spent < 1 and not self.stop_signal and not self.out_of_patience:
                 start = time.perf_counter()
-                facts = self.step()
+                with bar(self._first_step) if now.step == first else nullcontext():
+                    facts = self.step()
                 now.seconds += time.perf_counter() - start
                 if self.world.size > 1 and config.minutes is not None:  # all must agree when the time is over
                     now.seconds = self.world.sum(now.seconds)[0] / self.world.size
                 report("step", step=now.step, tokens=now.tokens, seconds=now.seconds, **facts, share=self.budget_spent)
+                if (left := estimate.after_step(now.step, now.seconds, self.budget_spent)) is not None:
+                    report("estimate", step=now.step, **left, memory=peak_memory(self.world.device))
                 self._check_loss(facts["loss"], report)
                 if self.world.size == 1:
                     self.stop_signal = self.stop_signal or self.received_signal
@@ -108,6 +114,10 @@ class Loop:
                     report("save", step=now.step)
         if self.best is not None and not self.stop_signal:
             report("kept", step=now.step, best=now.best_step, early=config.patience if self.out_of_patience else 0)
+
+    @property
+    def _first_step(self) -> str:
+        return "compiling, and the first step" if self.compute.compiled else "the first step"
 
     def step(self) -> dict[str, float]:
         """One update of the weights, from the micro-batches' summed gradients divided by the count of predictions."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.generate.detokenize import HALF, TextStream
+from headway.generate.detokenize import HALF, TextStream, spelling
 
 TEXTS = ["the quick brown fox, don't jump over the lazy dog. été 東京 😀 naïve", "a b c  d\n\te"]
 KINDS = {"bytes": 0, "chars": 0, "words": 0, "bpe": 290, "wordpiece": 120, "unigram": 290, "sentencepiece": 0}
@@ -148,3 +148,14 @@ def test_text_is_held_only_as_long_as_it_may_stop() -> None:
     assert streamed("bytes", [*b"abcabd"], ("abd",)) == ["", "", "abc", "", "", ""]
     assert streamed("bytes", [*b"abx"], ("abd",)) == ["", "", "abx", ""]
     assert streamed("bytes", [*b"xab"], ("abd",)) == ["x", "", "", "ab"]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe"])
+def test_tokens_are_spelled_as_the_tokenizer_decodes_them(kind: str) -> None:
+    """One by one and when first asked for: decoding a whole vocabulary takes longer than a first token."""
+    found, whole = spelling(tokenizer(kind)), tokenizer(kind)
+    assert found is not None
+    for token in (*range(whole.vocab_size), whole.vocab_size, -1):
+        text = "" if token < 0 else whole.decode([token])
+        assert found[token].decode("utf-8", "replace") == text, token
+    assert spelling(tokenizer("words")) is None

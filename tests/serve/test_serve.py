@@ -193,7 +193,7 @@ def test_more_than_the_model_or_the_memory_allows(run: Run, folder: Path, word: 
 
 def test_kernels_are_compiled_for_all_slots(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
-    monkeypatch.setattr("headway.generate.accel.dispatch.compile_kernels", lambda model, count, say: rows.append(count))
+    monkeypatch.setattr("headway.generate.accel.dispatch.compile_kernels", lambda model, count: rows.append(count))
     monkeypatch.setattr("headway.serve.server.serve", lambda *_, **__: signal.SIGTERM)
     for words in ((), ("slots=3",)):
         assert run(folder, *words, "--port", "0", "--device", "cpu").code == 143

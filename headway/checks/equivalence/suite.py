@@ -33,6 +33,7 @@ from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
 from headway.model.model import Model, Output, Transformer, evaluating
+from headway.progress import bar
 
 LENGTHS = (5, 37, 22)
 """Lengths of the sequences: different, and one longer than T5's exact position buckets."""
@@ -55,7 +56,8 @@ def check_model(
 def _result(name: str, check: Check) -> CheckResult:
     """The result of a check; one that raises an error has failed."""
     try:
-        return CheckResult(name, *check())
+        with bar(f"checking: {name}"):
+            return CheckResult(name, *check())
     except Exception as error:  # other checks may show where the error is
         known = f"{error.code}: {error.message}" if isinstance(error, HeadwayError) else ""
         return CheckResult(name, math.inf, note=known or f"{type(error).__name__}: {error}")

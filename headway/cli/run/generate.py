@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -68,7 +67,7 @@ class Generator:
             return
         from headway.generate.accel.dispatch import compile_kernels
 
-        compile_kernels(self.bundle.model, 1, self.say)
+        compile_kernels(self.bundle.model, 1, now=self.args.chat)
         if self.args.chat:
             self.bundle.chat([{"role": "user", "content": "?"}])  # report a missing template before anyone types
             self.converse(prompt)
@@ -114,6 +113,8 @@ class Generator:
             mask = self.bundle.pattern(args.regex, args.schema)
         if self.draft is not None:
             if settings.seed is None:  # the draft and the model must draw the same random numbers
+                import secrets
+
                 settings = replace(settings, seed=secrets.randbits(62))
             by = self.bundle.speculation(self.draft, settings)
         painted = args.colour and colours()

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headway.progress import hidden
+
 if TYPE_CHECKING:
     from headway.generate.trace import Choice, Growth, Node
 
@@ -41,12 +43,13 @@ def show(pieces: Iterator[str], before: str = "", steps: Sequence[Choice] = (), 
     `steps` grows with the pieces. A piece of several tokens has the probability of its least likely token.
     """
     text, seen = "", 0
-    for piece in pieces:
-        least = min((step.chosen.probability for step in steps[seen:]), default=1.0)
-        seen = len(steps)
-        print(before + (piece if by is None else by(piece, least)), end="", flush=True)
-        text, before = text + piece, ""
-    print(before)
+    with hidden():
+        for piece in pieces:
+            least = min((step.chosen.probability for step in steps[seen:]), default=1.0)
+            seen = len(steps)
+            print(before + (piece if by is None else by(piece, least)), end="", flush=True)
+            text, before = text + piece, ""
+        print(before)
     return text
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.api.results import open_results
 from headway.errors import counted
+from headway.progress import bar, is_shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
     from headway.tasks.base import Task
@@ -35,9 +38,27 @@ def source_windows(
         for window in inputs.live_windows(task.inputs(_stdin(), data, bad, **how), size or inputs.WINDOW):
             yield window, False
         return
-    files = len(find_files(source)) > 1
-    for window in inputs.windows(task.inputs(source, data, bad, **how), size or inputs.WINDOW):
-        yield window, files
+    files = find_files(source)
+    with bar("predicting", _count_lines(files) if is_shown() else None, "rows") as tick:
+        for window in inputs.windows(task.inputs(source, data, bad, **how), size or inputs.WINDOW):
+            yield window, len(files) > 1
+            tick(len(window))
+
+
+def _count_lines(files: Sequence[Path]) -> int | None:
+    """About as many rows as the files have; None if lines do not tell."""
+    from headway.data.files.locate import file_format
+
+    if not all(
+        file_format(path) in (("text", False), ("csv", False), ("tsv", False), ("jsonl", False)) for path in files
+    ):
+        return None
+    count = 0
+    for path in files:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                count += chunk.count(b"\n")
+    return count
 
 
 def _stdin() -> BinaryIO:

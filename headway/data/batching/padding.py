@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headway import progress
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
 from headway.data.batching.packing import padded_width
 from headway.data.batching.permutation import Index, shuffle_samples
@@ -87,10 +88,12 @@ class Examples:
         """Yield all examples in batches of similar length, the longest first: later batches need no more memory."""
         order = np.argsort(-self.lengths, kind="stable").tolist()
         at = 0
-        while at < len(order):
-            count = max(1, tokens // int(padded_width(self.lengths[order[at]])))
-            yield order[at : at + count]
-            at += count
+        with progress.bar("computing", len(order), "examples") as tick:
+            while at < len(order):
+                count = max(1, tokens // int(padded_width(self.lengths[order[at]])))
+                yield order[at : at + count]
+                at += count
+                tick(count)
 
 
 def truncate(text: Encoded, limit: int | None) -> tuple[list[int], list[int]]:

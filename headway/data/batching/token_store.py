@@ -33,6 +33,7 @@ from headway.data.batching.permutation import Index
 from headway.data.batching.windows import Tokens, line_chunks
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.jsonfile import parse_object, show
+from headway.progress import bar
 
 FORMAT_VERSION = 1
 """Increases with every change of the layout or of the ids of a text."""
@@ -82,13 +83,12 @@ def open_store(
     end: int | None,
     begin: tuple[int, ...] = (),
     cache: Path | None = None,
-    progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] = _warn,
 ) -> TokenStore:
     """Return the ids of all documents, each between `begin` and `end`, from the cache, or tokenized and cached.
 
-    `key` is a hash of the documents' content; key and tokenizer identify the store. `progress` receives the bytes of
-    text done so far. If the cache cannot be written, the ids stay in memory, and `warn` receives the reason.
+    `key` is a hash of the documents' content; key and tokenizer identify the store. If the cache cannot be written, the
+    ids stay in memory, and `warn` receives the reason.
     """
     if end is not None and not 0 <= end < tokenizer.vocab_size:
         raise ValueError(f"end = {end} is not one of {tokenizer.vocab_size} tokens")
@@ -97,7 +97,7 @@ def open_store(
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
 
     def parts() -> Iterator[_Part]:
-        return _parts(documents(), tokenizer, (begin, () if end is None else (end,)), dtype, progress)
+        return _parts(documents(), tokenizer, (begin, () if end is None else (end,)), dtype)
 
     try:
         with _cache_io():
@@ -169,27 +169,25 @@ def _parts(
     tokenizer: Tokenizer,
     around: tuple[tuple[int, ...], tuple[int, ...]],
     dtype: np.dtype[Any],
-    progress: Callable[[int], None] | None,
 ) -> Iterator[_Part]:
     """Tokenize a group of texts at a time, so that memory is bounded and every core has work."""
     (begin, end), before = around, True
-    tokens = done = 0
-    for texts, lasts in _groups(documents):
-        rows, firsts = tokenizer.ids(texts), [before, *lasts][:-1]
-        before = [before, *lasts][-1]
-        if begin or end:
-            parts = zip(rows, firsts, lasts, strict=True)
-            rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in parts]
-        places = accumulate(map(len, rows), initial=tokens)
-        next(places)
-        ends = [place for place, last in zip(places, lasts, strict=True) if last]
-        ids = np.fromiter(chain.from_iterable(rows), dtype=dtype)
-        tokens += len(ids)
-        size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
-        done += size
-        yield _Part(ids, ends, size)
-        if progress is not None:
-            progress(done)
+    tokens = 0
+    with bar("tokenizing", unit="bytes") as tick:
+        for texts, lasts in _groups(documents):
+            rows, firsts = tokenizer.ids(texts), [before, *lasts][:-1]
+            before = [before, *lasts][-1]
+            if begin or end:
+                parts = zip(rows, firsts, lasts, strict=True)
+                rows = [[*(begin if first else ()), *ids, *(end if last else ())] for ids, first, last in parts]
+            places = accumulate(map(len, rows), initial=tokens)
+            next(places)
+            ends = [place for place, last in zip(places, lasts, strict=True) if last]
+            ids = np.fromiter(chain.from_iterable(rows), dtype=dtype)
+            tokens += len(ids)
+            size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+            yield _Part(ids, ends, size)
+            tick(size)
 
 
 def _groups(documents: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:

@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import IO, NamedTuple
 from headway.data.files.lines import GZIP_FREE, GZIP_RATIO
 from headway.data.files.locate import file_format, find_files, on_disk
 from headway.jsonfile import unreadable
+from headway.progress import bar
 
 CHUNK = 1 << 20
 
@@ -28,6 +29,8 @@ class Content(NamedTuple):
     lines: int
 
 
+Tick = Callable[[int], None]
+"""Counts the bytes that are done."""
 _Key = tuple[str, int, int]
 _known: ContextVar[dict[_Key, Content] | None] = ContextVar("known", default=None)
 
@@ -50,10 +53,12 @@ def file_content(path: Path) -> Content:
         key = (str(path), state.st_size, state.st_mtime_ns)
         if known is not None and key in known:
             return known[key]
-        found = _unpacked(path, state.st_size) if file_format(path)[1] else None
-        if found is None:
-            with path.open("rb") as file:
-                found = _hashed(file)
+        packed = file_format(path)[1]
+        with bar(f"hashing {path.name}", None if packed else state.st_size, "bytes") as tick:
+            found = _unpacked(path, state.st_size, tick) if packed else None
+            if found is None:
+                with path.open("rb") as file:
+                    found = _hashed(file, tick)
     except OSError as error:
         raise unreadable(path, error) from None
     assert found is not None, "a plain file has no limit"
@@ -74,18 +79,19 @@ def fingerprint(spec: str) -> str:
     return total.hexdigest()
 
 
-def _unpacked(path: Path, size: int) -> Content | None:
+def _unpacked(path: Path, size: int, tick: Tick) -> Content | None:
     """None if the archive is damaged, or larger than its reader would accept."""
     with suppress(gzip.BadGzipFile, EOFError, zlib.error), gzip.open(path) as file:
-        return _hashed(file, max(GZIP_FREE, GZIP_RATIO * size))
+        return _hashed(file, tick, max(GZIP_FREE, GZIP_RATIO * size))
     return None
 
 
-def _hashed(file: IO[bytes] | gzip.GzipFile, limit: float = math.inf) -> Content | None:
+def _hashed(file: IO[bytes] | gzip.GzipFile, tick: Tick, limit: float = math.inf) -> Content | None:
     """None beyond `limit` bytes."""
     digest, size, lines = hashlib.sha256(), 0, 0
     while chunk := file.read(CHUNK):
         digest.update(chunk)
+        tick(len(chunk))
         size, lines = size + len(chunk), lines + chunk.count(b"\n")
         if size > limit:
             return None

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import cast
 
+from headway import progress
 from headway.errors import DataError, MemoryOrDiskError, NetworkError, NotFoundError, counted, nearest
 from headway.jsonfile import show, unreadable
 
@@ -195,6 +196,19 @@ def _from_hub(hub_id: str, revision: str | None, split: str | None) -> list[Path
 
 
 @contextmanager
+def _download_bars(asked: str) -> Iterator[None]:
+    """The hub's own bars where a moving line may be shown, none elsewhere; HF_HUB_DISABLE_PROGRESS_BARS wins."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
+
+    shown = progress.is_shown() and not constants.HF_HUB_DISABLE_PROGRESS_BARS
+    if constants.HF_HUB_DISABLE_PROGRESS_BARS is None:
+        (enable_progress_bars if shown else disable_progress_bars)()
+    with progress.hidden() if shown else progress.bar(f"downloading {asked}"):
+        yield
+
+
+@contextmanager
 def hub_errors(hub_id: str, revision: str | None) -> Iterator[None]:
     """Convert errors of huggingface_hub to ours; `headway.hub.download` uses it for models."""
     from huggingface_hub import errors as hub
@@ -203,7 +217,8 @@ def hub_errors(hub_id: str, revision: str | None) -> Iterator[None]:
     # the bases of the hub's error: the transport's error, for lost connections, and OSError
     lost = cast("tuple[type[Exception], ...]", hub.HfHubHTTPError.__bases__)
     try:
-        yield
+        with _download_bars(asked):
+            yield
     except hub.HFValidationError as error:
         raise NotFoundError("F001", f"{asked} is no hub id: {str(error).splitlines()[0]}") from None
     except hub.RevisionNotFoundError:

@@ -18,6 +18,7 @@ from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import EMPTY, Flaw, Row, read_file
 from headway.errors import DataError, counted
 from headway.jsonfile import show
+from headway.progress import track
 
 __all__ = ["BadRows", "Document", "Row", "documents", "find_files", "fingerprint", "rows"]
 
@@ -88,7 +89,7 @@ def rows(spec: str, bad: BadRows | None = None) -> Iterator[Row]:
     """Yield all rows of a spec in order; a text file is one row with one column, `text`."""
     bad = bad or BadRows()
     for path in find_files(spec):
-        for item in read_file(path):
+        for item in track(read_file(path), f"reading {path.name}", unit="rows"):
             if isinstance(item, Row):
                 yield item
             else:
@@ -121,7 +122,7 @@ def parse_file(
     if file_format(path)[0] == "text":
         given = None  # its only column is `text`
     columns = find_columns(path, [row.values for row in first], roles, given, strict=strict)
-    for item in items:
+    for item in track(items, f"reading {path.name}", unit="rows"):
         yield item if isinstance(item, Flaw) else parse(item, *columns)
 
 

@@ -22,6 +22,7 @@ from headway.data.profile.tally import Column, one_line
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.errors import counted
 from headway.jsonfile import show
+from headway.progress import track
 
 SHOWN_COLUMNS, SHOWN_LABELS, SHOWN_VALUES, SHOWN_REPEATS, SHOWN_BAD = 6, 2, 6, 2, 4
 """How many of each fit on a screen; `as_dict` has all of them."""
@@ -192,7 +193,7 @@ def _survey(spec: str, column: str, valid: str | None, tokenizer: str | Path | N
     encode = load_tokenizer(Path(tokenizer)).ids if tokenizer else None
     held_out, bad = (_HeldOut(valid, column) if valid else None), BadRows("skip", keep)
     view, tally, seen = Scan(spec, column, bad), LengthCounter(), DuplicateIndex()
-    for batch in view.batches():
+    for batch in track(view.batches(), "looking at the data", unit="batches"):
         found = batch.measured
         tally.add(characters=found.characters, bytes=found.bytes, words=found.words)
         seen.add(found.hashes, batch.file, batch.lines)
@@ -233,7 +234,7 @@ class _HeldOut:
         self.ngrams = NgramIndex(self._read(Scan(spec, column, self.bad)))
 
     def _read(self, view: Scan) -> Iterator[list[str]]:
-        for batch in view.batches():
+        for batch in track(view.batches(), "looking at the validation data", unit="batches"):
             self.seen.add(batch.measured.hashes, batch.file, batch.lines)
             yield batch.texts.to_pylist()
 

@@ -87,6 +87,9 @@ def check_names(names: Iterable[str], count: int) -> None:
     """Check the tokens of a vocabulary."""
     if count > MAX_VOCAB:
         raise ValueError(f"a vocabulary of {count:,} tokens; the limit is {MAX_VOCAB:,}")
+    names = list(names)
+    if {*map(type, names)} <= {str} and max(map(len, names), default=0) <= MAX_TOKEN_CHARACTERS:
+        return  # the loop below without its steps, for the many that are right
     for name in names:
         if not isinstance(name, str) or len(name) > MAX_TOKEN_CHARACTERS:
             size = (
@@ -120,7 +123,10 @@ def _check_ids(found: Mapping[str, Any]) -> int:
     vocab, merges = model.get("vocab"), model.get("merges") or []
     if isinstance(vocab, dict):
         names: Iterable[Any] = vocab.keys()
-        largest = max((_whole(i, f"the id of {name[:40]!r}") for name, i in vocab.items()), default=-1)
+        if not {*map(type, vocab.values())} <= {int} or min(vocab.values(), default=0) < 0:
+            for name, i in vocab.items():
+                _whole(i, f"the id of {name[:40]!r}")
+        largest = max(vocab.values(), default=-1)
     elif isinstance(vocab, list) and all(isinstance(pair, list) and pair for pair in vocab):
         names, largest = [pair[0] for pair in vocab], len(vocab) - 1
     else:

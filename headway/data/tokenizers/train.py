@@ -17,13 +17,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from headway.data.tokenizers.bounds import MAX_TOKEN_CHARACTERS
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, nearest
+from headway.progress import bar
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -42,7 +43,6 @@ WORD_LIMIT = 1000
 64, are split for training; encoding them takes no longer than other text."""
 LONG_WORD = re.compile("|".join(f"{kind}{{{WORD_LIMIT}}}" for kind in (r"[^\W_]", r"(?:[^\w\s]|[_\x1c-\x1f])", r"\s")))
 """The longest part of a word, of letters and digits, signs, or white space: byte-level rules split between those."""
-REPORT_EVERY = 1 << 20  # characters between two reports of progress
 
 
 def train_tokenizer(
@@ -52,14 +52,12 @@ def train_tokenizer(
     *,
     lower: bool = False,
     special: tuple[str, ...] = (),
-    progress: Callable[[int], None] | None = None,
 ) -> Tokenizer:
     """Train a tokenizer of one of KINDS on texts, which are read once (the end of a text ends a word).
 
     `size` is the size of the vocabulary, special tokens included; little text may give fewer tokens. 0 means no limit
     for bytes, chars and words; the other kinds need a size. `special` tokens have the first ids (for bytes, those from
-    256) and are matched before a text is split. `lower` also strips accents for wordpiece, as BERT does. `progress`
-    receives the number of characters read so far.
+    256) and are matched before a text is split. `lower` also strips accents for wordpiece, as BERT does.
     """
     from tokenizers import AddedToken, normalizers
 
@@ -67,8 +65,8 @@ def train_tokenizer(
     _check(kind, size, special)
     lowercase = normalizers.Lowercase() if lower else None
     normalizer = normalizers.BertNormalizer(lowercase=lower) if kind == "wordpiece" else lowercase
-    read = _read([texts] if isinstance(texts, str) else texts, progress)
-    backend = KINDS[kind](read, size, special, normalizer)
+    with bar("training a tokenizer"):
+        backend = KINDS[kind](_read([texts] if isinstance(texts, str) else texts), size, special, normalizer)
     backend.normalizer = normalizer
     # <unk> is matched in a text like the others, but decode keeps it: it replaces a part of the text.
     backend.add_tokens([AddedToken(token, special=token != "<unk>", normalized=False) for token in special])
@@ -91,21 +89,17 @@ def _check(kind: str, size: int, special: tuple[str, ...]) -> None:
         raise ConfigError("C003", message, "8000 to 32000 is usual")
 
 
-def _read(texts: Iterable[str], progress: Callable[[int], None] | None) -> Iterator[str]:
-    read = reported = 0
+def _read(texts: Iterable[str]) -> Iterator[str]:
+    some = False
     for number, text in enumerate(texts, start=1):
         try:
             text.encode()
         except UnicodeEncodeError as cause:
             raise DataError("D001", f"character {cause.start} of text {number} is half a surrogate pair") from cause
-        read += len(text)
+        some = some or bool(text)
         yield text
-        if progress and read - reported >= REPORT_EVERY:
-            progress(reported := read)
-    if not read:
+    if not some:
         raise DataError("D002", "there is no text to train a tokenizer on")
-    if progress and read > reported:
-        progress(read)
 
 
 def _byte_level(model: Model, normalizer: Normalizer | None, *, words: bool = True) -> Backend:

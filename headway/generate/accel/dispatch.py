@@ -6,9 +6,12 @@ against `Transformer.step`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -21,6 +24,7 @@ from headway.generate.accel.cuda.decoder import CudaDecoder
 from headway.generate.protocol import Decoder, device_of
 from headway.model.model import Transformer
 from headway.model.quantized import Int8Linear
+from headway.progress import bar
 
 MIN_WEIGHTS = 8_000_000
 """Models with fewer weights fit into a CPU's caches, and compiling kernels is not worth the wait."""
@@ -71,14 +75,13 @@ def _on_cpu(model: Transformer) -> bool:
 @cache
 def _threads() -> bool:
     """Whether Numba is installed with a thread pool that several callers may use at once."""
-    if find_spec("numba") is None:
+    if (numba := find_spec("numba")) is None or numba.origin is None:
         return False
-    for pool in ("tbbpool", "omppool"):
-        try:
-            __import__(f"numba.np.ufunc.{pool}")
-        except ImportError:
-            continue
-        return True
+    for pool in ("tbbpool", "omppool"):  # importing them would import Numba, which the first token does not need
+        for library in Path(numba.origin).parent.glob(f"np/ufunc/{pool}*"):
+            with suppress(OSError):  # it needs a library that is not there
+                ctypes.CDLL(str(library))
+                return True
     return False
 
 
@@ -91,18 +94,22 @@ def make_decoder(model: Transformer, keys: Sequence[Tensor], values: Sequence[Te
     return CpuDecoder(model, keys, values)
 
 
-def compile_kernels(model: object, rows: int, say: Callable[[str], None]) -> None:
-    """Compile the CPU kernels for up to `rows` sequences; `say` is called if that takes a while, once per machine."""
+def compile_kernels(model: object, rows: int, *, now: bool = True) -> None:
+    """Compile the CPU kernels for up to `rows` sequences, or load what an earlier process has compiled.
+
+    Without `now`, loading is left to the first step: the first token of a text comes from the prefill, without kernels.
+    """
     if not accelerates(model, rows) or device_of(model).type != "cpu":
         return
     from headway.generate.accel.cpu.decoder import CpuDecoder, compiled
 
-    if not compiled():
-        say("compiling kernels for this CPU, once …")
-    cache = model.start(batch=rows, capacity=4)
-    decoder = CpuDecoder(model, cache.keys, cache.values)
-    for count in {1, rows}:
-        decoder.step(range(count))
+    if compiled() and not now:
+        return
+    with bar("compiling kernels for this CPU, once"):
+        cache = model.start(batch=rows, capacity=4)
+        decoder = CpuDecoder(model, cache.keys, cache.values)
+        for count in {1, rows}:
+            decoder.step(range(count))
 
 
 _CACHED: WeakKeyDictionary[Transformer, FastDecoder] = WeakKeyDictionary()

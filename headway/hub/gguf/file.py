@@ -123,7 +123,25 @@ class _Cursor:
             return self.numbers(SCALARS[inner], count)
         if inner != STRING:
             raise _Damaged(f"a list of values of type {inner}, neither numbers nor texts")
-        return [self.text() for _ in range(count)]
+        return self.texts(count)
+
+    def texts(self, count: int) -> list[str]:
+        """As many texts as `text` would return one by one, in a quarter of the time: a vocabulary has 100,000."""
+        raw, place, limit, found = self.raw, self.place, min(self.size, HEADER_LIMIT), list[str]()
+        length_at = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            start = place + 8
+            if start > limit or (end := start + length_at(raw, place)[0]) > limit:
+                self.place = place
+                self.text()  # raises the error of this text
+            try:
+                found.append(raw[start:end].decode())
+            except UnicodeDecodeError:
+                self.place = place
+                self.text()
+            place = end
+        self.place = place
+        return found
 
 
 def _read(path: Path, raw: mmap.mmap, block_sizes: BlockSizes) -> GGUFFile:

@@ -37,6 +37,7 @@ from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.generate.decode import Sampling, decode
 from headway.model.model import Model, evaluating
+from headway.progress import track
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.lm.training import EVAL_TOKENS, plan_rows, row_batch, writer_config
 from headway.tasks.losses.tokens import IGNORE, token_loss
@@ -251,7 +252,7 @@ def answer_losses(model: Model, chats: EncodedChats, world: ProcessGroup) -> Ans
     """
     with evaluating(model):
         result = np.zeros((4, len(chats)))
-        for rows, inputs, targets, segment_ids in _evaluation(chats, world):
+        for rows, inputs, targets, segment_ids in track(_evaluation(chats, world), "evaluating", unit="batches"):
             losses, hits = _scored(
                 model, *(torch.from_numpy(a).to(world.device) for a in (inputs, targets, segment_ids))
             )

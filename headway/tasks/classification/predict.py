@@ -18,6 +18,7 @@ from headway.data.datasets.labeled import (
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model, evaluating
+from headway.progress import track
 from headway.tasks.backbone import limit_of
 from headway.tasks.base import Json
 from headway.tasks.batch import ProcessGroup
@@ -99,7 +100,7 @@ def predict_logits(model: Model, examples: Examples, labels: int, world: Process
     with evaluating(model):
         found = np.zeros((len(examples), labels))
         batches = list(examples.batches(inference_batch_tokens(device)))
-        for first in range(0, len(batches), size):
+        for first in track(range(0, len(batches), size), "computing", unit="batches"):
             mine = first + rank
             rows = batches[min(mine, len(batches) - 1)]
             logits = label_logits(model, *(t.to(device) for t in examples.read(rows)))

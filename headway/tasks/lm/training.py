@@ -27,6 +27,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.generate.decode import Sampling, generate
 from headway.model.model import Model, evaluating
+from headway.progress import track
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.metrics.chance import unigram_loss
@@ -182,11 +183,11 @@ def evaluation_rows(store: TokenStore, data: DataConfig, size: int) -> Iterator[
     """All of a text, some rows at a time."""
     if data.rows == "stream":
         inputs, targets = evaluation_windows(store.ids, data.length, IGNORE, data.overlap)
-        for at in range(0, len(inputs), size):
+        for at in track(range(0, len(inputs), size), "evaluating", unit="batches"):
             yield inputs[at : at + size], targets[at : at + size], None
         return
     rows = PackedRows(store.ids, store.starts, data.length, seed=0)  # none of a long document is left out
-    for at in range(0, len(rows), size):
+    for at in track(range(0, len(rows), size), "evaluating", unit="batches"):
         yield rows.read(np.arange(at, min(at + size, len(rows))))
 
 

@@ -34,6 +34,7 @@ from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.model.model import Model, evaluating
+from headway.progress import track
 from headway.tasks.backbone import encoder_backbone, run_backbone
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
@@ -277,7 +278,7 @@ def evaluate(
 
 def _batches(rows: Rows, masking: Masking, size: int, world: ProcessGroup | None = None) -> Iterator[Batch]:
     """Every row once, those of each batch shared out; all processes make as many batches."""
-    for at_ in range(0, len(rows), size):
+    for at_ in track(range(0, len(rows), size), "evaluating", unit="batches"):
         samples = np.arange(at_, min(at_ + size, len(rows)))
         mine = samples if world is None else samples[world.rank :: world.size]
         if len(mine):

@@ -34,6 +34,7 @@ from headway.errors import ConfigError, DataError, HeadwayError
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Model, evaluating
+from headway.progress import track
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -231,7 +232,7 @@ class Seq2SeqTraining(Training):
                 Examples(part.source.ids, part.source.token_type_ids).batches(inference_batch_tokens(world.device) // 2)
             )
             total, count = 0.0, 0.0
-            for first in range(0, len(batches), world.size):
+            for first in track(range(0, len(batches), world.size), "evaluating", unit="batches"):
                 mine = first + world.rank
                 batch = pair_batch(part, np.array(batches[min(mine, len(batches) - 1)]), self.start)
                 found = float(loss(model, *batch.to(world.device)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from typing import Any
 
 import torch
 
@@ -11,6 +12,9 @@ from headway.config.baselines import AnyConfig, BaselineConfig
 
 PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
 """Dense bfloat16 operations per second, by a part of the device's name, from the makers' data sheets."""
+
+MEASURED_STEPS, MEASURED_SECONDS, LONG_RUN = 3, 3.0, 120.0
+"""Steps and seconds after which a run is estimated, and the seconds from which a run is long."""
 
 
 def flops_per_token(config: AnyConfig, parameters: int, length: int) -> float:
@@ -27,6 +31,29 @@ def utilisation(flops: float, seconds: float, device: torch.device) -> float | N
     name = torch.cuda.get_device_name(device).lower()
     peak = next((peak for part, peak in PEAKS.items() if part in name), None)
     return None if peak is None else flops / seconds / peak
+
+
+class Estimate:
+    """How long a run will take, by its first steps; made once, and only of a run that takes long."""
+
+    def __init__(self) -> None:
+        self.first: tuple[int, float, float] | None = None
+        """Step, seconds and share of the budget after the first step, which may compile and counts for nothing."""
+        self.made = False
+
+    def after_step(self, step: int, seconds: float, share: float) -> dict[str, Any] | None:
+        """The seconds and steps that are left, and the seconds of a step, as soon as enough steps were measured."""
+        if self.first is None:
+            self.first = step, seconds, share
+        begin, at, spent = self.first
+        steps, took = step - begin, seconds - at
+        if self.made or steps < MEASURED_STEPS or took < MEASURED_SECONDS or share <= spent:
+            return None
+        self.made = True
+        left = (1 - min(share, 1.0)) * took / (share - spent)
+        if left < LONG_RUN:
+            return None
+        return {"seconds": left, "steps": round(left / (took / steps)), "step_seconds": took / steps}
 
 
 def peak_memory(device: torch.device) -> int:

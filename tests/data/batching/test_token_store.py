@@ -7,6 +7,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -110,7 +111,13 @@ def test_documents_are_iterated_not_gathered(tmp_path: Path, monkeypatch: pytest
         for _ in range(500):
             yield ""  # no characters, and still not gathered for ever
 
-    store = opened(documents, BYTES, cache=tmp_path, progress=done.append)
+    @contextmanager
+    def counted(label: str, unit: str) -> Iterator[Callable[[int], None]]:
+        assert unit == "bytes"
+        yield lambda size: done.append((done[-1] if done else 0) + size)
+
+    monkeypatch.setattr(module, "bar", counted)
+    store = opened(documents, BYTES, cache=tmp_path)
     assert len(store.starts) == 551
     assert max(alive) <= 3 * 51
     assert done == sorted(done) and done[-1] == store.byte_count == 50 * 51

@@ -54,9 +54,9 @@ def test_each_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: 
     calls: list[object] = []
     real = digest._hashed
 
-    def counted(file: object, limit: float = 1e18) -> Content | None:
+    def counted(file: object, tick: digest.Tick, limit: float = 1e18) -> Content | None:
         calls.append(file)
-        return real(file, limit)  # type: ignore[arg-type]
+        return real(file, tick, limit)  # type: ignore[arg-type]
 
     monkeypatch.setattr(digest, "_hashed", counted)
     with hash_once():

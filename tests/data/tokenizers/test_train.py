@@ -381,15 +381,6 @@ def test_texts_are_read_once_and_one_by_one() -> None:
         assert alive == len(TEXTS)
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"bytes"}))
-def test_progress_counts_characters(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "REPORT_EVERY", 9000)
-    told: list[int] = []
-    train_tokenizer(kind, TEXTS, SIZES[kind], progress=told.append)
-    assert told == sorted(set(told)) and told[-1] == sum(map(len, TEXTS))
-    assert 1 < len(told) <= 1 + told[-1] // 9000
-
-
 def test_a_string_is_one_text() -> None:
     assert "ab" in tokens(train_tokenizer("words", "ab cd"))
 

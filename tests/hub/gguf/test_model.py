@@ -175,6 +175,19 @@ def test_a_file_equals_its_safetensors_twin(kind: str, tied: bool, tmp_path: Pat
     assert not torch.equal(logits(model), logits(twin, 1))
 
 
+@pytest.mark.parametrize("shape", [(37, 256), (3, 4096), (1, 32), (257, 64), (2048, 96)])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])
+def test_long_rows_are_dequantized_as_the_rows_of_a_matrix(kind: str, shape: tuple[int, int]) -> None:
+    as_type = gguf.GGMLQuantizationType[kind]
+    matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    stored = gguf.quants.quantize(matrix, as_type)
+    raw = stored.view(np.uint8).reshape(-1)
+    rows = module._even_rows(raw, gguf.GGML_QUANT_SIZES[as_type][1])
+    assert rows.shape[1] <= max(module.ROW_BYTES, raw.size // shape[0])
+    found = gguf.quants.dequantize(rows, as_type).reshape(shape)
+    assert np.array_equal(found, gguf.quants.dequantize(stored.view(np.uint8).reshape(shape[0], -1), as_type))
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype"), [("F32", "float32"), ("F16", "float16"), ("BF16", "bfloat16"), ("Q8_0", "float32")]
 )

@@ -1,5 +1,6 @@
 """Decoding on a CPU: the model prefills prompts, Numba kernels take the steps.
 
+Numba is imported by the first step: it takes half a second, and a prefill needs none of it.
 Letters: B sequences, V vocabulary.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,17 +16,22 @@ from torch import Tensor
 
 from headway.generate.accel.abilities import is_int8
 from headway.generate.accel.base import FastDecoder
-from headway.generate.accel.cpu.kernels import attend, highest
-from headway.generate.accel.cpu.plan import Pace, Plan
 from headway.generate.accel.passes import SIZES, Piece, split_passes
 from headway.generate.engine.slot_cache import SlotCache
 from headway.model.cache import KVCache
 from headway.model.masks import Layout
 from headway.model.model import Transformer
 
+if TYPE_CHECKING:
+    from headway.generate.accel.cpu.plan import Pace, Plan
+
 
 def compiled() -> bool:
-    """Whether an earlier process has left compiled kernels on disk."""
+    """Whether an earlier process has left compiled kernels on disk: beside their source, or where Numba puts them."""
+    if any(Path(__file__).with_name("__pycache__").glob("kernels.attend-*.nbi")):
+        return True
+    from headway.generate.accel.cpu.kernels import attend
+
     return any(Path(attend.stats.cache_path or ".").glob("kernels.attend-*.nbi"))
 
 
@@ -39,7 +46,7 @@ class CpuDecoder(FastDecoder):
         self.slots = SlotCache(KVCache(list(keys), list(values), positions, positions.bool()))
         self.argmax = torch.zeros(self.rows, dtype=torch.long)
         self._logits = torch.zeros(self.rows, self.lm.vocab)
-        self._pace = Pace()
+        self._pace: Pace | None = None
         self._plans: dict[int, Plan] = {}
 
     def forget(self) -> None:
@@ -77,7 +84,11 @@ class CpuDecoder(FastDecoder):
 
     @torch.no_grad()
     def step(self, rows: Sequence[int] | None = None) -> Tensor:
+        from headway.generate.accel.cpu.kernels import highest
+        from headway.generate.accel.cpu.plan import Pace, Plan
+
         index = np.arange(self.rows) if rows is None else np.array(rows)
+        self._pace = self._pace or Pace()
         if len(index) not in self._plans:
             self._plans[len(index)] = Plan(self._model(), len(index), self.keys, self.values)
         plan, ends = self._plans[len(index)], self.end.numpy()

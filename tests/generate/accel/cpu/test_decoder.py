@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -204,7 +206,7 @@ def test_unusual_models_are_left_to_torch(quick: None) -> None:
 def test_the_first_of_the_highest_unless_one_is_no_number() -> None:
     scores = np.array([[1, 3, 3], [1, np.nan, 0], [5, 2, np.nan], [-np.inf] * 3], np.float32)
     found = np.zeros(4, np.int64)
-    host.highest(scores, found)
+    plan.kernels.highest(scores, found)
     assert found.tolist() == [1, -1, -1, -1]
 
 
@@ -304,21 +306,42 @@ def test_what_was_read_for_one_is_forgotten_for_others(quick: None) -> None:
 
 
 def test_kernels_are_compiled_beforehand(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, said, steps = made(LLAMA), [], []
+    model, steps = made(LLAMA), []
     step = host.CpuDecoder.step
     monkeypatch.setattr(host.CpuDecoder, "step", lambda self, rows: steps.append(len(rows)) or step(self, rows))
     monkeypatch.setattr(host, "compiled", lambda: False)
-    fast.compile_kernels(model, 3, said.append)
-    assert said == ["compiling kernels for this CPU, once …"] and sorted(steps) == [1, 3]
+    fast.compile_kernels(model, 3, now=False)
+    assert sorted(steps) == [1, 3]
+    monkeypatch.setattr(host, "compiled", lambda: True)
+    fast.compile_kernels(model, 1, now=False)
+    assert len(steps) == 2  # left to the first step
+    fast.compile_kernels(model, 1)
+    assert len(steps) == 3
     monkeypatch.undo()
-    monkeypatch.setattr(fast, "MIN_WEIGHTS", 0)
     assert host.compiled()  # kept by the steps above
-    fast.compile_kernels(model, 1, said.append)
     monkeypatch.setattr(fast, "MIN_WEIGHTS", 1 << 60)
     monkeypatch.setattr(host, "CpuDecoder", None)
-    fast.compile_kernels(model, 1, said.append)
-    fast.compile_kernels(object(), 1, said.append)
-    assert len(said) == 1
+    fast.compile_kernels(model, 1)
+    fast.compile_kernels(object(), 1)
+
+
+def test_the_first_token_needs_no_kernels() -> None:
+    """Numba takes half a second to import, and the prefill is the model's own."""
+    program = """
+import sys
+from headway.config.presets import preset
+from headway.generate.accel import dispatch
+from headway.generate.decode import Sampling, decode
+from headway.model.model import Transformer
+dispatch.MIN_WEIGHTS = 0
+model = Transformer(preset("gpt2-tiny")).eval()
+assert dispatch.accelerates(model, 1)
+assert len(list(decode(model, [[1, 2]], Sampling(max_tokens=1)))) == 1
+assert "numba" not in sys.modules
+assert len(list(decode(model, [[1, 2]], Sampling(max_tokens=2)))) == 2
+assert "numba" in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_the_first_kernel_leaves_torchs_threads_alone() -> None:
