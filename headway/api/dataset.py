@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.api.tables import frame
 from headway.config.recipe import UTF_8
 from headway.errors import DataError
 
 if TYPE_CHECKING:
+    import pandas
+
     from headway.data.profile.pairs import PairSurvey
     from headway.data.profile.survey import Survey
     from headway.tasks.base import Task
@@ -21,15 +25,34 @@ MOST_READ = 50_000_000
 """Bytes of the largest dataset that is read a second time, as its task reads it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
-    """What a dataset is, and what it is for."""
+    """What a dataset is, and what it is for: `print(headway.data("reviews.csv"))`."""
 
     survey: Survey
     task: Task | None
     """The task that fits the data best; None if none does, or if it cannot use a single row."""
     settings: tuple[str, ...]
     """`key=value` words that training needs to read the data."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, the same as `headway data --json`."""
+        return self.survey.as_dict()
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A DataFrame with a row for each column: its type, empty cells, an example."""
+        return frame([asdict(column) for column in self.survey.columns])
+
+    def __str__(self) -> str:
+        return "\n".join(self.survey.lines())
+
+    def __repr__(self) -> str:
+        name = "no task" if self.task is None else self.task.name
+        return f"Profile({self.survey.spec!r}, {self.survey.rows:,} rows, for {name}, {self.survey.bad:,} bad)"
+
+    def _repr_html_(self) -> str:
+        step = next_step(self, all_shown=True)
+        return f"<pre>{html.escape(str(self))}{html.escape(f'{chr(10)}{chr(10)}{step}' if step else '')}</pre>"
 
 
 def profile(

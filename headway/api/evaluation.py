@@ -2,26 +2,90 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.api.inputs import data_spec, is_rows
 from headway.api.results import open_results
+from headway.api.settings import plain
+from headway.api.tables import Results, frame, html_table
+from headway.api.training import say_aloud
 from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
+from headway.config.toml import merge
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, nearest
 from headway.tasks.registry import get_task, task_names
 
 if TYPE_CHECKING:
-    from headway.tasks.metrics.bootstrap import Evaluation
+    import pandas
+
+    from headway.api.bundle import Bundle
+    from headway.tasks.metrics.bootstrap import Evaluation, Interval
     from headway.tasks.recipe import Recipe
 
 Load = Callable[[str], Any]
 Say = Callable[..., None]
+Found = tuple[dict[str, Any], list[Any]]
+"""Plain values, and predictions."""
 SETTINGS = ("file", "data", "against", "column", "length", "out", "task")
 TEXT_SETTINGS = ("data", "against", "column", "length", "overlap", "encoding", "bad_rows")
 OTHER_DATA = {"data", "file", "column", "length", "overlap"}
 """Settings that name other data than those of the model's run, or another way to read them."""
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluationResult:
+    """How good a model is on some data: `found.metrics["accuracy"]`, with bounds in `found.intervals`."""
+
+    facts: dict[str, Any]
+    """All that was found, as plain values; `headway eval --json` prints the same."""
+    predictions: Results[Any] = field(default_factory=Results)
+    """What was predicted, example by example in the order of the data; empty for a text."""
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.facts["model"])
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """Each metric with the bounds that hold 95 % of its resamples: `value, low, high = found.intervals["f1"]`."""
+        figures = self.facts.get("figures", self.facts)
+        return {name: (x[0], x[1], x[2]) for name, x in figures.items() if _is_interval(name, x)}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Each metric: `found.metrics["accuracy"]`."""
+        return {name: three[0] for name, three in self.intervals.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return self.facts
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A DataFrame with a row for each metric: value and bounds."""
+        return frame([dict(zip(HEAD, (name, *three), strict=True)) for name, three in self.intervals.items()])
+
+    def __repr__(self) -> str:
+        told = "".join(f", {name} {v:.4g} [{low:.4g}, {high:.4g}]" for name, (v, low, high) in self.intervals.items())
+        return f"EvaluationResult({self.model}{told})"
+
+    def _repr_html_(self) -> str:
+        return html_table(HEAD, [[name, *three] for name, three in self.intervals.items()])
+
+
+HEAD = ("metric", "value", "low", "high")
+COMPARED = ("saves", "gain")
+"""Differences to another model, which are no metrics of this one."""
+
+
+def _is_interval(name: str, value: Any) -> bool:
+    numbers = isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value)
+    return numbers and len(value) == 3 and name not in COMPARED
 
 
 @dataclass(frozen=True)
@@ -31,7 +95,7 @@ class Measure:
     name: str
     config: Callable[[dict[str, Any]], Any]
     """Settings of this kind, checked."""
-    run: Callable[[Any, Any, Load, Say], dict[str, Any]]
+    run: Callable[[Any, Any, Load, Say], Found]
     """What is found, from a bundle and these settings; `Load` loads the model to compare with."""
 
 
@@ -45,11 +109,58 @@ def check_settings(task: str, settings: Mapping[str, Any]) -> None:
         (CHOICES if task else TEXT).config(dict(settings))
 
 
-def evaluate_model(bundle: Any, task: str, settings: Mapping[str, Any], load: Load, say: Say) -> dict[str, Any]:
+def evaluate_data(
+    model: str | os.PathLike[str] | Bundle,
+    data: Any,
+    *,
+    task: str,
+    against: str | os.PathLike[str] | Bundle,
+    settings: Mapping[str, Any],
+    quiet: bool,
+) -> EvaluationResult:
+    """A model, loaded or not, on a file, on rows, or on what its run held out."""
+    from headway.api.bundle import Bundle, load
+
+    given = _data_settings(settings)
+    if against:
+        given["against"] = against.name if isinstance(against, Bundle) else os.fspath(against)
+    with tempfile.TemporaryDirectory(prefix="headway-") as folder:
+        if spec := data_spec(data, Path(folder)):
+            given["file" if "data" in given else "data"] = spec
+        check_settings(task, given)
+        bundle = model if isinstance(model, Bundle) else load(model)
+        device = next(bundle.model.parameters()).device
+
+        def other(name: str) -> Bundle:
+            return against if isinstance(against, Bundle) else load(name, device=device)
+
+        found = evaluate_model(bundle, task, given, other, say_aloud(quiet))
+    if not is_rows(data):
+        return found
+    rows = ({key: value for key, value in row.items() if key != "file"} for row in found.predictions)
+    return replace(found, facts={**found.facts, "data": "rows"}, predictions=Results(rows))  # the file is gone
+
+
+def _data_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords as nested settings: `text="body"` and `**{"data.text": "body"}` are both the setting data.text."""
+    given: dict[str, Any] = {}
+    for key, value in settings.items():
+        section, dot, name = f"data.{key}".partition(".") if _is_data_setting(key) else key.partition(".")
+        given = merge(given, {section: {name: plain(value)}} if dot else {section: plain(value)})
+    return given
+
+
+def _is_data_setting(key: str) -> bool:
+    return key not in (*SETTINGS, *TEXT_SETTINGS) and key in {field.name for field in fields(DataConfig)}
+
+
+def evaluate_model(bundle: Any, task: str, settings: Mapping[str, Any], load: Load, say: Say) -> EvaluationResult:
     """A model on the data that `settings` name; `task` is empty for what the model is for."""
     measure = _measure(task, task or bundle.task, own=not OTHER_DATA & settings.keys())
     config = measure.config({**settings, **({"task": measure.name} if measure.name in task_names() else {})})
-    return {"model": bundle.name, **measure.run(bundle, config, load, say)}
+    facts, predictions = measure.run(bundle, config, load, say)
+    rows = (row if isinstance(row, Mapping) else {"value": row} for row in predictions)
+    return EvaluationResult({"model": bundle.name, **facts}, Results(rows))
 
 
 def _measure(asked: str, name: str, own: bool) -> Measure:
@@ -80,7 +191,7 @@ def _text_config(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _measure_text(bundle: Any, config: dict[str, Any], load: Load, say: Say) -> dict[str, Any]:
+def _measure_text(bundle: Any, config: dict[str, Any], load: Load, say: Say) -> Found:
     from headway.checks.perplexity import bits_saved, evaluation_text, evaluation_tokens, measure, score
 
     spec, settings = evaluation_text(bundle.folder, str(config.get("data", "")))
@@ -92,7 +203,7 @@ def _measure_text(bundle: Any, config: dict[str, Any], load: Load, say: Say) -> 
         other = load(config["against"])
         theirs = measure(other.model, evaluation_tokens(spec, settings, other.require_tokenizer()), settings)
         result |= {"against": other.name, "theirs": score(theirs).as_dict(), "saves": bits_saved(losses, theirs)}
-    return result
+    return result, []
 
 
 def _choices_config(settings: dict[str, Any]) -> tuple[Any, str]:
@@ -108,7 +219,7 @@ def _choices_config(settings: dict[str, Any]) -> tuple[Any, str]:
     return config, out
 
 
-def _measure_choices(bundle: Any, asked: tuple[Any, str], load: Load, say: Say) -> dict[str, Any]:
+def _measure_choices(bundle: Any, asked: tuple[Any, str], load: Load, say: Say) -> Found:
     from headway.data.files.rows import BadRows
 
     config, out = asked
@@ -121,7 +232,7 @@ def _measure_choices(bundle: Any, asked: tuple[Any, str], load: Load, say: Say) 
             write(found["rows"])
         say(f"{found['n']} rows in {out}")
     named = {"data": config.data, "task": "choices", "shots": config.shots, "normalise": config.normalise}
-    return named | {"skipped": bad.count} | found
+    return named | {"skipped": bad.count} | found, found["rows"]
 
 
 def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
@@ -141,7 +252,7 @@ def recipe_for(bundle: Any, task: str, settings: Mapping[str, Any]) -> Recipe:
     return with_settings(own, rest | ({"data": over} if over else {}))
 
 
-def _evaluate_file(bundle: Any, settings: Mapping[str, Any], load: Load, say: Say) -> dict[str, Any]:
+def _evaluate_file(bundle: Any, settings: Mapping[str, Any], load: Load, say: Say) -> Found:
     """A model on data of its task, and another one beside it where `against` names it."""
     from headway.train.provenance import check_held_out
 
@@ -173,7 +284,7 @@ def _evaluate_file(bundle: Any, settings: Mapping[str, Any], load: Load, say: Sa
             both = (", ".join(each.metrics) for each in (found, theirs))
             raise DataError("D001", f"{bundle.name} is measured by {next(both)}, {other.name} by {next(both)}")
         result |= {"against": other.name, "theirs": theirs.as_dict(), "gain": gain(found, theirs)}
-    return result
+    return result, found.each
 
 
 def gain(ours: Evaluation, theirs: Evaluation) -> tuple[float, float, float]:

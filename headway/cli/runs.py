@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.api.past_runs import run_numbers
 from headway.cli.app import Json, Quiet, app, examples, print_table, progress_printer
 from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
@@ -49,13 +48,14 @@ def _default(context: typer.Context, out: Out = HERE, json_: Json = False, quiet
 @runs.command("list", epilog=examples("headway runs list", "headway runs list --json", "headway runs list --out old"))
 def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """List all runs, newest first."""
+    from headway.api.past_runs import LIST_HEAD, list_row, run_numbers
     from headway.runs.history import find_runs
 
     found, say = find_runs(out), progress_printer(quiet)
     if json_:
         print(json.dumps([run_numbers(run) for run in found], allow_nan=False))
     elif found:
-        print_table(LIST_HEAD, [_list_row(run) for run in found], left=(0, 1, 2))
+        print_table(LIST_HEAD, [list_row(run) for run in found], left=(0, 1, 2))
     for run in found:
         if run.problem:
             say(f"{_shown(run.name)}: {_shown(run.problem)}")
@@ -69,6 +69,7 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Show one run: its numbers, its loss curve, its last sample."""
+    from headway.api.past_runs import run_numbers
     from headway.report.advice.rules import suggestions
     from headway.report.charts import text_chart
     from headway.report.diagnostics import verdict
@@ -97,6 +98,7 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
 def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Compare two runs: the settings that differ, and the results."""
+    from headway.api.past_runs import run_numbers
     from headway.report.report import json_value
     from headway.runs.history import read_run, resolve_run
 
@@ -186,20 +188,10 @@ def prune(
 
 # --- what is printed ----------------------------------------------------------------------------
 
-LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/byte", "time", "size", "when")
-
-
-def _list_row(run: History) -> tuple[str, ...]:
-    from headway.report import format as w
-
-    facts = run_numbers(run)
-    numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), _best(facts), w.fixed(facts["bits_per_byte"]))
-    spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
-    return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
-
 
 def _lines(run: History) -> list[tuple[str, str]]:
     """The numbers of a run with their titles, the same for all runs."""
+    from headway.api.past_runs import best_metric, run_numbers
     from headway.report import format as w
 
     facts = run_numbers(run)
@@ -212,20 +204,13 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("training loss", w.fixed(facts["loss"])),
         ("validation loss, best", w.fixed(facts["valid"])),
         ("validation loss, last", w.fixed(facts["last_valid"])),
-        ("best metric", _best(facts)),
+        ("best metric", best_metric(facts)),
         ("bits per byte", w.fixed(facts["bits_per_byte"])),
         ("tokens/s", w.count(facts["tokens_per_second"])),
         ("time", w.duration(facts["seconds"])),
         ("on disk", w.size(facts["bytes"])),
         ("folder", _shown(facts["folder"])),
     ]
-
-
-def _best(facts: dict[str, Any]) -> str:
-    """The primary metric and its best value; the validation loss has a column of its own."""
-    from headway.report import format as w
-
-    return w.ABSENT if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
 
 
 def _place(out: Path) -> str:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from headway import progress
+from headway.api.training import finished_note, write_documents
 from headway.cli.app import (
     EXIT_FILE,
     Json,
@@ -76,8 +77,11 @@ def train(
 
     if named is None:
         folder = resolve_run(resume, Path(RUNS))
-        if not args:
-            _leave_finished(folder, say, json_)
+        if not args and (done := finished_note(folder)):
+            say(f"{done}; train.steps=MORE trains further")
+            if json_:
+                _print_json(folder)
+            raise typer.Exit
         run = runs.resume(
             folder,
             lambda path, why: say(f"checkpoint {path} is not used: {why}"),
@@ -98,18 +102,6 @@ def train(
     if not run.loop.world.first:
         raise typer.Exit(128 + run.loop.stop_signal if run.loop.stop_signal else 0)
     _afterwards(run, say, json_)
-
-
-def _leave_finished(folder: Path, say: Callable[..., None], json_: bool) -> None:
-    """Do not touch a run that has finished and has its weights."""
-    from headway.runs.history import read_run
-
-    told = read_run(folder)
-    if told.status == "finished" and not told.problem:
-        say(f"{folder} has finished its {told.facts.steps:,} steps; train.steps=MORE trains further")
-        if json_:
-            _print_json(folder)
-        raise typer.Exit
 
 
 def _processes(args: list[str]) -> int:
@@ -141,11 +133,7 @@ def _afterwards(run: Any, say: Callable[..., None], json_: bool) -> None:
         again = shlex.join(["headway", "train", "--resume", str(run.folder)])
         say(f"stopped at step {run.loop.progress.step} and saved. next: {again}")
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
-    from headway.report.model_card import write_card
-    from headway.report.report import write_report
-
-    write_card(run.folder)
-    report = write_report(run.folder)
+    report = write_documents(run.folder)
     if json_:
         _print_json(run.folder)
     else:

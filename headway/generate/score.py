@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -132,6 +132,9 @@ class Scored:
     @property
     def perplexity(self) -> float:
         return math.exp(min(700.0, -self.log_probability / self.tokens))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "perplexity": self.perplexity}
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _use(run: History, kind: str) -> str:
     most = min(50, max(8, (as_count(run.setting("data.length")) or 64) // 2))  # learned positions end at data.length
     words = '"Once upon a time"' if writes or task is None else task.tries.own.split("   ")[0]
     lines = ["## Use", "In this folder:", f"```\nheadway run . {words}\n```"]
-    then = '\nprint("".join(model.stream("Once upon a time")))' if writes else ""
+    then = '\nprint(model.generate("Once upon a time"))' if writes else ""
     lines.append(f'```python\nimport headway\n\nmodel = headway.load("."){then}\n```')
     if kind == "headway":
         lines.append("`transformers` has no model like this one: `model_type` in config.json is `headway`.")

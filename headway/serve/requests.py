@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from headway.config.generation import Bias
 from headway.data.prompts import PromptEncoder, start_token
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.generate.engine.engine import Request
 from headway.generate.grammar.grammar import Grammar, Patterns
-from headway.generate.sampling.rules import Bias
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.generation_config import GenerationSettings
 from headway.serve.chat.call_grammar import call_grammar

@@ -7,6 +7,7 @@ that changes. A run that was stopped and resumed therefore ends in the same bits
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -262,7 +263,8 @@ class Loop:
                 raise KeyboardInterrupt
             self.received_signal = number
 
-        before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+        here = threading.current_thread() is threading.main_thread()  # no other thread may handle signals
+        before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)} if here else {}
         try:
             yield
         finally:

@@ -105,7 +105,7 @@ def test_labels(labels: Running, encoder: Bundle) -> None:
     assert alone["data"][0]["probabilities"] == pytest.approx(done["data"][1]["probabilities"], abs=1e-5)
     assert done["data"][0]["probabilities"] != pytest.approx(done["data"][1]["probabilities"], abs=1e-3)
     for text, entry in zip(body["input"], done["data"], strict=True):
-        expected = encoder.classify(text)[0]
+        expected = encoder.classify(text)
         assert entry["label"] == expected.label
         assert entry["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
 
@@ -130,7 +130,7 @@ def test_labels_of_pairs(labels: Running, encoder: Bundle) -> None:
     body = {"model": "encoder", "input": ["good film", "bad day"], "pair": ["rain", "sun"]}
     done = labels.post("/v1/run", body).json()["data"]
     for entry, text, pair in zip(done, body["input"], body["pair"], strict=True):
-        assert entry["probabilities"] == pytest.approx(encoder.classify(text, pair)[0].probabilities, abs=1e-5)
+        assert entry["probabilities"] == pytest.approx(encoder.classify(text, pair).probabilities, abs=1e-5)
     same = labels.post("/v1/run", body | {"pair": "rain"}).json()["data"]
     assert same[0] == done[0] and same[1] != done[1]
     for more, param in (({"pair": ["rain"]}, "pair"), ({"pair": ["rain", " "]}, "pair"), ({"context": "x"}, "context")):
@@ -261,7 +261,7 @@ def test_entities_and_answers(finder: Bundle, monkeypatch: pytest.MonkeyPatch) -
 
         for text, entry in zip([*texts, long], ask(input=[*texts, long]).json()["data"], strict=True):
             found = [(e["text"], e["label"], e["start"], e["end"]) for e in entry["entities"]]
-            assert found == [entity[:4] for entity in finder.tag(text)[0]]
+            assert found == [entity[:4] for entity in finder.tag(text)]
         done = ask(input=texts, task="answer", context=long).json()
         assert ask(input=[{"input": text, "context": long} for text in texts], task="answer").json() == done
         assert done["task"] == "answer"

@@ -44,6 +44,10 @@ class Prediction(NamedTuple):
     probabilities: dict[str, float]
     """Of all labels."""
 
+    def __repr__(self) -> str:
+        sure = "" if self.probability is None else f", probability={self.probability:.4f}"
+        return f"Prediction(label={self.label!r}{sure})"
+
     def to_dict(self) -> Json:
         if self.probability is None:
             return {"label": round(self.label, DIGITS)}

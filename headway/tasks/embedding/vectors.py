@@ -6,7 +6,7 @@ Letters: B batch, T tokens, N texts, M width of the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ class Near(NamedTuple):
     """Where it stands among those searched."""
     cosine: float
     text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
 
 
 def embed(model: Model, tokenizer: Tokenizer, texts: Sequence[str], pool: str = "mean") -> Tensor:

@@ -21,7 +21,7 @@ from headway.model.model import Model, evaluating
 from headway.tasks.backbone import limit_of, run_backbone
 from headway.tasks.base import Json
 from headway.tasks.losses.tokens import upcast
-from headway.tasks.predictor import DIGITS, Predictor
+from headway.tasks.predictor import Predictor
 from headway.tasks.qa.evaluate import Answer, Ranked, decide, rank
 from headway.tasks.qa.task import QuestionAnswering, Settings
 from headway.tasks.recipe import Recipe
@@ -195,14 +195,8 @@ class Answers:
     best: list[Answer]
 
     def to_dict(self) -> Json:
-        rows = [_answer_values(each) for each in self.best]
+        rows = [each.to_dict() for each in self.best]
         return {**rows[0], "best": rows}
-
-
-def _answer_values(answer: Answer) -> Json:
-    """An answer of None is that the context has none."""
-    said = answer.text if answer.start is not None else None
-    return {"answer": said, "start": answer.start, "end": answer.end, "score": round(answer.score, DIGITS)}
 
 
 class QuestionAnsweringPredictor(Predictor[TextExample, Answers]):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,9 @@ class Translation:
     """Of the beam search; the mean over sentences that were turned one by one."""
     parts: tuple[tuple[str, tuple[int, ...]], ...]
     """Each sentence that was read, and the tokens that it became."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "score": self.score}
 
 
 @dataclass(frozen=True)

@@ -92,24 +92,24 @@ def test_labels(models: dict[str, Path], run: Run) -> None:
     bundle = load(models["classify"])
     done = run(models["classify"], "a good film", "bad", "-q")
     for line, text in zip(done.out.splitlines(), ("a good film", "bad"), strict=True):
-        expected = bundle.classify(text)[0]
+        expected = bundle.classify(text)
         assert line.split() == [expected.label, f"{expected.probability:.1%}", *text.split()]
     (row,) = rows(run(models["classify"], "bad", "--json", "-q"))
-    assert row["probabilities"] == pytest.approx(bundle.classify("bad")[0].probabilities, abs=1e-5)
+    assert row["probabilities"] == pytest.approx(bundle.classify("bad").probabilities, abs=1e-5)
     (pair,) = rows(run(models["classify"], "bad", "pair=a = film", "--json", "-q"))
-    assert pair["probabilities"] == pytest.approx(bundle.classify("bad", "a = film")[0].probabilities, abs=1e-5)
+    assert pair["probabilities"] == pytest.approx(bundle.classify("bad", "a = film").probabilities, abs=1e-5)
     assert pair["probabilities"] != pytest.approx(row["probabilities"], abs=1e-4)
     both = rows(run(models["classify"], "bad", "rain", "pair=film", "pair=day", "--json", "-q"))
-    assert both[1]["probabilities"] == pytest.approx(bundle.classify("rain", "day")[0].probabilities, abs=1e-5)
+    assert both[1]["probabilities"] == pytest.approx(bundle.classify("rain", "day").probabilities, abs=1e-5)
     (long,) = rows(run(models["classify"], TEXTS[2], "--json", "-q"))
-    assert long["probabilities"] == pytest.approx(bundle.classify(TEXTS[2])[0].probabilities, abs=1e-5)
+    assert long["probabilities"] == pytest.approx(bundle.classify(TEXTS[2]).probabilities, abs=1e-5)
     (short,) = rows(run(models["classify"], TEXTS[2], "--json", "-q", "data.length=4"))
     assert short["probabilities"] != pytest.approx(long["probabilities"], abs=1e-4)
     (several,) = rows(run(models["several"], "bad", "--json", "-q"))
     assert several["label"] == [name for name, p in several["probabilities"].items() if p > 0.5]
     assert re.match(r"(none|[xyz](, [xyz])*) +\d+\.\d%  bad\n", run(models["several"], "bad", "-q").out)
     assert float(run(models["number"], "bad", "-q").out.split()[0]) == pytest.approx(
-        load(models["number"]).classify("bad")[0].label, abs=1e-4
+        load(models["number"]).classify("bad").label, abs=1e-4
     )
 
 
@@ -154,8 +154,8 @@ def test_blanks_and_scores(models: dict[str, Path], run: Run) -> None:
 def test_vectors_and_the_nearest(models: dict[str, Path], run: Run) -> None:
     bundle = load(models["embed"])
     (row,) = rows(run(models["embed"], "a good film", "--json", "-q"))
-    assert row["embedding"] == pytest.approx(bundle.embed("a good film")[0].tolist(), abs=1e-5)
-    assert run(models["embed"], "rain", "-q").out.startswith(f"16 numbers  {bundle.embed('rain')[0, 0]:+.4f} ")
+    assert row["embedding"] == pytest.approx(bundle.embed("a good film").tolist(), abs=1e-5)
+    assert run(models["embed"], "rain", "-q").out.startswith(f"16 numbers  {bundle.embed('rain')[0]:+.4f} ")
     Path("known.txt").write_text("rain\n\na good film\nbad\n")
     (row,) = rows(run(models["embed"], "--nearest", "known.txt", "bad", "--json", "top=2", "-q"))
     expected = bundle.nearest("bad", ["rain", "a good film", "bad"], 2)
@@ -197,9 +197,9 @@ def test_rows_and_their_columns(models: dict[str, Path], run: Run, monkeypatch: 
     Path("r.csv").write_text("id,body,note,label\n1,bad,x y,no\n2,a good film,z z,yes\n")
     found = rows(run(models["classify"], "--file", "r.csv", "data.text=body", "-q"))
     assert [(row["line"], row["text"]) for row in found] == [(2, "bad"), (3, "a good film")]
-    assert found[1]["probabilities"] == pytest.approx(bundle.classify("a good film")[0].probabilities, abs=1e-5)
+    assert found[1]["probabilities"] == pytest.approx(bundle.classify("a good film").probabilities, abs=1e-5)
     paired = rows(run(models["classify"], "--file", "r.csv", "data.text=body", "data.pair=note", "-q"))
-    assert paired[0]["probabilities"] == pytest.approx(bundle.classify("bad", "x y")[0].probabilities, abs=1e-5)
+    assert paired[0]["probabilities"] == pytest.approx(bundle.classify("bad", "x y").probabilities, abs=1e-5)
     Path("p.jsonl").write_text('{"premise": "bad", "hypothesis": "x y", "label": 1}\n')
     assert close(rows(run(models["classify"], "--file", "p.jsonl", "-q"))[0]["label"], paired[0]["label"])
     piped(monkeypatch, '{"premise": "bad", "hypothesis": "x y"}\n')

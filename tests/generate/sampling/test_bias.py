@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headway.config.generation import Bias
 from headway.generate.decode import Sampling, decode
 from headway.generate.engine.engine import Engine, Request
 from headway.generate.prefix_cache import PrefixCache
-from headway.generate.sampling.rules import Bias
 from headway.generate.sampling.sampler import Sampler
 from headway.generate.speculative import SpeculativeDecoder
 from headway.model.model import Transformer
