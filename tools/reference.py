@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from headway.cli.serve import SAMPLES
 from headway.reference.codes import ErrorCode, error_codes, exit_codes
 from headway.reference.recipes import RecipeFacts, recipes
 from headway.reference.settings import GENERATION, Section, Setting, sections, shown
+from headway.serve.page.examples import SAMPLES
 from headway.tasks.base import Task
 from headway.tasks.registry import BUILT_IN, get_task
 
