@@ -10,7 +10,7 @@ STAMP := $(VENV)/.stamp
 PIP := $(BIN)/python -m pip --require-virtualenv -qq --disable-pip-version-check install -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fmt clean lock audit sbom
+.PHONY: help setup demo test check package docs bench fmt clean lock audit sbom
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ check: $(STAMP)  ## format, lint, types
 	@echo "check: types"
 	@$(BIN)/python -m mypy --no-error-summary
 
+package: $(STAMP)  ## build dist/, install the wheel into an empty environment and use it
+	@$(BIN)/python tools/package.py
+
+docs: $(STAMP)  ## build the site from docs/; every link is checked
+	@$(BIN)/python tools/site.py
+
 bench: $(STAMP)  ## headway and its peers side by side
 	@$(BIN)/python benchmarks/forward.py
 
@@ -76,5 +82,5 @@ sbom: $(STAMP)  ## write sbom.json: what is installed in .venv, in CycloneDX's f
 	@echo "sbom.json"
 
 clean:  ## remove caches and build outputs; .venv and runs/ stay
-	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

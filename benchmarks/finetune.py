@@ -41,7 +41,6 @@ from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Output
 from headway.runs.compare import confidence_interval, final_metrics
-from headway.runs.history import read_run
 from headway.tasks.batch import Batch
 from headway.tasks.recipe import Recipe, batch_size, load_recipe
 from headway.tasks.training import TaskContext, Training, make_training
@@ -194,7 +193,7 @@ def plain_loop(recipe: Recipe, compiled: bool, folder: Path) -> Result:
 
 
 def by_headway(args: argparse.Namespace, words: Sequence[str], folder: Path) -> Result:
-    run = read_run(headway.train(args.task, *words, f"out={folder}"))
+    run = headway.train(args.task, *words, f"out={folder}", quiet=True).record
     if run.status != "finished":
         raise SystemExit(f"the run was {run.status}")
     return {**final_metrics(run), "seconds": run.facts.train_seconds or 0.0, "steps": float(run.facts.steps)}

@@ -57,7 +57,7 @@ def pretrain(args: argparse.Namespace, folder: Path) -> Path:
     if args.valid:
         words.append(f"data.valid={args.valid}")
     start = time.perf_counter()
-    run = headway.train("bert-small", *words)
+    run = headway.train("bert-small", *words, quiet=True).folder
     told = finished(run)
     emit(
         pretraining="bert-small",
@@ -82,7 +82,8 @@ def random_twin(run: Path, seed: int, folder: Path) -> Path:
 def fine_tune(start: str, seed: int, words: Sequence[str], folder: str) -> dict[str, float]:
     """One run of sst2, in whatever process; its folder is its own."""
     out = Path(folder) / f"from-{Path(start).name}" / str(seed)
-    told = finished(headway.train("sst2", *words, f"model.from={start}", f"seed={seed}", f"out={out}"))
+    words = (*words, f"model.from={start}", f"seed={seed}", f"out={out}")
+    told = finished(headway.train("sst2", *words, quiet=True).folder)
     return {"accuracy": final_metrics(told)["accuracy"], "seconds": told.facts.train_seconds or 0.0}
 
 

@@ -58,7 +58,7 @@ def main() -> None:
         path = Path(folder) / "sentences.jsonl"
         count = write_sentences(args.reviews, path)
         words = (f"data.train={path}", f"model.from={args.model}", f"out={folder}/first")
-        first = headway.train("classify", *FIRST, *words)
+        first = headway.train("classify", *FIRST, *words, quiet=True).folder
         told = finished(first)
         emit(stage="sentences", sentences=count, seconds=told.facts.train_seconds, **final_metrics(told))
         rest = [f"data.{part}={Path(args.data) / name}" for part, name in PARTS.items()]

@@ -4,7 +4,7 @@
     ├── UsageError           exit 2   U  the command line itself
     ├── ConfigError          exit 3   C  a setting, a recipe, a config.json
     ├── DataError            exit 4   D  rows, text, images, sound
-    ├── NotFoundError        exit 5   F  a file, a run, a model, a package
+    ├── NotFoundError        exit 5   F  a file, a run, a model, a package; no access
     ├── NetworkError         exit 6   N  the hub, or being offline
     ├── MemoryOrDiskError    exit 7   M  too little memory or disk
     ├── DivergedError        exit 8   T  training went wrong
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class HeadwayError(Exception):
@@ -35,34 +36,50 @@ class HeadwayError(Exception):
 
 
 class UsageError(HeadwayError):
+    """A command line that headway does not understand."""
+
     exit_code = 2
 
 
 class ConfigError(HeadwayError):
+    """A setting, a recipe or a config.json that is wrong."""
+
     exit_code = 3
 
 
 class DataError(HeadwayError):
+    """Rows, texts, images or sound that cannot be used."""
+
     exit_code = 4
 
 
 class NotFoundError(HeadwayError):
+    """A file, a run, a model or a package that is not there."""
+
     exit_code = 5
 
 
 class NetworkError(HeadwayError):
+    """The hub cannot be reached, or offline mode is on."""
+
     exit_code = 6
 
 
 class MemoryOrDiskError(HeadwayError):
+    """Too little memory or disk, or a folder that cannot be written."""
+
     exit_code = 7
 
 
 class DivergedError(HeadwayError):
+    """Training went wrong: a number is not finite."""
+
     exit_code = 8
 
 
 class DamagedError(HeadwayError):
+    """A model, checkpoint or check that cannot be trusted."""
+
     exit_code = 9
 
 
@@ -84,7 +101,7 @@ CATALOGUE = {
     "C040": "a setting that cannot change in a resumed run",
     "D001": "input that does not fit the model",
     "D002": "a dataset with nothing in it",
-    "D003": "text that is not UTF-8",
+    "D003": "text in another encoding than data.encoding says, or a file that is not text",
     "D004": "a column that is missing, or ambiguous",
     "D006": "a data file that is damaged",
     "D007": "a row that cannot be used",
@@ -96,9 +113,10 @@ CATALOGUE = {
     "F004": "an output folder that already exists",
     "F005": "a tokenizer that cannot be built from the files of its folder",
     "F006": "an adapter whose base model is not on this machine",
+    "F007": "a file or folder that cannot be written, for another reason than a full disk",
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
-    "M002": "too little disk space, or a folder that cannot be written",
+    "M002": "too little disk space",
     "M010": "memory ran out",
     "M011": "a run that needs more memory than is available",
     "T001": "a loss, gradient or weight that is not a finite number",
@@ -123,5 +141,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def counted(number: int, nouns: str) -> str:
-    """A number with its noun: 1 row, 2,000 rows."""
-    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
+    """A number with its noun: 1 row, 2,000 rows; 1 process, 2 processes."""
+    ending = "es" if nouns.endswith(("sses", "ches", "xes")) else "s"
+    return f"{number:,} {nouns.removesuffix(ending) if number == 1 else nouns}"
+
+
+def short(value: Any) -> str:
+    """A value for a message: on one line, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

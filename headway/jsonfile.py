@@ -51,7 +51,8 @@ def _unfit(path: Path, why: str) -> ConfigError:
 
 def parse_object(raw: bytes, values: int) -> dict[str, Any]:
     """Parse a JSON object; raises a ValueError of one line."""
-    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > values:
+    openings = raw.count(b"[") + raw.count(b"{")
+    if raw.count(b",") + openings > values:
         raise ValueError(f"JSON of more than {values:,} values")
     try:
         text = raw.decode()  # json would guess UTF-16 and accept broken UTF-8
@@ -66,6 +67,8 @@ def parse_object(raw: bytes, values: int) -> dict[str, Any]:
         raise ValueError(f"not valid JSON: {str(error).split('; use')[0]}") from None
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
+    if openings <= JSON_DEPTH:  # it cannot be nested deeper
+        return value
     layer: list[Any] = [value]
     for _ in range(JSON_DEPTH):
         if not layer:
@@ -78,11 +81,11 @@ def parse_object(raw: bytes, values: int) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {_brief.repr(key)} twice")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {_brief.repr(twice)} twice")
     return found
 
 

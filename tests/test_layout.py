@@ -26,7 +26,7 @@ LEVELS = (
     ("tasks",),
     ("train",),
     ("runs",),
-    ("checks", "report"),
+    ("checks", "report", "reference"),
     ("serve",),
     ("__init__", "api"),
     ("cli", "__main__"),
@@ -50,10 +50,13 @@ STARTED = ("__main__", "headway.data.chat_template.worker", "headway.tasks.examp
 REGISTERED = ("command", "callback", "get", "post", "exception_handler")
 """Decorators that hand a function to typer or FastAPI, which call it."""
 CALLED_FROM_OUTSIDE = {
-    # methods that the standard library, uvicorn, jinja2 or torch call on an object of ours
+    # methods that the standard library, uvicorn, jinja2, typer or torch call on an object of ours
     *("readable", "readinto", "connection_made", "data_received", "handle_events", "connection_lost"),
     *("on_response_complete", "eof_received", "send_400_response", "startup", "capture_signals", "on_tick"),
+    *("list_commands",),
     *("parse", "forward"),
+    # what the functions of headway return to people
+    "to_frame",
     # for tasks of other packages (tests/toy), for users who write weights through numpy, for readers of the lectures
     *("ExamplePredictor", "read_examples", "forget", "parameter_free_attention"),
     # lists that tests hold the code to: stages of a save, each of them killed; configs whose fields are walked over

@@ -4,78 +4,102 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
+from headway.api.inputs import Pieces, conversation, keyword_settings, one_text, several_texts
+from headway.api.predictions import Predictions
+from headway.api.tables import Results, one_or_all
 from headway.config.baselines import AnyConfig
 from headway.config.presets import PRESETS, preset
-from headway.config.recipe import RUNS
 from headway.config.toml import build
 from headway.data.chat_template.template import Message
 from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError, NotFoundError, nearest
+from headway.errors import ConfigError, DataError
 from headway.generate.beam.rules import Beam
 from headway.generate.decode import Sampling, decode
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder
 from headway.generate.trace import Choice, Growth
-from headway.hub.download import resolve
+from headway.hub.download import local_model, resolve
 from headway.hub.folder import (
     check_memory,
     load_folder_tokenizer,
     load_model,
+    load_opened,
+    open_folder,
     read_tokenizer,
     resize_images,
     save_model,
 )
 from headway.hub.generation_config import GenerationSettings, read_generation
+from headway.hub.restored import is_restorable
+from headway.hub.run_names import is_checkpoint, run_of
+from headway.hub.weights import writing
 from headway.jsonfile import read_json
 from headway.model.model import Model, Transformer
-from headway.runs.history import resolve_run
 from headway.tasks.recipe import Recipe, load_run_recipe
 from headway.tasks.registry import fitting, get_task
 
 if TYPE_CHECKING:  # the halves of tasks and checks are imported by the methods that need them
+    from headway.api.evaluation import EvaluationResult
+    from headway.api.verbs import Rows
     from headway.checks.choices import Accuracy, ChoicesConfig
     from headway.checks.equivalence.result import CheckResult
     from headway.generate.grammar.grammar import Mask, Patterns
     from headway.generate.score import Scored
     from headway.generate.speculative import SpeculativeDecoder
-    from headway.tasks.classification.predict import Prediction
-    from headway.tasks.embedding.vectors import Near
-    from headway.tasks.masked_lm.fill import Filled
-    from headway.tasks.qa.evaluate import Answer
-    from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
-    from headway.tasks.seq2seq.translate import Translation
-    from headway.tasks.tagging.predict import Entity
 
 NOTE = "headway.json"
 """What a saved folder says of a model beside the files that the ecosystem has."""
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """A model with its tokenizer, if it has one, and the folder that it was loaded from."""
+class Continuation(NamedTuple):
+    """A text that a beam search found, and its score."""
+
+    text: str
+    score: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+@dataclass(frozen=True, repr=False)
+class Bundle(Predictions):
+    """A model with its tokenizer, if it has one, and the folder that it was loaded from.
+
+    One text in, one result out; a list in, a list out: `model.generate("Once", temperature=0.7, max_tokens=50)`,
+    `model.classify(["a dull film", "a fine one"]).to_frame()`.
+    """
 
     name: str
     model: Model
     tokenizer: Tokenizer | None
     folder: Path | None
+    step: int | None = None
+    """The step of the checkpoint that the weights are of; None for those of a finished run, and of any other folder."""
+
+    def __repr__(self) -> str:
+        tasks = [self.named_task] if self.named_task else [task.name for task in fitting(self.config)[:1]]
+        size, device = self.model.parameter_count() / 1e6, next(self.model.parameters()).device
+        place = [] if self.folder is None or str(self.folder) == self.name else [str(self.folder)]
+        return f"Bundle({', '.join([repr(self.name), *tasks, f'{size:.2f}M parameters', str(device), *place])})"
 
     @property
     def config(self) -> AnyConfig:
+        """The config of the model: `model.config.output_stack.layers`."""
         return self.model.config
 
     def check(self, *, compiled: bool = True) -> Iterator[CheckResult]:
-        """Check that every fast path equals its slow path."""
+        """Check that every fast path equals its slow path: `all(check.passed for check in model.check())`."""
         from headway.checks.equivalence.suite import check_model
 
         return check_model(self.model, self.tokenizer, compiled=compiled)
@@ -85,7 +109,8 @@ class Bundle:
         saved = save_model(self.model, Path(folder), self.tokenizer, self.folder)
         told = [task.name for task in fitting(self.config)[:1]]
         if self.named_task and [self.named_task] != told:
-            (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
+            with writing(saved, 0):
+                (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
         return saved
 
     @cached_property
@@ -122,7 +147,10 @@ class Bundle:
 
     def _generation_tokenizer(self) -> Tokenizer:
         if self.config.kind != "decoder" or self.config.lm is None:
-            raise DataError("D001", f"{self.name} does not generate text")
+            found = fitting(self.config)
+            raise DataError(
+                "D001", f"{self.name} does not generate text", f"it is for {found[0].title}" if found else ""
+            )
         return self.require_tokenizer()
 
     @cached_property
@@ -168,16 +196,20 @@ class Bundle:
         *,
         by: Decoder[Any] | None = None,
         mask: Mask | None = None,
-    ) -> Iterator[str]:
-        """Generate text after the prompt, and yield it piece by piece; a piece never ends inside a character.
+        **settings: Any,
+    ) -> Pieces:
+        """Generate text after the prompt, piece by piece: `for piece in model.stream("Once", top_p=0.9): …`
 
-        At most `tokens` tokens, with `sampling` or the settings of the folder. `by` decodes in the model's place: a
-        `prefix_cache` or a `speculation`. The text satisfies `mask`, from `pattern`.
+        A piece never ends inside a character. At most `tokens` tokens, with `sampling` or keywords, else the settings
+        of the folder. `by` decodes in the model's place: a `prefix_cache` or a `speculation`. The text satisfies
+        `mask`, from `pattern`.
         """
-        return self._pieces(self.prompts.text(prompt), self._limited(sampling, tokens), trace, by or self.model, mask)
+        ids, sampling = self.prompts.text(one_text(prompt, "prompt")), self._sampling(sampling, settings, tokens)
+        return Pieces(self._pieces(ids, sampling, trace, by or self.model, mask))
 
-    def _limited(self, sampling: Sampling | None, tokens: int | None) -> Sampling:
-        sampling = sampling or self.sampling()
+    def _sampling(self, sampling: Sampling | None, settings: Mapping[str, Any], tokens: int | None = None) -> Sampling:
+        given = keyword_settings(sampling, settings)
+        sampling = sampling or self.sampling(**given)
         return sampling if tokens is None else replace(sampling, max_tokens=tokens, max_length=0)
 
     def _pieces(
@@ -187,13 +219,23 @@ class Bundle:
             if piece.text:
                 yield piece.text
 
-    def generate(self, prompts: Sequence[str], sampling: Sampling | None = None) -> list[str]:
-        """Generate text after each prompt, in one batch; with a seed, the same text as one by one."""
-        tokenizer, found = self._generation_tokenizer(), [""] * len(prompts)
-        ids = [self.prompts.text(prompt) for prompt in prompts]
-        for piece in decode(self.model, ids, sampling or self.sampling(), tokenizer=tokenizer) if ids else ():
+    @overload
+    def generate(self, prompts: str, sampling: Sampling | None = None, **settings: Any) -> str: ...
+    @overload
+    def generate(self, prompts: Iterable[str], sampling: Sampling | None = None, **settings: Any) -> list[str]: ...
+    def generate(
+        self, prompts: str | Iterable[str], sampling: Sampling | None = None, **settings: Any
+    ) -> str | list[str]:
+        """Generate text after a prompt, or each of a list: `model.generate("Once", temperature=0.7, max_tokens=50)`.
+
+        With a seed, a list gives the same texts as its prompts one by one. Keywords are the fields of `Sampling`.
+        """
+        tokenizer, texts = self._generation_tokenizer(), several_texts(prompts, "prompts")
+        ids, found = [self.prompts.text(text) for text in texts], [""] * len(texts)
+        chosen = self._sampling(sampling, settings)
+        for piece in decode(self.model, ids, chosen, tokenizer=tokenizer) if ids else ():
             found[piece.row] += piece.text
-        return found
+        return found[0] if isinstance(prompts, str) else found
 
     def speculation(self, draft: Bundle, sampling: Sampling, ahead: int = 4) -> SpeculativeDecoder:
         """A speculative decoder for one text: the draft proposes tokens, the text stays the same."""
@@ -215,37 +257,55 @@ class Bundle:
         return self._patterns.regular(regex) if schema is None else self._patterns.schema(schema)
 
     def beams(
-        self, prompt: str, beam: Beam | None = None, trace: list[Growth] | None = None
-    ) -> list[tuple[str, float]]:
-        """The best continuations of a prompt by beam search, with their scores."""
+        self, prompt: str, beam: Beam | None = None, trace: list[Growth] | None = None, **settings: Any
+    ) -> Results[Continuation]:
+        """The best continuations of a prompt by beam search: `model.beams("Once", width=4, n_best=4)[0].text`."""
         from headway.generate.beam.search import beam_search
 
-        tokenizer = self._generation_tokenizer()
-        found = beam_search(self.model, beam or self.beam(), [self.prompts.text(prompt)], trace=trace)[0]
-        return [(tokenizer.decode(hypothesis.tokens), hypothesis.score) for hypothesis in found]
+        tokenizer, given = self._generation_tokenizer(), keyword_settings(beam, settings)
+        ids = self.prompts.text(one_text(prompt, "prompt"))
+        found = beam_search(self.model, beam or self.beam(**given), [ids], trace=trace)[0]
+        return Results(Continuation(tokenizer.decode(each.tokens), each.score) for each in found)
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: str | Sequence[Message],
         tokens: int | None = None,
         sampling: Sampling | None = None,
         trace: list[Choice] | None = None,
         *,
         by: Decoder[Any] | None = None,
         mask: Mask | None = None,
-    ) -> Iterator[str]:
-        """Generate the next turn of a conversation piece by piece, with the model's chat template.
+        **settings: Any,
+    ) -> Pieces:
+        """Generate the next turn of a conversation, with the model's chat template: `print(model.chat("Hello"))`.
 
-        The KV cache of the last turn is kept: only new tokens are prefilled.
+        Messages are a text, or dicts with role and content. The text comes piece by piece, or whole as `.text`. The
+        KV cache of the last turn is kept: only new tokens are prefilled.
         """
-        limited = self._limited(sampling, tokens)
-        return self._pieces(self.prompts.chat(messages), limited, trace, by or self.prefix_cache, mask)
+        ids, sampling = self.prompts.chat(conversation(messages)), self._sampling(sampling, settings, tokens)
+        return Pieces(self._pieces(ids, sampling, trace, by or self.prefix_cache, mask))
 
-    def score(self, texts: Sequence[str]) -> list[Scored]:
-        """The log-probability of each text. Without a beginning-of-sequence token, the first token is given."""
+    @overload
+    def score(self, texts: str) -> Scored: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, texts: Iterable[str]) -> Results[Scored]: ...
+    def score(self, texts: str | Iterable[str]) -> Scored | Results[Scored]:
+        """The log-probability of each text: `model.score("It is late.").perplexity`.
+
+        Without a beginning-of-sequence token, the first token is given.
+        """
         from headway.tasks.lm.predict import score_texts
 
-        return score_texts(self.model, self._generation_tokenizer(), texts)
+        return one_or_all(texts, score_texts(self.model, self._generation_tokenizer(), several_texts(texts)))
+
+    def evaluate(
+        self, data: str | os.PathLike[str] | Rows = "", *, task: str = "", against: str | Bundle = "", **settings: Any
+    ) -> EvaluationResult:
+        """How good the model is, with intervals: `model.evaluate("test.csv").metrics["accuracy"]`."""
+        from headway.api.verbs import evaluate
+
+        return evaluate(self, data, task=task, against=against, **settings)
 
     def choices(self, config: ChoicesConfig, bad: BadRows | None = None) -> Accuracy:
         """The accuracy on multiple-choice questions of a file: the model takes the most likely choice."""
@@ -267,99 +327,43 @@ class Bundle:
         maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
         return tokenizer.pieces(ids), maps
 
-    # --- predictions of models for a task
-
-    def classify(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Prediction]:
-        """The label of each text, or of each pair of texts."""
-        from headway.tasks.classification.predict import classify
-
-        return classify(
-            self.model, self.require_tokenizer(), _several(texts), None if pairs is None else _several(pairs)
-        )
-
-    def tag(self, texts: str | Sequence[str | Sequence[str]]) -> list[list[Entity]]:
-        """The entities of each text; a text may be given as words."""
-        from headway.tasks.tagging.predict import tag
-
-        return tag(self.model, self.require_tokenizer(), [texts] if isinstance(texts, str) else texts)
-
-    def answer(self, question: str, context: str, settings: QuestionAnsweringConfig | None = None) -> list[Answer]:
-        """The best answers to a question in a context; an empty text means that there is no answer."""
-        from headway.tasks.qa.predict import answer
-
-        return answer(self.model, self.require_tokenizer(), question, context, settings)
-
-    def fill(self, texts: str | Sequence[str], top: int = 5) -> list[Filled]:
-        """The most likely words for each [MASK] of each text."""
-        from headway.tasks.masked_lm.fill import fill_all
-
-        return fill_all(self.model, self.require_tokenizer(), _several(texts), top)
-
-    def embed(self, texts: str | Sequence[str], pool: str = "") -> Tensor:
-        """A unit vector for each text; `pool` is mean or first, by default as in training."""
-        from headway.tasks.embedding.vectors import embed
-
-        return embed(self.model, self.require_tokenizer(), _several(texts), self._pool(pool))
-
-    def nearest(self, query: str, texts: Sequence[str], k: int = 5, pool: str = "") -> list[Near]:
-        """The k texts nearest in meaning to the query, best first."""
-        from headway.tasks.embedding.vectors import nearest as nearest_texts
-
-        return nearest_texts(self.model, self.require_tokenizer(), query, texts, k, self._pool(pool))
-
-    def hypotheses(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[list[Translation]]:
-        """The best outputs of an encoder–decoder for each text, with scores; by default as in training."""
-        from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate
-
-        recipe = recipe_of(self.model, self.folder, self.recipe)
-        beam = beam or replace(beam_for(recipe), **self.generation.rules)
-        return translate(self.model, self.require_tokenizer(), _several(texts), recipe, beam)
-
-    def translate(self, texts: str | Sequence[str], beam: Beam | None = None) -> list[str]:
-        """The translation or summary of each text."""
-        return [best[0].text for best in self.hypotheses(texts, beam)]
-
-    def _pool(self, asked: str) -> str:
-        from headway.tasks.embedding.predict import EmbeddingPredictor
-
-        return asked or str(EmbeddingPredictor.default_recipe(self).settings.pool)
-
-
-def _several(texts: str | Sequence[str]) -> list[str]:
-    """A single text as a list of one."""
-    return [texts] if isinstance(texts, str) else list(texts)
-
 
 def load(
-    what: str | Path,
+    what: str | os.PathLike[str],
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
     image: int | None = None,
     seed: int = 0,
 ) -> Bundle:
-    """Load a model by folder, run (`last` or its name), hub id (`org/name[@revision]`) or preset (random weights).
+    """Load a model by folder, run, hub id (`org/name[@revision]`) or preset (random weights).
 
-    `image` resamples the positions of a vision model for square images of that size.
+    A run is `last`, a name or its beginning; `RUN@STEP` is one of its checkpoints, `RUN@best` its best weights. The
+    last checkpoint stands in for a run that did not finish. `image` resamples the positions of a vision model for
+    square images of that size.
     """
-    name = str(what)
-    if name == "last" or (name not in PRESETS and os.path.isdir(os.path.join(RUNS, name, "run"))):
-        name = str(resolve_run(name, Path(RUNS)))
-    if name in PRESETS and not os.path.isdir(name):
+    name = os.fspath(what)
+    place = local_model(name)
+    if name in PRESETS and place is None:
         with torch.device("meta"):
             check_memory(4 * Transformer(preset(name)).parameter_count())  # weights are initialized in float32
         torch.manual_seed(seed)
         model: Model = Transformer(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
-    if "/" not in name and not os.path.isdir(name) and (close := nearest(name, PRESETS)):
-        raise NotFoundError(
-            "F001", f"no such model: {name}{close}", "give a run, a folder, org/name[@revision] or a preset"
-        )
-    folder = resolve(name)
-    model = load_model(folder, dtype, device)
+    folder, step = place or resolve(name), None
+    if is_restorable(folder):
+        opened = open_folder(folder)
+        model, step = load_opened(opened, dtype, device), opened.step
+    else:
+        model = load_model(folder, dtype, device)
     if image is not None:
         resize_images(model, image)
-    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
+    run = run_of(folder)
+    if is_checkpoint(folder):
+        name = f"{run}@{step}"
+    elif (run / "run").is_dir() and not os.path.exists(os.path.expanduser(name)):
+        name = str(run)
+    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), run, step)
     if bundle.tokenizer and bundle.recipe and not bundle.recipe.model.from_ and get_task(bundle.task).generates:
         bundle.tokenizer.backend.post_processor = (
             None  # trained without special tokens, whatever the tokenizer.json of an older run says

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.api.inputs import kept_rows
+from headway.api.past_runs import Run, Runs
+from headway.api.settings import full_key, recipe_task, recipe_words, word
+from headway.api.tables import frame, html_table, text_table
+from headway.api.training import say_aloud, write_documents
+from headway.config.recipe import RUNS
 from headway.errors import ConfigError, DivergedError, HeadwayError
 from headway.progress import Display, track
 
 if TYPE_CHECKING:
+    import pandas
+
     from headway.runs.compare import Grid
     from headway.runs.history import History
     from headway.tasks.recipe import Recipe
@@ -28,8 +37,82 @@ class Stopped(KeyboardInterrupt):
         self.signal = signal
 
 
-def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> tuple[Path, dict[str, Any]]:
-    """Train a recipe with the values and seeds of a plan. Returns the folder of the runs, and the comparison."""
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Variants of one recipe, trained and measured: `found.to_frame()`, `found.page` is an HTML page with curves."""
+
+    folder: Path
+    """Where the runs are."""
+    facts: dict[str, Any]
+    """All that was found, as plain values; `headway compare --json` prints the same."""
+
+    @property
+    def page(self) -> Path:
+        """The HTML page with tables and curves."""
+        return self.folder / "compare.html"
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of all variants."""
+        return Runs(Run(self.folder / run["name"]) for variant in self.facts["variants"] for run in variant["runs"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return self.facts
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each variant: its name, the mean of each metric, and `NAME_sd` where there are several seeds."""
+        rows = []
+        for variant in self.facts["variants"]:
+            row: dict[str, Any] = {"variant": variant["name"], "runs": len(variant["runs"])}
+            for name, metric in variant["figures"].items():
+                row |= {name: metric["mean"]} | ({} if metric["sd"] is None else {f"{name}_sd": metric["sd"]})
+            rows.append(row | {"parameters": variant["parameters"], "seconds": variant["seconds"]})
+        return rows
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A DataFrame with a row for each variant."""
+        return frame(self.to_dicts())
+
+    def __repr__(self) -> str:
+        from headway.report.comparison import rows
+
+        return text_table(*rows(self.facts))
+
+    def _repr_html_(self) -> str:
+        from headway.report.comparison import rows
+
+        return html_table(*rows(self.facts))
+
+
+def compare_values(
+    recipe: str,
+    vary: Mapping[str, Sequence[Any]],
+    given: Sequence[str | Mapping[str, Any]],
+    seeds: int | Sequence[int],
+    more: Mapping[str, Any],
+    *,
+    quiet: bool,
+) -> Comparison:
+    """A comparison from Python values: the words of `headway compare`."""
+    from headway.runs.compare import grid
+
+    words = recipe_words(recipe, given, kept_rows(dict(more), Path(str(more.get("out", RUNS)))))
+    task = recipe_task(recipe, words)
+    for key, values in vary.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or len(values) < 2:
+            raise ConfigError(
+                "C002", f"{key} = {values!r} is no list of two values or more", "plain settings are keywords"
+            )
+        name = full_key(key, task)
+        words.append(f"{name}=" + ",".join(word(name, value).partition("=")[2] for value in values))
+    many = [seeds] if isinstance(seeds, int) else list(seeds)
+    words.append("seeds=" + ",".join(map(str, many)))
+    return compare_recipe(recipe, grid(words), say_aloud(quiet), quiet=quiet)
+
+
+def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> Comparison:
+    """Train a recipe with the values and seeds of a plan."""
     from headway.runs.compare import compare
 
     name, recipes = _recipes(recipe, plan)
@@ -41,7 +124,7 @@ def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> tuple[P
     waiting.close()
     found = compare(name, plan, done)
     _write(folder, found)
-    return folder, found
+    return Comparison(folder, found)
 
 
 def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
@@ -49,6 +132,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     from dataclasses import replace
 
     from headway.tasks.recipe import load_recipe
+    from headway.train.run import with_absolute_paths
 
     found, name = [], ""
     for args in plan.variants:
@@ -58,7 +142,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
         if recipe.model.from_ and recipe.model.freeze:
             _check_base(recipe)
         label = "-".join([name, *(key.rpartition(".")[2] for key in plan.keys)])
-        out = str(Path(recipe.out) / f"compare-{label}")
+        out, recipe = str(Path(recipe.out) / f"compare-{label}"), with_absolute_paths(recipe)
         found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
     return name, found
 
@@ -68,7 +152,7 @@ def _check_base(recipe: Recipe) -> None:
     from headway.hub.adapter import is_adapter
     from headway.hub.download import resolve
     from headway.hub.folder import open_folder
-    from headway.train.build import check_freeze
+    from headway.hub.trainable import check_freeze
     from headway.train.run import with_absolute_paths
 
     folder = resolve(with_absolute_paths(recipe).model.from_)
@@ -113,8 +197,6 @@ def _same(recipe: Recipe) -> Iterator[History]:
 
 
 def _train(run: Any, say: Say, quiet: bool) -> History:
-    from headway.report.model_card import write_card
-    from headway.report.report import write_report
     from headway.runs.history import read_run
     from headway.train.run import train
 
@@ -127,8 +209,7 @@ def _train(run: Any, say: Say, quiet: bool) -> History:
         _clear()
     if run.loop.stop_signal:
         raise Stopped(run.loop.stop_signal)
-    write_card(run.folder)
-    write_report(run.folder)
+    write_documents(run.folder)
     return read_run(run.folder)
 
 

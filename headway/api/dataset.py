@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import html
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.api.tables import frame
+from headway.config.recipe import UTF_8
+from headway.errors import DataError
+
 if TYPE_CHECKING:
+    import pandas
+
+    from headway.data.profile.pairs import PairSurvey
     from headway.data.profile.survey import Survey
     from headway.tasks.base import Task
 
-MOST_READ = 200_000_000
+MOST_READ = 50_000_000
 """Bytes of the largest dataset that is read a second time, as its task reads it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
-    """What a dataset is, and what it is for."""
+    """What a dataset is, and what it is for: `print(headway.data("reviews.csv"))`."""
 
     survey: Survey
     task: Task | None
@@ -26,46 +35,93 @@ class Profile:
     settings: tuple[str, ...]
     """`key=value` words that training needs to read the data."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, the same as `headway data --json`."""
+        return self.survey.as_dict()
 
-def profile(file: str, *, column: str, valid: str, tokenizer: Path | None, keep: int) -> Profile:
+    def to_frame(self) -> pandas.DataFrame:
+        """A DataFrame with a row for each column: its type, empty cells, an example."""
+        return frame([asdict(column) for column in self.survey.columns])
+
+    def __str__(self) -> str:
+        return "\n".join(self.survey.lines())
+
+    def __repr__(self) -> str:
+        name = "no task" if self.task is None else self.task.name
+        return f"Profile({self.survey.spec!r}, {self.survey.rows:,} rows, for {name}, {self.survey.bad:,} bad)"
+
+    def _repr_html_(self) -> str:
+        step = next_step(self, all_shown=True)
+        return f"<pre>{html.escape(str(self))}{html.escape(f'{chr(10)}{chr(10)}{step}' if step else '')}</pre>"
+
+
+def profile(
+    file: str,
+    *,
+    column: str = "",
+    valid: str = "",
+    tokenizer: Path | None = None,
+    keep: int = 20,
+    encoding: str = UTF_8,
+) -> Profile:
     """Survey a dataset and choose its task; `keep` is the number of bad rows to name."""
+    from headway.data.files.lines import read_as
     from headway.data.profile.survey import survey
-    from headway.tasks.registry import suggest
+    from headway.tasks.registry import suggestions
 
-    found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep)
-    task, fit = suggest(found)
-    rows = found.rows + found.bad
-    found = _as_read(found, task, fit.settings, keep)
-    return Profile(found, None if found.task and found.bad >= rows else task, fit.settings)
+    found = survey(file, column=column, valid=valid or None, tokenizer=tokenizer, keep=keep, encoding=encoding)
+    encoded = () if encoding == UTF_8 else (f"data.encoding={encoding}",)
+    with read_as(encoding):
+        for task, fit in suggestions(found):
+            try:
+                read = _as_read(found, task, fit.settings, keep)
+            except DataError:  # training could not read it: files with other columns, say
+                continue
+            usable = not read.task or read.bad < found.rows + found.bad
+            return Profile(read, task if usable else None, (*fit.settings, *encoded))
+    return Profile(found, None, encoded)
 
 
-def _as_read(found: Survey, task: Task | None, settings: Sequence[str], keep: int) -> Survey:
+def _as_read(found: Survey, task: Task, settings: Sequence[str], keep: int) -> Survey:
     """The survey with the rows that the task cannot use among the bad ones: rows without a label, say."""
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
 
-    if task is None or found.bytes > MOST_READ:
+    if found.bytes > MOST_READ:
         return found
     given: dict[str, Any] = dict(word.removeprefix("data.").split("=", 1) for word in settings)
     bad = BadRows("skip", keep)
-    task.bad_rows(found.spec, DataConfig(**given), bad)
+    try:
+        task.bad_rows(found.spec, DataConfig(**given), bad)
+    except DataError as error:
+        if error.code != "D002":  # every row is bad: they are counted by then
+            raise
     name = task.starter or task.name
     return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=name) if bad.count > found.bad else found
 
 
 def next_step(profile: Profile, all_shown: bool) -> str:
-    """What to do next: train, or look at the bad rows."""
-    from headway.data.files.lines import recode_hint
-
+    """What to do next: train, evaluate on questions, read in another encoding, or look at the bad rows."""
     found, task, settings = profile.survey, profile.task, list(profile.settings)
+    if found.bad_lines and (guess := re.search(r"not UTF-8.*data\.encoding=([\w-]+)", found.bad_lines[0])):
+        return f"next: {shlex.join(['headway', 'data', found.spec, '--encoding', guess[1]])}"
+    if found.choices:
+        encoded = [word for word in settings if word.startswith("data.encoding=")]
+        return f"next: {shlex.join(['headway', 'eval', 'MODEL', found.spec, 'task=choices', *encoded])}"
     if task is None:
-        if any("not UTF-8" in line for line in found.bad_lines[:1]):
-            return recode_hint()
-        more = " --column NAME" if not found.bad else "" if all_shown else " --bad"
-        return f"next: {shlex.join(['headway', 'data', found.spec])}{more}" if more else ""
+        return f"next: {shlex.join(['headway', 'data', found.spec])} --bad" if found.bad and not all_shown else ""
     words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]
     if found.overlap:
         words.append(f"data.valid={found.overlap.valid}")
     if found.bad:
         settings.append("data.bad_rows=skip")
     return f"next: {shlex.join([*words, *settings])}"
+
+
+def next_of_pairs(found: PairSurvey, encoding: str) -> str:
+    """What to do next with two parallel files."""
+    if not found.pairs or found.source_lines != found.target_lines:
+        return ""
+    words = ["headway", "train", "translate", f"data.train={found.spec}"]
+    words += [] if encoding == UTF_8 else [f"data.encoding={encoding}"]
+    return f"next: {shlex.join([*words, *(['data.bad_rows=skip'] if found.bad else [])])}"

@@ -10,18 +10,19 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from headway.data.files.columns import CHOICE_ANSWER, CHOICE_PROMPT, CHOICES, find_columns, named
+from headway.config.ranges import check_encoding
+from headway.config.recipe import UTF_8
+from headway.data.files.columns import CHOICE_ANSWER, CHOICE_PROMPT, CHOICE_SERIES, CHOICES, find_columns, named
+from headway.data.files.lines import read_as
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, Row, brief, rows
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError, nearest
+from headway.errors import ConfigError, DataError, counted, nearest
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
 from headway.progress import track
 
-SERIES = re.compile(r"(?:(?:choice|option|ending|answer)s?[_ ]?)?([a-h]|[0-9])", re.IGNORECASE)
-"""Columns that hold one choice each: a, B, choice_0, ending1, option_c …"""
 BY: dict[str, By] = {"bytes": "per_byte", "tokens": "per_token", "none": "log_probability"}
 BETWEEN = "\n\n"
 """The separator between examples of a few-shot prompt."""
@@ -50,8 +51,11 @@ class ChoicesConfig:
     limit: int = 0
     """The most rows to score; 0: all."""
     bad_rows: Literal["stop", "skip"] = "stop"
+    encoding: str = UTF_8
+    """As data.encoding of a recipe."""
 
     def __post_init__(self) -> None:
+        check_encoding("encoding", self.encoding)
         for name in ("shots", "limit"):
             if getattr(self, name) < 0:
                 raise ConfigError("C003", f"{name} = {getattr(self, name)} should be at least 0")
@@ -95,13 +99,18 @@ class Accuracy:
 
 def measure_choices(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, bad: BadRows) -> Accuracy:
     """Score every question; the KV cache keeps the examples, and each question for its choices."""
+    with read_as(config.encoding):
+        return _measured(model, tokenizer, config, bad)
+
+
+def _measured(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, bad: BadRows) -> Accuracy:
     asked, shots, prefix = questions(config.data, config, bad), "", PrefixCache(model)
     if config.shots:
         taken = questions(config.shots_from, config, bad) if config.shots_from else asked
         examples = [question for _, question in zip(range(config.shots), taken, strict=False)]
         if len(examples) < config.shots:
             where = config.shots_from or config.data
-            raise DataError("D002", f"{where} has only {len(examples)} rows: shots = {config.shots}")
+            raise DataError("D002", f"{where} has only {counted(len(examples), 'rows')}: shots = {config.shots}")
         shots = "".join(joined(q.prompt, q.choices[q.answer]) + BETWEEN for q in examples)
     found: list[Answered] = []
     counts: list[int] = []
@@ -168,7 +177,7 @@ class _Columns:
     @classmethod
     def of(cls, row: Row, config: ChoicesConfig) -> _Columns:
         values = [row.values]
-        series = [name for name in row.values if SERIES.fullmatch(name)]
+        series = [name for name in row.values if CHOICE_SERIES.fullmatch(name)]
         given = config.choices.split(",") if config.choices else []
         if not given and not named(values, CHOICES) and len(series) > 1:
             given = series
@@ -191,7 +200,7 @@ def _question(row: Row, columns: _Columns, template: str) -> Question:
 def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], list[str]]:
     """The choices and their letters. A cell may hold a list as JSON; files of the hub hold {text, label}."""
     value: Any = [row.values.get(name) for name in columns]
-    names: Any = [found[1].upper() for name in columns if (found := SERIES.fullmatch(name))]
+    names: Any = [found[1].upper() for name in columns if (found := CHOICE_SERIES.fullmatch(name))]
     if len(columns) == 1:
         value = value[0]
         if isinstance(value, str) and value.lstrip().startswith("["):

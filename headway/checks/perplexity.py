@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from headway.config.recipe import DataConfig
 from headway.data.batching.token_store import TokenStore
 from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus
+from headway.data.files.lines import read_as
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError, NotFoundError
 from headway.model.model import Model
@@ -67,9 +68,10 @@ def evaluation_text(folder: Path | None, data: str) -> tuple[str, DataConfig]:
 
 def evaluation_tokens(spec: str, data: DataConfig, tokenizer: Tokenizer) -> TokenStore:
     """The tokens of the text; without a spec, of the held-out part of the training text."""
-    if not spec:
-        return tokenize_corpus(hold_out(read_corpus(data.train, data))[1], tokenizer)
-    return tokenize_corpus(read_corpus(spec, data), tokenizer)
+    with read_as(data.encoding):
+        if not spec:
+            return tokenize_corpus(hold_out(read_corpus(data.train, data))[1], tokenizer)
+        return tokenize_corpus(read_corpus(spec, data), tokenizer)
 
 
 @torch.no_grad()

@@ -1,7 +1,20 @@
 """The command line: a thin function for each verb."""
 
-from headway.cli import compare, data, eval, models, runs, serve, tokens, train
+from headway.cli import compare, data, eval, explain, models, recipes, runs, serve, tokens, train
 from headway.cli.app import main
 from headway.cli.run import command
 
-__all__ = ["command", "compare", "data", "eval", "main", "models", "runs", "serve", "tokens", "train"]
+__all__ = [
+    "command",
+    "compare",
+    "data",
+    "eval",
+    "explain",
+    "main",
+    "models",
+    "recipes",
+    "runs",
+    "serve",
+    "tokens",
+    "train",
+]

@@ -9,19 +9,39 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from headway import __version__, progress
+from headway.cli.complete import complete_model, complete_recipe, complete_recipe_settings
 from headway.errors import HeadwayError, UsageError, nearest
 from headway.resources import as_headway_error
+from headway.tasks.recipe import recipe_names
+
+VERBS = (
+    *("data", "tokens", "recipes", "explain", "train", "runs", "run", "eval", "compare"),
+    *("check", "export", "serve", "get", "doctor"),
+)
+"""The verbs as a day's work goes: look at the data, train, use, measure, compare, check, hand over."""
+
+
+class _Ordered(TyperGroup):
+    """The verbs in the order of `VERBS`, where the parser would have them as they were imported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=VERBS.index)
+
 
 app = typer.Typer(
     name="headway",
+    cls=_Ordered,
     help="A transformer workbench: train models, use them, check them, serve them.",
     no_args_is_help=True,
     add_completion=True,
@@ -31,7 +51,28 @@ app = typer.Typer(
 )
 
 Model = Annotated[
-    str, typer.Argument(help="a run, a folder, a hub id (org/name[@revision]) or a preset", metavar="MODEL")
+    str,
+    typer.Argument(
+        help="a run, a folder, a hub id (org/name[@revision]) or a preset",
+        metavar="MODEL",
+        autocompletion=complete_model,
+    ),
+]
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        help=f"a .toml, .yaml or .json file, or a name: {', '.join(recipe_names())}",
+        metavar="RECIPE",
+        autocompletion=complete_recipe,
+    ),
+]
+RecipeSettings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="settings that replace those of the recipe (headway explain lists them)",
+        metavar="KEY=VALUE…",
+        autocompletion=complete_recipe_settings,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress messages")]
@@ -49,7 +90,17 @@ EXIT_FILE = "HEADWAY_EXIT_FILE"
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(
+    invoke_without_command=True,
+    epilog="\n".join(
+        (
+            "\b",
+            "Settings are words: headway train tiny train.lr=1e-3 (headway explain has all).",
+            "Exit codes: 0 done, 2 command line, 3 setting, 4 data, 5 not found, 6 network,",
+            "7 memory or disk, 8 diverged, 9 damaged, 130 Ctrl-C (headway explain exit).",
+        )
+    ),
+)
 def _root(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="print the traceback of an error")] = False,
@@ -64,7 +115,7 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
         raise UsageError("U001", f"--dtype {dtype}{nearest(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
     progress.set_quiet(quiet)
     with progress.bar(f"loading {model}"):
-        with quick_imports():
+        with _quick_imports():
             import torch
 
             from headway.api import load
@@ -81,7 +132,7 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
 
 
 @contextmanager
-def quick_imports() -> Iterator[None]:
+def _quick_imports() -> Iterator[None]:
     """Import without garbage collection: it walks over all that was imported so far, and nothing of it is garbage."""
     gc.disable()
     try:
@@ -112,6 +163,15 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequen
         print(indent + "  ".join(cells).rstrip())
 
 
+def print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Names with a text beside each, wrapped to the terminal."""
+    wide = max(len(name) for name, _ in rows) + 2
+    width = max(40, min(100, get_terminal_size().columns) - wide - 2)
+    for name, text in rows:
+        first, *more = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+        print(f"  {name:{wide}}{first}".rstrip(), *(f"  {'':{wide}}{line}" for line in more), sep="\n")
+
+
 class ReportedExit(int):
     """An exit code whose reason has already been printed."""
 
@@ -122,7 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in arguments or bool(os.environ.get("HEADWAY_DEBUG"))
     arguments = [a for a in arguments if a != "--debug"] or ["--help"]
     try:
-        code = app(arguments, standalone_mode=False)
+        code = _parsed(arguments)
         if code == 130 and not isinstance(code, ReportedExit):  # how the parser reports an interrupt
             raise KeyboardInterrupt
     except HeadwayError as error:
@@ -138,6 +198,19 @@ def main(arguments: list[str] | None = None) -> None:
     if path := os.environ.get(EXIT_FILE):
         _leave_code(Path(path), code)
     sys.exit(code)
+
+
+def _parsed(arguments: list[str]) -> Any:
+    """Run the verb. A setting that is typed as an option is understood, and the command is parsed again."""
+    while True:
+        try:
+            return app(arguments, standalone_mode=False, prog_name="headway")
+        except Exception as error:
+            from headway.cli.flags import as_setting, is_unknown_option
+
+            if not is_unknown_option(error):
+                raise
+            arguments = as_setting(arguments, error)
 
 
 def _leave_code(path: Path, code: int) -> None:

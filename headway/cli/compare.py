@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated, Any
 
 import typer
 
-from headway.api.comparison import Stopped, compare_recipe
-from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.app import Json, Quiet, RecipeName, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.complete import complete_recipe_settings
 
 
 @app.command(
@@ -19,10 +20,14 @@ from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_tabl
     )
 )
 def compare(
-    recipe: Annotated[str, typer.Argument(help="a recipe: its name, or a .toml file", metavar="RECIPE")],
+    recipe: RecipeName,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(help="settings; KEY=A,B compares values, seeds=3 repeats each", metavar="KEY=A,B… KEY=VALUE…"),
+        typer.Argument(
+            help="settings; KEY=A,B compares values, seeds=3 repeats each",
+            metavar="KEY=A,B… KEY=VALUE…",
+            autocompletion=complete_recipe_settings,
+        ),
     ] = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -31,19 +36,20 @@ def compare(
 
     Finished runs are not trained again.
     """
+    from headway.api.comparison import Stopped, compare_recipe
     from headway.runs.compare import grid
 
     say = progress_printer(quiet)
     try:
-        folder, found = compare_recipe(recipe, grid(settings or []), say, quiet=quiet)
+        done = compare_recipe(recipe, grid(settings or []), say, quiet=quiet)
     except Stopped as stopped:
         say("stopped and saved; the same command resumes")
         raise typer.Exit(ReportedExit(128 + stopped.signal)) from None
     if json_:
-        print(json.dumps(found, allow_nan=False))
+        print(json.dumps(done.to_dict(), allow_nan=False))
     else:
-        _show(found)
-    say(f"page: {folder / 'compare.html'}\nnext: headway runs list --out {folder}")
+        _show(done.to_dict())
+    say(f"page: {done.page}\nnext: headway runs list --out {shlex.quote(str(done.folder))}")
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.api.dataset import next_step, profile
+from headway.api.dataset import next_of_pairs, next_step, profile
 from headway.cli.app import Json, Quiet, app, examples, progress_printer
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
-from headway.errors import UsageError
+from headway.config.ranges import check_encoding
+from headway.config.recipe import UTF_8
+from headway.errors import UsageError, counted
 
 SHOWN, SHOWN_TOKENS = 3, 400
 """The number of conversations printed, and of tokens of each; --json has all tokens."""
@@ -23,7 +25,9 @@ DIM, BRIGHT, PLAIN = "\x1b[2m", "\x1b[1;32m", "\x1b[0m"
 File = Annotated[
     str,
     typer.Argument(
-        help="a file, a folder, a glob in quotes or a hub dataset: org/name[@revision][:split]", metavar="FILE"
+        help="a file (also book.xlsx#Sheet), two parallel files SOURCE,TARGET, a folder, a glob in quotes or a hub "
+        "dataset: org/name[@revision][:split]",
+        metavar="FILE",
     ),
 ]
 
@@ -31,6 +35,8 @@ File = Annotated[
 @app.command(
     epilog=examples(
         "headway data reviews.csv",
+        "headway data train.en,train.de",
+        "headway data old.csv --encoding cp1252",
         "headway data train.jsonl.gz valid.jsonl.gz --column text",
         'headway data "corpus/*.txt" --tokenizer runs/tiny-0001',
         "headway data chats.jsonl --chat smollm2",
@@ -50,6 +56,9 @@ def data(
     chat: Annotated[
         str, typer.Option(help="show conversations as tokens of this model, with the answers marked", metavar="MODEL")
     ] = "",
+    encoding: Annotated[
+        str, typer.Option(help="the encoding of text files, such as cp1252; a byte order mark comes first")
+    ] = UTF_8,
     bad: Annotated[bool, typer.Option("--bad", help="list all bad rows, and nothing else")] = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -58,26 +67,44 @@ def data(
 
     Rows, columns, lengths, labels, duplicates, and bad rows with file and line.
     """
+    from headway.data.datasets.parallel import split_pair_spec
+    from headway.data.files.lines import read_as
+
+    check_encoding("--encoding", encoding)
     say = progress_printer(quiet)
     keep = sys.maxsize if bad else 20
+    sides, others = split_pair_spec(file), {"VALID": valid, "--column": column, "--tokenizer": tokenizer}
+    others |= {"--chat": chat if sides else ""}
+    if (chat or sides) and (wrong := [name for name, given in others.items() if given]):
+        other = "two files SOURCE,TARGET" if sides else "--chat"
+        raise UsageError("U001", f"{wrong[0]} does not go with {other}", "leave one of them out")
     if chat:
-        others = {"VALID": valid, "--column": column, "--tokenizer": tokenizer}
-        if wrong := [name for name, given in others.items() if given]:
-            raise UsageError("U001", f"{wrong[0]} does not go with --chat", "leave one of them out")
-        _show_chats(file, chat, keep, bad=bad, json_=json_)
-        say("next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"]))
-        return
-    from headway.data.profile.survey import SHOWN_BAD
+        with read_as(encoding):
+            _show_chats(file, chat, keep, bad=bad, json_=json_)
+        step = "next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"])
+    elif sides:
+        from headway.data.profile.pairs import survey_pairs
 
-    found = profile(file, column=column, valid=valid, tokenizer=tokenizer, keep=keep)
-    survey = found.survey
-    if json_:
-        print(json.dumps(survey.as_dict()))
+        pairs = survey_pairs(*sides, keep=keep, encoding=encoding)
+        _print(pairs, bad=bad, json_=json_)
+        step = next_of_pairs(pairs, encoding)
     else:
-        for line in survey.bad_lines if bad else survey.lines():
-            print(line)
-    if step := next_step(found, all_shown=bad or survey.bad <= SHOWN_BAD):
+        from headway.data.profile.survey import SHOWN_BAD
+
+        found = profile(file, column=column, valid=valid, tokenizer=tokenizer, keep=keep, encoding=encoding)
+        _print(found.survey, bad=bad, json_=json_)
+        step = next_step(found, all_shown=bad or found.survey.bad <= SHOWN_BAD)
+    if step:
         say(step)
+
+
+def _print(found: Any, *, bad: bool, json_: bool) -> None:
+    """A survey: all its facts, its bad lines, or one screen."""
+    if json_:
+        print(json.dumps(found.as_dict()))
+    else:
+        for line in found.bad_lines if bad else found.lines():
+            print(line)
 
 
 def _show_chats(file: str, model: str, keep: int, *, bad: bool, json_: bool) -> None:
@@ -122,7 +149,7 @@ def _facts(chats: Any, flaws: Any) -> dict[str, Any]:
 def _lines(chats: Any, flaws: Any) -> list[str]:
     facts = _facts(chats, flaws)
     lines = [
-        f"{facts['conversations']:,} conversations, {facts['messages']:,} messages, {facts['tokens']:,} tokens",
+        ", ".join(counted(facts[name], name) for name in ("conversations", "messages", "tokens")),
         f"{facts['answer_tokens']:,} tokens of answers ({facts['share']:.1%}) count in the loss",
         f"tokens per conversation: median {facts['median']:,}, 90 % have at most {facts['ninety_percent']:,}, "
         f"the longest {facts['longest']:,}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +44,10 @@ def evaluate(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a model on a text, or on data of its task, or by task=choices, with intervals; --against another one."""
+    """Score a model on a text or on data of its task, with intervals.
+
+    --against compares it with another model; task=choices asks multiple-choice questions.
+    """
     task, settings = _parse_args(args or [])
     options = {"against": against, "column": column, "length": length or "", "overlap": "" if overlap < 0 else overlap}
     for name, value in options.items():
@@ -51,17 +55,41 @@ def evaluate(
             raise UsageError("U001", f"--{name} is for a text, not for task={task}")
         settings |= {} if value == "" else {name: value}
     check_settings(task, settings)
+    _check_names(model, settings.get("file") or settings.get("data"))
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
     place = str(next(bundle.model.parameters()).device)
-    result = evaluate_model(bundle, task, settings, lambda name: load_bundle(name, place, "auto", quiet=True), say)
+    found = evaluate_model(bundle, task, settings, lambda name: load_bundle(name, place, "auto", quiet=True), say)
+    result = found.to_dict()
     if json_:
         print(json.dumps(result))
         return
     show(result)
-    if not task:
-        is_run = bundle.folder is not None and (bundle.folder / "run").is_dir()
-        say(f"next: headway runs report {model}" if is_run else f'next: headway run {model} "…"')
+    given = [] if {"out", "against"} & settings.keys() else args or []
+    say(f"next: {shlex.join(_next(model, given if 'figures' in result else [], bundle))}")
+
+
+def _next(model: str, args: list[str], bundle: Any) -> list[str]:
+    """What to do next: look at each prediction on data of the user, at the run's report, or check the model."""
+    if args:
+        return ["headway", "eval", model, *args, "out=predictions.jsonl"]
+    if bundle.folder is not None and (bundle.folder / "run").is_dir():
+        return ["headway", "runs", "report", model]
+    return (
+        ["headway", "run", model, "Once upon a time"]
+        if bundle.config.kind == "decoder"
+        else ["headway", "check", model]
+    )
+
+
+def _check_names(model: str, data: Any) -> None:
+    """Find a mistyped run or file before anything is loaded, which may take minutes."""
+    from headway.data.files.locate import find_files, may_be_hub
+    from headway.hub.download import local_model
+
+    local_model(model)
+    if isinstance(data, str) and data and "," not in data and not may_be_hub(data):
+        find_files(data)
 
 
 def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:

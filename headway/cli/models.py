@@ -10,7 +10,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headway.cli.app import Device, Dtype, Json, Model, Quiet, app, console, examples, load_bundle, progress_printer
+from headway.cli.app import (
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Quiet,
+    RecipeSettings,
+    app,
+    console,
+    examples,
+    load_bundle,
+    progress_printer,
+)
 from headway.errors import UsageError
 from headway.progress import bar, hidden
 
@@ -32,7 +44,7 @@ class ExportSettings:
 )
 def check(
     model: Model,
-    settings: Annotated[list[str] | None, typer.Argument(help="settings of a recipe", metavar="KEY=VALUE…")] = None,
+    settings: RecipeSettings = None,
     training: Annotated[
         bool, typer.Option("--training", help="MODEL is a recipe: check that training is exact")
     ] = False,
@@ -63,7 +75,7 @@ def check(
                 screen.print(_check_line(row))
     failed = [row for row in rows if not row.ok]
     if json_:
-        result = [{f: getattr(row, f) for f in ("name", "difference", "limit", "note", "ok")} for row in rows]
+        result = [{f: getattr(row, f) for f in ("name", "means", "difference", "limit", "note", "ok")} for row in rows]
         for entry in result:
             if entry["difference"] == float("inf"):  # JSON has no infinity; "ok" tells it from a skipped check
                 entry["difference"] = None
@@ -108,7 +120,7 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
     else:
         print(folder)
         say(f"{opened.architecture}, {opened.config.kind}, {size / 1e6:,.1f} MB of weights")
-        say(f"next: headway check {model}")
+        say(f"next: headway check {shlex.quote(model)}")
 
 
 @app.command(
@@ -126,6 +138,7 @@ def export(
         typer.Argument(help="quant=int8: a quarter of the size; only headway can read it", metavar="KEY=VALUE"),
     ] = None,
     dtype: Dtype = "auto",
+    json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Save a model as a folder that transformers can read."""
@@ -136,10 +149,11 @@ def export(
     bundle = load_bundle(model, "cpu", dtype, quiet)
     if asked.quant == "none":
         folder = bundle.save(out)
-        print(folder)
+        _write_run_card(bundle, folder)
+        print(json.dumps(_exported(bundle, folder)) if json_ else folder)
         if own_layout(folder):
             say("transformers has no model like this one: the folder has headway's own layout")
-        say(f"{_facts(bundle)}. next: headway check {folder}")
+        say(f"{_facts(bundle)}. next: headway check {shlex.quote(str(folder))}")
         return
     from headway.checks.quantization import card, quantize_and_compare
     from headway.report.report import write_text
@@ -148,10 +162,35 @@ def export(
         result = quantize_and_compare(bundle.model, bundle.tokenizer)
     folder = bundle.save(out)
     write_text(folder / "README.md", card(Path(model).name, result))
-    print(folder)
+    size = {"bytes": result.bytes, "perplexity": result.perplexity, "tokens": result.tokens}
+    print(json.dumps({**_exported(bundle, folder), **size}) if json_ else folder)
     for line in result.lines():
         say(line)
-    say(f"only headway can read this folder. next: headway check {folder}")
+    say(f"only headway can read this folder. next: headway check {shlex.quote(str(folder))}")
+
+
+def _exported(bundle: Any, folder: Path) -> dict[str, Any]:
+    """An exported model, for --json."""
+    from headway.hub.folder import own_layout
+
+    return {
+        "folder": str(folder),
+        "family": bundle.config.family,
+        "kind": bundle.config.kind,
+        "parameters": bundle.model.parameter_count(),
+        "dtype": str(next(bundle.model.parameters()).dtype).removeprefix("torch."),
+        "quantization": bundle.config.quantization,
+        "layout": "headway" if own_layout(folder) else "transformers",
+    }
+
+
+def _write_run_card(bundle: Any, folder: Path) -> None:
+    """README.md of an exported run; of a checkpoint it says which."""
+    if bundle.recipe is None:
+        return
+    from headway.report.model_card import write_card
+
+    write_card(bundle.folder, folder, bundle.step)
 
 
 @app.command(epilog=examples("headway doctor", "headway doctor --json"))
@@ -182,5 +221,5 @@ def _check_line(row: Any) -> str:
     if row.difference is None:
         return f"[dim]–  {row.name:22} {escape(row.note)}[/dim]"
     mark = "[green]✓[/green]" if row.ok else "[bold red]✗[/bold red]"
-    note = f"  {escape(row.note)}" if row.note else ""
-    return f"{mark}  {row.name:22} {row.difference:8.1e}   limit {row.limit:.0e}{note}"
+    note = escape(row.note or row.means)
+    return f"{mark}  {row.name:22} {row.difference:8.1e}   limit {row.limit:.0e}  {note}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.api.past_runs import run_numbers
 from headway.cli.app import Json, Quiet, app, examples, print_table, progress_printer
+from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
 
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 runs = typer.Typer(rich_markup_mode=None)
 app.add_typer(runs, name="runs")
 
-Name = Annotated[str, typer.Argument(help="a run: last, its name, the beginning of its name, or a path", metavar="RUN")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="a run: last, its name, the beginning of its name, or a path", metavar="RUN", autocompletion=complete_run
+    ),
+]
 Out = Annotated[Path, typer.Option(help="the folder that holds the runs", metavar="FOLDER")]
 HERE = Path(RUNS)
 
@@ -42,17 +48,18 @@ def _default(context: typer.Context, out: Out = HERE, json_: Json = False, quiet
 @runs.command("list", epilog=examples("headway runs list", "headway runs list --json", "headway runs list --out old"))
 def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """List all runs, newest first."""
+    from headway.api.past_runs import LIST_HEAD, list_row, run_numbers
     from headway.runs.history import find_runs
 
     found, say = find_runs(out), progress_printer(quiet)
     if json_:
         print(json.dumps([run_numbers(run) for run in found], allow_nan=False))
     elif found:
-        print_table(LIST_HEAD, [_list_row(run) for run in found], left=(0, 1, 2))
+        print_table(LIST_HEAD, [list_row(run) for run in found], left=(0, 1, 2))
     for run in found:
         if run.problem:
             say(f"{_shown(run.name)}: {_shown(run.problem)}")
-    newest = f"{_shown(found[0].name)}{_place(out)}" if found else ""
+    newest = f"{shlex.quote(_shown(found[0].name))}{_place(out)}" if found else ""
     if newest:
         say(f"next: headway runs show {newest}   headway runs report {newest}")
     else:
@@ -62,10 +69,13 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Show one run: its numbers, its loss curve, its last sample."""
+    from headway.api.past_runs import run_numbers
+    from headway.hub.run_names import resolve_run
+    from headway.report.advice.rules import suggestions
     from headway.report.charts import text_chart
-    from headway.report.diagnostics import suggestions, verdict
+    from headway.report.diagnostics import verdict
     from headway.report.report import gather
-    from headway.runs.history import read_run, resolve_run
+    from headway.runs.history import read_run
 
     run = read_run(resolve_run(name, out))
     if json_:
@@ -82,15 +92,17 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
         print(f"\n  sample at step {_shown(event.get('step', '–'))}")
         print(*(f"    {_shown(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
     for suggestion in suggestions(run):
-        print(f"\n  {_shown(suggestion.advice)}\n    {_shown(suggestion.reason)}")
-    progress_printer(quiet)(f"next: headway runs report {_shown(name)}{_place(out)}")
+        print("", *(f"  {_shown(line)}" for line in suggestion.lines), sep="\n")
+    progress_printer(quiet)(f"next: headway runs report {shlex.quote(_shown(name))}{_place(out)}")
 
 
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
 def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Compare two runs: the settings that differ, and the results."""
+    from headway.api.past_runs import run_numbers
+    from headway.hub.run_names import resolve_run
     from headway.report.report import json_value
-    from headway.runs.history import read_run, resolve_run
+    from headway.runs.history import read_run
 
     pair = [read_run(resolve_run(name, out)) for name in (first, second)]
     settings = [_flat(run.recipe) for run in pair]
@@ -125,8 +137,8 @@ def report(
     """Write the report of a run: an HTML page, and JSON."""
     if open_ not in ("yes", "no"):
         raise UsageError("U001", f"--open {open_} should be yes or no")
+    from headway.hub.run_names import resolve_run
     from headway.report.report import write_report
-    from headway.runs.history import resolve_run
 
     path = write_report(resolve_run(name, out))
     if json_:
@@ -140,8 +152,9 @@ def report(
         webbrowser.open(path.resolve().as_uri())
 
 
-@runs.command(epilog=examples("headway runs prune", "headway runs prune --yes", "headway runs prune --broken --yes"))
+@runs.command(epilog=examples("headway runs prune", "headway runs prune last -y", "headway runs prune --broken --yes"))
 def prune(
+    name: Annotated[str, typer.Argument(help="only of this run; default: of all runs", metavar="RUN")] = "",
     broken: Annotated[
         bool, typer.Option("--broken", help="also runs that did not finish and cannot be resumed")
     ] = False,
@@ -154,11 +167,13 @@ def prune(
 
     These are all but the newest checkpoint of a finished run, and unfinished files.
     """
+    from headway.hub.run_names import resolve_run
     from headway.report.format import size
-    from headway.runs.history import find_runs
+    from headway.runs.history import find_runs, read_run
     from headway.runs.prune import find_leftovers, remove
 
-    found = find_leftovers(out, find_runs(out), broken)
+    chosen = [read_run(resolve_run(name, out))] if name else find_runs(out)
+    found = [item for item in find_leftovers(out, chosen, broken) if item.run is not None or not name]
     gone = remove(found) if yes else []
     if json_:
         items = [{"path": str(i.path), "reason": i.reason, "bytes": i.size, "deleted": i in gone} for i in found]
@@ -172,26 +187,17 @@ def prune(
         kept = f"; {len(found) - len(gone)} are in use and were kept" if len(gone) < len(found) else ""
         progress_printer(quiet)(f"{total} deleted{kept}")
     else:
-        command = f"headway runs prune{' --broken' * broken} --yes{_place(out)}"
+        which = f" {_shown(name)}" if name else ""
+        command = f"headway runs prune{which}{' --broken' * broken} --yes{_place(out)}"
         progress_printer(quiet)(f"{total} can be deleted; nothing was deleted yet. next: {command}")
 
 
 # --- what is printed ----------------------------------------------------------------------------
 
-LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/byte", "time", "size", "when")
-
-
-def _list_row(run: History) -> tuple[str, ...]:
-    from headway.report import format as w
-
-    facts = run_numbers(run)
-    numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), _best(facts), w.fixed(facts["bits_per_byte"]))
-    spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
-    return _shown(run.name), run.status, _shown(run.task), w.count(facts["steps"]), *numbers, *spent
-
 
 def _lines(run: History) -> list[tuple[str, str]]:
     """The numbers of a run with their titles, the same for all runs."""
+    from headway.api.past_runs import best_metric, run_numbers
     from headway.report import format as w
 
     facts = run_numbers(run)
@@ -200,11 +206,12 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("started", w.moment(facts["started"])),
         ("parameters", w.of_all(facts["trained"], facts["parameters"])),
         ("steps", w.count(facts["steps"])),
+        ("checkpoints", ", ".join(f"@{step}" for step in facts["checkpoints"][-5:]) or w.ABSENT),
         ("tokens", w.brief(facts["tokens"])),
         ("training loss", w.fixed(facts["loss"])),
         ("validation loss, best", w.fixed(facts["valid"])),
         ("validation loss, last", w.fixed(facts["last_valid"])),
-        ("best metric", _best(facts)),
+        ("best metric", best_metric(facts)),
         ("bits per byte", w.fixed(facts["bits_per_byte"])),
         ("tokens/s", w.count(facts["tokens_per_second"])),
         ("time", w.duration(facts["seconds"])),
@@ -213,16 +220,9 @@ def _lines(run: History) -> list[tuple[str, str]]:
     ]
 
 
-def _best(facts: dict[str, Any]) -> str:
-    """The primary metric and its best value; the validation loss has a column of its own."""
-    from headway.report import format as w
-
-    return w.ABSENT if facts["goal"] == "valid" else f"{w.metric_title(facts['goal'])} {w.fixed(facts['best'])}"
-
-
 def _place(out: Path) -> str:
     """--out, for a command to type next."""
-    return "" if out == HERE else f" --out {_shown(out)}"
+    return "" if out == HERE else f" --out {shlex.quote(_shown(out))}"
 
 
 def _flat(recipe: dict[str, Any], where: str = "") -> dict[str, Any]:

@@ -6,18 +6,24 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway import progress
 from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle, progress_printer
+from headway.cli.complete import complete_model
 from headway.errors import NotFoundError
 
 if TYPE_CHECKING:
     from headway.serve.context import ServedModel
 
-Served = Annotated[str, typer.Argument(help="a run (last, or its name), a folder or a hub id", metavar="MODEL")]
+Served = Annotated[
+    str,
+    typer.Argument(
+        help="a run (last, or its name), a folder or a hub id", metavar="MODEL", autocompletion=complete_model
+    ),
+]
 Settings = Annotated[
     list[str] | None, typer.Argument(help="limits, as --print-limits lists them", metavar="KEY=VALUE…")
 ]
@@ -85,47 +91,30 @@ def serve(
             sock,
             keys,
             log=metrics.LOGS["json" if json_ else "quiet" if quiet else "lines"],
-            ready=lambda: say("\n".join(_greeting(served, url(sock), auth, hint))),
+            ready=lambda: say(
+                "\n".join([*_greeting(served, url(sock), auth, hint), f"  or open {url(sock)} in a browser"])
+            ),
             say=say,
         )
     say("stopped")
     raise typer.Exit(ReportedExit(128 + number))
 
 
-SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
-    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}),
-    "complete": ("/v1/completions", {"prompt": "Hello", "max_tokens": 50}),
-    "embed": ("/v1/embeddings", {"input": "Hello"}),
-}
-"""Capability → an example request; others use /v1/run."""
-CALLS = {
-    "chat": 'chat.completions.create(model="{}", messages=[{{"role": "user", "content": "Hello"}}])',
-    "complete": 'completions.create(model="{}", prompt="Hello")',
-    "embed": 'embeddings.create(model="{}", input="Hello")',
-}
-"""The same with OpenAI's client."""
-
-
 def _greeting(served: ServedModel, url: str, auth: str = "", hint: str = "") -> list[str]:
     """The server's address and an example request. `auth`: the key as a shell expression; `hint`: how to set it."""
-    from headway.serve.auth import KEY
+    from headway.serve.page.examples import CALLS, examples
 
-    first = served.capabilities()[0]
-    path, body = SAMPLES[first] if first in SAMPLES else ("/v1/run", served.tasks.sample(first))
-    data = json.dumps({"model": served.id, **body}).replace("'", "\\u0027")
+    example = examples(served)[0]
     slots = 0 if served.engine is None else served.engine.stats().slots
     at_once = "" if not slots else ", one sequence at a time" if slots == 1 else f", up to {slots} sequences at a time"
-    key = f' -H "Authorization: Bearer {auth}"' if auth else ""
     lines = [
         f"{served.id} on {url}/v1 ({', '.join(served.capabilities())}){at_once}",
         *([hint] if hint else []),
-        f"  curl {url}{path} -H 'Content-Type: application/json'{key} -d '{data}'",
+        f"  {example.curl(url, auth)}",
     ]
-    if first in CALLS:
-        secret = f'os.environ["{KEY}"]' if auth else '"none"'
-        lines.append(f"  python: {'import os; ' if auth else ''}from openai import OpenAI")
-        lines.append(f'    client = OpenAI(base_url="{url}/v1", api_key={secret})')
-        lines.append(f"    print(client.{CALLS[first].format(served.id)})")
+    if example.capability in CALLS:
+        first, *rest = example.python(url, auth=bool(auth))
+        lines += [f"  python: {first}", *(f"    {line}" for line in rest)]
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Json, Quiet, app, console, examples, progress_printer
-from headway.errors import DataError, NotFoundError, UsageError
+from headway.errors import DataError, NotFoundError, UsageError, counted
 
 MOST = 3
 """The most tokenizers side by side."""
@@ -69,7 +70,9 @@ def tokens(
         for word in built.get(name, ()):
             _show_word(screen, word)
     progress_printer(quiet)(
-        f"next: headway tokens {visible(names[0])} --merges WORD" if tokenized_texts else f"next: {USE[5:]}"
+        f"next: headway tokens {shlex.quote(visible(names[0]))} --merges WORD"
+        if tokenized_texts
+        else f"next: {USE[5:]}"
     )
 
 
@@ -161,10 +164,10 @@ def _as_json(names: Sequence[str], tokenized_texts: dict[str, Any], built: dict[
 def _show_tokenized(screen: Any, name: str, tokenized: Any, *, table: bool) -> None:
     facts = _facts(tokenized)
     count = facts["count"]
-    line = f"{visible(name)}: {count:,} token{'s' * (count != 1)}"
+    line = f"{visible(name)}: {counted(count, 'tokens')}"
     for what in ("characters", "bytes"):
         ratio = facts[f"{what}_per_token"]
-        line += f", {facts[what]:,} {what}" + (f" ({ratio:.2f} per token)" if ratio is not None else "")
+        line += f", {counted(facts[what], what)}" + (f" ({ratio:.2f} per token)" if ratio is not None else "")
     screen.print(line, markup=False)
     if facts["unknown"]:
         screen.print(f"{facts['unknown']:,} of them unknown (?)", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -15,10 +16,21 @@ from typing import Annotated, Any
 import typer
 
 from headway import progress
-from headway.cli.app import EXIT_FILE, Quiet, ReportedExit, app, examples, progress_printer
+from headway.api.training import finished_note, write_documents
+from headway.cli.app import (
+    EXIT_FILE,
+    Json,
+    Quiet,
+    RecipeName,
+    RecipeSettings,
+    ReportedExit,
+    app,
+    examples,
+    progress_printer,
+)
+from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
-from headway.errors import UsageError
-from headway.tasks.recipe import recipe_names
+from headway.errors import ConfigError, UsageError, counted
 
 
 @app.command(
@@ -32,16 +44,16 @@ from headway.tasks.recipe import recipe_names
     )
 )
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help=f"a .toml file, or a name: {', '.join(recipe_names())}", metavar="RECIPE")
+    recipe: RecipeName = "",
+    settings: RecipeSettings = None,
+    resume: Annotated[
+        str,
+        typer.Option(help="resume a run: its folder, its name, or last", metavar="RUN", autocompletion=complete_run),
     ] = "",
-    settings: Annotated[
-        list[str] | None, typer.Argument(help="settings that replace those of the recipe", metavar="KEY=VALUE…")
-    ] = None,
-    resume: Annotated[str, typer.Option(help="resume a run: its folder, its name, or last", metavar="RUN")] = "",
     accept_changed_data: Annotated[
         bool, typer.Option("--accept-changed-data", help="resume although the data have changed")
     ] = False,
+    json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a model from a recipe, or resume a run."""
@@ -58,14 +70,18 @@ def train(
         _launch(processes, sys.argv[1:], progress_printer(quiet))
     say = progress_printer(quiet)
     with progress.bar("loading"):
-        from headway.runs.history import resolve_run
+        from headway.data.files.locate import skipped_files, skipped_note
+        from headway.hub.run_names import resolve_run
         from headway.train import run as runs
         from headway.train.distributed import close_distributed
 
     if named is None:
         folder = resolve_run(resume, Path(RUNS))
-        if not args:
-            _leave_finished(folder, say)
+        if not args and (done := finished_note(folder)):
+            say(f"{done}; train.steps=MORE trains further")
+            if json_:
+                _print_json(folder)
+            raise typer.Exit
         run = runs.resume(
             folder,
             lambda path, why: say(f"checkpoint {path} is not used: {why}"),
@@ -75,24 +91,17 @@ def train(
         for note in run.notes:
             say(note)
     else:
-        run = runs.start(*named)
+        run = runs.start(*named, [recipe, *args])
+        for spec in filter(None, (run.recipe.data.train, run.recipe.data.valid, run.recipe.data.test)):
+            if note := skipped_note(skipped_files(spec)):
+                say(f"{spec}: {note}")
     try:
         runs.train(run, progress.Display(quiet).report)
     finally:
         close_distributed()
     if not run.loop.world.first:
         raise typer.Exit(128 + run.loop.stop_signal if run.loop.stop_signal else 0)
-    _afterwards(run, say)
-
-
-def _leave_finished(folder: Path, say: Callable[..., None]) -> None:
-    """Do not touch a run that has finished and has its weights."""
-    from headway.runs.history import read_run
-
-    told = read_run(folder)
-    if told.status == "finished" and not told.problem:
-        say(f"{folder} has finished its {told.facts.steps:,} steps; train.steps=MORE trains further")
-        raise typer.Exit
+    _afterwards(run, say, json_)
 
 
 def _processes(args: list[str]) -> int:
@@ -104,24 +113,70 @@ def _processes(args: list[str]) -> int:
     return read_recipe({"gpus": asked}).gpus
 
 
-def _afterwards(run: Any, say: Callable[..., None]) -> None:
+def _print_json(folder: Path) -> None:
+    """The numbers of a run as `headway runs list --json` has them, its test metrics, and where its report is."""
+    from headway.api.past_runs import run_numbers
+    from headway.report.report import json_value
+    from headway.runs.history import read_run
+
+    run = read_run(folder)
+    test = {key: value for key, value in run.last_event("test").items() if key not in ("event", "time", "step")}
+    report = folder / "run" / "report.html"
+    found = {**run_numbers(run), "test": json_value(test) or None, "report": str(report) if report.exists() else None}
+    print(json.dumps(found, allow_nan=False))
+
+
+def _afterwards(run: Any, say: Callable[..., None], json_: bool) -> None:
     if run.loop.stop_signal:
-        say(f"stopped at step {run.loop.progress.step} and saved. next: headway train --resume {run.folder}")
+        if json_:
+            _print_json(run.folder)
+        again = shlex.join(["headway", "train", "--resume", str(run.folder)])
+        say(f"stopped at step {run.loop.progress.step} and saved. next: {again}")
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
-    from headway.report.model_card import write_card
-    from headway.report.report import write_report
+    report = write_documents(run.folder)
+    if json_:
+        _print_json(run.folder)
+    else:
+        print(run.folder)
+    say(f"report: {report}")
+    _advise(run.folder, report, say)
+    name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
+    say(f"next: headway run {name} {_tries(run)}   headway eval {name}   headway check {name}")
+
+
+def _tries(run: Any) -> str:
+    """What to type after `headway run MODEL`: an example of the user's data, or one that fits the made-up data."""
     from headway.tasks.registry import get_task
 
-    write_card(run.folder)
-    report = write_report(run.folder)
-    print(run.folder)
-    say(f"report: {report}")
     task = get_task(run.recipe.task)
-    second = f' {task.second}="…"' if task.second == "pair" and task.wants_second(run.model.config) else ""
-    first = task.tries.own if run.recipe.data.train else task.tries.made_up
-    name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
-    first = first.replace("headway run last", f"headway run {name}")
-    say(f"next: headway run {name} {first}{second}   headway eval {name}   headway check {run.folder}")
+    if not run.recipe.data.train:
+        return task.tries.made_up
+    words = run.task.tries
+    return shlex.join(words) if all(words) and words else task.tries.own
+
+
+def _advise(folder: Path, report: Path, say: Callable[..., None]) -> None:
+    """Say what could be better: the most important suggestions of the report, each with its command."""
+    from headway.report.advice.rules import MOST, suggestions
+    from headway.runs.history import read_run
+
+    found = suggestions(read_run(folder))
+    for number, suggestion in enumerate(found[:MOST], start=1):
+        first, *rest = suggestion.lines
+        say("\n".join([f"advice {number}: {first}", *(f"  {line}" for line in rest)]))
+    if len(found) > MOST:
+        say(f"{len(found) - MOST} more in {report}")
+
+
+def _check_gpus(processes: int, say: Callable[..., None]) -> None:
+    """Refuse more processes than GPUs; without any GPU, say that the processes share the CPU."""
+    import torch
+
+    if not (there := torch.cuda.device_count()):
+        say(f"no GPU here: gpus={processes} starts {processes} processes that share the CPU, which is not faster")
+    elif processes > there:
+        what = f"gpus = {processes}, but this machine has {counted(there, 'GPUs')}"
+        raise ConfigError("C004", what, f"set gpus={there}" if there > 1 else "leave gpus out")
 
 
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:
@@ -129,6 +184,7 @@ def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> N
     from headway.train.distributed import torchrun_line
 
     line = torchrun_line(processes, arguments)
+    _check_gpus(processes, say)
     say(" ".join(["torchrun", *line[3:]]))
     with tempfile.TemporaryDirectory(prefix="headway-") as folder:
         exit_file = Path(folder) / "exit"

@@ -1,19 +1,67 @@
-"""Range checks and conflicts of settings. No torch here."""
+"""Ranges of settings, checked and told from one place; conflicts of settings. No torch here."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from headway.errors import ConfigError
 
 
+@dataclass(frozen=True)
+class Range:
+    """The values that a setting may have; with `above` the lower bound is not one of them, with `below` the upper."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def __contains__(self, value: float) -> bool:  # a NaN is outside any range
+        return bool(
+            (self.low < value if self.above else self.low <= value)
+            and (value < self.high if self.below else value <= self.high)
+        )
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.above else 'at least'} {self.low:g}"
+        return low if self.high == math.inf else f"{low} and {'less than' if self.below else 'at most'} {self.high:g}"
+
+
+Found = dict[tuple[type, str], Range]
+_FOUND: ContextVar[Found | None] = ContextVar("ranges", default=None)
+
+
+@contextmanager
+def recorded_ranges() -> Iterator[Found]:
+    """(class, field) → range of all settings that are checked inside: `headway explain` reads them where they are."""
+    found: Found = {}
+    token = _FOUND.set(found)
+    try:
+        yield found
+    finally:
+        _FOUND.reset(token)
+
+
+def _allowed(config: Any, name: str, values: Range) -> bool:
+    if (found := _FOUND.get()) is not None:
+        found[type(config), name] = values
+    value = getattr(config, name)
+    return value is None or value in values
+
+
 def in_range(config: Any, **ranges: tuple[float, float]) -> None:
     """Check that each named setting is between two bounds; None passes."""
     for name, (low, high) in ranges.items():
-        if (value := getattr(config, name)) is not None and not low <= value <= high:  # a NaN is outside any range
-            text = str(value)
+        if not _allowed(config, name, values := Range(low, high)):
+            text = str(getattr(config, name))
             text = text if len(text) <= 60 else text[:57] + "…"
-            raise ConfigError("C003", f"{name} = {text} is outside {low} … {high}")
+            why = f"should be {values}" if high == math.inf else f"is outside {low} … {high}"
+            raise ConfigError("C003", f"{name} = {text} {why}")
 
 
 def conflict(first: str, second: str, rule: str) -> ConfigError:
@@ -21,22 +69,33 @@ def conflict(first: str, second: str, rule: str) -> ConfigError:
     return ConfigError("C004", f"{first} conflicts with {second}: {rule}")
 
 
+def within(section: str, config: Any, values: Range, *names: str) -> None:
+    """Check that each named setting is in a range; None passes."""
+    for name in names:
+        if not _allowed(config, name, values):
+            raise ConfigError("C003", f"{section}.{name} = {getattr(config, name)} should be {values}")
+
+
 def at_least(section: str, config: Any, **least: float) -> None:
     """Check that each named setting has at least this value; None passes."""
     for name, low in least.items():
-        if (value := getattr(config, name)) is not None and not value >= low:
-            raise ConfigError("C003", f"{section}.{name} = {value} should be at least {low}")
+        within(section, config, Range(low), name)
 
 
 def above_zero(section: str, config: Any, *names: str) -> None:
     """Check that each named setting is positive; None passes."""
-    for name in names:
-        if (value := getattr(config, name)) is not None and not value > 0:
-            raise ConfigError("C003", f"{section}.{name} = {value} should be above 0")
+    within(section, config, Range(0, above=True), *names)
 
 
 def shares(section: str, config: Any, *names: str) -> None:
     """Check that each named setting is in [0, 1)."""
-    for name in names:
-        if not 0 <= (value := getattr(config, name)) < 1:
-            raise ConfigError("C003", f"{section}.{name} = {value} should be at least 0 and less than 1")
+    within(section, config, Range(0, 1, below=True), *names)
+
+
+def check_encoding(setting: str, name: str) -> None:
+    """Raise an error for a name that is no encoding of text."""
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        hint = "such as utf-8, cp1252 (Windows), latin-1 or utf-16"
+        raise ConfigError("C003", f"{setting} = {name!r} is not an encoding of text", hint) from None

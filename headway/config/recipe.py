@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from headway.config.model import Activation
-from headway.config.ranges import above_zero, at_least, shares
+from headway.config.ranges import Range, above_zero, at_least, check_encoding, shares, within
 from headway.errors import ConfigError
 
 RUNS = "runs"
 """Where runs are kept, and where `last` is looked for."""
+UTF_8 = "utf-8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +19,12 @@ class DataConfig:
     """The data, and how they become tokens."""
 
     train: str = ""
-    """A file (text, csv, tsv, jsonl, parquet, or .gz of these), a glob, a folder or a hub dataset; for translation also
-    two text files with a comma between them, SOURCE,TARGET; empty is the task's built-in data."""
+    """A file (text, csv, tsv, jsonl, parquet, .gz of these, or book.xlsx#Sheet), a glob, a folder or a hub dataset; for
+    translation also two text files with a comma between them, SOURCE,TARGET; empty is the task's built-in data."""
     valid: str = ""
-    """Validation data, in the same form; empty holds out a tenth of `train`."""
+    """Validation data, in the same form as `train`; empty holds out a tenth of `train`."""
     test: str = ""
-    """Test data, in the same form; scored once, at the end of the run."""
+    """Test data, in the same form as `train`; scored once, at the end of the run."""
     text: str = ""
     """Column of the text; empty guesses."""
     pair: str = ""
@@ -32,7 +33,11 @@ class DataConfig:
     """Column of the label; empty guesses."""
     bad_rows: Literal["stop", "skip"] = "stop"
     """What to do about a row that cannot be used."""
+    encoding: str = UTF_8
+    """Encoding of text files: cp1252, latin-1, utf-16 …; a byte order mark in a file comes first."""
     tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
+    """The tokenizer of a new model. chars and words are those of `train`; bpe (Sennrich et al. 2016), wordpiece
+    (Schuster & Nakajima 2012) and unigram (Kudo 2018) learn subwords from it."""
     vocab: int = 0
     """Vocabulary size of a trained tokenizer; 0 is all tokens for bytes, chars and words, and 4096 for the others."""
     lower: bool = False
@@ -55,8 +60,10 @@ class DataConfig:
     """Settings that a resumed run may change. The paths are free because `train/provenance` compares the content."""
 
     def __post_init__(self) -> None:
-        if self.length < 1 or not 0 <= self.overlap < self.length:
+        at_least("data", self, length=1, overlap=0)
+        if self.overlap >= self.length:
             raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
+        check_encoding("data.encoding", self.encoding)
         shares("data", self, "noise")
         at_least("data", self, vocab=0, workers=0)
 
@@ -66,7 +73,9 @@ class ShapeConfig:
     """A new model, with one size setting (`depth`) and every part of the block; or a pretrained one (`from`)."""
 
     kind: Literal["transformer", "elman", "gru", "lstm", "conv"] = "transformer"
-    """Networks other than the transformer have depth, width, tied, dropout and the three settings below."""
+    """The network. elman: Elman 1990; gru: Cho et al. 2014; lstm: Hochreiter & Schmidhuber 1997; conv: Gehring et al.
+    2017. Those have depth, width, tied, dropout, and attention, bidirectional or kernel; the rest is the
+    transformer's."""
     attention: Literal["none", "additive", "dot", "general"] = "none"
     """Attention of a recurrent decoder to its encoder; none: it has only the encoder's last state."""
     bidirectional: bool = False
@@ -82,25 +91,41 @@ class ShapeConfig:
     freeze: int = 0
     """Freeze the embeddings and this many blocks, counted from the input."""
     depth: int = 4
+    """Number of blocks: the size of the model, as width, heads and batch size follow from it."""
     encoder_depth: int | None = None
-    """Blocks of the encoder, if the decoder has `depth` blocks; None is the same number."""
+    """Blocks of the encoder, if the decoder has `depth` blocks; unset is the same number."""
     width: int | None = None
-    """None is 64 · depth."""
+    """Width of the hidden states; unset is 64 · depth."""
     ff: int | None = None
-    """Hidden width of the feed-forward layers; None is 4 · width."""
+    """Hidden width of the feed-forward layers; unset is 4 · width."""
     heads: int | None = None
-    """None is one per 64 of width."""
+    """Attention heads; unset is one per 64 of width."""
     kv_heads: int | None = None
+    """Heads of keys and values: grouped-query attention (Ainslie et al. 2023); 1 is multi-query (Shazeer 2019); unset
+    is `heads`."""
     norm: Literal["layernorm", "rmsnorm", "dyt"] = "layernorm"
+    """layernorm: Ba et al. 2016; rmsnorm: Zhang & Sennrich 2019; dyt: Dynamic Tanh, no norm at all (Zhu et al.
+    2025)."""
     norm_at: Literal["pre", "post"] = "pre"
+    """pre: before each branch, as GPT-2; post: after the addition, as in the transformer of 2017 and BERT."""
     residual: bool = True
+    """Residual connections (He et al. 2016); false only to see what they are for."""
     positions: Literal["learned", "sinusoidal", "rope", "alibi", "relative", "none"] = "learned"
+    """How a model knows the order of tokens. sinusoidal: Vaswani et al. 2017; relative: Raffel et al. 2020; rope: Su et
+    al. 2021; alibi: Press et al. 2022."""
     activation: Activation = "gelu_tanh"
+    """The activation of the feed-forward layers."""
     gated: bool = False
+    """Gated feed-forward layers: activation(gate) * up (Shazeer 2020)."""
     bias: bool = True
+    """Linear layers have a bias."""
     window: int | None = None
+    """Sliding window: how many tokens a token attends to in each direction, itself included; unset: all."""
     tied: bool = True
+    """Token embeddings and output layer share one matrix (Press & Wolf 2017)."""
     dropout: float = 0.0
+    """Share of activations that are set to zero in training, in embeddings, branches and attention (Srivastava et al.
+    2014)."""
 
     free_on_resume: ClassVar = frozenset({"from"})
 
@@ -115,8 +140,11 @@ class TrainConfig:
     """How to train. The budget is one of steps, minutes and epochs."""
 
     steps: int | None = None
+    """The budget in steps; each step is one batch."""
     minutes: float | None = None
+    """The budget in minutes of training."""
     epochs: float | None = None
+    """The budget in passes over the training data."""
     batch: int = 0
     """Batch size in sequences; 0 chooses it by the model's depth."""
     batch_tokens: int = 0
@@ -124,16 +152,21 @@ class TrainConfig:
     accumulate: int = 1
     """Gradient accumulation: the number of micro-batches per step; the result is the same."""
     lr: float | None = None
-    """Peak learning rate; None chooses it by the model's width."""
+    """Peak learning rate; unset chooses it by the model's width."""
     optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
-    """muon: orthogonalised updates for the blocks' matrices (Jordan et al. 2024), AdamW for the rest."""
+    """adamw: Loshchilov & Hutter 2019; sgd: with momentum; muon: orthogonalised updates for the blocks' matrices
+    (Jordan et al. 2024), AdamW for the rest."""
     schedule: Literal["cosine", "linear", "constant", "wsd", "rsqrt"] = "cosine"
+    """How the learning rate falls after the warm-up. cosine: Loshchilov & Hutter 2017; wsd: constant, then a short
+    decay (Hu et al. 2024); rsqrt: with one over the root of the step (Vaswani et al. 2017)."""
     warmup: int = 100
     """Warm-up steps from zero to the peak; then the schedule begins."""
     final_lr: float = 0.1
     """Learning rate at the end, as a share of the peak."""
     weight_decay: float = 0.1
+    """Decoupled weight decay of matrices (Loshchilov & Hutter 2019); biases and norms have none."""
     betas: tuple[float, ...] = (0.9, 0.99)
+    """Decay rates of AdamW's two moments (Kingma & Ba 2015)."""
     layer_decay: float = 1.0
     """Layer-wise decay: each block's learning rate as a share of the block above it; the heads have the full rate
     (Clark et al. 2020)."""
@@ -163,8 +196,11 @@ class TrainConfig:
     sinks: tuple[str, ...] = ()
     """Trackers that also get the log: tensorboard, wandb, trackio."""
     eval_every: int = 250
+    """Steps from one evaluation on the validation data to the next."""
     sample_every: int = 250
+    """Steps from one sample of what the model says to the next."""
     save_every: int = 500
+    """Steps from one checkpoint to the next."""
     keep: int = 2
     """Checkpoint retention: how many of the last checkpoints stay on disk."""
 
@@ -190,7 +226,6 @@ class TrainConfig:
         if self.batch % self.accumulate:
             what = f"train.batch = {self.batch} is not divisible by train.accumulate = {self.accumulate}"
             raise ConfigError("C004", what)
-        if not 0 < self.layer_decay <= 1:
-            raise ConfigError("C003", f"train.layer_decay = {self.layer_decay} should be above 0 and at most 1")
+        within("train", self, Range(0, 1, above=True), "layer_decay")
         if self.average and (self.ema or self.keep_best or self.patience):
             raise ConfigError("C004", "train.average conflicts with train.ema, keep_best and patience: choose one")

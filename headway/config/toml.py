@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from headway.errors import ConfigError, NotFoundError, nearest
+from headway.config.keys import did_you_mean
+from headway.errors import ConfigError, NotFoundError
+from headway.errors import short as short
 
 T = TypeVar("T")
 
@@ -28,7 +30,8 @@ def build(cls: type[T], data: Mapping[str, Any], where: str = "", source: str = 
     for key in data:
         if key not in known:
             path = _join(where, key)
-            raise ConfigError("C014", f"unknown setting {short(path)}{_line(source, path)}{nearest(key, known)}")
+            close = did_you_mean(path, [_join(where, name) for name in known])
+            raise ConfigError("C014", f"unknown setting {short(path)}{line_of(source, path)}{close}")
     values = {k: _convert(hints[k], v, _join(where, k), source) for k, v in data.items()}
     for name, f in known.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
@@ -52,7 +55,7 @@ def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
         if value in args and type(value) in {type(a) for a in args}:
             return value
         choices = ", ".join(repr(a) for a in args)
-        raise ConfigError("C003", f"{where} = {short(value)}{_line(source, where)} is not one of {choices}")
+        raise ConfigError("C003", f"{where} = {short(value)}{line_of(source, where)} is not one of {choices}")
     if dataclasses.is_dataclass(hint):
         if type(value) is hint:
             return value
@@ -62,11 +65,11 @@ def _convert(hint: Any, value: Any, where: str, source: str) -> Any:
         return tuple(_convert(args[0], v, where, source) for v in value)
     elif hint is float and type(value) in (int, float):
         if not abs(value) <= sys.float_info.max:  # false for NaN, too
-            raise ConfigError("C003", f"{where} = {short(value)}{_line(source, where)} is not a finite number")
+            raise ConfigError("C003", f"{where} = {short(value)}{line_of(source, where)} is not a finite number")
         return float(value)
     elif type(value) is hint:
         return value
-    raise ConfigError("C002", f"{where} = {short(value)}{_line(source, where)} should be {_type_name(hint)}")
+    raise ConfigError("C002", f"{where} = {short(value)}{line_of(source, where)} should be {type_name(hint)}")
 
 
 def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -> Any:
@@ -79,7 +82,7 @@ def _convert_union(args: tuple[Any, ...], value: Any, where: str, source: str) -
         if not isinstance(kind, str) or kind not in by_kind:
             kinds = ", ".join(repr(k) for k in by_kind)
             raise ConfigError(
-                "C003", f"{where}.kind = {short(kind)}{_line(source, f'{where}.kind')} is not one of {kinds}"
+                "C003", f"{where}.kind = {short(kind)}{line_of(source, f'{where}.kind')} is not one of {kinds}"
             )
         return build(typing.cast(type, by_kind[kind]), value, where, source)
     for option in options[:-1]:
@@ -167,7 +170,7 @@ def _join(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def _line(source: str, path: str) -> str:
+def line_of(source: str, path: str) -> str:
     """The line of a setting in a TOML text, or else of the nearest table around it, as text."""
     lines: dict[str, int] = {}
     table = ""
@@ -182,14 +185,10 @@ def _line(source: str, path: str) -> str:
     return f" (line {lines[path]})" if path else ""
 
 
-def short(value: Any) -> str:
-    """A value for a message: on one line, at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _type_name(hint: Any) -> str:
+def type_name(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     if typing.get_origin(hint) is tuple:
         return "a list"
+    if dataclasses.is_dataclass(hint):
+        return "a table"
     return names.get(hint, getattr(hint, "__name__", str(hint)))

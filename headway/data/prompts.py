@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PRIVATE_USE = tuple(chr(code) for code in range(0x10FF00, 0x10FFFE))
 """Characters for private use in Unicode. One of them marks special tokens that are spelled inside a message."""
 
+SPOKEN = ("content", "tool_calls", "tool_call_id", "tools")
+"""Fields of messages whose strings come from outside, and may spell special tokens."""
+
 
 def start_token(special: SpecialTokens) -> int:
     """The token that replaces an empty prompt: BOS, or else EOS, which ended the document before."""
@@ -42,13 +45,23 @@ class PromptEncoder:
         """Encode a text, with the special tokens that the tokenizer adds."""
         return self.tokenizer.ids([text], special=True)[0] or [start_token(self.special)]
 
-    def chat(self, messages: Sequence[Message], check: Callable[[str], None] | None = None) -> list[int]:
-        """Encode a conversation up to the start of the next answer. `check` may reject the text beforehand."""
+    def chat(
+        self,
+        messages: Sequence[Message],
+        check: Callable[[str], None] | None = None,
+        tools: Sequence[Message] | None = None,
+    ) -> list[int]:
+        """Encode a conversation up to the start of the next answer. `check` may reject the text beforehand.
+
+        `tools` are functions that the answer may call, for templates that take them.
+        """
         if self.template is None:
             hint = "headway run without --chat continues a text"
             raise DataError("D008", f"{self.name} has no chat template, so it cannot chat", hint)
-        rows, marker = self._mark_special(messages, self.template)
-        text = self.template.render(rows, tokens=special_token_strings(self.tokenizer), add_generation_prompt=True)
+        template = self.template if tools is None or self.tool_template is None else self.tool_template
+        marked, marker = self._mark_special([*messages, {"tools": tools}], template)
+        rows, names = marked[:-1], special_token_strings(self.tokenizer)
+        text = template.render(rows, tokens=names, tools=marked[-1]["tools"], add_generation_prompt=True)
         if check is not None:
             check(text)
         ids = self._encode_marked(text, marker) if marker else self.tokenizer.ids([text])[0]
@@ -60,9 +73,14 @@ class PromptEncoder:
     def template(self) -> ChatTemplate | None:
         return parse_template(self.tokenizer.config.get("chat_template"))
 
+    @cached_property
+    def tool_template(self) -> ChatTemplate | None:
+        """The template for conversations with tools: some models have one of its own for them."""
+        return parse_template(self.tokenizer.config.get("chat_template"), "tool_use")
+
     def _mark_special(self, messages: Sequence[Message], template: ChatTemplate) -> tuple[list[Message], str]:
         """Insert a marker into each special token that a message spells; returns "" as marker if there is none."""
-        spelled = [text for message in messages for text in _strings(message.get("content"))]
+        spelled = [text for message in messages for name in SPOKEN for text in _strings(message.get(name))]
         if self._special_pattern is None or not any(map(self._special_pattern.search, spelled)):
             return list(messages), ""
         pattern, taken = self._special_pattern, set().union(template.source, *spelled)
@@ -71,7 +89,8 @@ class PromptEncoder:
         def put(text: str) -> str:
             return pattern.sub(lambda found: _insert_marker(marker, found[0]), text)
 
-        return [{**message, "content": _map_strings(message.get("content"), put)} for message in messages], marker
+        changed = [{name: _map_strings(m[name], put) for name in SPOKEN if name in m} for m in messages]
+        return [{**message, **change} for message, change in zip(messages, changed, strict=True)], marker
 
     def _encode_marked(self, text: str, marker: str) -> list[int]:
         """Encode a text; special tokens with the marker are encoded as ordinary text."""
@@ -106,22 +125,22 @@ class PromptEncoder:
 
 
 def _strings(content: Any) -> Iterator[str]:
-    """Yield the strings in a message's content, which is a string or a list of parts."""
+    """Yield the strings in a field of a message: a string, a list of parts, or an object with names and values."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list | tuple | dict):
-        for part in content.values() if isinstance(content, dict) else content:
+        for part in (*content, *content.values()) if isinstance(content, dict) else content:
             yield from _strings(part)
 
 
 def _map_strings(content: Any, change: Callable[[str], str]) -> Any:
-    """Apply `change` to each string in a message's content."""
+    """Apply `change` to each string in a field of a message, and to names inside it."""
     if isinstance(content, str):
         return change(content)
     if isinstance(content, list | tuple):
         return [_map_strings(part, change) for part in content]
     if isinstance(content, dict):
-        return {key: _map_strings(value, change) for key, value in content.items()}
+        return {change(key): _map_strings(value, change) for key, value in content.items()}
     return content
 
 

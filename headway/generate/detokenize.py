@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -65,6 +65,8 @@ class TextStream:
     stops: tuple[str, ...] = ()
     context: Sequence[int] = ()
     """Tokens before the first one; they decide whether a space comes between."""
+    shown: Mapping[int, str] = field(default_factory=dict)
+    """Special tokens that are a part of the text, unlike others, and how they are spelled."""
     stopped: bool = field(default=False, init=False)
     """Whether a stop string was found. All text before it has been returned."""
 
@@ -87,6 +89,7 @@ class TextStream:
     def push(self, token: int) -> str:
         """Text that is certain with this token; empty while a character or a stop string may be incomplete."""
         more = self._decode_again(token) if self._bytes is None else self._put_together(token)
+        more += self.shown.get(token, "")
         if not more:
             return ""
         self._held += more
@@ -122,12 +125,12 @@ class TextStream:
             self.stopped = True
             text, self._held = self._held[: min(ends)[1]], ""
             return text
-        waiting = _overlap(self._held, self.stops)
+        waiting = overlap(self._held, self.stops)
         text, self._held = self._held[: len(self._held) - waiting], self._held[len(self._held) - waiting :]
         return text
 
 
-def _overlap(text: str, stops: tuple[str, ...]) -> int:
+def overlap(text: str, stops: tuple[str, ...]) -> int:
     """Length of the longest suffix of a text that begins a stop string."""
     longest = min(len(text), max((len(stop) for stop in stops), default=0))
     return next((n for n in range(longest, 0, -1) if any(stop.startswith(text[-n:]) for stop in stops)), 0)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -65,6 +65,23 @@ def score(
     return list(found.cpu().split([len(row) - prompt for row, prompt in zip(rows, prompts, strict=True)]))
 
 
+@torch.no_grad()
+def score_prompt(model: Decoder[S], prompt: Sequence[int], top: int) -> list[tuple[float, list[tuple[int, float]]]]:
+    """Of each token after the first: its log-probability, and the `top` most probable tokens with theirs."""
+    _check(model, [prompt], [1], None)
+    ids = torch.tensor([list(prompt)], device=device_of(model))
+    hidden = model.extend(model.start(batch=1, capacity=len(prompt)), ids)[0, :-1]  # T-1 M
+    parts = max(1, LOGITS_AT_ONCE // model.lm(hidden[:1]).shape[-1]) if len(hidden) else 1
+    found: list[tuple[float, list[tuple[int, float]]]] = []
+    for h, targets in zip(hidden.split(parts), ids[0, 1:].split(parts), strict=True) if len(hidden) else ():
+        logp = model.lm(h).float().log_softmax(-1)
+        best = logp.topk(min(top, logp.shape[-1]))
+        own = logp.gather(-1, targets[:, None])[:, 0].tolist()
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        found += [(value, list(zip(*row, strict=True))) for value, row in zip(own, pairs, strict=True)]
+    return found
+
+
 def _log_probabilities(model: Decoder[S], hidden: Tensor, targets: Tensor) -> Tensor:
     """Of N targets, in parts, so that their logits fit into memory."""
     if not len(targets):
@@ -115,6 +132,9 @@ class Scored:
     @property
     def perplexity(self) -> float:
         return math.exp(min(700.0, -self.log_probability / self.tokens))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "perplexity": self.perplexity}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,20 @@ import numpy as np
 from markupsafe import Markup
 
 from headway.report import format as w
-from headway.report.charts import Line, Panel, Scale, axis_ticks, downsample, table, view
-from headway.report.diagnostics import throughput, validation_losses
+from headway.report.advice.evidence import throughput, validation_losses
+from headway.report.charts import (
+    HEIGHT,
+    WIDTH,
+    Line,
+    Panel,
+    Scale,
+    axis_ticks,
+    downsample,
+    path_of,
+    scale_for,
+    table,
+    view,
+)
 from headway.report.page import render_macro
 from headway.runs.events import Series, as_count, smooth, smoothing_window
 from headway.runs.history import History
@@ -25,6 +37,8 @@ MARK_KINDS = (
     ("nan", "NaN", "✕"),
 )  # fmt: skip
 """Kind of event, its title above the curves, its symbol."""
+COLOURS = {"training": "#1f6fb2", "validation": "#c2571a"}
+"""Colours of a curve outside the page: readable on white and on black."""
 RULED = ("best", "restart", "spike", "nan")
 """Kinds of events that are also drawn as a line through the curves."""
 
@@ -131,3 +145,33 @@ def hover_data(shown: Iterable[Panel], x_scale: Scale) -> str:
                 series.append({"panel": panel.key, "name": name, "x": [int(v) for v in x], "y": values})
     text = json.dumps({"low": x_scale.low, "high": x_scale.high, "series": series}, allow_nan=False)
     return text.replace("<", "\\u003c")
+
+
+def loss_curve(run: History) -> str:
+    """The smoothed training loss and the validation loss as a small SVG without a style sheet, for a notebook."""
+    steps = run.steps["step"]
+    x, y = np.array(validation_losses(run), dtype=np.float64).reshape(-1, 2).T
+    lines = [
+        Line(name="training", look="train", x=steps, y=smooth(run.steps["loss"])),
+        Line(name="validation", look="valid", x=x, y=y),
+    ]
+    lines = [line for line in lines if len(line.x) > 1]
+    scale = scale_for(lines, log=False)
+    if scale is None:
+        return ""
+    across = Scale(0.0, max(1.0, *(float(line.x[-1]) for line in lines)))
+    paths = "".join(
+        f'<path d="{path_of(*downsample(line.x, line.y), across, scale)}" fill="none" stroke="{COLOURS[line.name]}"'
+        ' stroke-width="2" vector-effect="non-scaling-stroke"/>'
+        for line in lines
+    )
+    names = ", ".join(
+        f'<span style="color:{COLOURS[line.name]}">{line.name} loss</span> '
+        f"{w.number(float(line.y[0]))} → {w.number(float(line.y[-1]))}"
+        for line in lines
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="loss over the steps"'
+        f' style="width:100%;max-width:480px;height:120px;display:block">{paths}</svg>'
+        f"<small>{names}, over {w.count(across.high)} steps</small>"
+    )

@@ -93,7 +93,10 @@ def _confusion(found: Any) -> Table | None:
         rows.append([_name(name), *map(w.count, values)])
         shares.append([value / (sum(values) or 1.0) for value in values])
     return Table(
-        "confusion matrix: truth in rows, predictions in columns", ["truth", *map(_name, labels)], rows, shares
+        "confusion matrix: each row is a label, each column what the model predicted for it",
+        ["label", *map(_name, labels)],
+        rows,
+        shares,
     )
 
 
@@ -125,7 +128,7 @@ def _mistakes(found: Any) -> Mistakes | None:
         line, sure = as_float(row.get("line")), as_float(row.get("probability"))
         where = "" if line is None or row.get("file") == "" else f"line {line:.0f}: "  # made-up data have no file
         how = "" if sure is None else f" ({w.fixed(sure)})"
-        said = f"{where}{_plain(row.get('label'))} taken for {_plain(row.get('predicted'))}{how}"
+        said = f"{where}predicted {_plain(row.get('predicted'))}{how}, labelled {_plain(row.get('label'))}"
         rows.append((_truncate(row.get("text")), _truncate(said)))
     return Mistakes(rows) if rows else None
 

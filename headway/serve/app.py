@@ -5,25 +5,32 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from headway.errors import HeadwayError
+from headway.generate.engine.engine import Request as EngineRequest
 from headway.jsonfile import parse_object
 from headway.serve import schemas
+from headway.serve.chat.conversation import ToolUse
 from headway.serve.context import ServerContext
 from headway.serve.errors import ApiError
 from headway.serve.middleware import Middleware, Scope
+from headway.serve.openapi import results
+from headway.serve.openapi.description import openapi, request_schema
+from headway.serve.page.page import STATIC, page, static_file
+from headway.serve.requests import RequestBuilder
 from headway.serve.responses import EventStream, GenerationResponse, TokenSpelling
+from headway.serve.responses_api.items import chat_request, input_messages, rename
+from headway.serve.responses_api.response import ResponsesResponse
+from headway.serve.responses_api.schema import ResponsesRequest
+from headway.serve.responses_api.store import ResponseStore
 from headway.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, RunRequest
 from headway.version import __version__
 
@@ -35,23 +42,30 @@ def create_app(server: ServerContext) -> Middleware:
     app = FastAPI(title="headway", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     routes, parts = Routes(server), dict[str, Any]()
     for path, handler, request, result in (
-        ("/v1/chat/completions", routes.chat, ChatRequest, schemas.ChatCompletion),
-        ("/v1/completions", routes.complete, CompletionRequest, schemas.Completion),
-        ("/v1/embeddings", routes.embed, EmbeddingRequest, schemas.EmbeddingList),
-        ("/v1/run", routes.run, RunRequest, schemas.RunList),
+        ("/v1/chat/completions", routes.chat, ChatRequest, results.ChatCompletion),
+        ("/v1/completions", routes.complete, CompletionRequest, results.Completion),
+        ("/v1/responses", routes.respond, ResponsesRequest, results.ResponseObject),
+        ("/v1/embeddings", routes.embed, EmbeddingRequest, results.EmbeddingList),
+        ("/v1/run", routes.run, RunRequest, results.RunList),
     ):
-        responses = schemas.openapi_responses(result, 404, stream=issubclass(request, schemas.GenerationRequest))
-        app.post(path, responses=responses, openapi_extra=_request_schema(request, server.model.id, parts))(handler)
-    app.get("/v1/models", responses=schemas.openapi_responses(schemas.ModelList))(routes.models)
-    app.get("/v1/models/{model:path}", responses=schemas.openapi_responses(schemas.ModelCard, 404))(routes.card)
-    app.get("/health", responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}})(routes.health)
+        responses = results.openapi_responses(result, 404, stream="stream" in request.model_fields)
+        app.post(path, responses=responses, openapi_extra=request_schema(request, server.model.id, parts))(handler)
+    described = results.openapi_responses(results.ResponseObject, 404)
+    app.get("/v1/responses/{response_id}", responses=described)(routes.response)
+    described = results.openapi_responses(results.DeletedResponse, 404)
+    app.delete("/v1/responses/{response_id}", responses=described)(routes.forget)
+    app.get("/v1/models", responses=results.openapi_responses(results.ModelList))(routes.models)
+    app.get("/v1/models/{model:path}", responses=results.openapi_responses(results.ModelCard, 404))(routes.card)
+    app.get("/health", responses={200: {"model": results.Health}, 503: {"model": results.Health}})(routes.health)
     plain = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    responses = schemas.openapi_responses(schemas.Health) | {200: plain}
+    responses = results.openapi_responses(results.Health) | {200: plain}
     app.get("/metrics", responses=responses, response_class=Response)(routes.metrics)
+    for path in ("/", *STATIC):
+        app.get(path, include_in_schema=False, response_class=Response)(routes.page)
     for kind in (ApiError, HeadwayError, Exception):
         app.add_exception_handler(kind, _error_response)
     app.add_exception_handler(HTTPException, _http_exception)
-    app.openapi = lambda: _openapi(app, parts)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi(app, parts)  # type: ignore[method-assign]
     return Middleware(app, server, partial(_check_body, app))
 
 
@@ -60,6 +74,7 @@ class Routes:
 
     def __init__(self, server: ServerContext) -> None:
         self.server, self.served = server, server.model
+        self.store = ResponseStore(server.limits)
         self.spelling = None if self.served.tokenizer is None else TokenSpelling(self.served.tokenizer)
 
     async def chat(self, request: Request) -> Response:
@@ -71,16 +86,59 @@ class Routes:
         return await self._generate(request, CompletionRequest)
 
     async def _generate(self, request: Request, schema: type[ChatRequest] | type[CompletionRequest]) -> Response:
-        context, server = request.scope["context"], self.server
-        body = await server.run_in_thread(self._parse, schema, await _json_bytes(request))
-        builder, grammars = self.served.requests, self.served.grammars
-        if builder is None or grammars is None or self.spelling is None:
+        body = await self.server.run_in_thread(self._parse, schema, await _json_bytes(request))
+        prepared = await self._prepare(body)
+        response = GenerationResponse(request.scope["context"], body, *prepared)
+        if isinstance(body, CompletionRequest) and body.echo and body.logprobs is not None:
+            prompts = {each.prompt for each in prepared[0]}
+            response.prompt_events = await self.served.tasks.score(prompts, body.logprobs)
+        return await self._send(request, response)
+
+    async def _prepare(
+        self, body: ChatRequest | CompletionRequest
+    ) -> tuple[list[EngineRequest], TokenSpelling, ToolUse | None]:
+        """The requests to the engine, and the tools that the answers may call."""
+        builder, grammars, server, tools = self._builder(), self.served.grammars, self.server, None
+        assert grammars is not None and self.spelling is not None
+        if isinstance(body, ChatRequest):
+            tools = await server.run_in_thread(builder.conversations.tool_use, body)
+        grammar = await grammars.compile(body.response_format, tools)
+        return await server.run_in_thread(builder.build, body, grammar, tools), self.spelling, tools
+
+    async def _send(self, request: Request, response: GenerationResponse) -> Response:
+        request.scope["context"].work = response
+        await self.server.run_in_thread(response.submit)
+        return EventStream(response.stream()) if response.body.stream else JSONResponse(await response.collect())
+
+    def _builder(self) -> RequestBuilder:
+        if self.served.requests is None:
             raise ApiError(400, "this model does not generate text", "D001", "model")
-        grammar = await grammars.compile(body.response_format)
-        requests = await server.run_in_thread(builder.build, body, grammar)
-        context.work = response = GenerationResponse(context, body, requests, self.spelling)
-        await server.run_in_thread(response.submit)
-        return EventStream(response.stream()) if body.stream else JSONResponse(await response.collect())
+        return self.served.requests
+
+    async def respond(self, request: Request) -> Response:
+        """Answer a conversation that the server can remember."""
+        asked = await self.server.run_in_thread(self._parse, ResponsesRequest, await _json_bytes(request))
+        try:
+            messages = [*self.store.previous(asked.previous_response_id), *input_messages(asked)]
+            chat = await self.server.run_in_thread(self._chat_request, asked, messages)
+            response = ResponsesResponse(request.scope["context"], chat, *await self._prepare(chat))
+        except ApiError as error:
+            raise rename(error) from None
+        response.remember(asked, messages, self.store)
+        return await self._send(request, response)
+
+    def _chat_request(self, asked: ResponsesRequest, messages: list[dict[str, Any]]) -> ChatRequest:
+        chat = chat_request(asked, messages)
+        return self._builder().shorten(chat) if asked.truncation == "auto" else chat
+
+    async def response(self, response_id: str) -> Response:
+        """Return a response that the server remembers."""
+        return JSONResponse(self.store.get(response_id).response)
+
+    async def forget(self, response_id: str) -> Response:
+        """Forget a response."""
+        self.store.delete(response_id)
+        return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
     async def embed(self, request: Request) -> Response:
         """Compute the embeddings of texts."""
@@ -112,6 +170,8 @@ class Routes:
             values = parse_object(raw, self.server.limits.json_values)
         except ValueError as error:
             raise ApiError(400, f"the body: {error}", "C001") from None
+        if schema in (ChatRequest, ResponsesRequest) and self.served.requests is not None:
+            self.served.requests.conversations.check_tools(values)
         body = schemas.validate(schema, values)
         self.served.check_name(body.model)  # type: ignore[attr-defined]
         return body
@@ -124,6 +184,13 @@ class Routes:
         """Describe the model and what it can do."""
         self.served.check_name(model)
         return JSONResponse(self.served.card())
+
+    async def page(self, request: Request) -> Response:
+        """Show what is served to people with a browser."""
+        path = request.scope["path"]
+        if path in STATIC:
+            return static_file(path)
+        return await self.server.run_in_thread(page, self.server, request.scope["headers"])
 
     async def health(self) -> Response:
         """Tell whether the server answers requests."""
@@ -186,28 +253,3 @@ def _check_body(app: FastAPI, scope: Scope) -> None:
         raise _route_error(app, scope["method"], 405, ", ".join(sorted(route.methods or ())))
     else:
         raise _route_error(app, scope["method"], 404, "")
-
-
-def _request_schema(schema: type[BaseModel], model: str, parts: dict[str, Any]) -> dict[str, Any]:
-    """Describe a request body for /openapi.json: FastAPI cannot, because routes parse bodies in a thread.
-
-    Definitions that the schema refers to are added to `parts`.
-    """
-    described = schema.model_json_schema(ref_template="#/components/schemas/{model}")
-    parts |= described.pop("$defs", {})
-    described["properties"]["model"]["enum"] = [model]
-    described["properties"] |= {name: {} for name in schemas.IGNORED}
-    refused = {name: {"enum": schemas.empty_values(name)} for name in schemas.UNSUPPORTED}
-    described["properties"] = refused | described["properties"]
-    described["additionalProperties"] = False
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": described}}}}
-
-
-def _openapi(app: FastAPI, parts: Mapping[str, Any]) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        app.openapi_schema = made = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        made["components"]["schemas"] |= parts
-        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        made["security"] = [{"key": []}]
-        made["paths"]["/health"]["get"]["security"] = []
-    return app.openapi_schema

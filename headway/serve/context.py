@@ -103,7 +103,8 @@ class ServedModel:
 
     def stuck(self) -> str:
         """Say whether a step hangs. No request can be answered before it ends, if it ever does."""
-        if self.engine is not None and self.engine.step_seconds() > self.limits.step_seconds:
+        engine = 0.0 if self.engine is None else self.engine.step_seconds()
+        if max(engine, self.tasks.step_seconds()) > self.limits.step_seconds:
             return f"a step of the model takes longer than {self.limits.step_seconds:g} s"
         return ""
 
@@ -158,7 +159,10 @@ def kv_cache_bytes(model: Model, context: int) -> int:
 
 def _name(bundle: Loaded) -> str:
     """Name the model: a hub id or a preset unchanged, a folder without the path to it, which clients need not know."""
-    return bundle.name if bundle.folder is None or not Path(bundle.name).exists() else bundle.folder.resolve().name
+    place, at, step = bundle.name.partition("@")
+    if bundle.folder is None or not Path(place).exists():
+        return bundle.name
+    return f"{bundle.folder.resolve().name}{at}{step}"
 
 
 def _context_length(model: Model) -> int | None:

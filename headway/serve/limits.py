@@ -36,6 +36,13 @@ class Limits:
     stop_characters: int = _limit(256, "characters of a stop string")
     schema_bytes: int = _limit(32_768, "bytes of the JSON schema in response_format")
     grammars: int = _limit(16, "requests that wait for their JSON schema to compile; more get 429")
+    tools: int = _limit(128, "tools of a request")
+    tool_bytes: int = _limit(131_072, "bytes of all tools of a request: names, descriptions, JSON schemas")
+    logit_bias: int = _limit(1024, "tokens in the logit_bias of a request")
+    responses: int = _limit(
+        256, "responses that the server remembers for previous_response_id; the oldest are forgotten"
+    )
+    responses_bytes: int = _limit(16_000_000, "bytes of these responses with their conversations")
     top_logprobs: int = _limit(20, "alternatives reported for each token")
     header_seconds: float = _limit(
         10.0, "seconds for the headers of a request to arrive; then the connection is closed"

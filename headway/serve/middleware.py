@@ -24,10 +24,10 @@ Receive = Callable[[], Awaitable[Message]]
 Drop = Callable[[], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PUBLIC = frozenset({"/health"})
-"""Paths that need no key."""
+PUBLIC = frozenset({"/health", "/", "/page.css", "/page.js", "/favicon.ico"})
+"""Paths that need no key. The page at `/` shows the model only to who has it."""
 MONITORING = PUBLIC | {"/metrics"}
-"""Paths for monitoring. They take no body, and work when the server is overloaded or stopping."""
+"""Paths for monitoring, and the page. They take no body, and work when the server is overloaded or stopping."""
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rb"https?://" + HOST.pattern)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headway.data.chat_template.template import special_token_strings
 from headway.errors import DataError
+from headway.generate.engine.request import Event
+from headway.generate.score import score_prompt
 from headway.serve.errors import ApiError
 from headway.serve.limits import Limits
 from headway.serve.requests import far_too_long
@@ -18,6 +21,7 @@ from headway.tasks.base import Json, Task
 from headway.tasks.predictor import Loaded, Predictor
 from headway.tasks.registry import fitting, known_task
 
+T = TypeVar("T")
 BATCH = 16
 """Inputs computed at a time; between two batches a disconnected client is noticed."""
 LETTERS = 1_000_000
@@ -51,6 +55,8 @@ class Tasks:
         """The task behind /v1/embeddings; empty where the model has no vectors."""
         self.predictor = cache(self._predictor)
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-task")
+        self._since: float | None = None
+        """When the present batch began."""
         self.reading = threading.Lock()
         """Tokenizing uses all cores and a few hundred bytes per token, so one request is tokenized at a time."""
 
@@ -81,7 +87,7 @@ class Tasks:
 
     def check(self, body: Body, name: str) -> tuple[list[Any], int]:
         """The examples of a request and the number of their tokens."""
-        task, inputs = self.tasks[name], body.input if isinstance(body.input, list) else [body.input]
+        task, inputs = self.tasks[name], self._spelled(body.input)
         if not 0 < len(inputs) <= self.limits.inputs:
             raise ApiError(400, f"{len(inputs)} inputs; there should be 1 to {self.limits.inputs}", "D001", "input")
         if task.takes != "text":
@@ -90,6 +96,20 @@ class Tasks:
         texts, own = zip(*(self._text(task, raw, i) for i, raw in enumerate(inputs)), strict=True)
         second = self._second(body, task, len(texts)) if not any(own) else [each or "" for each in own]
         return self._texts(task, list(texts), second)
+
+    def _spelled(self, given: Any) -> list[Any]:
+        """The inputs of a request. A list of token ids stands for the text of these tokens, as in OpenAI's API."""
+        inputs = given if isinstance(given, list) else [given]
+        if inputs and all(isinstance(each, int) for each in inputs):
+            inputs = [inputs]
+        return [self._decoded(each) if isinstance(each, list) else each for each in inputs]
+
+    def _decoded(self, ids: list[int]) -> str:
+        tokenizer = self.bundle.require_tokenizer()
+        if (largest := max(ids, default=0)) >= tokenizer.vocab_size:
+            message = f"token {largest} does not exist: the vocabulary has {tokenizer.vocab_size}"
+            raise ApiError(400, message, "D001", "input")
+        return tokenizer.decode(ids)
 
     def _parse(self, task: Task, raw: Any, number: int) -> Any:
         try:
@@ -155,8 +175,43 @@ class Tasks:
         return list(given)
 
     async def run(self, name: str, examples: Sequence[Any]) -> list[Json]:
-        loop, found, predictor = asyncio.get_running_loop(), list[Json](), self.predictor(name)
+        found, predictor = list[Json](), self.predictor(name)
         for start in range(0, len(examples), BATCH):
-            part = examples[start : start + BATCH]
-            found += [p.to_dict() for p in await loop.run_in_executor(self.pool, predictor.predict, part)]
+            found += await self._in_turn(_predict, predictor, examples[start : start + BATCH])
         return [{"index": i, **result} for i, result in enumerate(found)]
+
+    async def score(self, prompts: Iterable[tuple[int, ...]], top: int) -> dict[tuple[int, ...], list[Event]]:
+        """The tokens of prompts with their log-probabilities; the first token of a prompt has none."""
+        found: dict[tuple[int, ...], list[Event]] = {}
+        for prompt in prompts:
+            scored = await self._in_turn(score_prompt, self.bundle.model, prompt, top)
+            later = [Event(i, "", own, tuple(best)) for i, (own, best) in zip(prompt[1:], scored, strict=True)]
+            found[prompt] = [Event(prompt[0]), *later]
+        return found
+
+    async def _in_turn(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Compute something after all that was asked for before it."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, self._timed, work, *arguments)
+
+    def _timed(self, work: Callable[..., T], *arguments: Any) -> T:
+        self._since = time.monotonic()
+        try:
+            return work(*arguments)
+        finally:
+            self._since = None
+
+    def step_seconds(self) -> float:
+        """How long the present batch has taken: a watchdog can tell when it hangs."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
+
+def _predict(predictor: Predictor[Any, Any], examples: Sequence[Any]) -> list[Json]:
+    """The results of some examples. A result says how many tokens were read where its input was truncated."""
+    found = [prediction.to_dict() for prediction in predictor.predict(examples)]
+    if predictor.truncated(examples)[0]:
+        for example, result in zip(examples, found, strict=True):
+            count, limit = predictor.truncated([example])
+            if count:
+                result["truncated_to"] = limit
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from headway.config.generation import Bias
 from headway.data.prompts import PromptEncoder, start_token
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import DataError
 from headway.generate.engine.engine import Request
 from headway.generate.grammar.grammar import Grammar, Patterns
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.generation_config import GenerationSettings
-from headway.serve.errors import ApiError, overloaded, unsupported
+from headway.serve.chat.call_grammar import call_grammar
+from headway.serve.chat.conversation import Conversations, ToolUse
+from headway.serve.errors import ApiError, overloaded
 from headway.serve.limits import Limits
 from headway.serve.schemas import ChatRequest, CompletionRequest, Message, ResponseFormat
 
@@ -62,11 +65,18 @@ class RequestBuilder:
         self.tokenizer, self.template = encoder.tokenizer, encoder.template
         self.eos_ids = encoder.special.eos_ids
         """End-of-sequence ids: they end a sequence and are no part of its text."""
+        self.conversations = Conversations(encoder, limits)
 
-    def build(self, body: ChatRequest | CompletionRequest, grammar: Grammar | None = None) -> list[Request]:
+    def build(
+        self, body: ChatRequest | CompletionRequest, grammar: Grammar | None = None, tools: ToolUse | None = None
+    ) -> list[Request]:
         """Return a request for each sequence: `n` for the first prompt, then `n` for the second, and so on."""
         self._check(body)
-        prompts = [self._conversation(body)] if isinstance(body, ChatRequest) else self._prompts(body)
+        if isinstance(body, ChatRequest):
+            prompts = [self.conversations.encode(body, self._check_length)]
+        else:
+            prompts = self._prompts(body)
+        shown = {} if tools is None else tools.shown
         top, requests = body.alternatives, list[Request]()
         for prompt in prompts:
             sampling = self._sampling(body, self._max_tokens(len(prompt), body.max_new_tokens))
@@ -74,11 +84,32 @@ class RequestBuilder:
                 seed = None if body.seed is None else body.seed + i
                 mask = None if grammar is None else Grammar(grammar.first, grammar.vocab)  # a state for each sequence
                 settings = replace(sampling, seed=seed)
-                requests.append(Request(tuple(prompt), settings, top or 0, mask=mask, likely=top is not None))
+                likely = top is not None
+                requests.append(Request(tuple(prompt), settings, top or 0, mask=mask, likely=likely, shown=shown))
         return requests
+
+    def shorten(self, body: ChatRequest) -> ChatRequest:
+        """Leave out the oldest turns of a conversation, as few as possible, so that it fits.
+
+        System messages stay. A turn begins with a message of the user, so a call is never parted from its result.
+        """
+        system = [message for message in body.messages if message.role in ("system", "developer")]
+        others = [message for message in body.messages if message.role not in ("system", "developer")]
+        turns = [i for i, message in enumerate(others) if i == 0 or message.role == "user"]
+        first = bisect.bisect_left(turns, True, hi=len(turns) - 1, key=lambda i: self._fits(body, system + others[i:]))
+        return _with_messages(body, system + others[turns[first] :]) if first else body
+
+    def _fits(self, body: ChatRequest, messages: list[Message]) -> bool:
+        try:
+            ids = self.conversations.encode(_with_messages(body, messages), self._check_length)
+        except ApiError:
+            return False
+        return len(ids) + (body.max_new_tokens or 1) <= self.context_length
 
     def _check(self, body: ChatRequest | CompletionRequest) -> None:
         limits = self.limits
+        if isinstance(body, ChatRequest) and self.template is None:
+            raise ApiError(400, "this model has no chat template; use /v1/completions", "D008", "messages")
         if body.stream_options is not None and not body.stream:
             raise ApiError(400, "stream_options needs stream = true", "C004", "stream_options")
         if body.count > limits.n:
@@ -89,20 +120,19 @@ class RequestBuilder:
             raise ApiError(400, f"a stop string has 1 to {limits.stop_characters} characters", "C003", "stop")
         if isinstance(body, ChatRequest) and body.top_logprobs and not body.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs = true", "C004", "top_logprobs")
-        if isinstance(body, CompletionRequest) and body.echo and body.logprobs is not None:
-            raise unsupported("echo", "the log-probabilities of prompt tokens are not computed")
         if (top := body.alternatives or 0) > limits.top_logprobs:
             name = "top_logprobs" if isinstance(body, ChatRequest) else "logprobs"
             raise ApiError(400, f"{name} = {top}; the limit is {limits.top_logprobs}", "C003", name)
 
     def _max_tokens(self, prompt: int, wanted: int | None) -> int:
-        if prompt + (wanted or 1) > self.context_length:
+        if prompt + (1 if wanted is None else wanted) > self.context_length:
             new = f" and max_tokens is {wanted}" if wanted else ""
             message = f"the prompt has {prompt} tokens{new}; the context length is {self.context_length} tokens"
             raise ApiError(400, message, "D001", "max_tokens" if wanted and prompt < self.context_length else None)
-        return wanted or min(
-            self.settings.sampling.get("max_tokens", self.context_length), self.context_length - prompt
-        )
+        if wanted is not None:
+            return wanted
+        own: int = self.settings.sampling.get("max_tokens", self.context_length)
+        return min(own, self.context_length - prompt)
 
     def _sampling(self, body: ChatRequest | CompletionRequest, max_tokens: int) -> Sampling:
         """Use the request's settings first, then those of the model's folder, then the defaults of OpenAI's API."""
@@ -118,7 +148,20 @@ class RequestBuilder:
             "max_tokens": body.max_new_tokens,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        return Sampling(**{"temperature": 1.0, **self.settings.fields(given), "max_tokens": max_tokens})
+        fields = {"temperature": 1.0, **self.settings.fields(given), "max_tokens": max_tokens}
+        return Sampling(**fields | {"bias": (*fields.get("bias", ()), *self._bias(body))})
+
+    def _bias(self, body: ChatRequest | CompletionRequest) -> list[Bias]:
+        """Biases of single tokens, besides those of the model's folder."""
+        given = body.logit_bias or {}
+        if len(given) > self.limits.logit_bias:
+            message = f"{len(given)} tokens; the limit is {self.limits.logit_bias}"
+            raise ApiError(400, message, "C003", "logit_bias")
+        found = {int(name): value for name, value in given.items()}
+        if (largest := max(found, default=0)) >= self.vocab:
+            message = f"token {largest} does not exist: the vocabulary has {self.vocab}"
+            raise ApiError(400, message, "D001", f"logit_bias.{largest}")
+        return [Bias(tokens=(token,), value=value) for token, value in found.items() if value]
 
     def _prompts(self, body: CompletionRequest) -> list[list[int]]:
         special = self.encoder.special
@@ -144,32 +187,9 @@ class RequestBuilder:
         self._check_length(text)
         return self.encoder.text(text)
 
-    def _conversation(self, body: ChatRequest) -> list[int]:
-        if self.template is None:
-            message = "this model has no chat template; use /v1/completions"
-            raise ApiError(400, message, "D008", "messages")
-        if len(body.messages) > self.limits.messages:
-            many = f"{len(body.messages)} messages; the limit is {self.limits.messages}"
-            raise ApiError(400, many, "D001", "messages")
-        rows = [
-            {"role": "system" if message.role == "developer" else message.role, "content": _content(message, i)}
-            | ({"name": message.name} if message.name is not None else {})
-            for i, message in enumerate(body.messages)
-        ]
-        return self.encoder.chat(rows, self._check_length)
 
-
-def _content(message: Message, number: int) -> str:
-    content = message.content
-    if content is None or isinstance(content, str):
-        return content or ""
-    for part in content:
-        if part.type != "text":
-            where = f"messages.{number}.content"
-            raise unsupported(where, f"a part of type {part.type[:40]!r}; this server takes only text")
-        if part.text is None:
-            raise DataError("D007", f"message {number + 1} has a part of type text without a text")
-    return "".join(part.text or "" for part in content)
+def _with_messages(body: ChatRequest, messages: list[Message]) -> ChatRequest:
+    return body.model_copy(update={"messages": messages})
 
 
 class Grammars:
@@ -182,22 +202,30 @@ class Grammars:
         self.open = 0
         """Requests that wait for their grammar, with the one that is being compiled."""
 
-    async def compile(self, response_format: ResponseFormat | None) -> Grammar | None:
+    async def compile(self, response_format: ResponseFormat | None, tools: ToolUse | None = None) -> Grammar | None:
         """Compile what a response has to follow. Compilation ends early when the client disconnects."""
-        if response_format is None or response_format.type == "text":
+        plain = response_format is None or response_format.type == "text"
+        if plain and (tools is None or not (tools.forced or tools.strict)):
             return None
         if self.open >= self.limits.grammars:
             raise overloaded(f"{self.open} JSON schemas wait to be compiled")
         gone = threading.Event()
         self.open += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.pool, self._compile, response_format, gone)
+            return await asyncio.get_running_loop().run_in_executor(
+                self.pool, self._compile, None if plain else response_format, tools, gone
+            )
         finally:
             self.open -= 1
             gone.set()
 
-    def _compile(self, response_format: ResponseFormat, gone: threading.Event) -> Grammar:
-        return self._patterns.schema(self._schema(response_format), gone.is_set)
+    def _compile(self, response_format: ResponseFormat | None, tools: ToolUse | None, gone: threading.Event) -> Grammar:
+        """A response that must be a call follows no schema: only the arguments of the call do."""
+        schema = None if response_format is None else self._schema(response_format)
+        if tools is not None:
+            return self._patterns.lark(call_grammar(tools.rules(schema)), gone.is_set)
+        assert schema is not None
+        return self._patterns.schema(schema, gone.is_set)
 
     def _schema(self, response_format: ResponseFormat) -> Mapping[str, Any]:
         if response_format.type == "json_object":

@@ -20,6 +20,8 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError, HeadwayError
 from headway.generate.engine.engine import Event, Request
 from headway.generate.grammar.grammar import token_bytes
+from headway.serve.chat.conversation import ToolUse
+from headway.serve.chat.tool_calls import CallParser, Delta
 from headway.serve.context import RequestContext, Send
 from headway.serve.errors import ApiError
 from headway.serve.schemas import ChatRequest, CompletionRequest
@@ -103,6 +105,9 @@ class Choice:
     """One generated sequence of a response."""
 
     index: int
+    calls: CallParser | None = None
+    """Finds tool calls in the text; None: it is all content."""
+    tool_calls: list[Json] = field(default_factory=list)
     prompt: str = ""
     """The prompt's text, where the request asks to echo it."""
     parts: list[str] = field(default_factory=list)
@@ -126,15 +131,19 @@ class GenerationResponse:
         body: ChatRequest | CompletionRequest,
         requests: Sequence[Request],
         spelling: TokenSpelling,
+        tools: ToolUse | None = None,
     ) -> None:
         self.context, self.body, self.requests, self.spelling = context, body, requests, spelling
         self.served, self.metrics = context.server.model, context.server.metrics
         self.chat = isinstance(body, ChatRequest)
         self.id = f"{'chatcmpl' if self.chat else 'cmpl'}-{secrets.token_hex(12)}"
         self.created, self.began = int(time.time()), time.monotonic()
-        self.choices = [Choice(i) for i in range(len(requests))]
+        parsers = [None if tools is None else tools.parser(guided=tools.forced) for _ in requests]
+        self.choices = [Choice(i, parser) for i, parser in enumerate(parsers)]
         self.prompt_tokens = sum(len(request.prompt) for request in requests[:: body.count])
         """Tokens of the prompts, each counted once, however many completions it has."""
+        self.prompt_events: dict[tuple[int, ...], list[Event]] = {}
+        """The log-probabilities of prompts, where the request asks for them."""
         self.queue = EventQueue()
         self.submitted: list[Request] = []
         self.cancelled = False
@@ -147,6 +156,7 @@ class GenerationResponse:
         if isinstance(self.body, CompletionRequest) and self.body.echo:
             for choice, request in zip(self.choices, self.requests, strict=True):
                 choice.prompt = self.spelling.tokenizer.decode(request.prompt)
+                choice.tokens = [*self.prompt_events.get(request.prompt, ())]
         if self.body.alternatives is not None:
             self.spelling.table  # noqa: B018 - built here, in a thread, and not in the event loop
         try:
@@ -217,17 +227,28 @@ class GenerationResponse:
         if self.body.alternatives is not None and not ended:
             choice.tokens.append(event)
 
+    def take(self, choice: Choice, event: Event) -> list[Delta]:
+        """Count an event, and return what it adds to the answer. A complete answer with calls ends because of them."""
+        self._take(choice, event)
+        if choice.calls is None:
+            return [Delta(event.text)] if event.text else []
+        deltas = choice.calls.push(event.text) + (choice.calls.close() if event.finish else [])
+        if choice.finish == "stop" and choice.calls.count:
+            choice.finish = "tool_calls"
+        return deltas
+
     async def collect(self) -> Json:
         """Wait for all sequences, and return the whole response."""
         async for events in self.events():
             for choice, event in events:
-                self._take(choice, event)
-                choice.parts.append(event.text)
+                for delta in self.take(choice, event):
+                    choice.parts.append(delta.content)
+                    add_call(choice.tool_calls, delta)
         self.context.log_fields["new_tokens"] = self._usage()["completion_tokens"]
         choices: list[Json] = []
         for choice in self.choices:
             text = choice.prompt + "".join(choice.parts)
-            content = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+            content = {"message": _message(text, choice.tool_calls)} if self.chat else {"text": text}
             choices.append(self._choice(choice, content))
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(kind), "choices": choices, "usage": self._usage()}
@@ -237,29 +258,45 @@ class GenerationResponse:
         try:
             for choice in self.choices:
                 if self.chat or choice.prompt:
-                    yield _sse(self._chunk(choice, choice.prompt, role=True))
+                    yield sse(self._chunk(choice, Delta(choice.prompt), role=True))
             async for events in self.events():
                 yield b"".join(self._event_bytes(choice, event) for choice, event in events)
             if self.body.include_usage:
-                yield _sse(self._chunk_of([]) | {"usage": self._usage()})
+                yield sse(self._chunk_of([]) | {"usage": self._usage()})
             yield b"data: [DONE]\n\n"
         except Exception as error:
-            yield _sse(self.context.record_error(error).body())
+            yield sse(self.context.record_error(error).body())
         finally:
             self.context.log_fields["new_tokens"] = self._usage()["completion_tokens"]
 
     def _event_bytes(self, choice: Choice, event: Event) -> bytes:
-        self._take(choice, event)
-        shown = event.text or choice.tokens or choice.finish is not None
-        return _sse(self._chunk(choice, event.text)) if shown else b""
+        deltas = self.take(choice, event)
+        if not deltas and (choice.tokens or choice.finish is not None):
+            deltas = [Delta()]
+        finish, choice.finish = choice.finish, None  # which only the last chunk tells
+        chunks = list[bytes]()
+        for i, delta in enumerate(deltas):
+            choice.finish = finish if i == len(deltas) - 1 else None
+            chunks.append(sse(self._chunk(choice, delta)))
+        choice.finish = finish
+        return b"".join(chunks)
 
     def _usage(self) -> Json:
         old, new = self.prompt_tokens, sum(choice.count for choice in self.choices)
         return {"prompt_tokens": old, "completion_tokens": new, "total_tokens": old + new}
 
-    def _chunk(self, choice: Choice, text: str, *, role: bool = False) -> Json:
-        delta = ({"role": "assistant"} if role else {}) | ({"content": text} if text or role else {})
-        return self._chunk_of([self._choice(choice, {"delta": delta} if self.chat else {"text": text})])
+    def _chunk(self, choice: Choice, delta: Delta, *, role: bool = False) -> Json:
+        if not self.chat:
+            return self._chunk_of([self._choice(choice, {"text": delta.content})])
+        shown: Json = ({"role": "assistant"} if role else {}) | (
+            {"content": delta.content} if delta.content or role else {}
+        )
+        if delta.name:
+            function = {"name": delta.name, "arguments": ""}
+            shown["tool_calls"] = [{"index": delta.call, "id": delta.id, "type": "function", "function": function}]
+        elif delta.arguments:
+            shown["tool_calls"] = [{"index": delta.call, "function": {"arguments": delta.arguments}}]
+        return self._chunk_of([self._choice(choice, {"delta": shown})])
 
     def _chunk_of(self, choices: list[Json]) -> Json:
         kind = "chat.completion.chunk" if self.chat else "text_completion"
@@ -283,23 +320,37 @@ class GenerationResponse:
         return {"content": content}
 
     def _text_logprobs(self, choice: Choice, events: list[Event]) -> Json:
-        """The older format. Its alternatives always include the token itself."""
+        """The older format. Its alternatives always include the token itself; a prompt's first token has none."""
         offsets, tops = [], []
         pairs = [(event.token, event.log_probability) for event in events if event.token is not None]
         texts = [self.spelling.text(token) for token, _ in pairs]
         for text, pair, event in zip(texts, pairs, events, strict=True):
             offsets.append(choice.offset)
             choice.offset += len(text)
-            tops.append({self.spelling.text(token): _finite(value) for token, value in (*event.alternatives, pair)})
+            known = (*event.alternatives, pair) if pair[1] is not None else ()
+            tops.append({self.spelling.text(token): _finite(value) for token, value in known} or None)
         return {
             "tokens": texts,
-            "token_logprobs": [_finite(value) for _, value in pairs],
+            "token_logprobs": [None if value is None else _finite(value) for _, value in pairs],
             "top_logprobs": tops if self.body.alternatives else None,
             "text_offset": offsets,
         }
 
 
-def _sse(value: Json) -> bytes:
+def _message(text: str, calls: list[Json]) -> Json:
+    message: Json = {"role": "assistant", "content": text or None if calls else text}
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def add_call(calls: list[Json], delta: Delta) -> None:
+    """Add what a delta says of a call to the calls so far."""
+    if delta.name:
+        calls.append({"id": delta.id, "type": "function", "function": {"name": delta.name, "arguments": ""}})
+    elif delta.arguments:
+        calls[delta.call]["function"]["arguments"] += delta.arguments
+
+
+def sse(value: Json) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
 
 

@@ -7,7 +7,7 @@ are refused because they would change the response. IGNORED fields do not change
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,11 +19,10 @@ UNSUPPORTED = {
     "best_of": "use n instead",
     "chat_template": "requests cannot change the chat template",
     "chat_template_kwargs": "requests cannot set variables of the chat template",
-    "functions": "this server does not call functions",
-    "logit_bias": "this server cannot change the logits of single tokens",
+    "functions": "use tools instead",
     "prediction": "this server does not use predicted outputs",
     "suffix": "this server generates only after a prompt, not inside it",
-    "tools": "this server does not call tools",
+    "tools": "only conversations take tools",
 }
 """Field → why it is refused, unless its value is empty."""
 EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
@@ -39,6 +38,9 @@ Token = Annotated[int, Field(ge=0, lt=2**32)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
+FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+LogitBias = dict[Annotated[str, Field(pattern=r"^[0-9]{1,10}$")], Annotated[float, Field(ge=-100, le=100)]]
+"""Token ids, as strings, to what is added to their logits."""
 
 
 T = TypeVar("T")
@@ -48,6 +50,9 @@ FailFastList = Annotated[list[T], Field(fail_fast=True)]
 
 class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED
+    ignored: ClassVar[Sequence[str]] = IGNORED
 
 
 class StreamOptions(RequestBody):
@@ -81,6 +86,7 @@ class GenerationRequest(RequestBody):
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     response_format: ResponseFormat | None = None
+    logit_bias: LogitBias | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -102,11 +108,46 @@ class Part(RequestBody):
     text: str | None = None
 
 
+class Function(RequestBody):
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """A JSON schema of the arguments; None: there are no arguments."""
+    strict: bool | None = None
+
+
+class Tool(RequestBody):
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionReference(RequestBody):
+    name: FunctionName
+
+
+class NamedTool(RequestBody):
+    type: Literal["function"]
+    function: FunctionReference
+
+
+class CalledFunction(RequestBody):
+    name: FunctionName
+    arguments: str
+    """JSON, as OpenAI's API has it."""
+
+
+class ToolCall(RequestBody):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class Message(RequestBody):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | FailFastList[Part] | None = None
     name: Annotated[str, Field(pattern=r"^[^\s<|\\/>]{1,64}$")] | None = None
-    tool_calls: Annotated[list[Any], Field(max_length=0)] | None = None
+    tool_calls: FailFastList[ToolCall] | None = None
+    tool_call_id: str | None = None
 
 
 class ChatRequest(GenerationRequest):
@@ -115,6 +156,9 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: Count | None = None
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    tools: FailFastList[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = True
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -129,13 +173,14 @@ class ChatRequest(GenerationRequest):
 
 class CompletionRequest(GenerationRequest):
     prompt: str | FailFastList[str] | FailFastList[Token] | FailFastList[FailFastList[Token]] | None = None
-    max_tokens: Count | None = 16
+    max_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = 16
+    """0 generates nothing: with `echo` and `logprobs` it scores the prompt."""
     echo: bool | None = False
     logprobs: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
     @property
     def max_new_tokens(self) -> int:
-        return self.max_tokens or 16
+        return 16 if self.max_tokens is None else self.max_tokens
 
     @property
     def alternatives(self) -> int | None:
@@ -144,7 +189,8 @@ class CompletionRequest(GenerationRequest):
 
 class EmbeddingRequest(RequestBody):
     model: str
-    input: str | FailFastList[str]
+    input: str | FailFastList[str] | FailFastList[Token] | FailFastList[FailFastList[Token]]
+    """One text or several; a text may be a list of token ids."""
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: Count | None = None
 
@@ -166,10 +212,10 @@ R = TypeVar("R", bound=RequestBody)
 
 def validate(schema: type[R], body: Mapping[str, Any]) -> R:
     """Return the request, or raise an error for the first wrong field."""
-    for name, why in UNSUPPORTED.items():
+    for name, why in schema.unsupported.items():
         if name in body and name not in schema.model_fields and not _is_empty(name, body[name]):
             raise unsupported(name, why)
-    known = {*schema.model_fields, *UNSUPPORTED, *IGNORED}
+    known = {*schema.model_fields, *schema.unsupported, *schema.ignored}
     if strange := [name[:40] for name in body if name not in known]:
         message = f"unknown field {strange[0]!r}{nearest(strange[0], schema.model_fields)}"
         raise ApiError(400, message, "C014", strange[0])
@@ -209,142 +255,3 @@ def _field_path(location: Sequence[str | int], body: Any, *, missing: bool) -> l
             parts.append(str(part))
             here = here[part] if inside else None
     return parts
-
-
-# --- responses, for /openapi.json; the server itself builds plain dicts
-
-Finish = Literal["stop", "length"]
-
-
-class Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int = 0
-    total_tokens: int
-
-
-class Alternative(BaseModel):
-    token: str
-    logprob: float
-    bytes: list[int] | None
-
-
-class TokenLogprob(Alternative):
-    top_logprobs: list[Alternative]
-
-
-class ChatLogprobs(BaseModel):
-    content: list[TokenLogprob]
-
-
-class ChatMessage(BaseModel):
-    role: Literal["assistant"]
-    content: str
-
-
-class ChatChoice(BaseModel):
-    index: int
-    message: ChatMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: Finish
-
-
-class ChatCompletion(BaseModel):
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: Usage
-
-
-class TextLogprobs(BaseModel):
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
-    text_offset: list[int]
-
-
-class TextChoice(BaseModel):
-    index: int
-    text: str
-    logprobs: TextLogprobs | None
-    finish_reason: Finish
-
-
-class Completion(BaseModel):
-    id: str
-    object: Literal["text_completion"]
-    created: int
-    model: str
-    choices: list[TextChoice]
-    usage: Usage
-
-
-class Embedding(BaseModel):
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str
-
-
-class EmbeddingList(BaseModel):
-    object: Literal["list"]
-    data: list[Embedding]
-    model: str
-    usage: Usage
-
-
-class RunResult(BaseModel):
-    """The result for one input. Its other fields depend on the task."""
-
-    model_config = ConfigDict(extra="allow")
-
-    index: int
-
-
-class RunList(BaseModel):
-    object: Literal["list"]
-    task: str
-    data: list[RunResult]
-    model: str
-    usage: Usage
-
-
-class ModelCard(BaseModel):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    can: list[str]
-    context: int | None
-
-
-class ModelList(BaseModel):
-    object: Literal["list"]
-    data: list[ModelCard]
-
-
-class Health(BaseModel):
-    status: Literal["ok", "stopping", "failed"]
-    reason: str | None = None
-    """Why the status is failed."""
-
-
-class Error(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorBody(BaseModel):
-    error: Error
-
-
-def openapi_responses(result: type[BaseModel], *errors: int, stream: bool = False) -> dict[int | str, dict[str, Any]]:
-    """Describe the responses of a route. Every route has those of the middleware."""
-    found: dict[int | str, dict[str, Any]] = {200: {"model": result}}
-    if stream:
-        event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
-        found[200]["content"] = {"text/event-stream": {"schema": event}}
-    every = (400, 401, 403, 408, 413, 415, 429, 431, 500, 503)
-    return found | {status: {"model": ErrorBody} for status in (*every, *errors)}

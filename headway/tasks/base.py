@@ -158,7 +158,7 @@ class Task(ABC):
         return iter(())
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        """Read a file as training would, and count its bad rows."""
+        """Read a file as training would, and count its bad rows. A `DataError`: training could not read it."""
         return
 
     # --- models

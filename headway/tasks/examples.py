@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index, shuffle_samples
+from headway.data.files.lines import read_as
 from headway.data.files.rows import BadRows
 from headway.model.model import Model, evaluating
 from headway.progress import track
@@ -121,8 +122,9 @@ class ExamplePredictor(Predictor[Any, Any]):
         return self.training.predict(self.model, examples)
 
     def examine(self, source: str) -> Evaluation:
-        if source := source or self.recipe.data.test or self.recipe.data.valid:
-            examples = self.training.read(self.recipe, source, BadRows(self.recipe.data.bad_rows))
-        else:
-            examples = self.training(self.recipe).held_out
+        with read_as(self.recipe.data.encoding):
+            if source := source or self.recipe.data.test or self.recipe.data.valid:
+                examples = self.training.read(self.recipe, source, BadRows(self.recipe.data.bad_rows))
+            else:
+                examples = self.training(self.recipe).held_out
         return self.training.assess(examples, self.predict(examples))

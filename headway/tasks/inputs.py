@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from headway.data.files.lines import BadLine, Lines, open_text
+from headway.data.files.lines import BadLine, Lines, open_text, recoded
 from headway.data.files.locate import file_format, find_files
-from headway.data.files.readers import Flaw, Row, read_file, table
+from headway.data.files.readers import Flaw, Row, json_row, read_file, table
 from headway.data.files.rows import BadRows
 from headway.errors import DataError, HeadwayError
-from headway.jsonfile import JSON_VALUES, parse_object
 
 if TYPE_CHECKING:
     from headway.config.recipe import DataConfig
@@ -44,6 +44,8 @@ class Item:
     example: Any
     file: str = ""
     line: int = 0
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """The other columns of its row: they pass through to the results."""
 
 
 def read_examples(task: Task, source: str, data: DataConfig, bad: BadRows) -> list[Any]:
@@ -61,7 +63,7 @@ def parsed(rows: Iterator[Row | Flaw], parse: Callable[[Mapping[str, Any]], Any]
             reject(row, bad)
             continue
         try:
-            yield Item(parse(row.values), row.file, row.line)
+            yield Item(parse(row.values), row.file, row.line, {k: v for k, v in row.values.items() if k != INPUT})
         except DataError as error:
             reject(Flaw(row.file, row.line, error.message, code=error.code), bad)
 
@@ -95,7 +97,7 @@ def text_lines(path: Path) -> Iterator[Row | Flaw]:
 
 def pipe_rows(file: BinaryIO, header: Sequence[str] = ()) -> Iterator[Row | Flaw]:
     """The rows of a stream: JSON objects or a table, where the first line shows it; else lines."""
-    lines = Lines(file)
+    lines = Lines(recoded(file, STDIN))
     rows = _lines(lines, STDIN)
     first = next(rows, None)
     if first is None:
@@ -104,10 +106,11 @@ def pipe_rows(file: BinaryIO, header: Sequence[str] = ()) -> Iterator[Row | Flaw
     if isinstance(first, Row):
         first = Row({INPUT: text}, first.file, first.line)
     if text.lstrip().startswith("{"):
-        yield from (_object(row) if isinstance(row, Row) else row for row in chain([first], rows))
+        every = chain([first], rows)
+        yield from (json_row(r.file, r.line, r.values[INPUT]) if isinstance(r, Row) else r for r in every)
     elif delimiter := _delimiter(text, header):
         lines.push_back([text + "\n"])
-        yield from table(STDIN, lines, delimiter)
+        yield from table(STDIN, lines, delimiter, header=True)
     else:
         yield from chain([first], rows)
 
@@ -133,13 +136,6 @@ def _lines(lines: Lines, name: str) -> Iterator[Row | Flaw]:
         else:
             if line.strip():
                 yield Row({INPUT: line.rstrip("\r\n")}, name, lines.number)
-
-
-def _object(row: Row) -> Row | Flaw:
-    try:
-        return Row(parse_object(row.values[INPUT].encode(), JSON_VALUES), row.file, row.line)
-    except ValueError as error:
-        return Flaw(row.file, row.line, str(error))
 
 
 def windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Item]]:
@@ -173,7 +169,7 @@ def live_windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Ite
         except BaseException as error:
             queue.put(error)
 
-    Thread(target=pump, name="headway-pipe", daemon=True).start()
+    Thread(target=copy_context().run, args=(pump,), name="headway-pipe", daemon=True).start()
     end: BaseException | None = None
     while end is None:
         part: list[Item] = []
@@ -195,7 +191,21 @@ def live_windows(items: Iterator[Item], size: int = WINDOW) -> Iterator[list[Ite
 def located(
     task: Task, items: Sequence[Item], results: Sequence[Mapping[str, Any]], *, files: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Results as lines of JSON lines: where the input stands, the input, the prediction."""
+    """Results as rows: where the input stands, the other columns of its row, the input, the prediction."""
     for item, result in zip(items, results, strict=True):
-        where = {"file": item.file} if files else {}
-        yield {**where, "line": item.line, **task.echo(item.example), **result}
+        where = {"file": item.file, "line": item.line} if files else {"line": item.line}
+        own = {**task.echo(item.example), **result}
+        yield {**where, **_apart(item.more, {*where, *own}, own), **own}
+
+
+def _apart(more: Mapping[str, Any], taken: set[str], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Other columns under names that are not taken: `label` of the file is `input_label` beside a predicted one."""
+    found: dict[str, Any] = {}
+    for name, value in more.items():
+        if name in own and str(own[name]) == str(value):
+            continue  # the result says it already
+        while name in taken:
+            name = f"input_{name}"
+        taken.add(name)
+        found[name] = value
+    return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from headway.config.recipe import DataConfig
+from headway.data.files.lines import read_as
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -108,7 +109,8 @@ class Predictor(ABC, Generic[E, P]):
 
     def examine(self, source: str) -> Evaluation:
         """The model on a file of examples with targets; without a file, on what its run held out."""
-        return self.task.load_training().evaluate_file(self.model, self.tokenizer, self.recipe, source)
+        with read_as(self.recipe.data.encoding):
+            return self.task.load_training().evaluate_file(self.model, self.tokenizer, self.recipe, source)
 
 
 @dataclass(frozen=True)

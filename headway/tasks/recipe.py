@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from headway.config.aliases import ALIASES, current_keys
+from headway.config.files import SUFFIXES, read_settings
+from headway.config.keys import check_keys, dotted_keys
 from headway.config.recipe import RUNS, DataConfig, ShapeConfig, TrainConfig
-from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict
+from headway.config.toml import build, line_of, merge, parse_overrides, read_toml, to_dict
 from headway.errors import ConfigError, NotFoundError, nearest
 from headway.tasks.registry import BUILT_IN, get_task, task_names, tasks
 
@@ -23,7 +25,11 @@ LISTS = (("model", "lora_targets"), ("train", "sinks"))
 """Settings that are lists of names."""
 CHOSEN, TOKENS = ("from", "lora", "lora_targets", "freeze"), ("tokenizer", "vocab", "lower")
 """Settings that apply to a pretrained model; settings of a new vocabulary."""
+SECTIONS = {"data": DataConfig, "model": ShapeConfig, "train": TrainConfig}
+"""The sections that all tasks share."""
 SETTINGS, GIVEN, STARTER = "settings", "given", "starter"
+PRIVATE = (SETTINGS, GIVEN)
+"""Fields of a recipe that no file has."""
 BUDGET = frozenset({"steps", "minutes", "epochs"})
 """Settings of `train` of which a recipe has one."""
 
@@ -43,8 +49,11 @@ class Recipe:
     """Everything about a run."""
 
     task: str = "lm"
+    """What the model is trained for: the name of a task."""
     seed: int = 1337
+    """Initial weights, order of the data and dropout follow from it: the same seed gives the same run."""
     out: str = RUNS
+    """The folder that gets a folder for the run."""
     gpus: int = 1
     """Processes, one per GPU; torchrun starts them if there is more than one."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -109,14 +118,22 @@ def _build(values: Mapping[str, Any], source: str = "") -> Recipe:
     if STARTER in values:
         hint = "it marks headway's own starters; without the line, the file's settings are taken as they are"
         raise ConfigError("C014", f"unknown setting {STARTER}", hint)
-    for private in (SETTINGS, GIVEN):
+    for private in PRIVATE:
         if private in values:
             hint = f"the settings of a task are in its section: [{name}]"
             raise ConfigError("C014", f"unknown setting {private}", hint)
     if not isinstance(section, Mapping):
         raise ConfigError("C002", f"{name} = {section!r} should be a table", f"as {name}.KEY=…")
+    check_keys({**values, name: section}, recipe_keys(name), lambda key: line_of(source, key))
     settings: Any = build(task.Settings, section, name, source)
     return build(Recipe, {**values, SETTINGS: settings}, source=source)
+
+
+def recipe_keys(task: str) -> list[str]:
+    """The keys that a recipe for a task takes."""
+    top = [key for key in dotted_keys(Recipe) if key not in (*SECTIONS, *PRIVATE)]
+    own = {**SECTIONS, task: get_task(task).Settings}
+    return [*top, *(key for name, cls in own.items() for key in dotted_keys(cls, name))]
 
 
 def load_run_recipe(folder: Path) -> Recipe:
@@ -144,13 +161,17 @@ def recipe_names() -> list[str]:
 def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     """A recipe by name or path, with `key=value` words on top; also the name that its runs get."""
     name = get_task(what).starter or what if what in task_names() else what
-    path = Path(what) if what.endswith(".toml") else RECIPES / f"{name}.toml"
+    path = Path(what) if Path(what).suffix in SUFFIXES else RECIPES / f"{name}.toml"
     if path.exists():
-        data, text = read_toml(path)
+        data, text = read_settings(path)
     elif what in task_names() and (text := get_task(what).recipe):
         data = {**tomllib.loads(text), STARTER: True}
     else:
         names = recipe_names()
+        if Path(what).suffix in SUFFIXES:
+            raise NotFoundError("F001", f"no such file: {what}", "headway recipes lists recipes by name")
+        if Path(what).is_file():
+            raise ConfigError("C001", f"{what} is no recipe file", f"recipes end in {', '.join(SUFFIXES)}")
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
     over = current_settings(_listed(parse_overrides(overrides)))
     data = current_settings(_own_sections(data, over.get("task", data.get("task", Recipe.task))))

@@ -71,9 +71,9 @@ def fitting(config: AnyConfig, special: Iterable[str] | None = None) -> list[Tas
     return [task for task in tasks() if task.fits(config, special)]
 
 
-def suggest(survey: Survey) -> tuple[Task | None, Suitability]:
-    """The task that a file is most likely for; None where it is for no task."""
+def suggestions(survey: Survey) -> list[tuple[Task, Suitability]]:
+    """The tasks that a file may be for, the likeliest first."""
     path = find_files(survey.spec)[0]
     rows = [] if file_format(path)[0] == "text" else peek(path)[1]
-    fit, task = max(((task.suits(survey, rows), task) for task in tasks()), key=lambda found: found[0].confidence)
-    return (task, fit) if fit.confidence > 0 else (None, fit)
+    found = [(task, task.suits(survey, rows)) for task in tasks()]
+    return sorted((each for each in found if each[1].confidence > 0), key=lambda each: -each[1].confidence)

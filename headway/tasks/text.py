@@ -13,6 +13,7 @@ from headway.config.model import TokensConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.conll import is_conll, sentences_of
 from headway.data.files.columns import (
+    HEADER_NAMES,
     PAIR,
     QUESTION,
     TEXT,
@@ -111,7 +112,7 @@ class _Reading:
         first_role = self.task.roles[0]
         given = self.data.pair if first_role.setting == "data.pair" else self.data.text
         pairs = [*TOGETHER[TEXT, PAIR], *(() if self.task.together is None else TOGETHER[self.task.together])]
-        usual = (*first_role.names, *TEXT.names, *(name for name, _ in pairs))
+        usual = (*first_role.names, *HEADER_NAMES, *(name for name, _ in pairs))
         rows = pipe_rows(file, [given] if given and self.firm else [*filter(None, [given]), *usual])
         first = next(rows, None)
         if first is None:
@@ -165,7 +166,8 @@ class _Reading:
                 named = text.lower() in QUESTION.names and "id" in row.values
                 second = row.values[pair] if pair else None
                 example = TextExample(value, second, words, str(row.values["id"]) if named else "")
-                yield Item(example, row.file, row.line)
+                others = {name: value for name, value in row.values.items() if name not in (text, pair)}
+                yield Item(example, row.file, row.line, others)
 
 
 def second_texts(examples: Sequence[TextExample]) -> list[str] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,6 +24,9 @@ from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task
+
+MOST_WORDS, MOST_LETTERS = 8, 400
+"""The words of an example that are worth typing, and the letters that are searched for them."""
 
 T = TypeVar("T")
 Part = TypeVar("Part")
@@ -81,6 +85,14 @@ class Training(ABC):
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the log; `samples`, `tokens` and `valid_tokens` are always among them."""
 
+    @property
+    def chance(self) -> dict[str, float]:
+        """Metrics of `evaluate` for a model that ignores its input; empty if nobody knows.
+
+        A run that scores no better has learned nothing: its report says so.
+        """
+        return {}
+
     @abstractmethod
     def config(self, base: AnyConfig | None) -> AnyConfig:
         """The model to train: the recipe's shape, or `base` (model.from), with the heads of this task."""
@@ -131,6 +143,11 @@ class Training(ABC):
         """The full evaluation of a finished run on its test data, or else its validation data."""
         return None
 
+    @property
+    def tries(self) -> list[str]:
+        """Words for `headway run MODEL` with a held-out example; empty: those that the task states for all data."""
+        return []
+
     @abstractmethod
     def sample(self, model: Model) -> str:
         """A held-out example and what the model predicts, for a person to read during training."""
@@ -139,6 +156,12 @@ class Training(ABC):
     def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, source: str) -> Evaluation:
         """The full evaluation of a trained model on a file, or without one on what its run held out."""
         raise DataError("D001", f"a model for {recipe.task} is not evaluated on a file of its own")
+
+
+def short_text(texts: Iterable[str]) -> str:
+    """The first words of the first text that a command line takes for a text; empty if there is none."""
+    found = (re.search(r"\w[^\n=]*", text[:MOST_LETTERS]) for text in texts)
+    return next((" ".join(match[0].split()[:MOST_WORDS]) for match in found if match), "")
 
 
 def make_training(context: TaskContext) -> Training:

@@ -22,14 +22,14 @@ import torch
 from headway.config.toml import to_dict
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import file_content
-from headway.data.files.locate import file_format, find_files
+from headway.data.files.locate import file_format, find_files, on_disk
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
+from headway.hub.checkpoint import checkpoints_of, newest_state
 from headway.jsonfile import show
 from headway.tasks.recipe import Recipe, read_recipe, recipe_values
 from headway.tasks.training import Training
 from headway.train.changes import check_changes, value_changes
-from headway.train.checkpoint import newest_state
 from headway.version import __version__
 
 Record = dict[str, Any]
@@ -65,7 +65,7 @@ def data_stamp(recipe: Recipe) -> list[tuple[str, int, int]]:
     """Sizes and modification times of the data files: whether the files that were hashed are those that were read."""
     specs = [spec for part in PARTS if (spec := getattr(recipe.data, part))]
     paths = [path for spec in specs for side in split_pair_spec(spec) or (spec,) for path in find_files(side)]
-    states = [(str(path), path.stat()) for path in paths]
+    states = [(str(path), on_disk(path).stat()) for path in paths]
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
 
 
@@ -85,7 +85,7 @@ def _files(spec: str) -> list[Record]:
 def _file(path: Path) -> Record:
     content = file_content(path)
     record: Record = {"size": content.size, "sha256": content.sha256}
-    if file_format(path)[0] != "parquet":
+    if file_format(path)[0] not in ("parquet", "sheet"):
         record["lines"] = content.lines
     if revision := re.search(r"/snapshots/([0-9a-f]{40})/", path.as_posix()):  # a dataset of the hub
         record["revision"] = revision[1]
@@ -160,7 +160,7 @@ def is_mixed(data: Record, resumed: Resumed | None) -> bool:
 
 def same_data(folder: Path, recipe: Recipe) -> bool:
     """Whether the data of a run have never changed; true if the run has no record."""
-    origin = (newest_state(folder / "run" / "checkpoints") or {}).get("origin") or {}
+    origin = (newest_state(checkpoints_of(folder)) or {}).get("origin") or {}
     before = origin.get("data")
     if origin.get("mixed"):
         return False

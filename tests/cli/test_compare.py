@@ -91,7 +91,7 @@ def test_a_run_that_diverges_is_a_result(run: Run, text: str) -> None:
     [
         (("model.kind=gru",), 2, "nothing to compare"),
         (("model.kind=gru,gruu",), 3, "gruu"),
-        (("model.nrom=dyt,rmsnorm",), 3, 'did you mean "norm"'),
+        (("model.nrom=dyt,rmsnorm",), 3, 'did you mean "model.norm"'),
         (("model.depth=1,2", "gpus=2"), 3, "one process"),
     ],
 )

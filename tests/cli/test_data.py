@@ -67,9 +67,10 @@ def test_facts_on_stdout_and_the_next_command_on_stderr(run: Run) -> None:
     ("arguments", "command"),
     [
         (["train.jsonl", "valid.jsonl"], "headway train classify data.train=train.jsonl data.valid=valid.jsonl"),
-        (["*.jsonl"], "headway train classify 'data.train=*.jsonl' data.bad_rows=skip"),
+        (["*a*d.jsonl"], "headway train classify 'data.train=*a*d.jsonl' data.bad_rows=skip"),
+        (["*.jsonl"], "headway data '*.jsonl' --bad"),
         (["bad.jsonl"], "headway train classify data.train=bad.jsonl data.bad_rows=skip"),
-        (["my pairs.tsv"], "headway train lm 'data.train=my pairs.tsv' data.text=column2"),
+        (["my pairs.tsv"], "headway train lm 'data.train=my pairs.tsv'"),
         (["my pairs.tsv", "--column", "column1"], "headway train lm 'data.train=my pairs.tsv' data.text=column1"),
         (["train.jsonl", "--column", "text"], "headway train classify data.train=train.jsonl"),
         (["word.conll"], "headway train tag data.train=word.conll"),
@@ -79,7 +80,6 @@ def test_facts_on_stdout_and_the_next_command_on_stderr(run: Run) -> None:
         (["two.csv"], "headway train translate data.train=two.csv"),
         (["alike.csv"], "headway train embed data.train=alike.csv"),
         (["kinds.tsv"], "headway train classify data.train=kinds.tsv data.text=column3 data.label=column1"),
-        (["series.csv"], "headway data series.csv --column NAME"),
     ],
 )
 def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], command: str) -> None:
@@ -90,9 +90,9 @@ def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], com
 
 
 def test_nothing_comes_next_where_nothing_is_there(run: Run) -> None:
-    assert run("empty.txt").err == ""
+    assert run("empty.txt").err == run("series.csv").err == ""
     Path("latin.csv").write_bytes(b"text,label\ncaf\xe9,1\n")
-    assert run("latin.csv").err.startswith("convert it to UTF-8: iconv")
+    assert run("latin.csv").err == "next: headway data latin.csv --encoding cp1252\n"
     many = "\n".join(["text,label", *["a"] * 9])
     Path("many.csv").write_text(many)
     assert run("many.csv").err == "next: headway data many.csv --bad\n" and run("many.csv", "--bad").err == ""
@@ -106,6 +106,67 @@ def test_rows_that_the_task_cannot_use_are_bad(run: Run) -> None:
         "bad lines   2 for classify\n            some.csv:23: column" in out and "some.csv:22: the label: empty" in out
     )
     assert run("some.csv", "--bad").out.count("\n") == 2
+
+
+def test_a_task_that_could_not_read_all_files_is_not_recommended(run: Run) -> None:
+    """The second file has other columns: training would stop there."""
+    Path("c").mkdir()
+    Path("c/a.csv").write_text("dialogue,summary\n" + "a long talk about dogs,dogs\n" * 3)
+    Path("c/b.csv").write_text("dialogue,summary1,summary2\n" + "a long talk about cats,cats,a cat\n" * 3)
+    assert run("c/a.csv").err == "next: headway train translate data.train=c/a.csv\n"
+    assert run("c").err == "next: headway train lm data.train=c\n"
+
+
+def test_two_parallel_files(run: Run, tmp_path: Path) -> None:
+    """Twenty pairs: one is there twice, one has equal sides, one is far apart, one side of one is empty."""
+    source = [f"the dog number {i} runs home" for i in range(20)]
+    target = [f"der Hund Nummer {i} läuft heim" for i in range(20)]
+    source[3], target[3] = source[2], target[2]
+    target[5], target[7], target[9] = source[5], "ja", ""
+    Path("a.en").write_text("\n".join(source) + "\n")
+    Path("a.de").write_text("\n".join(target) + "\n", encoding="cp1252")
+    assert "a.de:1: not UTF-8" in run("a.en,a.de").out
+    done = run("a.en,a.de", "--encoding", "cp1252", "--json")
+    found = json.loads(done.out)
+    names = ("files", "source_lines", "target_lines", "pairs", "far", "same", "duplicates", "bad")
+    assert [found[name] for name in names] == [2, 20, 20, 19, 1, 1, 1, 1]
+    assert found["bad_lines"] == ["a.de:10: empty, but the line of the other file is not"]
+    assert found["samples"][0] == [source[0], target[0]]
+    assert found["lengths"]["source words"]["total"] == 19 * 6
+    command = "headway train translate data.train=a.en,a.de data.encoding=cp1252 data.bad_rows=skip"
+    assert done.err.splitlines()[-1] == f"next: {command}"
+    shown = run("a.en,a.de", "--encoding", "cp1252").out
+    assert f"  {source[0]}\n  {target[0]}\n" in shown
+    Path("a.en").write_text("\n".join(source[:-2]) + "\n")
+    done = run("a.en,a.de", "--encoding", "cp1252")
+    assert "18 lines and 20 lines" in done.out and "next:" not in done.err
+    refused(run("a.en,a.de", "--column", "x"), 2, "U001")
+    refused(run("a.en,gone.de"), 5, "F001")
+
+
+def test_questions_with_choices_are_for_eval(run: Run) -> None:
+    quiz = {"question": "What is it?", "choices": ["a dog", "a cat"], "answer": 1}
+    Path("quiz.jsonl").write_text((json.dumps(quiz) + "\n") * 4)
+    Path("quiz.csv").write_text("question,A,B,C,answer\nWho is it?,me,you,she,B\nWhere is it?,here,there,no,A\n")
+    for name in ("quiz.jsonl", "quiz.csv"):
+        assert run(name).err == f"next: headway eval MODEL {name} task=choices\n"
+
+
+def test_what_a_folder_has_besides_data_is_named(run: Run) -> None:
+    Path("c").mkdir()
+    for name in ("a.txt", "b.pdf", "c.docx"):
+        Path("c", name).write_text("some words in a line\n")
+    done = run("c")
+    assert "2 files left out" in done.out and "b.pdf, c.docx" in done.out
+    assert json.loads(run("c", "--json").out)["skipped"] == ["b.pdf", "c.docx"]
+
+
+def test_an_encoding_goes_on_to_the_next_command(run: Run) -> None:
+    Path("latin.csv").write_bytes(b"text,label\n" + b"".join(b"caf\xe9 %d,%d\n" % (i, i % 2) for i in range(9)))
+    done = run("latin.csv", "--encoding", "cp1252")
+    assert done.err.splitlines()[-1] == "next: headway train classify data.train=latin.csv data.encoding=cp1252"
+    assert "café 0" in done.out
+    refused(run("latin.csv", "--encoding", "cp99999"), 3, "C003")
 
 
 def test_overlap_is_shown(run: Run) -> None:
@@ -158,8 +219,8 @@ def test_mistakes_are_named(run: Run, tmp_path: Path) -> None:
         run("train.jsonl", "vald.jsonl"), 5, "F001"
     )
     assert 'did you mean "text"?' in refused(run("train.jsonl", "--column", "txt"), 4, "D004")
-    (tmp_path / "x.csv").write_bytes("a,b".encode("utf-16"))
-    assert "x.csv line 1, byte 1: UTF-16 text" in refused(run("x.csv"), 4, "D003")
+    (tmp_path / "x.csv").write_bytes("a,b\nc,d".encode("utf-16-le"))
+    assert "x.csv line 1, byte 1: UTF-16-LE text" in refused(run("x.csv"), 4, "D003")
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     assert "x.parquet is damaged" in refused(run("x.parquet"), 4, "D006")
     assert "FILE" in refused(run(), 2, "U001")

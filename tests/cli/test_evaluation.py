@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from headway.api.evaluation import gain
+from headway.cli.evaluation import verdict
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import encoder_config
@@ -67,9 +68,9 @@ def test_what_is_printed(folders: tuple[Path, Path], reviews: Path, run: Run) ->
     assert code == 0, err
     assert out.startswith(f"6 examples of {reviews}\naccuracy       0.8333   [")
     assert all(
-        line in out for line in ("  truth      no     yes\n", "  no          2       0\n", "  yes         1       3\n")
+        line in out for line in ("  label      no     yes\n", "  no          2       0\n", "  yes         1       3\n")
     )
-    assert "surest mistakes\n  line 7: yes taken for no (" in out
+    assert "most confident mistakes\n  line 7: predicted no (" in out
     assert "calibration" in out and "by length" in out
 
 
@@ -88,7 +89,9 @@ def test_which_is_better(folders: tuple[Path, Path], reviews: Path, run: Run) ->
     code, out, err = run(folders[0], reviews, "--against", str(folders[1]))
     assert code == 0, err
     assert f"{folders[1]}: 0.1667" in out
-    assert "gain           +0.6667" in out
+    assert "difference     +0.6667" in out
+    words = [verdict(*bounds, "than x") for bounds in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))]
+    assert words == ["better than x", "worse than x", "no significant difference"]
     code, out, _ = run(folders[0], reviews, "--against", str(folders[0]))
     assert "+0.0000   [+0.0000, +0.0000]: no significant difference" in out
 
@@ -144,13 +147,15 @@ def test_a_tagger_is_taken_apart(tmp_path: Path, run: Run) -> None:
     data.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
     code, out, err = run(folder, data, "--against", folder)
     assert code == 0, err
-    assert out.startswith(f"12 examples of {data}\nf1   ") and "gain           +0.0000" in out
-    assert re.search(r"^  truth +DATE +LOC +ORG +PER +\(none\)", out, re.M)
+    assert out.startswith(f"12 examples of {data}\nf1   ") and "difference     +0.0000" in out
+    assert re.search(r"^  label +DATE +LOC +ORG +PER +\(none\)", out, re.M)
     assert re.search(r"^  label  examples  precision  recall +f1\n  DATE +\d+ +0", out, re.M)
     assert re.search(r"^by length\n  words +examples +f1 +precision.*\n  \d+ … \d+ +\d+ +0", out, re.M)
     code, other, err = run(folder, data, "tag.decode=argmax")
     assert code == 0 and other != out, err
-    assert re.search(r"^surest mistakes\n  line \d+: \w.* = \w+ taken for (none|.* = \w+)\n    \w+ ", out, re.M)
+    assert re.search(
+        r"^most confident mistakes\n  (line \d+: )?predicted (none|.* = \w+), labelled \w.* = \w+\n    \w+ ", out, re.M
+    )
 
 
 def test_answers_are_taken_apart(tmp_path: Path, run: Run) -> None:
@@ -162,11 +167,11 @@ def test_answers_are_taken_apart(tmp_path: Path, run: Run) -> None:
     data.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     code, out, err = run(folder, data, "--against", folder)
     assert code == 0, err
-    assert "gain           +0.0000   [+0.0000, +0.0000]: no significant difference" in out
+    assert "difference     +0.0000   [+0.0000, +0.0000]: no significant difference" in out
     assert re.search(r"^ +examples +f1 +em\n  answer +\d+ +\d", out, re.M)
     assert re.search(r"^  (where|who|what|when) +\d+ +\d", out, re.M)
     assert re.search(r"^by length\n  words", out, re.M)
-    assert re.search(r"^surest mistakes\n  .+ taken for .+ \(\d(\.\d+)?\)\n    .+ \?$", out, re.M)
+    assert re.search(r"^most confident mistakes\n  .*predicted .+ \(\d(\.\d+)?\), labelled .+\n    .+ \?$", out, re.M)
     assert "None" not in out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,19 @@ def test_the_first_process_that_fails_gives_the_exit_code(tmp_path: Path, monkey
     monkeypatch.setenv("RANK", "0")
     _leave_code(path, 143)
     assert path.read_text() == "7"
+
+
+def test_an_encoding_is_followed_by_every_verb(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Umlauts of a Windows file reach the tokenizer, the evaluation and the results; the run remembers the setting."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"Übel {i};schlecht" if i % 2 else f"Schön {i};gut" for i in range(20)]
+    Path("alt.csv").write_text("Meinung;Urteil\n" + "\n".join(lines), encoding="cp1252")
+    words = ("data.train=alt.csv", "train.steps=1", "data.tokenizer=words", "-q")
+    stopped = run("train", "classify", *words)
+    assert stopped.code == 4 and "data.encoding=cp1252" in stopped.err
+    assert run("train", "classify", *words, "data.encoding=cp1252").code == 0
+    assert "Übel" in Path("runs/classify-0001/tokenizer.json").read_text()
+    assert run("eval", "last", "alt.csv", "-q").code == 0
+    (first, *_) = run("run", "last", "--file", "alt.csv", "-q").out.splitlines()
+    assert json.loads(first)["text"] == "Schön 0"
+    assert run("run", "last", "--file", "alt.csv", "data.encoding=utf-8", "-q").code == 4

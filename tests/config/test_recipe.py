@@ -14,8 +14,8 @@ from headway.tasks.recipe import Recipe, batch_size, load_recipe, load_run_recip
     ("recipe", "words", "code", "names"),
     [
         ("tinny", [], "F001", ['"tiny"']),
-        ("tiny", ["train.stepz=5"], "C014", ["train.stepz", '"steps"']),
-        ("tiny", ["train.batsh=1"], "C014", ["train.batsh", '"batch"']),
+        ("tiny", ["train.stepz=5"], "C014", ["train.stepz", '"train.steps"']),
+        ("tiny", ["train.batsh=1"], "C014", ["train.batsh", '"train.batch"']),
         ("tiny", ["train.steps=5", "train.minutes=1"], "C004", ["steps", "minutes"]),
         ("tiny", ["train.batch=5", "train.accumulate=2"], "C004", ["train.batch = 5", "train.accumulate = 2"]),
         ("tiny", ["train.average=2", "train.ema=0.9"], "C004", ["train.average", "train.ema"]),

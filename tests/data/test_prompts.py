@@ -184,7 +184,7 @@ def test_a_text_is_the_same_everywhere(
         run(bundle.folder, "--file", tmp_path / "lines.jsonl")
     assert read == [expected] * (6 if text else 5)
     if text:
-        assert read_sources(bundle.require_tokenizer(), [text], None)[0].ids == [expected]  # an encoder's, too
+        assert read_sources(bundle.require_tokenizer(), [text], None).ids == [expected]  # an encoder's, too
     asked = {"model": "m", "prompt": text, "max_tokens": 3}
     assert list(served(bundle).build(CompletionRequest.model_validate(asked))[0].prompt) == expected
 

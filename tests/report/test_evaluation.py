@@ -48,7 +48,7 @@ def test_everything_is_shown() -> None:
         "Accuracy by confidence",
         "0.050",
         "3 … 9",
-        "line 17: no taken for yes (0.990)",
+        "line 17: predicted yes (0.990), labelled no",
     ):
         assert part in html, part
 
@@ -68,7 +68,7 @@ def test_questions_and_words_have_sections_of_their_own() -> None:
         "<h3>By question word</h3>",
         "who</th><td>3</td><td>0.500</td><td>0.375",
         ">&lt;i&gt;words</th>",
-        "<li>Who?<p>Bra = PER taken for none</p></li>",
+        "<li>Who?<p>predicted none, labelled Bra = PER</p></li>",
     ):
         assert part in html, part
     assert ">tokens</th>" in section(FOUND)

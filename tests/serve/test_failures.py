@@ -13,6 +13,7 @@ import pytest
 from headway.api import Bundle
 from headway.errors import ConfigError, DamagedError, DataError, MemoryOrDiskError
 from headway.model.model import Model
+from headway.serve import predict
 from tests.generate.twin import Twin
 from tests.serve.conftest import KEY, Running, http, in_threads, recite, refusal, running, until
 
@@ -258,3 +259,26 @@ def test_a_slow_model_neither_hangs_nor_counts_as_stuck(served: Running, monkeyp
     monkeypatch.setattr(Model, "step", lambda *a, **k: (time.sleep(0.03), inner(*a, **k))[1])
     assert served.works()
     assert served.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/run", "/v1/embeddings"])
+def test_a_task_that_hangs(encoder: Bundle, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """The same for models that do not generate."""
+    go_on, inner = threading.Event(), predict._predict
+
+    def hang(*arguments: Any) -> Any:
+        go_on.wait(20)
+        return inner(*arguments)
+
+    monkeypatch.setattr(predict, "_predict", hang)
+    body = {"model": "encoder", "input": "good film"}
+    with running(encoder, KEY, step_seconds=0.5) as server:
+        began = time.monotonic()
+        found = in_threads(lambda _: server.post(path, body), range(3))
+        assert [refusal(answer) for answer in found] == [(503, "stuck")] * 3
+        assert time.monotonic() - began < 4
+        assert server.get("/health").status_code == 503
+        go_on.set()
+        assert until(lambda: server.get("/health").status_code == 200)
+        assert server.post(path, body).status_code == 200
+        assert server.idle()

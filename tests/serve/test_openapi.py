@@ -17,11 +17,12 @@ from headway.serve.errors import ApiError
 from headway.serve.schemas import UNSUPPORTED, CompletionRequest, validate
 from tests.serve.conftest import KEY, Running, running
 
-WRITING = ["/v1/chat/completions", "/v1/completions"]
+WRITING = ["/v1/chat/completions", "/v1/completions", "/v1/responses"]
 POST = [*WRITING, "/v1/embeddings", "/v1/run"]
-GET = ["/v1/models", "/v1/models/{model}", "/health", "/metrics"]
+GET = ["/v1/responses/{response_id}", "/v1/models", "/v1/models/{model}", "/health", "/metrics"]
 BOTH = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 OPERATIONS = [(path, "POST", mode) for path in POST for mode in BOTH] + [(path, "GET", BOTH[0]) for path in GET]
+OPERATIONS.append(("/v1/responses/{response_id}", "DELETE", BOTH[0]))
 LEFT_OUT = ("positive_data_acceptance", "ignored_auth")
 """A request may fit the description and not the model: it may be too long, or for a task that the model cannot do.
 Other tests cover the key: this check sends it along by mistake."""
@@ -46,8 +47,8 @@ def check(server: Running, operation: Any, mode: GenerationMode, examples: int) 
     @given(case=operation.as_strategy(mode))
     def ask(case: Any) -> None:
         if isinstance(case.body, dict) and operation.path in WRITING:  # to save time
-            case.body.setdefault("max_tokens", 4)
-            for name in ("max_tokens", "max_completion_tokens"):
+            case.body.setdefault("max_output_tokens" if operation.path == WRITING[2] else "max_tokens", 4)
+            for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
                 value = case.body.get(name)
                 if isinstance(value, int) and 4 < value < 2**31:  # what is wrong stays wrong
                     case.body[name] = 4
@@ -70,6 +71,7 @@ def test_every_route_is_described(reciter: Running) -> None:
     assert {(path, method.upper()) for path, methods in paths.items() for method in methods} == {
         *((path, "POST") for path in POST),
         *((path, "GET") for path in GET),
+        ("/v1/responses/{response_id}", "DELETE"),
     }
 
 

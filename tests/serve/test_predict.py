@@ -40,6 +40,20 @@ def labels(encoder: Bundle) -> Iterator[Running]:
 # --- embeddings
 
 
+def test_embeddings_of_token_ids(labels: Running, encoder: Bundle) -> None:
+    """They stand for their text, with the special tokens that the model wants."""
+    client, tokenizer = labels.client(), encoder.require_tokenizer()
+    rain, film = (tokenizer.ids([text])[0] for text in ("rain", "good film"))
+    wanted = encoder.embed(["rain", "good film"]).tolist()
+    done = client.embeddings.create(model="encoder", input=[rain, film])
+    assert [entry.embedding for entry in done.data] == [pytest.approx(row, abs=1e-5) for row in wanted]
+    (one,) = client.embeddings.create(model="encoder", input=film).data
+    assert one.embedding == pytest.approx(wanted[1], abs=1e-5)
+    for wrong, code in (([10**6], "D001"), ([[1], [10**6]], "D001"), ([], "D001"), ([[]], "D001"), ([-1], "C002")):
+        answer = labels.post("/v1/embeddings", {"model": "encoder", "input": wrong})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), wrong
+
+
 def test_embeddings(labels: Running, encoder: Bundle) -> None:
     texts = ["good film", "rain", "bad day"]
     client = labels.client()
@@ -91,7 +105,7 @@ def test_labels(labels: Running, encoder: Bundle) -> None:
     assert alone["data"][0]["probabilities"] == pytest.approx(done["data"][1]["probabilities"], abs=1e-5)
     assert done["data"][0]["probabilities"] != pytest.approx(done["data"][1]["probabilities"], abs=1e-3)
     for text, entry in zip(body["input"], done["data"], strict=True):
-        expected = encoder.classify(text)[0]
+        expected = encoder.classify(text)
         assert entry["label"] == expected.label
         assert entry["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
 
@@ -116,7 +130,7 @@ def test_labels_of_pairs(labels: Running, encoder: Bundle) -> None:
     body = {"model": "encoder", "input": ["good film", "bad day"], "pair": ["rain", "sun"]}
     done = labels.post("/v1/run", body).json()["data"]
     for entry, text, pair in zip(done, body["input"], body["pair"], strict=True):
-        assert entry["probabilities"] == pytest.approx(encoder.classify(text, pair)[0].probabilities, abs=1e-5)
+        assert entry["probabilities"] == pytest.approx(encoder.classify(text, pair).probabilities, abs=1e-5)
     same = labels.post("/v1/run", body | {"pair": "rain"}).json()["data"]
     assert same[0] == done[0] and same[1] != done[1]
     for more, param in (({"pair": ["rain"]}, "pair"), ({"pair": ["rain", " "]}, "pair"), ({"context": "x"}, "context")):
@@ -231,6 +245,13 @@ def finder() -> Bundle:
     return Bundle("finder", model, tokenizer, None)
 
 
+def test_a_question_that_is_cut_says_so(finder: Bundle) -> None:
+    with running(finder) as server:
+        body = {"model": "finder", "task": "answer", "context": "boris met clara in oslo " * 9}
+        long, short = server.post("/v1/run", body | {"input": ["who met anna " * 9, "who met"]}).json()["data"]
+        assert long["truncated_to"] == (24 - 3) // 2 and "truncated_to" not in short
+
+
 def test_entities_and_answers(finder: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, long = ["anna lives in oslo", "boris met clara"], "boris met clara in oslo " * 20
     with running(finder) as server:
@@ -240,7 +261,7 @@ def test_entities_and_answers(finder: Bundle, monkeypatch: pytest.MonkeyPatch) -
 
         for text, entry in zip([*texts, long], ask(input=[*texts, long]).json()["data"], strict=True):
             found = [(e["text"], e["label"], e["start"], e["end"]) for e in entry["entities"]]
-            assert found == [entity[:4] for entity in finder.tag(text)[0]]
+            assert found == [entity[:4] for entity in finder.tag(text)]
         done = ask(input=texts, task="answer", context=long).json()
         assert ask(input=[{"input": text, "context": long} for text in texts], task="answer").json() == done
         assert done["task"] == "answer"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -120,6 +121,13 @@ def test_the_recipe_trains_and_its_card_and_report_name_the_task(trained: Traine
     card, page = ((trained.folder / name).read_text(encoding="utf-8") for name in ("README.md", "run/report.html"))
     assert trained.task.noun in card and trained.task.noun in page
     assert (f"pipeline_tag: {trained.task.pipeline_tag}" in card) == bool(trained.task.pipeline_tag)
+
+
+def test_what_guessing_scores_is_known_by_the_names_of_the_metrics(trained: Trained) -> None:
+    (data,) = (event for event in trained.log if event["event"] == "data")
+    metrics = [event for event in trained.log if event["event"] == "eval"][-1]
+    assert data["chance"].keys() <= metrics.keys() and all(map(math.isfinite, data["chance"].values()))
+    assert data["chance"] or trained.task.name == "parity", "a task of headway knows"
 
 
 def test_resumed_is_straight(trained: Trained, tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_a_run_and_a_second_one_from_it(tmp_path: Path) -> None:
     spec = tmp_path / "pairs.tsv"
     spec.write_text("source\ttarget\n" + "A dog sees it.\tUn kova noris.\n" * 3)
     found = Seq2SeqTraining.evaluate_file(bundle.model, bundle.require_tokenizer(), bundle.recipe, str(spec))
-    assert found.each[0]["new"] == bundle.translate("A dog sees it.")[0]
+    assert found.each[0]["new"] == bundle.translate("A dog sees it.")
     second = start(*load_recipe("translate", [*words[3:], f"model.from={run.folder}"]))
     assert second.task.tokenizer.target.backend.to_str() == own.target.backend.to_str()
     assert second.model.config == bundle.config

@@ -14,7 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headway.api.results import check_out
 from headway.cli.run.stream import stdin_is_piped
+from headway.config.keys import did_you_mean, dotted_keys
+from headway.config.recipe import DataConfig
 from headway.errors import ConfigError, UsageError, nearest
 from headway.tasks.registry import task_names
 
@@ -41,8 +44,10 @@ class RunArgs:
     trace: bool = False
     trace_file: str = ""
     file: str = ""
+    out: str = ""
     context: str = ""
     near: str = ""
+    index: str = ""
     align: bool = False
     json: bool = False
 
@@ -59,6 +64,14 @@ class RunArgs:
             raise UsageError("U001", "--score needs a text", 'headway run MODEL --score "…"')
         if self.file and not all("=" in arg for arg in self.args):
             _refuse_together("file", {"": True})
+        if self.index and not self.near:
+            raise UsageError(
+                "U001", "--index keeps the texts of --nearest", "headway run M --nearest FILE --index FILE …"
+            )
+        if self.out:
+            if not (self.file or "-" in self.args or stdin_is_piped()):
+                raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
+            check_out(self.out)
         self.named_task()
         if self.file or not self.score:
             self._check_settings()
@@ -128,15 +141,24 @@ class RunArgs:
         if plain := [arg for arg in settings if "=" not in arg]:
             raise UsageError("U001", f"{plain[0]!r} is neither the prompt nor key=value", "put the prompt in quotes")
         values = parse_overrides(settings)
+        if wrong := [name for name in values if name in self._beam_settings]:
+            raise ConfigError("C004", f"{wrong[0]} is a setting of beam search", "add --beam 4")
         if isinstance(values.get("stop_strings"), str):
             values["stop_strings"] = [values["stop_strings"]]
         options = {"max_tokens": self.tokens, **({"width": self.beam} if self.beam else {"seed": self.seed})}
         return {**{name: value for name, value in options.items() if value is not None}, **values}
 
+    @property
+    def _beam_settings(self) -> set[str]:
+        """Settings that need --beam, where it is not given."""
+        from headway.config.generation import Beam, Sampling
+
+        both = [{field.name for field in fields(each)} for each in (Beam, Sampling)]
+        return set() if self.beam else both[0] - both[1] - {"width"}
+
     @cached_property
     def _settings_class(self) -> type[Any]:
-        from headway.generate.beam.rules import Beam
-        from headway.generate.sampling.sampler import Sampling
+        from headway.config.generation import Beam, Sampling
 
         return Beam if self.beam else Sampling
 
@@ -155,8 +177,9 @@ class RunArgs:
             elif found and found[1] in names:
                 settings.append(arg)
             elif found and not re.search(r"\s", arg):
-                hint = f"settings are {', '.join(names)}; put a text of one word with = in it into a file"
-                raise UsageError("U001", f"{arg!r} is not a setting here{nearest(found[1], names)}", hint)
+                close = did_you_mean(arg.partition("=")[0], (*names, *dotted_keys(DataConfig, "data")))
+                hint = "put a text of one word with = in it into a file"
+                raise UsageError("U001", f"{arg!r} is not a setting here{close}", hint)
             else:
                 texts.append(arg)
         return texts, parse_overrides(settings), pairs
@@ -195,12 +218,13 @@ class RunArgs:
                 continue  # a text for a model that predicts
             if found[1] in names:
                 prediction.append(arg)
-            elif found[1] in known:
+            elif found[1] in known or found[1] in self._beam_settings:
                 generation.append(arg)
             else:
-                hint = f"to generate: {', '.join(known)}; to predict: {', '.join(names)}"
-                message = f"unknown setting {found[1]}{nearest(found[1], [*known, *names])}"
-                raise ConfigError("C014", message, hint)
+                key = arg.partition("=")[0]
+                close = did_you_mean(key, [*known, *names, *dotted_keys(DataConfig, "data")])
+                hint = f"headway explain {'beam' if self.beam else 'sampling'} lists the settings of generation"
+                raise ConfigError("C014", f"unknown setting {key}{close}", hint)
         build(self._settings_class, self._overrides(generation))
         check_sections(parse_overrides([arg for arg in prediction if not arg.startswith("pair=")]))
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, quick_imports
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
-from headway.progress import bar
-from headway.tasks.registry import get_task
+from headway.tasks.base import Task
+from headway.tasks.registry import get_task, tasks
+
+BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
+"""How people write a word to be predicted."""
 
 
 @app.command(
@@ -28,7 +33,9 @@ from headway.tasks.registry import get_task
         'headway run bert "I [MASK] across the river to get to the other [MASK]."',
         'headway run squad --context story.txt "Who lived there?"',
         'headway run minilm --nearest notes.txt "how to cook rice"',
+        'headway run minilm --nearest notes.jsonl --index notes.index "how to cook rice"',
         "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
+        "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
     )
@@ -37,7 +44,11 @@ def run(
     model: Model,
     args: Annotated[
         list[str] | None,
-        typer.Argument(help="the prompt, or the texts to predict for (- is stdin), then settings", metavar="TEXT"),
+        typer.Argument(
+            help="the prompt, or the texts to predict for (- is stdin), then settings",
+            metavar="TEXT",
+            autocompletion=complete_generation_settings,
+        ),
     ] = None,
     tokens: Annotated[
         int | None, typer.Option(help="the most new tokens; default: 200, or as the model's folder says")
@@ -54,9 +65,17 @@ def run(
     colour: Annotated[bool, typer.Option("--colour", help="colour each token by its probability")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="print the alternatives of each step, or the beams")] = False,
     trace_file: Annotated[str, typer.Option(help="write the alternatives as JSON", metavar="FILE")] = "",
-    file: Annotated[str, typer.Option(help="texts from a file, results as JSON lines; - is stdin")] = "",
-    context: Annotated[str, typer.Option(help="the text to find answers in", metavar="FILE")] = "",
+    file: Annotated[
+        str, typer.Option(help="texts from a file, - is stdin; results are JSON lines, with the file's other columns")
+    ] = "",
+    out: Annotated[
+        str, typer.Option(help="write the results of --file here: .jsonl, .csv, .tsv or .parquet", metavar="FILE")
+    ] = "",
+    context: Annotated[str, typer.Option(help="the text to find answers in, or its file", metavar="TEXT|FILE")] = "",
     near: Annotated[str, typer.Option("--nearest", help="texts to search by meaning", metavar="FILE")] = "",
+    index: Annotated[
+        str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
+    ] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
     device: Device = "auto",
     json_: Json = False,
@@ -66,21 +85,37 @@ def run(
 
     A language model continues a prompt, with settings such as temperature=0.7 top_k=40. Other models predict: a label
     (pair=… is a second text), entities, an answer, words for [MASK], a vector, a translation.
+
+    A result of --file has the line, the other columns of the file under their names, the text and the prediction:
+    {"line": 2, "id": 7, "text": …, "label": …}. A column whose name the result needs itself is called input_NAME.
     """
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
-        schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, context=context,
-        near=near, align=align, json=json_,
+        schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
+        context=context, near=near, index=index, align=align, json=json_,
     )  # fmt: skip
+    run_args.check()
     say = progress_printer(quiet)
-    with bar(f"loading {model}"), quick_imports():  # the names of settings are in modules that import torch
-        run_args.check()
     bundle = load_bundle(model, device, "auto", quiet)
     task = get_task(run_args.named_task() or bundle.task)
     if (task.generates or "beam" in task.options) and not score:
         for note in bundle.notes:
             say(note)
+    if note := _note_on_blanks(bundle, task, run_args):
+        say(note)
     if near or not task.generates:
         predict(bundle, task, run_args, run_args.generation_options(search="beam" in task.options), say)
     else:
         generate(bundle, task, run_args, say, lambda name: load_bundle(name, device, "auto", quiet))
+
+
+def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
+    """What to do about a blank in a text for a model that does not fill blanks; empty if there is none."""
+    blank = next((found[0] for text in args.args if (found := BLANK.search(text))), "")
+    filler = next(each for each in tasks() if each.verb == "fill")
+    if not blank or task.verb == "fill":
+        return ""
+    what = f"{blank} is read as text: {bundle.name} is for {task.title}"
+    if filler.fits(bundle.config):
+        return f"{what}. To fill it: task={filler.name}"
+    return f"{what}, and has no head that fills blanks. A {filler.noun} does: headway train {filler.name}"

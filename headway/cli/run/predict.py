@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headway.api.evaluation import recipe_for
+from headway.api.results import open_results
 from headway.cli.run.args import COUNTS, RunArgs, check_count
 from headway.cli.run.screen import colours
-from headway.cli.run.stream import Say, print_count, print_results, report_bad_rows, source_windows
+from headway.cli.run.stream import Say, check_some, print_count, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
-from headway.progress import track
 
 if TYPE_CHECKING:
     from headway.data.files.rows import BadRows
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any], say: Say) -> None:
     """Predict for texts of the command line, a file or a pipe. `generation`: options that only generation takes."""
+    from headway.data.files.lines import read_as
+
     if wrong := [name for name, value in generation.items() if value]:
         cap = f"{task.name}.max_new_tokens"
         hint = f"{cap}=N limits the new tokens" if wrong[0] == "tokens" and "beam" in task.options else ""
@@ -38,12 +41,13 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
     settings = {key: value for key, value in args.settings.items() if key not in ("task", *COUNTS)}
     session = _Session(bundle, task, recipe_for(bundle, task.name, settings), args, say)
     _check(session)
-    if args.near:
-        session.search()
-    elif args.source:
-        session.stream()
-    else:
-        session.show()
+    with read_as(session.recipe.data.encoding):
+        if args.near:
+            session.search()
+        elif args.source:
+            session.stream()
+        else:
+            session.show()
 
 
 def _check(session: _Session) -> None:
@@ -114,11 +118,15 @@ class _Session:
         return found
 
     def context(self) -> str | None:
+        """The text to find answers in: a file's, or the words themselves if they have spaces and name no file."""
         from headway.data.files.rows import documents
 
-        if not self.args.context:
+        given = self.args.context
+        if not given:
             return None
-        return "\n".join(each.text for each in documents(self.args.context))
+        if " " in given.strip() and not os.path.exists(given):
+            return given
+        return "\n".join(each.text for each in documents(given))
 
     def show(self) -> None:
         items, predictor = self.items(), self.predictor()
@@ -137,18 +145,21 @@ class _Session:
             self.say(f"{count:,} of the texts {'is' if count == 1 else 'are'} longer than {limit} tokens: truncated")
 
     def stream(self) -> None:
-        """One JSON line per input, in order, as soon as its window is done."""
+        """One result per input, in order; on stdout a JSON line as soon as its window is done."""
         from headway.data.files.rows import BadRows
+        from headway.tasks.inputs import located
         from headway.tasks.predictor import predict_good
 
         bad, predictor, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
-        for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
-            for good, found in predict_good(predictor, window, bad):
-                print_results(self.task, good, found, files=files)
-                more, limit = predictor.truncated([item.example for item in good])
-                done, cut = done + len(good), cut + more
+        with open_results(self.args.out) as write:
+            for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
+                for good, found in predict_good(predictor, window, bad):
+                    write(located(self.task, good, found, files=files))
+                    more, limit = predictor.truncated([item.example for item in good])
+                    done, cut = done + len(good), cut + more
+            check_some(done, bad, self.args.source)
         self.tell_truncated(cut, limit)
-        print_count(done, bad, self.args.source, self.say)
+        print_count(done, bad, self.args.out, self.say)
 
     def reading(self) -> dict[str, Any]:
         """How the columns of a file are found."""
@@ -159,28 +170,18 @@ class _Session:
 
     def search(self) -> None:
         """The texts of a file that are nearest in meaning."""
-        import torch
-
         from headway.data.files.rows import BadRows
-        from headway.tasks.embedding.vectors import nearest_of
 
-        task, bad = self.task, BadRows(self.recipe.data.bad_rows)
-        inputs = task.inputs(self.args.near, self.recipe.data, bad, **self.reading())
-        items = list(track(inputs, f"reading {self.args.near}", unit="rows"))
-        if not items:
-            raise bad.no_rows(self.args.near, "texts")
-        queries, texts = self.queries(bad), [item.example.text for item in items]
-        predictor = self.predictor()
-        asked, known = (
-            torch.tensor([each.values for each in predictor.predict(some)])
-            for some in ([query.example for query in queries], [item.example for item in items])
-        )
+        bad, near, kept = BadRows(self.recipe.data.bad_rows), self.args.near, self.args.index
+        index = self.bundle.search_index(near, kept, self.say, self.predictor(), **self.reading())
+        queries = self.queries(bad)
+        top = self.args.settings.get("top", 5)
         found = [
             [
-                {"line": items[near.place].line, "cosine": round(near.cosine, 6), "text": near.text}
-                for near in nearest_of(vector, known, texts, self.args.settings.get("top", 5))
+                {"line": int(index.lines[near.place]), "cosine": round(near.cosine, 6), "text": near.text}
+                for near in some
             ]
-            for vector in asked
+            for some in index.search_all([query.example.text for query in queries], top)
         ]
         self.show_nearest(queries, found)
         report_bad_rows(bad, self.say)
@@ -196,10 +197,12 @@ class _Session:
         return found
 
     def show_nearest(self, queries: list[Item], found: list[list[dict[str, Any]]]) -> None:
+        from headway.tasks.inputs import located
         from headway.tasks.text import shortened
 
         if self.args.source:
-            print_results(self.task, queries, [{"nearest": rows} for rows in found], files=False)
+            with open_results(self.args.out) as write:
+                write(located(self.task, queries, [{"nearest": rows} for rows in found]))
             return
         for query, rows in zip(queries, found, strict=True):
             if self.args.json:

@@ -1,8 +1,7 @@
-"""Inputs of `headway run` from files and pipes, and results as JSON lines."""
+"""Inputs of `headway run` from files and pipes, and the results of a model that generates for them."""
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -10,7 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from headway.progress import bar, hidden, is_shown
+from headway.api.results import open_results
+from headway.errors import counted
+from headway.progress import bar, is_shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,39 +78,38 @@ def stdin_is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def print_results(task: Task, good: Sequence[Item], found: Sequence[Any], *, files: bool) -> None:
-    from headway.tasks.inputs import located
-
-    with hidden():
-        for row in located(task, good, found, files=files):
-            print(json.dumps(row, ensure_ascii=False))
-        sys.stdout.flush()
-
-
-def print_count(done: int, bad: BadRows, source: str, say: Say) -> None:
-    """Report how many inputs were answered; none at all is an error."""
+def check_some(done: int, bad: BadRows, source: str) -> None:
+    """No result at all is an error."""
     if not done:
         raise bad.no_rows("stdin" if source == "-" else source, "texts")
-    say(f"{done:,} {'result' if done == 1 else 'results'}")
+
+
+def print_count(done: int, bad: BadRows, out: str, say: Say) -> None:
+    """Report how many inputs were answered."""
+    say(counted(done, "results") + (f" in {out}" if out else ""))
     report_bad_rows(bad, say)
 
 
 def report_bad_rows(bad: BadRows, say: Say) -> None:
     if bad.count:
-        say("\n".join([f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} skipped:", *bad.first]))
+        say("\n".join([f"{counted(bad.count, 'rows')} skipped:", *bad.first]))
 
 
 def generate_file(
-    bundle: Any, task: Task, source: str, recipe: Recipe, sampling: Any, say: Say, *, firm: bool, score: bool
+    bundle: Any, task: Task, source: str, out: str, recipe: Recipe, sampling: Any, say: Say, *, firm: bool, score: bool
 ) -> None:
     """The continuation, or the log-probability, of each text of a file or a pipe."""
+    from headway.data.files.lines import read_as
     from headway.data.files.rows import BadRows
+    from headway.tasks.inputs import located
     from headway.tasks.predictor import RunOptions, predict_good
 
     predictor = task.load_predictor()(bundle, recipe, RunOptions(score=score, sampling=sampling))
     bad, done = BadRows(recipe.data.bad_rows), 0
-    for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
-        for good, found in predict_good(predictor, window, bad):
-            print_results(task, good, found, files=files)
-            done += len(good)
-    print_count(done, bad, source, say)
+    with read_as(recipe.data.encoding), open_results(out) as write:
+        for window, files in source_windows(task, source, recipe.data, bad, BATCH_SIZE, firm=firm):
+            for good, found in predict_good(predictor, window, bad):
+                write(located(task, good, found, files=files))
+                done += len(good)
+        check_some(done, bad, source)
+    print_count(done, bad, out, say)

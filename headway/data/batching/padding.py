@@ -11,12 +11,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headway import progress
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
 from headway.data.batching.packing import padded_width
 from headway.data.batching.permutation import Index, shuffle_samples
+from headway.data.profile.lengths import quantile_99
 from headway.data.tokenizers.tokenizer import Encoded
 from headway.errors import DataError
 
@@ -36,6 +38,8 @@ class Examples:
     seed: int = 0
     by_length: bool = False
     """Whether batches have an equal number of tokens, not of examples; their sampler shuffles, so `rows` must not."""
+    whole: Sequence[int] = ()
+    """The lengths before truncation; empty if nothing was truncated."""
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -47,6 +51,16 @@ class Examples:
     @cached_property
     def lengths(self) -> Index:
         return np.array([len(row) for row in self.ids])
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """Which examples have lost tokens."""
+        return np.asarray(self.lengths < np.array(self.whole if len(self.whole) else self.lengths))
+
+    @property
+    def length_99(self) -> int:
+        """The length that would leave 99 % of the examples as they are."""
+        return quantile_99(self.whole if len(self.whole) else self.lengths)
 
     def plan(self, batch: int, batch_tokens: int = 0) -> BatchSampler:
         """The batch sampler: `batch` examples per step, or `batch_tokens` tokens of similar length."""

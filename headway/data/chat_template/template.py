@@ -72,10 +72,11 @@ class ChatTemplate:
         messages: Sequence[Message],
         *,
         tokens: Mapping[str, str] | None = None,
+        tools: Sequence[Message] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
         """Render a conversation. `tokens` are variables of the template such as bos_token."""
-        asked = _variables(messages, tokens) | {"add_generation_prompt": add_generation_prompt}
+        asked = _variables(messages, tokens) | {"tools": tools, "add_generation_prompt": add_generation_prompt}
         return self.render_all([asked])[0].text
 
     def render_all(self, asked: Sequence[Mapping[str, Any]]) -> list[Rendered]:
@@ -92,8 +93,11 @@ def special_token_strings(tokenizer: Tokenizer) -> dict[str, str]:
     return {f"{role}_token": name for role, name in zip(tokenizer.special, names, strict=True)}
 
 
-def parse_template(value: Any) -> ChatTemplate | None:
-    """Read a `chat_template` entry: one template, or a list of named templates with one called "default"."""
+def parse_template(value: Any, name: str = "default") -> ChatTemplate | None:
+    """Read a `chat_template` entry: one template, or a list of named templates with one called "default".
+
+    A `name` that the list does not have means the default one.
+    """
     if value is None or isinstance(value, str):
         return None if value is None else ChatTemplate(value)
     try:
@@ -103,7 +107,7 @@ def parse_template(value: Any) -> ChatTemplate | None:
     if not isinstance(named.get("default"), str):
         listed = ", ".join(show(str(name)[:40]) for name in named) or "none"
         raise ConfigError("C003", f'chat_template has no template named "default"; it has {listed}')
-    return ChatTemplate(named["default"])
+    return ChatTemplate(named[name] if isinstance(named.get(name), str) else named["default"])
 
 
 def ensure_template(tokenizer: Tokenizer) -> tuple[Tokenizer, ChatTemplate]:

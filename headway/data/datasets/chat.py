@@ -10,19 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.config.recipe import DataConfig
 from headway.data.batching.permutation import Index
 from headway.data.batching.windows import Tokens
 from headway.data.chat_template.template import ChatTemplate, EncodedChat, Message, encode_chats
-from headway.data.files.columns import MESSAGES, PROMPT, RESPONSE, TOGETHER, named, named_together, quoted
+from headway.data.files.columns import MESSAGES, PROMPT, RESPONSE, TOGETHER, Role, named, named_together, quoted
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, read_examples
+from headway.data.profile.lengths import quantile_99
 from headway.data.synthetic.chat import make_conversations
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import DataError
+from headway.errors import ConfigError, DataError
 from headway.jsonfile import show
 
 SYNTHETIC, SYNTHETIC_VALID = 12_000, 400
 """Synthetic conversations if no file is given: for training, and held out."""
+MESSAGES_COLUMN = Role("list of messages", "data.text", holds="any")
+PROMPT_COLUMN, RESPONSE_COLUMN = Role("prompt", "data.text"), Role("response", "data.pair")
+"""The roles of columns that the user names."""
 HELD_OUT = 0.1
 """Share of the conversations, the last ones, that are held out if there is no validation file."""
 
@@ -52,6 +57,8 @@ class EncodedChats:
     """… those whose last turn alone was too long and lost its end …"""
     left_out: int = 0
     """… and those that were dropped because no token of an answer was left."""
+    length_99: int = 0
+    """The length that would leave 99 % of the conversations as they are."""
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -65,29 +72,40 @@ class EncodedChats:
         return str(asked), [int(i) for i in before]
 
 
-def read_conversations(spec: str, bad: BadRows) -> list[Conversation]:
-    """Read all conversations of a spec; a row without a conversation is a bad row."""
-    return list(read_examples(spec, (), _parse_row, "conversations", bad=bad))
+def read_conversations(spec: str, bad: BadRows, data: DataConfig | None = None) -> list[Conversation]:
+    """Read all conversations of a spec; a row without a conversation is a bad row.
+
+    data.text names the column of messages or, with data.pair, those of prompts and responses; without them a row has
+    usual names.
+    """
+    roles: tuple[Role, ...] = ()
+    if data is not None and data.text:
+        roles = (PROMPT_COLUMN, RESPONSE_COLUMN) if data.pair else (MESSAGES_COLUMN,)
+    elif data is not None and data.pair:
+        raise ConfigError("C004", f"data.pair = {data.pair} needs data.text, the column of the prompts")
+    return list(read_examples(spec, roles, _parse_row, "conversations", data, bad))
 
 
-def _parse_row(row: Row) -> Conversation | Flaw:
+def _parse_row(row: Row, *columns: str) -> Conversation | Flaw:
+    names = ("messages",) if len(columns) == 1 else ("prompt", "response")
+    values = {name: row.values.get(column) for name, column in zip(names, columns, strict=False)} or row.values
     try:
-        return Conversation(_up_to_last_answer(read_messages(row.values)), row.file, row.line)
+        return Conversation(_up_to_last_answer(read_messages(values)), row.file, row.line)
     except DataError as error:
         return _flaw(row.file, row.line, error)
 
 
 def train_valid_conversations(
-    train: str, valid: str, bad: BadRows, seed: int
+    train: str, valid: str, bad: BadRows, seed: int, data: DataConfig | None = None
 ) -> tuple[list[Conversation], list[Conversation]]:
     """Conversations for training and validation: from files, with a tenth held out if need be, or synthetic ones."""
     if not train:
         first = [Conversation(messages) for messages in make_conversations(SYNTHETIC, seed)]
         held = make_conversations(SYNTHETIC_VALID, seed + 1, held_out=True)
-        return first, read_conversations(valid, BadRows(bad.policy)) if valid else [Conversation(m) for m in held]
-    found = read_conversations(train, bad)
+        return first, read_conversations(valid, BadRows(bad.policy), data) if valid else [Conversation(m) for m in held]
+    found = read_conversations(train, bad, data)
     if valid:
-        return found, read_conversations(valid, BadRows(bad.policy))
+        return found, read_conversations(valid, BadRows(bad.policy), data)
     if len(found) < 2:
         raise DataError("D002", f"{show(train)}: one conversation, so none can be held out", "set data.valid")
     place = min(len(found) - 1, max(1, round(len(found) * (1 - HELD_OUT))))
@@ -136,6 +154,7 @@ def encode_conversations(
             kept.append(i)
             encoded.append(found)
     messages = [messages[i] for i in kept]
+    length_99 = quantile_99([len(ids) for ids, _ in encoded]) if encoded else 0
     shortened = _shorten(messages, encoded, tokenizer, template, length)
     cut = {i for i, (ids, _) in enumerate(encoded) if length is not None and len(ids) > length}
     fitting = [(ids[:length], mask[:length]) for ids, mask in encoded]
@@ -146,6 +165,7 @@ def encode_conversations(
         shortened=len(shortened.intersection(good)),
         cut=len(cut.intersection(good)),
         left_out=len(fitting) - len(good),
+        length_99=length_99,
     )
 
 

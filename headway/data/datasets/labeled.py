@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from headway.config.recipe import DataConfig
-from headway.data.batching.permutation import permute
 from headway.data.files.columns import LABEL, PAIR, TEXT, find_columns
 from headway.data.files.readers import NUMBER, Flaw, Row
 from headway.data.files.rows import BadRows, brief, read_examples, text_flaw
@@ -191,6 +188,10 @@ def hold_out(rows: Sequence[LabeledText], share: float = HELD_OUT) -> tuple[list
     """Split rows into train and validation, at random, because files are often sorted by label; equal for all seeds."""
     if len(rows) < 2:
         raise DataError("D002", f"{len(rows)} labelled text: none can be held out", "give data.valid")
+    import numpy as np  # here, since the light half of a task reads this module
+
+    from headway.data.batching.permutation import permute
+
     order = permute(np.arange(len(rows)), len(rows), SPLIT_KEY)
     held = set(order[: max(1, int(len(rows) * share))].tolist())
     return [r for i, r in enumerate(rows) if i not in held], [r for i, r in enumerate(rows) if i in held]

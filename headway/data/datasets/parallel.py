@@ -44,21 +44,19 @@ def read_parallel(spec: str, text: str, pair: str, bad: BadRows) -> list[Pair]:
     """Read all pairs of a spec; `text` and `pair` are the columns of a table, found if empty."""
     sides = split_pair_spec(spec)
     found = (
-        _read_two_files(*sides, bad)
-        if sides
-        else [row for path in find_files(spec) for row in _read_table(path, text, pair)]
+        read_two_files(*sides) if sides else [row for path in find_files(spec) for row in _read_table(path, text, pair)]
     )
     return list(bad.filter(found, spec, "pairs of texts"))
 
 
-def _read_two_files(source: str, target: str, bad: BadRows) -> Iterator[Pair | Flaw]:
+def read_two_files(source: str, target: str) -> Iterator[Pair | Flaw]:
     """Read two files line by line; an unequal number of lines is an error."""
     ours, theirs = find_files(source), find_files(target)
     if len(ours) != len(theirs):
         raise DataError("D007", f"{show(source)} has {len(ours)} files, {show(target)} has {len(theirs)}: no pairs")
     for first, second in zip(ours, theirs, strict=True):
         number = 0
-        for number, (a, b) in enumerate(zip_longest(_lines(first), _lines(second)), start=1):
+        for number, (a, b) in enumerate(zip_longest(all_lines(first), all_lines(second)), start=1):
             if a is None or b is None:
                 short, long = (first, second) if a is None else (second, first)
                 message = f"{show(short)} ends after {number - 1:,} lines, {show(long)} has more: they are not parallel"
@@ -73,7 +71,7 @@ def _read_two_files(source: str, target: str, bad: BadRows) -> Iterator[Pair | F
                 yield Pair(str(a).strip(), (str(b).strip(),), str(first), number)
 
 
-def _lines(path: Path) -> Iterator[str | Flaw]:
+def all_lines(path: Path) -> Iterator[str | Flaw]:
     """Yield every line, also empty ones, because line numbers pair the files."""
     with open_text(path) as file:
         lines = Lines(file)

@@ -13,7 +13,7 @@ from typing import Any
 
 from headway.config.recipe import DataConfig
 from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, named
-from headway.data.files.locate import find_files
+from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, brief, parse_file
 from headway.jsonfile import show
@@ -33,8 +33,10 @@ def questions(spec: str, data: DataConfig | None = None, bad: BadRows | None = N
 
     data.text, data.pair and data.label name the columns of contexts, questions and answers.
     """
-    roles = (QUESTION, CONTEXT, ANSWERS)  # not strict: other files of a run may have the usual names
-    files = (parse_file(path, roles, _parse_row, data, strict=False) for path in find_files(spec))
+    roles = (QUESTION, CONTEXT, ANSWERS)  # files of SQuAD have their own names, whatever those of the run's tables
+    files = (
+        parse_file(path, roles, _parse_row, data, strict=file_format(path)[0] != "json") for path in find_files(spec)
+    )
     yield from (bad or BadRows()).filter(chain.from_iterable(files), spec, "questions")
 
 

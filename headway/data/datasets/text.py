@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.config.recipe import DataConfig
+from headway.config.recipe import UTF_8, DataConfig
 from headway.data.batching.token_store import TokenStore, open_store
 from headway.data.batching.windows import embedded_text
 from headway.data.files.digest import fingerprint
@@ -48,6 +48,7 @@ def read_corpus(spec: str, data: DataConfig, bad: BadRows | None = None) -> Corp
         return (line for text in found for line in text.splitlines()) if data.lines else found
 
     key = f"{fingerprint(spec)} column={data.text} bad={data.bad_rows} lines={data.lines}"
+    key += "" if data.encoding == UTF_8 else f" encoding={data.encoding}"
     return Corpus(read, key, multi_document)
 
 

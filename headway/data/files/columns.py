@@ -17,6 +17,15 @@ from headway.data.files.readers import DATE, NUMBER
 from headway.errors import DataError, nearest
 from headway.jsonfile import show
 
+CLEAR = 1.5
+"""How many times as much text as the next column a column has if it is certainly the text."""
+ID_NAME = re.compile(r"(?:.*[_ -])?(?:id|uuid|guid|key|hash|url|uri|link|e?mail|file|filename|path)", re.IGNORECASE)
+ID_VALUE = re.compile(r"[!-~]*[0-9/@_=][!-~]*")
+"""Names and values of columns that are no texts, however long: identifiers, addresses, paths."""
+NO_LABELS = ("float", "list", "object", "bytes")
+"""Types of values that are no labels."""
+LABELS, LABEL_LETTERS = 200, 40
+"""The most different values of a column that may be a label, and the letters of one."""
 UNNAMED = re.compile(r"column\d+")
 """What the readers call the columns of a table without a header."""
 
@@ -35,10 +44,8 @@ class Role:
     """Without a setting or a usual name: take the only possible column, raise an error, or leave the role out."""
 
 
-DOCUMENT = Role("text", "data.text", ("text", "content", "document", "sentence", "body"), otherwise="only")
-TEXT = Role(
-    "text", "data.text", (*DOCUMENT.names, "review", "comment", "question", "message", "title"), otherwise="only"
-)
+TEXT_NAMES = ("text", "content", "document", "sentence", "body", "review", "comment")
+TEXT = Role("text", "data.text", TEXT_NAMES, otherwise="only")
 PAIR = Role("second text", "data.pair", otherwise="none")
 LABEL_NAMES = (
     *("label", "labels", "class", "category", "target", "stars", "rating", "sentiment", "score", "similarity", "tag"),
@@ -63,7 +70,11 @@ CHOICE_PROMPT = Role("prompt", "prompt", CHOICE_PROMPT_NAMES, holds="any")
 CHOICES = Role("choices", "choices", ("choices", "options", "endings", "candidates", "answers"), holds="any")
 CHOICE_ANSWER_NAMES = ("answer", "label", "gold", "correct", "target", "answerkey", "answer_idx")
 CHOICE_ANSWER = Role("answer", "answer", CHOICE_ANSWER_NAMES, holds="any")
+CHOICE_SERIES = re.compile(r"(?:(?:choice|option|ending|answer)s?[_ ]?)?([a-h]|[0-9])", re.IGNORECASE)
+"""Columns that hold one choice each: a, B, choice_0, ending1, option_c …"""
 
+HEADER_NAMES = (*TEXT_NAMES, "question", "message", "title")
+"""Names that show that the first line of a pipe is a header."""
 PAIR_NAMES = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text1", "text2"),
     ("sentence_a", "sentence_b"), ("text_a", "text_b"), ("question", "sentence"), ("query", "passage"),
@@ -140,6 +151,9 @@ def _take_what_is_left(
     if len(left) == len(wanted) and all(role.otherwise == "only" for role in wanted):
         found.update(zip(wanted, left, strict=True))
         return
+    if len(wanted) == 1 and wanted[0].otherwise == "only" and (column := _likeliest(rows, left, wanted[0])):
+        found[wanted[0]] = column
+        return
     what = " and the ".join(role.name for role in wanted)
     if len(left) > len(wanted) and wanted[0].otherwise == "only":
         problem = f"any of {len(left)} columns may be the {what}: {quoted(left)}"
@@ -150,6 +164,37 @@ def _take_what_is_left(
     counted = f" (columns without a header are called {left[0]} and so on)" if unnamed else ""
     hint = f"set {settings}{counted}; headway data {shlex.quote(show(where))} shows the columns"
     raise DataError("D004", f"{show(where)}: {problem}"[:280], hint)
+
+
+def _likeliest(rows: Sequence[Mapping[str, Any]], names: Sequence[str], role: Role) -> str:
+    """The column that clearly has the role, by the values of several possible columns; "" if none is clear."""
+    if role.holds == "any":
+        few = [name for name in names if few_values([row.get(name) for row in rows])]
+        return few[0] if len(few) == 1 else ""
+    if role.holds != "text" or len(names) < 2:
+        return ""
+    first, second, *_ = by_text(rows, names)
+    return first if text_weight(rows, first) > CLEAR * text_weight(rows, second) else ""
+
+
+def by_text(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Columns in the order in which they may be the text: most different text first."""
+    return sorted(names, key=lambda name: -text_weight(rows, name))
+
+
+def text_weight(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    """The letters of all different texts in a column; those of identifiers count a hundredth."""
+    texts: set[str] = {row[name] for row in rows if value_type(row.get(name)) == "text"}
+    ids = 2 * sum(bool(ID_VALUE.fullmatch(text)) for text in texts) > len(texts) or ID_NAME.fullmatch(name)
+    return sum(map(len, texts)) * (0.01 if ids else 1)
+
+
+def few_values(values: Iterable[Any]) -> bool:
+    """Whether a column may be a label: few values, each of them often."""
+    there = [value for value in values if value_type(value) != "missing"]
+    if any(value_type(value) in NO_LABELS or len(str(value)) > LABEL_LETTERS for value in there):
+        return False
+    return 2 <= len({str(value) for value in there}) <= min(LABELS, len(there) / 2)
 
 
 def named(rows: Sequence[Mapping[str, Any]], role: Role, without: Collection[str] = ()) -> str:
@@ -163,6 +208,23 @@ def named_together(names: Iterable[str], roles: tuple[Role, Role]) -> tuple[str,
     """Return two columns whose names are a usual pair for these roles, or an empty tuple."""
     lower = {name.lower(): name for name in reversed(list(names))}
     return next((tuple(lower[n] for n in both) for both in TOGETHER[roles] if lower.keys() >= set(both)), ())
+
+
+def has_choices(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows are multiple-choice questions: a question, several choices, and which of them is right."""
+    several = named(rows, CHOICES)
+    lists = several and all(_is_list(row.get(several)) for row in rows)
+    series = [name for name in column_names(rows) if CHOICE_SERIES.fullmatch(name)]
+    named_both = named(rows, CHOICE_PROMPT) and named(rows, CHOICE_ANSWER, without=[several])
+    return bool(named_both and (lists or len(series) > 1))
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value is a list of texts, or a cell or an object that holds one."""
+    inner = value.get("text") if isinstance(value, Mapping) else value
+    if isinstance(inner, list):
+        return all(isinstance(each, str) for each in inner)
+    return isinstance(inner, str) and inner.lstrip().startswith("[")
 
 
 def candidates(rows: Sequence[Mapping[str, Any]], role: Role) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from headway.data.files.lines import GZIP_FREE, GZIP_RATIO
-from headway.data.files.locate import file_format, find_files
+from headway.data.files.locate import file_format, find_files, on_disk
 from headway.jsonfile import unreadable
 from headway.progress import bar
 
@@ -47,7 +47,7 @@ def hash_once() -> Iterator[None]:
 
 def file_content(path: Path) -> Content:
     """The digest of a file's content, unpacked; of a damaged archive, the digest of its bytes."""
-    known = _known.get()
+    known, path = _known.get(), on_disk(path)
     try:
         state = path.stat()
         key = (str(path), state.st_size, state.st_mtime_ns)

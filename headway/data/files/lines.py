@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
 import os
 import re
 import zlib
-from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from headway.config.recipe import UTF_8
 from headway.data.files.locate import file_format
 from headway.errors import DataError
 from headway.jsonfile import JSON_VALUES, show, unreadable
@@ -30,6 +32,8 @@ MAGIC = {
     b"\x1f\x8b": ("gzip", "let its name end in .gz"),
     b"PAR1\x15": ("parquet", "let its name end in .parquet"),
     b"PK\x03\x04": ("a zip archive", "unpack it first"),
+    b"%PDF-": ("PDF", "extract its text first: pdftotext FILE.pdf FILE.txt"),
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ("an old Office document", "save it as .txt, .csv or .xlsx first"),
     b"\x28\xb5\x2f\xfd": ("zstd", "unpack it first: unzstd FILE"),
     b"BZh91AY&SY": ("bzip2", "unpack it first: bunzip2 FILE"),
     b"\xfd7zXZ\0": ("xz", "unpack it first: unxz FILE"),
@@ -39,6 +43,21 @@ BLOCK = 1 << 20
 """Bytes of a text file read at a time; fewer than ROW_LIMIT."""
 CHUNK = 1 << 16
 """The least bytes of JSON read at a time."""
+
+
+MARKS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+"""Byte order mark → encoding, whatever the setting says."""
+_encoding: ContextVar[str] = ContextVar("encoding", default=UTF_8)
+
+
+@contextmanager
+def read_as(encoding: str) -> Iterator[None]:
+    """Inside the block, files without a byte order mark are read in this encoding (data.encoding)."""
+    token = _encoding.set(encoding)
+    try:
+        yield
+    finally:
+        _encoding.reset(token)
 
 
 class BadLine(Exception):
@@ -112,33 +131,81 @@ def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
         yield io.BufferedReader(_Gunzip(path, file), 1 << 16) if file_format(path)[1] else file
 
 
+class _Recoded(io.RawIOBase):
+    """The text of a file in another encoding, as UTF-8. Bytes that the encoding does not have stay as they are, which
+    is no UTF-8: whoever reads the line finds them."""
+
+    def __init__(self, file: BinaryIO, encoding: str, name: str) -> None:
+        self.file, self.encoding, self.name = file, encoding, name
+        self.decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+        self.waiting, self.line = b"", 1
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.waiting:
+            raw = self.file.read(CHUNK)
+            try:
+                text = self.decoder.decode(raw, final=not raw)
+            except UnicodeError as error:
+                where = f"{show(self.name)} after line {self.line:,}"
+                reason = str(error).split(":")[-1].strip()
+                raise DataError("D003", f"{where}: not {self.encoding}: {reason}", ENCODING_HINT) from None
+            self.waiting = text.encode("utf-8", "surrogateescape")
+            self.line += text.count("\n")
+            if not raw:
+                break
+        size = min(len(buffer), len(self.waiting))
+        buffer[:size], self.waiting = self.waiting[:size], self.waiting[size:]
+        return size
+
+
+ENCODING_HINT = "data.encoding=NAME sets the encoding of the files, such as cp1252, latin-1 or utf-16-le"
+
+
+def recoded(file: BinaryIO, name: str, encoding: str = "") -> BinaryIO:
+    """A file as UTF-8: from the given encoding, or from that of `read_as`."""
+    encoding = encoding or _encoding.get()
+    return file if codecs.lookup(encoding).name == UTF_8 else io.BufferedReader(_Recoded(file, encoding, name), CHUNK)
+
+
 @contextmanager
 def open_text(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a text file as bytes, after its byte order mark; the first bytes must not show another format."""
+    """Open a text file as bytes of UTF-8, after its byte order mark; the first bytes must not show another format."""
     with open_bytes(path) as file:
         head = file.peek(4096)[:4096]
         for magic, (kind, remedy) in MAGIC.items():
             if head.startswith(magic):
                 raise DataError("D003", f"{show(path)} is not text but {kind}", remedy)
-        if utf16 := _utf16(head):
-            raise DataError("D003", f"{show(path)} line 1, byte 1: {utf16} text, not UTF-8", recode_hint(utf16))
-        if head.startswith(b"\xef\xbb\xbf"):
+        marked = next((name for mark, name in MARKS.items() if head.startswith(mark)), "")
+        if head.startswith(codecs.BOM_UTF8):
             file.read(3)
-        yield file
+            marked = UTF_8
+        if not marked and not _recoding():
+            _check_bytes(path, head)
+        yield recoded(file, str(path), marked)  # type: ignore[misc]
 
 
-def recode_hint(encoding: str = "WINDOWS-1252") -> str:
-    return f"convert it to UTF-8: iconv -f {encoding} -t UTF-8 FILE > NEW"
-
-
-def _utf16(head: bytes) -> str:
-    """Detect UTF-16 by its byte order mark, or by zeros in every other byte, as in Western text."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16"
+def _check_bytes(path: Path, head: bytes) -> None:
+    """Refuse what is neither UTF-8 nor another encoding with one byte for an ASCII letter."""
     zeros = head[0::2].count(0), head[1::2].count(0)
-    if min(zeros) == 0 and max(zeros) > len(head) / 4:
-        return "UTF-16BE" if zeros[0] else "UTF-16LE"
-    return ""
+    if min(zeros) == 0 and max(zeros) > len(head) / 4:  # zeros in every other byte, as in Western text
+        found = "utf-16-be" if zeros[0] else "utf-16-le"
+        message = f"{show(path)} line 1, byte 1: {found.upper()} text, not UTF-8"
+        raise DataError("D003", message, f"add data.encoding={found}")
+    if file_format(path)[0] == "text" and head.count(0) > max(8, len(head) / 100):
+        raise DataError(
+            "D003", f"{show(path)} is not text: it has NUL bytes", "name the data files, or remove this one"
+        )
+
+
+def guess_encoding(raw: bytes | bytearray) -> str:
+    """The likely encoding of a line that is not UTF-8."""
+    high = [byte for byte in raw if byte > 127]
+    if len(high) > 4 and 2 * sum(byte >= 0xE0 for byte in high) > len(high) > sum(bytes([b]).isalpha() for b in raw):
+        return "cp1251"  # whole words beyond ASCII, most letters where Cyrillic has its small ones
+    return "latin-1" if set(high) & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "cp1252"
 
 
 def decode(raw: bytes | bytearray) -> str:
@@ -146,17 +213,32 @@ def decode(raw: bytes | bytearray) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise BadLine(f"not UTF-8: byte {error.start + 1} of the line is 0x{raw[error.start]:02x}", "D003") from None
+        place = len(raw[: error.start].decode()) if _recoding() else error.start
+        raise _undecodable(raw, error.start, f"byte {place + 1:,} of the line") from None
     if "\0" in text:
         raise BadLine("a NUL byte, which no text has")
     return text
 
 
+def _recoding() -> bool:
+    return codecs.lookup(_encoding.get()).name != UTF_8
+
+
+def _undecodable(raw: bytes | bytearray, start: int, what: str) -> BadLine:
+    """Text with a byte that the encoding does not have."""
+    said = f"{what} is 0x{raw[start]:02x}"
+    if _recoding():
+        return BadLine(f"not {_encoding.get()}: {said}", "D003")
+    guess = guess_encoding(raw)
+    letter = bytes([raw[start]]).decode(guess, "replace")
+    return BadLine(f"not UTF-8: {said}, which is {letter!r} with data.encoding={guess}", "D003")
+
+
 class Lines:
     """The lines of a file as text, with their line ends, numbered from 1; `next` raises BadLine for an invalid line."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.number = file, 0
+    def __init__(self, file: BinaryIO, number: int = 0) -> None:
+        self.file, self.number = file, number
         self._again: deque[str] = deque()
 
     def __iter__(self) -> Lines:
@@ -189,7 +271,7 @@ class JsonText:
     scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).raw_decode  # only finds ends
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.decoder = file, getincrementaldecoder("utf-8")()
+        self.file, self.decoder = file, codecs.getincrementaldecoder("utf-8")()
         self.text, self.at, self.line, self.done = "", 0, 1, False
         self.broken: BadLine | None = None
 
@@ -206,7 +288,7 @@ class JsonText:
             self.text += self.decoder.decode(raw, final=not raw)
         except UnicodeDecodeError as error:  # the text before the invalid byte is still used
             self.text += error.object[: error.start].decode()
-            self.broken = BadLine(f"not UTF-8: a byte is 0x{error.object[error.start]:02x}", "D003")
+            self.broken = _undecodable(error.object, error.start, "a byte")
         self.done = not raw
         return True
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import errno
+import codecs
 import glob
 import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import cast
 
 from headway import progress
-from headway.errors import DataError, MemoryOrDiskError, NetworkError, NotFoundError, nearest
+from headway.errors import DataError, NetworkError, NotFoundError, counted, nearest
 from headway.jsonfile import show, unreadable
+from headway.resources import DISK_FULL, REFUSED, write_error
 
 FORMATS = {
     ".txt": "text",
@@ -26,8 +28,21 @@ FORMATS = {
     ".ndjson": "jsonl",
     ".json": "json",
     ".parquet": "parquet",
+    ".xlsx": "sheet",
+    ".ods": "sheet",
 }
 """Extension → format; .gz may follow. A file with another extension, or without one, is read as text."""
+NO_DATA = {
+    **dict.fromkeys((".pdf",), ("PDF", "extract its text first: pdftotext FILE.pdf FILE.txt")),
+    **dict.fromkeys((".doc", ".docx", ".odt", ".rtf"), ("a document", "save it as plain text (.txt) first")),
+    **dict.fromkeys((".xls", ".xlsb", ".numbers"), ("a workbook", "save it as .xlsx or .csv first")),
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".7z", ".rar"), ("an archive", "unpack it, and give its folder")),
+    **dict.fromkeys((".bz2", ".xz", ".zst"), ("compressed", "unpack it first, or compress it with gzip")),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff"), ("a picture", "give texts")),
+    **dict.fromkeys((".wav", ".mp3", ".flac", ".ogg", ".mp4"), ("a recording", "give texts")),
+    **dict.fromkeys((".npy", ".npz", ".pkl", ".arrow", ".feather"), ("binary", "save it as .parquet or .jsonl first")),
+}
+"""Extension → what such a file is, and what the user can do. In a folder they are left out, and named."""
 DOCUMENTATION = ("readme", "license", "licence", "dataset_info", "dataset_infos")
 """Names of files that describe a dataset: skipped in folders, read if the user names them."""
 DATASET = re.compile(
@@ -38,9 +53,23 @@ SPEC_HELP = 'give a file, a folder, a glob in quotes ("corpus/*.jsonl"), or a hu
 
 def file_format(path: PurePath | str) -> tuple[str, bool]:
     """The format of a file by its name, and whether it is compressed."""
-    name = PurePath(path).name.lower()
-    packed = name.endswith(".gz")
-    return FORMATS.get(PurePath(name.removesuffix(".gz")).suffix, "text"), packed
+    return FORMATS.get(_extension(path), "text"), split_sheet(path)[0].lower().endswith(".gz")
+
+
+def _extension(path: PurePath | str) -> str:
+    return PurePath(PurePath(split_sheet(path)[0]).name.lower().removesuffix(".gz")).suffix
+
+
+def split_sheet(path: PurePath | str) -> tuple[str, str]:
+    """The file and the sheet of `book.xlsx#Sheet2`; the sheet is empty for all other paths."""
+    file, mark, sheet = str(path).rpartition("#")
+    of_book = mark and FORMATS.get(PurePath(file.lower()).suffix) == "sheet"
+    return (file, sheet) if of_book else (str(path), "")
+
+
+def on_disk(path: Path) -> Path:
+    """The file that a path of `find_files` is in: without the name of a sheet."""
+    return Path(split_sheet(path)[0])
 
 
 def find_files(spec: str) -> list[Path]:
@@ -48,6 +77,8 @@ def find_files(spec: str) -> list[Path]:
     path = os.path.expanduser(spec)
     if not spec.startswith("hf://") and "\0" not in spec:
         if os.path.isfile(path):
+            return [_readable(Path(path))]
+        if os.path.isfile(split_sheet(path)[0]):
             return [Path(path)]
         if os.path.isdir(path):
             return _nonempty(_files_below(Path(path)), spec)
@@ -55,23 +86,62 @@ def find_files(spec: str) -> list[Path]:
             found = [Path(name) for name in sorted(glob.glob(path, recursive=True)) if os.path.isfile(name)]
             if not found:
                 raise NotFoundError("F001", f"no file matches {show(spec)}{_nearest_name(path)}")
-            return found
-    match = DATASET.fullmatch(spec)
-    if match and (spec.startswith("hf://") or _not_a_path(spec)) and ".." not in spec and "--" not in match["id"]:
+            return [_readable(path) for path in found]
+    if may_be_hub(spec) and (match := DATASET.fullmatch(spec)):
         return _from_hub(match["id"], match["revision"], match["split"])
     if os.path.exists(path):
         raise NotFoundError("F001", f"{show(spec)} is neither a file nor a folder", SPEC_HELP)
     raise NotFoundError("F001", f"no such file: {show(spec)[:200]}{_nearest_name(path)}", SPEC_HELP)
 
 
+def may_be_hub(spec: str) -> bool:
+    """Whether a spec that is no local file may be a dataset of the hub."""
+    match = DATASET.fullmatch(spec)
+    named = match is not None and ".." not in spec and "--" not in match["id"]
+    return named and (spec.startswith("hf://") or _not_a_path(spec))
+
+
+def skipped_files(spec: str) -> list[str]:
+    """The files of a folder that `find_files` leaves out because they are not text: pictures, PDFs, archives …"""
+    folder = Path(os.path.expanduser(spec))
+    if spec.startswith("hf://") or "\0" in spec or not folder.is_dir():
+        return []
+    return [path.relative_to(folder).as_posix() for path in _all_below(folder) if not _looks_like_data(path)]
+
+
+def skipped_note(names: Sequence[str]) -> str:
+    """How many files of a folder were left out, by kind, and some of their names; empty if there are none."""
+    kinds = Counter(_extension(name) or "no extension" for name in names)
+    listed = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common(4))
+    some = ", ".join(show(name) for name in names[:3]) + (" …" if len(names) > 3 else "")
+    return f"{counted(len(names), 'files')} left out, not text or tables ({listed}): {some}" if names else ""
+
+
+def _readable(path: Path) -> Path:
+    """A file that the user named; one that is certainly neither text nor a table is an error."""
+    if (extension := _extension(path)) in NO_DATA:
+        what, remedy = NO_DATA[extension]
+        raise DataError(
+            "D003", f"{show(path)} is {what}, not text or a table", remedy.replace("FILE.", f"{path.stem}.")
+        )
+    return path
+
+
 def _nonempty(files: list[Path], spec: str) -> list[Path]:
     if not files:
-        raise DataError("D002", f"{show(spec)}: no data files in this folder", f"headway reads {', '.join(FORMATS)}")
+        left = f"; {skipped_note(names)}" if (names := skipped_files(spec)) else ""
+        message = f"{show(spec)}: no data files in this folder{left}"
+        raise DataError("D002", message, f"headway reads {', '.join(FORMATS)}")
     return files
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Return all files below a folder that look like data; hidden files and folders are skipped."""
+    """Return all files below a folder that look like data, sorted."""
+    return [path for path in _all_below(folder) if _looks_like_data(path)]
+
+
+def _all_below(folder: Path) -> list[Path]:
+    """Return all files below a folder; hidden files and folders, and the documentation, are left out."""
 
     def fail(error: OSError) -> None:
         raise unreadable(Path(error.filename), error) from None
@@ -81,24 +151,19 @@ def _files_below(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(place, name) for name in names if not name.startswith(".")]
     found = [path for path in found if path.name.lower().split(".")[0] not in DOCUMENTATION and path.is_file()]
-    return sorted((path for path in found if _looks_like_data(path)), key=lambda path: path.relative_to(folder).parts)
+    return sorted(found, key=lambda path: path.relative_to(folder).parts)
 
 
 def _looks_like_data(path: Path) -> bool:
     """Whether a file has a known extension or contains text: a picture beside a corpus is not data."""
-    if PurePath(path.name.lower().removesuffix(".gz")).suffix in FORMATS:
-        return True
+    if (extension := _extension(path)) in FORMATS or extension in NO_DATA:
+        return extension in FORMATS
     try:
         with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
             head = file.read(4096)
     except (OSError, EOFError, zlib.error):
         return True  # reading it will report the error
-    try:
-        head.decode()
-    except UnicodeDecodeError as error:
-        if error.start < len(head) - 4 or error.reason != "unexpected end of data":
-            return False
-    return b"\0" not in head
+    return head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" not in head
 
 
 def _nearest_name(path: str) -> str:
@@ -113,7 +178,7 @@ def _nearest_name(path: str) -> str:
 def _not_a_path(spec: str) -> bool:
     """Whether a spec cannot be a mistyped path: a data file's extension or an existing folder make it one."""
     folder, name = os.path.split(spec)
-    return not os.path.isdir(folder) and PurePath(name.lower().removesuffix(".gz")).suffix not in FORMATS
+    return not os.path.isdir(folder) and _extension(name) not in FORMATS
 
 
 def _from_hub(hub_id: str, revision: str | None, split: str | None) -> list[Path]:
@@ -171,8 +236,8 @@ def hub_errors(hub_id: str, revision: str | None) -> Iterator[None]:
     except hub.RepositoryNotFoundError:
         raise NotFoundError("F001", f"{asked} is not on the hub, or is private", "then: hf auth login") from None
     except lost as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise MemoryOrDiskError("M002", f"{asked} cannot be kept: {error.strerror}: {error.filename}") from None
+        if isinstance(error, OSError) and (error.errno in DISK_FULL or error.errno in REFUSED):
+            raise write_error("the cache", error, f"cannot be written, where {asked} would be kept") from None
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0][:150]
         raise NetworkError(
             "N001",

@@ -6,6 +6,7 @@
     jsonl     one object per line
     json      a list of objects, or an object that contains such a list, as SQuAD's files (see `nested`)
     parquet   rows by row group; a row number takes the place of a line number
+    sheet     a sheet of a workbook; its cells are what a csv export has
 
 Memory is bounded by one row of ROW_LIMIT bytes; for text by the file, with the same bound on its lines; for parquet by
 PARQUET_ROWS rows; for a JSON object by JSON_LIMIT.
@@ -19,9 +20,10 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,8 +42,10 @@ from headway.data.files.lines import (
 )
 from headway.data.files.locate import file_format
 from headway.data.files.nested import rows_inside
-from headway.errors import MemoryOrDiskError, counted
+from headway.data.files.sheets import sheet_rows
+from headway.errors import counted
 from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
+from headway.resources import write_error
 
 NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?(?:[ T]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\s*")
@@ -53,6 +57,8 @@ CSV_REASONS = {
 """Part of a message of the csv module → our reason."""
 EMPTY = "D002"
 """Code of the flaw "the file is empty"."""
+HEADER_ROWS, LONG_NAME = 20, 20
+"""Lines that show whether the first one is a header; letters of a text that is longer than most names."""
 COLUMNS = 100_000
 """The most columns of a table; a file with more is not a table."""
 PARQUET_ROWS, FEWEST_ROWS = 256, 8
@@ -107,7 +113,7 @@ def _text(path: Path) -> Found:
     if text.strip():
         yield Row({"text": text}, str(path), 1)
     else:
-        yield _empty(path)
+        yield empty_file(path)
 
 
 def _first_flaw(path: Path, lines: Lines) -> Flaw:
@@ -119,14 +125,15 @@ def _first_flaw(path: Path, lines: Lines) -> Flaw:
             return Flaw(str(path), lines.number, bad.reason, code=bad.code)
 
 
-def _empty(path: Path | str) -> Flaw:
+def empty_file(path: Path | str) -> Flaw:
     return Flaw(str(path), 1, "the file is empty", code=EMPTY)
 
 
 def _csv(path: Path) -> Found:
     with open_text(path) as file:
         first = file.peek(1 << 16).partition(b"\n")[0]
-        yield from table(str(path), Lines(file), ";" if b";" in first and b"," not in first else ",")
+        delimiter = ";" if b";" in first and b"," not in first else ","
+        yield from table(str(path), Lines(file), delimiter)
 
 
 def _tsv(path: Path) -> Found:
@@ -204,12 +211,27 @@ def _tsv_cell(cell: str) -> str:
     return inner.replace('""', '"') if written else cell
 
 
-def table(file: str, lines: Lines, delimiter: str) -> Found:
-    """Yield rows under the names in the first line, or under column1, column2, … if the first line is data."""
+def table(file: str, lines: Lines, delimiter: str, *, header: bool | None = None) -> Found:
+    """Yield the rows of a table in a text file; `header` says whether the first line has names, if that is known."""
     # A csv without a header is rare, and headers of forms are whole questions; for tsv both are common.
-    sentences = delimiter != "\t"
-    records = _csv_records(lines, delimiter) if sentences else _tsv_records(lines)
+    if delimiter == "\t":
+        return _named_rows(file, _tsv_records(lines), sentences=False, header=header)
+    return _named_rows(file, _csv_records(lines, delimiter), sentences=True, header=header)
+
+
+def _sheet(path: Path) -> Found:
+    return _named_rows(str(path), sheet_rows(path), sentences=True)
+
+
+def _named_rows(file: str, records: Iterable[Record], *, sentences: bool, header: bool | None = None) -> Found:
+    """Yield rows under the names in the first line, or under column1, column2, … if the first line is data.
+
+    `sentences`: whether names may be sentences.
+    """
     names: list[str] = []
+    records = iter(records)
+    first = list(islice(records, HEADER_ROWS)) if header is None else []
+    records = chain(first, records)
     for line, cells in records:
         if isinstance(cells, BadLine):
             lost = "" if names else ", so none of the file is read"  # without a header the columns are unknown
@@ -220,7 +242,7 @@ def table(file: str, lines: Lines, delimiter: str) -> Found:
         if not cells:  # a blank line
             continue
         if not names:
-            header = _are_names(cells, sentences)
+            header = _are_names(cells, [row for _, row in first if isinstance(row, list)], sentences, header)
             names = [(header and cell.strip()) or f"column{i}" for i, cell in enumerate(cells, start=1)]
             if wrong := _unusable(names):
                 yield Flaw(file, line, f"{wrong}, so none of the file is read")
@@ -232,7 +254,7 @@ def table(file: str, lines: Lines, delimiter: str) -> Found:
         else:
             yield Row(dict(zip(names, cells, strict=True)), file, line)
     if not names:
-        yield _empty(file)
+        yield empty_file(file)
 
 
 def _unusable(names: Sequence[str]) -> str:
@@ -242,38 +264,58 @@ def _unusable(names: Sequence[str]) -> str:
     return f"{len(names):,} columns, and {COLUMNS:,} is the limit" if len(names) > COLUMNS else ""
 
 
-def _are_names(cells: Sequence[str], sentences: bool) -> bool:
-    """Whether the first line is a header: no numbers, and no sentences unless `sentences` may be names."""
+def _are_names(cells: Sequence[str], first: Sequence[Sequence[str]], sentences: bool, known: bool | None) -> bool:
+    """Whether the first line is a header, by its cells and by those of the lines after it."""
     named = [cell.strip() for cell in cells if cell.strip()]
-    if not named or any(NUMBER.fullmatch(cell) for cell in named):
-        return False
-    return sentences or all(len(cell.split()) <= 5 and cell[-1] not in ".?!…" for cell in named)
+    if known is not None or not named or any(NUMBER.fullmatch(cell) for cell in named):
+        return bool(known and named)
+    rows = [row for row in first if len(row) == len(cells) and row != cells]
+    columns = [(cell.strip(), [row[i].strip() for row in rows]) for i, cell in enumerate(cells)]
+    if any(sum(map(_typed, rest)) > 0.8 * max(1, len(rest)) and not _typed(cell) for cell, rest in columns):
+        return True  # numbers or dates below a word
+    if any(rest.count(cell) > sentences for cell, rest in columns if cell):
+        return False  # a label that comes again
+    if sentences or not rows:
+        return sentences or _look_like_names(named)
+    longest = max(columns, key=lambda column: sum(map(len, column[1])))
+    usual = sum(map(len, longest[1])) / len(rows)
+    return len(longest[0]) < usual / 2 if usual > LONG_NAME else _look_like_names(named)
+
+
+def _look_like_names(cells: Sequence[str]) -> bool:
+    return all(len(cell.split()) <= 5 and cell[-1] not in ".?!…" for cell in cells)
+
+
+def _typed(cell: str) -> bool:
+    return bool(NUMBER.fullmatch(cell) or DATE.fullmatch(cell))
 
 
 def _jsonl(path: Path) -> Found:
     with open_text(path) as file:
-        lines, empty = Lines(file), True
-        while True:
-            try:
-                line = next(lines)
-            except StopIteration:
-                break
-            except BadLine as bad:
-                yield Flaw(str(path), lines.number, bad.reason, code=bad.code)
-            else:
-                if not line.strip():
-                    continue
-                yield _object(path, lines.number, line)
-            empty = False
-    if empty:
-        yield _empty(path)
+        first = next(items := json_lines(str(path), Lines(file)), None)
+        yield first or empty_file(path)
+        yield from items
 
 
-def _object(path: Path, line: int, text: str) -> Row | Flaw:
+def json_lines(file: str, lines: Lines) -> Found:
+    """Yield an object for each line that is not blank."""
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except BadLine as bad:
+            yield Flaw(file, lines.number, bad.reason, code=bad.code)
+        else:
+            if line.strip():
+                yield json_row(file, lines.number, line)
+
+
+def json_row(file: str, line: int, text: str) -> Row | Flaw:
     try:
-        return Row(parse_object(text.encode(), JSON_VALUES), str(path), line)
+        return Row(parse_object(text.encode(), JSON_VALUES), file, line)
     except ValueError as error:
-        return Flaw(str(path), line, re.sub(r": line 1 column (\d+) \(char \d+\)", r" at column \1", str(error)))
+        return Flaw(file, line, re.sub(r": line 1 column (\d+) \(char \d+\)", r" at column \1", str(error)))
 
 
 def _json(path: Path) -> Found:
@@ -284,13 +326,13 @@ def _json(path: Path) -> Found:
                 if first == "{":
                     yield from _nested(path, text.line)
                 else:
-                    yield Flaw(str(path), text.line, "not a list of objects") if first else _empty(path)
+                    yield Flaw(str(path), text.line, "not a list of objects") if first else empty_file(path)
                 return
             text.at += 1
             mark = text.char()
             while mark != "]":
                 line, value = text.value()
-                yield _object(path, line, value)
+                yield json_row(str(path), line, value)
                 if (mark := text.char()) == ",":
                     text.at += 1
                 elif mark != "]":
@@ -367,7 +409,7 @@ def _seekable(path: Path) -> Iterator[BinaryIO]:
             try:
                 shutil.copyfileobj(file, unpacked)
             except OSError as error:
-                raise MemoryOrDiskError("M002", f"no room to unpack {show(path)}: {error.strerror}") from None
+                raise write_error(tempfile.gettempdir(), error, f"has no room to unpack {show(path)}") from None
             yield unpacked
 
 
@@ -378,4 +420,5 @@ READERS: dict[str, Callable[[Path], Found]] = {
     "jsonl": _jsonl,
     "json": _json,
     "parquet": _parquet,
+    "sheet": _sheet,
 }

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headway.config.recipe import DataConfig
-from headway.data.files.columns import DOCUMENT, Role, find_columns
+from headway.data.files.columns import TEXT, Role, find_columns
 from headway.data.files.digest import fingerprint
-from headway.data.files.lines import recode_hint
+from headway.data.files.lines import ENCODING_HINT
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import EMPTY, Flaw, Row, read_file
 from headway.errors import DataError, counted
@@ -53,7 +53,7 @@ class BadRows:
         column = f'column "{show(flaw.column)[:60]}": ' if flaw.column else ""
         where, reason = show(flaw.file), column + flaw.reason
         if self.policy == "stop":
-            unit = "row" if file_format(flaw.file)[0] == "parquet" else "line"
+            unit = "row" if file_format(flaw.file)[0] in ("parquet", "sheet") else "line"
             hint = f"{self.setting}=skip leaves such rows out"
             if flaw.code == EMPTY:
                 hint = ""
@@ -61,7 +61,7 @@ class BadRows:
                 words = ["headway", "data", where, *(["--column", flaw.column] if flaw.column else [])]
                 hint += f"; {shlex.join(words)} shows them"
             if flaw.code == "D003":
-                hint = f"{recode_hint()}\n  {hint}"
+                hint = f"{ENCODING_HINT}\n  {hint}"
             raise DataError(flaw.code, f"{where} {unit} {flaw.line}{', ' if column else ': '}{reason}", hint)
         self.count += 1
         if len(self.first) < self.keep:
@@ -132,7 +132,7 @@ def documents(spec: str, column: str = "", bad: BadRows | None = None) -> Iterat
     def parse(row: Row, text: str) -> Document | Flaw:
         return text_flaw(row, text) or Document(row.values[text], row.file, row.line)
 
-    return read_examples(spec, [DOCUMENT], parse, "documents", {DOCUMENT.setting: column}, bad)
+    return read_examples(spec, [TEXT], parse, "documents", {TEXT.setting: column}, bad)
 
 
 def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:

@@ -1,71 +1,102 @@
 """Duplicates within a dataset, and overlap between two datasets, by hashes of texts and of n-grams.
 
-Texts are equal if they differ only in case and white space. Hashes have 64 bits: a hundred million different texts
-have a collision in one of some thousand datasets.
+Hashes have 64 bits: a hundred million different texts have a collision in one of some thousand datasets. Beyond MOST
+texts a share of all hashes is kept, so memory stays bounded: equal texts are kept, or left out, together.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 import zlib
-from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.data.batching.permutation import splitmix64
-
-Hashes = NDArray[np.uint64]
+from headway.data.profile.texts import Counts, Hashes
 
 NGRAM = 13
 """Words of an n-gram that two texts hardly share by chance (Brown et al. 2020, appendix C)."""
 WORD = re.compile(r"\w+")
-
-
-def text_hash(text: str) -> int:
-    plain = unicodedata.normalize("NFC", " ".join(text.casefold().split()))
-    return int.from_bytes(blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+MOST = 10_000_000
+"""Texts whose hashes are kept, at 12 bytes each."""
 
 
 class DuplicateIndex:
-    """Hashes of texts and their places, 16 bytes per text."""
+    """Hashes of texts and their places."""
 
-    def __init__(self) -> None:
-        self._hashes, self._lines = array("Q"), array("Q")
-        self._files: list[tuple[int, str]] = []
+    def __init__(self, most: int = MOST) -> None:
+        self._most, self.halvings, self._texts, self._kept = most, 0, 0, 0
+        self._parts: list[tuple[Hashes, NDArray[np.uint32]]] = []
+        self._files: list[str] = []
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        """All texts, also those whose hash is not kept."""
+        return self._texts
 
-    def add(self, text: str, file: str, line: int) -> None:
-        if not self._files or self._files[-1][1] != file:
-            self._files.append((len(self), file))
-        self._hashes.append(text_hash(text))
-        self._lines.append(line)
+    @property
+    def compared(self) -> int:
+        """Texts whose hash is kept: those with one of 2 ** halvings hashes."""
+        return self._kept
+
+    def add(self, hashes: Hashes, file: str, lines: Counts) -> None:
+        """Add some texts of a file."""
+        self._texts += len(hashes)
+        self._append(hashes, file, lines.astype(np.uint32))
+        while self._kept > self._most:
+            self.halvings += 1
+            parts = list(zip(self._parts, self._files, strict=True))
+            self._parts, self._files, self._kept = [], [], 0
+            for (some, at), name in parts:
+                self._append(some, name, at)
+
+    def _append(self, hashes: Hashes, file: str, lines: NDArray[np.uint32]) -> None:
+        if self.halvings:
+            sampled = _sampled(hashes, self.halvings)
+            hashes, lines = hashes[sampled], lines[sampled]
+        self._parts.append((hashes, lines))
+        self._files.append(file)
+        self._kept += len(hashes)
 
     def hashes(self) -> Hashes:
-        return np.array(self._hashes, dtype=np.uint64)
-
-    def place(self, index: int) -> str:
-        file = self._files[bisect_right(self._files, index, key=lambda entry: entry[0]) - 1][1]
-        return f"{file}:{self._lines[index]}"
+        return np.concatenate([np.empty(0, dtype=np.uint64), *(some for some, _ in self._parts)])
 
     def repeats(self, examples: int = 3) -> tuple[int, list[tuple[str, str]]]:
-        """Count the duplicates; return the places of the first ones, each with the place of its original."""
-        hashes = self.hashes()
-        _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
-        original = first[which]  # np.unique gives the first of equal hashes
-        again = np.flatnonzero(original != np.arange(len(hashes)))
-        return len(again), [(self.place(int(i)), self.place(int(original[i]))) for i in again[:examples]]
+        """Count the texts that repeat an earlier one, scaled up from those compared; and the places of the first ones,
+        each with the place of its original."""
+        in_order = self.hashes()
+        in_order.sort()
+        twice = in_order[1:][in_order[1:] == in_order[:-1]]
+        count = len(twice) << self.halvings
+        return count, self._places(np.unique(twice), examples)
+
+    def _places(self, twice: Hashes, examples: int) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        first: dict[int, str] = {}
+        for (hashes, lines), file in zip(self._parts, self._files, strict=True):
+            for i in np.flatnonzero(np.isin(hashes, twice)).tolist() if len(twice) else ():
+                key, place = int(hashes[i]), f"{file}:{lines[i]}"
+                if len(found) == examples:
+                    return found
+                if key in first:
+                    found.append((place, first[key]))
+                else:
+                    first[key] = place
+        return found
 
     def count_in(self, other: DuplicateIndex) -> int:
-        """Count the texts that also occur in another index."""
-        return int(np.isin(self.hashes(), other.hashes()).sum())
+        """Count the texts that also occur in another index, scaled up from the hashes that both keep."""
+        halvings = max(self.halvings, other.halvings)
+        mine, theirs = (each[_sampled(each, halvings)] for each in (self.hashes(), other.hashes()))
+        return int(np.isin(mine, theirs).sum()) << halvings
+
+
+def _sampled(hashes: Hashes, halvings: int) -> NDArray[np.bool_]:
+    """Which hashes belong to a share of 1 in 2 ** halvings."""
+    sampled: NDArray[np.bool_] = (hashes & np.uint64((1 << halvings) - 1)) == 0
+    return sampled
 
 
 def ngram_hashes(texts: Sequence[str]) -> tuple[Hashes, NDArray[np.int64]]:

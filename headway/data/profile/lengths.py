@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from headway.data.profile.texts import Counts
+
+MANY = 1 << 16
+"""Lengths below it are counted together."""
 BINS = 16
 """Bars of a histogram."""
+
+
+def quantile_99(lengths: Sequence[int] | NDArray[np.int64]) -> int:
+    """The smallest of these lengths that 99 % of them do not exceed."""
+    return int(np.quantile(np.asarray(lengths), 0.99, method="inverted_cdf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +44,18 @@ class Lengths:
 class LengthCounter:
     """Counts of each length: small, and quantiles are exact."""
 
-    def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]] | None) -> None:
-        self.encode = encode
+    def __init__(self) -> None:
         self.counts: dict[str, Counter[int]] = {}
 
-    def add(self, texts: list[str]) -> None:
-        found = {
-            "characters": [len(text) for text in texts],
-            "bytes": [len(text.encode("utf-8", "surrogatepass")) for text in texts],
-            "words": [len(text.split()) for text in texts],
-        }
-        if self.encode:
-            found["tokens"] = [len(ids) for ids in self.encode(texts)]
-        for unit, lengths in found.items():
-            self.counts.setdefault(unit, Counter()).update(lengths)
+    def add(self, **lengths: Sequence[int] | Counts) -> None:
+        """Add the lengths of some texts, by unit."""
+        for unit, some in lengths.items():
+            values = np.asarray(some, dtype=np.int64)
+            short = np.bincount(values[values < MANY])
+            known = self.counts.setdefault(unit, Counter())
+            for value in np.flatnonzero(short).tolist():
+                known[value] += int(short[value])
+            known.update(values[values >= MANY].tolist())
 
     def lengths(self) -> dict[str, Lengths]:
         return {unit: length_statistics(counts) for unit, counts in self.counts.items()}

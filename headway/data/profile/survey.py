@@ -5,58 +5,27 @@ One pass over each dataset keeps counts and hashes, so memory depends on the num
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headway.data.datasets.conll import is_conll, sentences_of
-from headway.data.files.columns import (
-    CONTEXT,
-    DOCUMENT,
-    QUESTION,
-    candidates,
-    column_type,
-    find_columns,
-    named,
-    value_type,
-)
-from headway.data.files.locate import file_format
-from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import (
-    BadRows,
-    Document,
-    brief,
-    find_files,
-    peek,
-    text_flaw,
-)
+from headway.config.recipe import UTF_8
+from headway.data.files.columns import CONTEXT, QUESTION
+from headway.data.files.lines import read_as
+from headway.data.files.locate import file_format, on_disk, skipped_files, skipped_note
+from headway.data.files.rows import BadRows
 from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex
 from headway.data.profile.lengths import LengthCounter, Lengths
+from headway.data.profile.scan import Scan
+from headway.data.profile.tally import Column, one_line
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.errors import counted
 from headway.jsonfile import show
 from headway.progress import track
 
-BATCH_TEXTS, BATCH_CHARACTERS = 1000, 1_000_000
-"""The most texts, and characters, of a batch."""
-LABELS = 50
-"""The most different values of a column that may be a label."""
-COLUMNS = 1000
-"""The most columns that are counted."""
 SHOWN_COLUMNS, SHOWN_LABELS, SHOWN_VALUES, SHOWN_REPEATS, SHOWN_BAD = 6, 2, 6, 2, 4
 """How many of each fit on a screen; `as_dict` has all of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    name: str
-    kind: str
-    missing: int
-    example: str
-    labels: dict[str, int]
-    """Value → number of rows, the most frequent first; empty if the column cannot be a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +44,9 @@ class Overlap:
 
     def lines(self, unit: str) -> Iterator[str]:
         bad = f"; {self.bad:,} bad lines in there" if self.bad else ""
-        yield f"{'overlap':11} {_share(self.equal, self.texts, unit)} of {show(self.valid)} are in this set{bad}"
+        yield f"{'overlap':11} {share_of(self.equal, self.texts, unit)} of {show(self.valid)} are in this set{bad}"
         short = f"; {self.texts - self.long_enough:,} have fewer words" if self.long_enough < self.texts else ""
-        yield f"{'':11} {_share(self.sharing, self.texts, unit)} share {NGRAM} words in a row with it{short}"
+        yield f"{'':11} {share_of(self.sharing, self.texts, unit)} share {NGRAM} words in a row with it{short}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +55,8 @@ class Survey:
     files: int
     bytes: int
     formats: tuple[str, ...]
+    skipped: tuple[str, ...]
+    """Files of the folder that are no data."""
     rows: int
     """Rows without bad ones; a text file is one row."""
     unit: str
@@ -98,9 +69,13 @@ class Survey:
     sure: bool
     """Whether `documents` would find the same column without a setting."""
     columns: tuple[Column, ...]
+    choices: bool
+    """Whether the rows are multiple-choice questions."""
     lengths: dict[str, Lengths]
     duplicates: int
-    """Texts that repeat an earlier one."""
+    """Texts that repeat an earlier one; an estimate where not all texts were compared."""
+    compared: int
+    """Texts that were compared with each other, a random sample of very many."""
     repeats: tuple[tuple[str, str], ...]
     """Places of the first duplicates, each with the place of its original."""
     bad: int
@@ -116,6 +91,8 @@ class Survey:
         """The survey as lines for one screen."""
         formats = ", ".join(self.formats)
         yield f"{show(self.spec)}: {counted(self.files, 'files')}, {self.bytes / 1e6:,.2f} MB, {formats}"
+        if self.skipped:
+            yield skipped_note(self.skipped)
         yield self._summary()
         if self.columns:
             yield ""
@@ -127,7 +104,8 @@ class Survey:
         for column in [column for column in self.columns if column.labels][:SHOWN_LABELS]:
             yield f"{'labels':11} {_balance(column)}"
         if self.texts:
-            yield f"{'duplicates':11} {_share(self.duplicates, self.texts, self.unit)}"
+            sample = f" (estimated from {self.compared:,})" if self.compared < self.texts else ""
+            yield f"{'duplicates':11} {share_of(self.duplicates, self.texts, self.unit)}{sample}"
             apart = [places for places in self.repeats if places[0] != places[1]]  # a file may be one line
             yield from (f"{'':11} {_repeat(*places)}" for places in apart[:SHOWN_REPEATS])
         whose = f" for {self.task}" if self.task else ""
@@ -159,13 +137,18 @@ class Survey:
             yield f"… and {more:,} more"
 
     def _length_lines(self) -> Iterator[str]:
-        head = (f"length of {self.unit}", "total", "min", "median", "mean", "p95", "max", "from min to max")
-        cells = [
-            (unit, *(f"{n:,}" for n in (of.total, of.min, of.median)), f"{of.mean:,.1f}", f"{of.p95:,}", f"{of.max:,}")
-            for unit, of in self.lengths.items()
-        ]
-        bars = [of.bars() for of in self.lengths.values()]
-        yield from _aligned([head, *((*row, bar) for row, bar in zip(cells, bars, strict=True))], "<>>>>>><")
+        return length_table(f"length of {self.unit}", self.lengths)
+
+
+def length_table(title: str, lengths: Mapping[str, Lengths]) -> Iterator[str]:
+    """Statistics of lengths, a line for each unit."""
+    head = (title, "total", "min", "median", "mean", "p95", "max", "from min to max")
+    cells = [
+        (unit, *(f"{n:,}" for n in (of.total, of.min, of.median)), f"{of.mean:,.1f}", f"{of.p95:,}", f"{of.max:,}")
+        for unit, of in lengths.items()
+    ]
+    bars = [of.bars() for of in lengths.values()]
+    yield from _aligned([head, *((*row, bar) for row, bar in zip(cells, bars, strict=True))], "<>>>>>><")
 
 
 def _aligned(rows: Sequence[Sequence[str]], sides: str) -> Iterator[str]:
@@ -176,7 +159,7 @@ def _aligned(rows: Sequence[Sequence[str]], sides: str) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _share(part: int, whole: int, nouns: str) -> str:
+def share_of(part: int, whole: int, nouns: str) -> str:
     return f"{part:,} ({part / max(whole, 1):.1%}) of {whole:,} {nouns}"
 
 
@@ -199,23 +182,32 @@ def survey(
     valid: str | None = None,
     tokenizer: str | Path | None = None,
     keep: int = 20,
+    encoding: str = UTF_8,
 ) -> Survey:
     """Survey a dataset; with `valid` also its overlap with that dataset. `keep` bad lines are kept."""
+    with read_as(encoding):
+        return _survey(spec, column, valid, tokenizer, keep)
+
+
+def _survey(spec: str, column: str, valid: str | None, tokenizer: str | Path | None, keep: int) -> Survey:
     encode = load_tokenizer(Path(tokenizer)).ids if tokenizer else None
     held_out, bad = (_HeldOut(valid, column) if valid else None), BadRows("skip", keep)
-    view, tally, seen = _Reader(spec, column, bad), LengthCounter(encode), DuplicateIndex()
+    view, tally, seen = Scan(spec, column, bad), LengthCounter(), DuplicateIndex()
     for batch in track(view.batches(), "looking at the data", unit="batches"):
-        tally.add([text.text for text in batch])
-        for text in batch:
-            seen.add(text.text, text.file, text.line)
+        found = batch.measured
+        tally.add(characters=found.characters, bytes=found.bytes, words=found.words)
+        seen.add(found.hashes, batch.file, batch.lines)
+        if encode:
+            tally.add(tokens=[len(ids) for ids in encode(batch.texts.to_pylist())])
         if held_out:
-            held_out.ngrams.compare([text.text for text in batch])
+            held_out.ngrams.compare(batch.texts.to_pylist())
     duplicates, repeats = seen.repeats()
     return Survey(
         spec=spec,
         files=len(view.files),
-        bytes=sum(path.stat().st_size for path in view.files),
+        bytes=sum(on_disk(path).stat().st_size for path in view.files),
         formats=tuple(sorted({file_format(path)[0] for path in view.files})),
+        skipped=tuple(skipped_files(spec)),
         rows=view.rows,
         unit=" and ".join(sorted(view.units)) or "rows",
         texts=len(seen),
@@ -223,8 +215,10 @@ def survey(
         asked=bool(column),
         sure=view.sure,
         columns=tuple(view.columns[name].fact(name, view.table_rows, view.column) for name in view.columns),
+        choices=view.choices,
         lengths=tally.lengths(),
         duplicates=duplicates,
+        compared=seen.compared,
         repeats=tuple(repeats),
         bad=bad.count,
         bad_lines=tuple(bad.first),
@@ -232,166 +226,17 @@ def survey(
     )
 
 
-class _Reader:
-    """Reads the texts of a dataset in batches, and counts rows and values of columns meanwhile."""
-
-    def __init__(self, spec: str, column: str, bad: BadRows) -> None:
-        self.files, self.asked, self.bad = find_files(spec), column, bad
-        self.rows = self.table_rows = 0
-        self.column, self.sure = "", True
-        self.units: set[str] = set()
-        self.columns: dict[str, _ColumnTally] = {}
-
-    def batches(self) -> Iterator[list[Document]]:
-        batch: list[Document] = []
-        size = 0
-        for path in self.files:
-            for text in self._texts(path):
-                batch.append(text)
-                size += len(text.text)
-                if len(batch) >= BATCH_TEXTS or size >= BATCH_CHARACTERS:
-                    yield batch
-                    batch, size = [], 0
-        if batch:
-            yield batch
-
-    def _texts(self, path: Path) -> Iterator[Document]:
-        if is_conll(path):
-            yield from self._sentences(path)
-            return
-        items, first = peek(path)
-        plain = file_format(path)[0] == "text"
-        name = "text" if plain else self._column(path, first)
-        for item in items:
-            flaw = text_flaw(item, name) if name or isinstance(item, Flaw) else None
-            if flaw:
-                self.bad.add(flaw)
-            if isinstance(item, Flaw):
-                continue
-            self.rows += 1
-            if plain:
-                yield from self._parts(item)
-                continue
-            self._add_row(item)
-            if name and not flaw:
-                yield Document(item.values[name], item.file, item.line)
-
-    def _sentences(self, path: Path) -> Iterator[Document]:
-        """Yield the sentences of a CoNLL file."""
-        words, tags = (self.columns.setdefault(name, _ColumnTally()) for name in ("words", "tags"))
-        self.column = "words"
-        self.units.add("sentences")
-        for item in sentences_of(path):
-            if isinstance(item, Flaw):
-                self.bad.add(item)
-                continue
-            self.rows, self.table_rows = self.rows + 1, self.table_rows + 1
-            document = Document(" ".join(item.words), item.file, item.line)
-            words.add(document.text)
-            for tag in item.tags:
-                tags.add(tag)
-            yield document
-
-    def _parts(self, row: Row) -> Iterator[Document]:
-        unit, parts = split_text(row.values["text"])
-        self.units.add(unit)
-        yield from (Document(text, row.file, line) for text, line in parts)
-
-    def _column(self, path: Path, rows: Sequence[Row]) -> str:
-        """Find the column as `documents` does, but take the longest of several, and "" if there is none."""
-        values = [row.values for row in rows]
-        found = candidates(values, DOCUMENT)
-        if self.asked:
-            self.column = find_columns(path, values, [DOCUMENT], {DOCUMENT.setting: self.asked})[0]
-            self.sure = self.sure and found == [self.column]
-            return self.column
-        self.sure = self.sure and len(found) == 1
-        found.sort(key=lambda name: -sum(len(str(row.get(name, ""))) for row in values))
-        if {question := named(values, QUESTION), named(values, CONTEXT)} <= set(found):
-            found = [question, *found]  # contexts repeat with every question
-        self.column = found[0] if found else self.column
-        return found[0] if found else ""
-
-    def _add_row(self, row: Row) -> None:
-        self.table_rows += 1
-        self.units.add("rows")
-        for name, value in row.values.items():
-            if name not in self.columns:
-                if len(self.columns) >= COLUMNS:
-                    continue
-                self.columns[name] = _ColumnTally()
-            self.columns[name].add(value)
-
-
-def split_text(text: str) -> tuple[str, list[tuple[str, int]]]:
-    """Split a text into paragraphs, or into lines if it has few blank lines; each with its first line number."""
-    lines = [line.strip() for line in text.rstrip().split("\n")]
-    filled = sum(map(bool, lines))
-    if (len(lines) - filled) * 50 < filled:
-        return "lines", [(line, number) for number, line in enumerate(lines, start=1) if line]
-    found: list[tuple[list[str], int]] = []
-    for number, line in enumerate(lines, start=1):
-        if line and number > 1 and lines[number - 2]:
-            found[-1][0].append(line)
-        elif line:
-            found.append(([line], number))
-    return "paragraphs", [("\n".join(part), number) for part, number in found]
-
-
-@dataclass(slots=True)
-class _ColumnTally:
-    kinds: set[str] = field(default_factory=set)
-    present: int = 0
-    example: str = ""
-    labels: Counter[str] | None = field(default_factory=Counter)
-
-    def add(self, value: Any) -> None:
-        sort = value_type(value)
-        if sort == "missing":
-            return
-        self.kinds.add(sort)
-        self.present += 1
-        if not self.example:
-            self.example = one_line(value)
-        if self.labels is not None:
-            if sort in ("float", "list", "object", "bytes") or (isinstance(value, str) and len(value) > 40):
-                self.labels = None
-                return
-            self.labels[one_line(value)] += 1
-            if len(self.labels) > LABELS:
-                self.labels = None
-
-    def fact(self, name: str, rows: int, text: str) -> Column:
-        likely = self.labels if name != text and self.labels and 2 <= len(self.labels) <= self.present / 2 else None
-        return Column(
-            name=name,
-            kind=column_type(self.kinds),
-            missing=max(0, rows - self.present),  # a sentence has several tags
-            example=self.example,
-            labels=dict(likely.most_common()) if likely else {},
-        )
-
-
-def one_line(value: Any, width: int = 60) -> str:
-    """A value for a table on a terminal: no line breaks, no control characters."""
-    text = brief(value) if isinstance(value, list | dict | bytes) else str(value)[: 4 * width]
-    text = " ".join(text.split())
-    text = "".join(c if c.isprintable() else "�" for c in text)
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
 class _HeldOut:
     """The hashes of a validation set."""
 
     def __init__(self, spec: str, column: str) -> None:
         self.spec, self.seen, self.bad = spec, DuplicateIndex(), BadRows("skip")
-        self.ngrams = NgramIndex(self._read(_Reader(spec, column, self.bad)))
+        self.ngrams = NgramIndex(self._read(Scan(spec, column, self.bad)))
 
-    def _read(self, view: _Reader) -> Iterator[list[str]]:
+    def _read(self, view: Scan) -> Iterator[list[str]]:
         for batch in track(view.batches(), "looking at the validation data", unit="batches"):
-            for text in batch:
-                self.seen.add(text.text, text.file, text.line)
-            yield [text.text for text in batch]
+            self.seen.add(batch.measured.hashes, batch.file, batch.lines)
+            yield batch.texts.to_pylist()
 
     def overlap(self, train: DuplicateIndex) -> Overlap:
         return Overlap(

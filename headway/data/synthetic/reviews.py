@@ -29,7 +29,7 @@ def make_reviews(count: int, seed: int = 0) -> list[LabeledText]:
         parts = [_verdict(rng, good), *(_distraction(rng) for _ in range(rng.randint(0, 2)))]
         rng.shuffle(parts)
         label = "positive" if good else "negative"
-        rows.append(LabeledText(" , ".join(parts) + " .", None, label, "generated", number + 1))
+        rows.append(LabeledText(" , ".join(parts) + " .", None, label, "", number + 1))
     return rows
 
 

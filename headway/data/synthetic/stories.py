@@ -59,7 +59,7 @@ def _sentence(rng: random.Random, number: int) -> Sentence:
             found.append((kind, len(words), len(words) + len(name)))
             words += name
     words.append(".")
-    return Sentence(tuple(words), tuple(to_tags(found, len(words))), "generated", number)
+    return Sentence(tuple(words), tuple(to_tags(found, len(words))), "", number)
 
 
 def _name(rng: random.Random) -> str:

@@ -10,56 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from headway.errors import ConfigError, DataError
+from headway.config.generation import Beam as Beam
+from headway.errors import DataError
 from headway.generate.accel.cuda.topk import likeliest
 from headway.generate.protocol import Decoder, S, Source, device_of
 from headway.generate.sampling.logits import last_tokens, top
-from headway.generate.sampling.rules import LogitRules, RuleContext, add_biases, apply_rules, penalise_repeats
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beam(LogitRules):
-    """Settings of a beam search."""
-
-    width: int = 4
-    """Number of beams. 1 is greedy search."""
-    length_penalty: float = 1.0
-    """A hypothesis of n tokens, its end included, scores log-probability / n ** length_penalty."""
-    early: bool | Literal["never"] = False
-    """True stops at `width` finished hypotheses; False when no running beam scores higher at its present length;
-    "never" when no running beam could score higher at the most favourable length."""
-    n_best: int = 1
-    groups: int = 1
-    """Diverse beam search (Vijayakumar et al. 2018): equal groups that avoid each other's tokens."""
-    diversity: float = 0.0
-    """Subtracted from a token's rank for each time that an earlier group chose it in the same step. Scores stay
-    log-probabilities."""
-    max_tokens: int = 128
-    """Most tokens of a hypothesis, its end included; fewer if the model's context is shorter."""
-    eos: tuple[int, ...] | None = None
-    """Tokens that end a hypothesis; None: the model's own."""
-    renormalise: bool = False
-    """Whether probabilities are normalized again after the rules."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("width", "n_best", "groups", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError("C003", f"{name} = {getattr(self, name)} should be at least 1")
-        if not (math.isfinite(self.length_penalty) and 0 <= self.diversity < math.inf):
-            values = f"length_penalty = {self.length_penalty}, diversity = {self.diversity}"
-            raise ConfigError("C003", f"{values}: both are finite, and diversity is not negative")
-        if self.n_best > self.width:
-            raise ConfigError("C004", f"n_best = {self.n_best} does not go with width = {self.width}: at most that")
-        if self.width % self.groups:
-            raise ConfigError("C004", f"width = {self.width} does not go with groups = {self.groups}: must divide it")
-        if self.diversity and self.groups == 1:
-            raise ConfigError("C004", f"diversity = {self.diversity} does not go with groups = 1: it is between groups")
+from headway.generate.sampling.rules import RuleContext, add_biases, apply_rules, penalise_repeats
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ class Engine:
             sampling=sampling,
             stop=self.model.config.special.eos_ids if sampling.stop is None else sampling.stop,
             left=min(sampling.limit(len(prompt), sampling.max_tokens), self.capacity - len(prompt) + 1),
-            stream=TextStream(self.tokenizer, sampling.stop_strings, prompt),
+            stream=TextStream(self.tokenizer, sampling.stop_strings, prompt, request.shown),
             mask=request.mask,
             logprobs=request.likely,
             top=request.top,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -46,6 +46,8 @@ class Request:
     """Which tokens may come next; the sequence is row 0 of the mask, and no other request may use the mask."""
     likely: bool = True
     """Whether to report log-probabilities. Without them a step is slightly faster."""
+    shown: Mapping[int, str] = field(default_factory=dict)
+    """Special tokens that are a part of the text, and how they are spelled."""
     on_event: Callable[[Event], None] | None = field(default=None, repr=False)
     """Called with each event in the engine's thread, instead of keeping the events; it must not block."""
     cancelled: bool = field(default=False, init=False)

@@ -74,6 +74,10 @@ class Patterns:
             self.library.grammar_from_json_schema(text, overrides={"whitespace_flexible": False}), gone
         )
 
+    def lark(self, grammar: str, gone: Gone = never) -> Grammar:
+        """The new text must follow a grammar in llguidance's variant of Lark."""
+        return self._grammar(self.library.grammar_from_lark(grammar), gone)
+
     def _grammar(self, grammar: str, gone: Gone) -> Grammar:
         """Compile a grammar, after the worker has compiled it within limits. `gone` says whether to give up."""
         self.trial.judge(grammar, gone)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headway.errors import ConfigError
+from headway.config.generation import LogitRules
+from headway.config.generation import Sampling as Sampling
 from headway.generate.accel.transfer import copy_to_device
 from headway.generate.sampling.logits import (
     keep_above,
@@ -26,53 +26,7 @@ from headway.generate.sampling.logits import (
     sample_inverse_cdf,
     scale,
 )
-from headway.generate.sampling.rules import LogitRules, RuleContext, add_biases, apply_rules
-
-COLD = 1e-5
-"""Temperatures below this would divide logits beyond float32."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling(LogitRules):
-    """How tokens are sampled: biases and penalties, rules, temperature, then filters, from top to bottom."""
-
-    presence: float = 0.0
-    """Subtracted from the logit of each token in the new text."""
-    frequency: float = 0.0
-    """Subtracted for each time that the token is there."""
-    temperature: float = 0.8
-    """0, or nearly 0, is greedy: the most probable token each time."""
-    top_k: int = 0
-    """0 keeps all."""
-    top_p: float = 1.0
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    epsilon: float = 0.0
-    """Tokens below this probability are not sampled; nor are those below `eta`, which falls with the entropy."""
-    eta: float = 0.0
-    seed: int | None = None
-    """A seed gives the same text each time, alone or in a batch; None draws a seed from torch."""
-    stop: tuple[int, ...] | None = None
-    """Tokens that end a sequence and are no part of its text; None: the model's own."""
-    stop_strings: tuple[str, ...] = ()
-    """Strings that end a sequence; its text is cut before them."""
-    max_tokens: int = 200
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, low, high in (
-            *(("presence", -1e6, 1e6), ("frequency", -1e6, 1e6), ("max_tokens", 0, math.inf)),
-            *(("temperature", 0.0, 1e6), ("top_k", 0, math.inf), ("top_p", 0.0, 1.0), ("min_p", 0.0, 1.0)),
-            *(("typical_p", 0.0, 1.0), ("epsilon", 0.0, 1.0), ("eta", 0.0, 1.0)),
-        ):
-            if not low <= getattr(self, name) <= high:  # a NaN is outside any range
-                raise ConfigError("C003", f"{name} = {getattr(self, name)} is outside {low} … {high}")
-        if not all(self.stop_strings):
-            raise ConfigError("C003", "stop_strings has an empty entry, which every text contains")
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature < COLD
+from headway.generate.sampling.rules import RuleContext, add_biases, apply_rules
 
 
 def with_seed(sampling: Sampling) -> Sampling:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headway.config.baselines import AnyConfig
@@ -12,7 +11,6 @@ from headway.data.datasets.chat import read_conversations
 from headway.data.files.columns import MESSAGES, column_names, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
 from headway.tasks.base import FineTuning, Suitability, Tries
 from headway.tasks.lm.task import LanguageModeling
 
@@ -36,12 +34,11 @@ class Chat(LanguageModeling):
         return Suitability(0.85 * bool(named(values, MESSAGES) or {"instruction", "output"} <= {*column_names(values)}))
 
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
-        for conversation in read_conversations(data.train, bad):
+        for conversation in read_conversations(data.train, bad, data):
             yield ("\n".join(message["content"] for message in conversation.messages),)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):
-            read_conversations(source, bad)
+        read_conversations(source, bad, data)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return False  # by its heads a chat model is a language model

@@ -42,6 +42,7 @@ from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.lm.training import EVAL_TOKENS, plan_rows, row_batch, writer_config
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation, interval
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext, Training
 
@@ -70,7 +71,7 @@ class ChatTraining(Training):
             raise ConfigError(
                 "C004", 'data.rows = "stream" would tear conversations apart', 'set it to "pack" or "pad"'
             )
-        train, valid = train_valid_conversations(data.train, data.valid, bad, recipe.seed)
+        train, valid = train_valid_conversations(data.train, data.valid, bad, recipe.seed, data)
         own = context.base or context.rank_zero_first(lambda: chat_tokenizer(context.folder, data, train))
         tokenizer, template = ensure_template(own)
         first = _encoded(data.train, train, tokenizer, template, bad, data.length)
@@ -92,10 +93,16 @@ class ChatTraining(Training):
             "shortened": self.train.shortened,
             "cut": self.train.cut,
             "left_out": self.train.left_out,
+            "length_99": self.train.length_99,
             "vocab": self.tokenizer.vocab_size,
             "samples": len(self.rows[0]),
             "valid_tokens": len(self.valid.ids),
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        learned, held_out = (np.asarray(part.ids)[part.assistant_mask] for part in (self.train, self.valid))
+        return {"valid": unigram_loss(learned, held_out, self.tokenizer.vocab_size), "answered": 0.0}
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         """What ends an answer ends a text, also where model.from has another token for that."""
@@ -139,7 +146,7 @@ class ChatTraining(Training):
 
     def read_test(self, spec: str) -> EncodedChats:
         tokenizer, template = ensure_template(self.tokenizer)
-        found = read_conversations(spec, self.bad_tests)
+        found = read_conversations(spec, self.bad_tests, self.recipe.data)
         return _encoded(spec, found, tokenizer, template, self.bad_tests, self.recipe.data.length)
 
     def evaluate_examples(self, model: Model, part: EncodedChats, world: ProcessGroup) -> dict[str, float]:
@@ -160,9 +167,9 @@ class ChatTraining(Training):
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         tokenizer, template = ensure_template(tokenizer)
         found = (
-            read_conversations(spec, bad)
+            read_conversations(spec, bad, data)
             if spec
-            else train_valid_conversations(data.train, data.valid, bad, recipe.seed)[1]
+            else train_valid_conversations(data.train, data.valid, bad, recipe.seed, data)[1]
         )
         length = min(data.length, model.config.max_length or data.length)
         chats = _encoded(spec, found, tokenizer, template, bad, length)

@@ -44,6 +44,10 @@ class Prediction(NamedTuple):
     probabilities: dict[str, float]
     """Of all labels."""
 
+    def __repr__(self) -> str:
+        sure = "" if self.probability is None else f", probability={self.probability:.4f}"
+        return f"Prediction(label={self.label!r}{sure})"
+
     def to_dict(self) -> Json:
         if self.probability is None:
             return {"label": round(self.label, DIGITS)}
@@ -81,16 +85,16 @@ def read_texts(
     tokenizer: Tokenizer,
     limit: int | None,
     recipe: Recipe | None = None,
-) -> tuple[Examples, int]:
-    """Texts as ids, and how many of them had to be cut."""
+) -> Examples:
+    """Texts as ids."""
     encoded = tokenizer.encode_batch(texts, pairs)
     rows = [truncate(text, limit) for text in encoded]
-    shorter = sum(limit is not None and len(text.ids) > limit for text in encoded)
+    whole = [len(text.ids) for text in encoded]
     for number, (ids, _) in enumerate(rows, start=1):
         if not ids:
             raise DataError("D001", f"text {number} has no token that the tokenizer knows")
     seed, by_length = (recipe.seed, bool(recipe.train.batch_tokens)) if recipe else (0, False)
-    return Examples([ids for ids, _ in rows], [kinds for _, kinds in rows], seed, by_length), shorter
+    return Examples([ids for ids, _ in rows], [kinds for _, kinds in rows], seed, by_length, whole)
 
 
 def predict_logits(model: Model, examples: Examples, labels: int, world: ProcessGroup | None = None) -> Numbers:
@@ -124,7 +128,7 @@ def classify(
     check_pairs(model.config, pairs is not None)
     if not texts:
         return []
-    examples, _ = read_texts(texts, pairs, tokenizer, limit_of(model, length))
+    examples = read_texts(texts, pairs, tokenizer, limit_of(model, length))
     logits = predict_logits(model, examples, len(labels))
     results = ClassificationResults(kind, labels, np.zeros(len(texts)), logits)
     if kind == "regression":

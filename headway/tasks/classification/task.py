@@ -36,7 +36,7 @@ class Settings:
     """What represents a text: the first token's vector through the family's dense layer, as in BERT's own classifier,
     or the mean or maximum over all tokens, which `transformers` has no setting for."""
     dropout: float = 0.1
-    """Before the classifier."""
+    """Dropout before the classifier."""
     label_smoothing: float = 0.0
     """Share of each label that is spread over all labels (Szegedy et al. 2016)."""
     r_drop: float = 0.0
@@ -88,9 +88,8 @@ class Classification(TextTask):
         return ((row.text,) if row.pair is None else (row.text, row.pair) for row in rows)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):  # every row is bad: they are counted by then
-            rows = read_labeled(source, data, bad)
-            parse_labels(rows, label_kind(rows, "auto"), bad)
+        rows = read_labeled(source, data, bad)
+        parse_labels(rows, label_kind(rows, "auto"), bad)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         labels = 0 if config.classify is None else config.classify.labels  # without labels it is a bare pooler

@@ -39,7 +39,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, counted
 from headway.hub.tables import FAMILIES
 from headway.model.model import Model
-from headway.tasks.backbone import limit_of
+from headway.tasks.backbone import check_context, limit_of
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.classification.evaluate import (
     METRICS,
@@ -52,9 +52,10 @@ from headway.tasks.classification.predict import check_pairs, classify, kind_of,
 from headway.tasks.classification.task import Settings
 from headway.tasks.losses.labels import label_loss, loss_count, loss_from_logits
 from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.metrics.chance import constant_logits
 from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.training import ScoredTraining, TaskContext, short_text
 
 GENERATED = 4000
 """Reviews that are made up where no file is given."""
@@ -70,8 +71,11 @@ class Part:
     rows: list[LabeledText]
     examples: Examples
     truth: Numbers
-    cut: int
-    """Texts that were longer than the model reads."""
+
+    @property
+    def cut(self) -> int:
+        """Texts that were longer than the model reads."""
+        return int(self.examples.truncated.sum())
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,15 @@ class ClassificationTraining(ScoredTraining[Part]):
             "labelling": self.kind,
             "labels": len(self.labels),
             "cut": self.train.cut + self.valid.cut,
+            "length_99": examples.length_99,
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """The same for every text: the most common label, the labels of most texts, or the mean number."""
+        truth = self.valid.truth
+        logits = np.tile(constant_logits(self.kind, truth, len(self.labels)), (len(truth), 1))
+        return {"valid": self._mean_loss(logits, self.valid), **self._results(logits, self.valid).metrics()}
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         length, settings, count = self.recipe.data.length, self.recipe.settings, len(self.labels)
@@ -134,8 +146,7 @@ class ClassificationTraining(ScoredTraining[Part]):
         what = self.recipe.model.from_
         if not isinstance(base, ModelConfig) or base.kind == "encoder-decoder" or base.output_front.kind != "tokens":
             raise ConfigError("C004", f"task classify reads texts with one stack, model.from = {what} is another kind")
-        if base.max_length is not None and length > base.max_length:
-            raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_context(base, length, what)
         head = ClassifyHeadConfig(
             labels=count,
             pool=settings.pool,
@@ -196,13 +207,24 @@ class ClassificationTraining(ScoredTraining[Part]):
     def loss_and_metrics(self, model: Model, part: Part, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         """The loss is that of the labels as they are, however it is smoothed in training."""
         logits = predict_logits(model, part.examples, len(self.labels), world)
+        return self._mean_loss(logits, part), self._results(logits, part).metrics()
+
+    def _mean_loss(self, logits: Numbers, part: Part) -> float:
         targets = torch.from_numpy(part.truth)
         targets = targets.long() if self.kind == "single" else targets.float()
-        loss = float(loss_from_logits(self.kind, torch.from_numpy(logits).float(), targets)) / len(logits)
-        return loss, ClassificationResults(self.kind, self.labels, part.truth, logits).metrics()
+        return float(loss_from_logits(self.kind, torch.from_numpy(logits).float(), targets)) / len(logits)
+
+    def _results(self, logits: Numbers, part: Part) -> ClassificationResults:
+        return ClassificationResults(self.kind, self.labels, part.truth, logits)
 
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return evaluate_in_full(model, self.kind, self.labels, part)
+
+    @property
+    def tries(self) -> list[str]:
+        row = self.valid.rows[0]
+        second = [] if row.pair is None else [f"pair={short_text([row.pair])}"]
+        return [short_text([row.text]), *second]
 
     def sample(self, model: Model) -> str:
         """The first held-out texts and what the model says of them."""
@@ -279,7 +301,7 @@ def make_part(
 ) -> Part:
     """Rows as ids, at most `limit` of each, and what is true of them."""
     pairs = [row.pair or "" for row in rows] if rows[0].pair is not None else None
-    examples, shorter = read_texts([row.text for row in rows], pairs, tokenizer, limit, recipe)
+    examples = read_texts([row.text for row in rows], pairs, tokenizer, limit, recipe)
     place = {name: i for i, name in enumerate(labels)}
     if kind == "single":
         truth = np.array([place[row.label] for row in rows], dtype=np.float64)
@@ -289,7 +311,7 @@ def make_part(
             truth[i, [place[name] for name in row.label]] = 1
     else:
         truth = np.array([row.label for row in rows], dtype=np.float64)
-    return Part(list(rows), examples, truth, shorter)
+    return Part(list(rows), examples, truth)
 
 
 def evaluate_in_full(model: Model, kind: Kind, labels: tuple[str, ...], part: Part, bad: int = 0) -> Evaluation:

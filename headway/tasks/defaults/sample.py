@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.config.recipe import DataConfig
+from headway.data.files.lines import read_as
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
@@ -51,6 +52,11 @@ class Sample:
 
 def take_sample(task: Task, data: DataConfig) -> Sample | None:
     """A sample of data.train; None if it has no texts, or cannot be read: training will say why."""
+    with read_as(data.encoding):
+        return _sample(task, data)
+
+
+def _sample(task: Task, data: DataConfig) -> Sample | None:
     kept: list[tuple[str, ...]] = []
     rows = characters = 0
     step, complete = 1, True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +14,6 @@ from headway.data.datasets.pairs import read_pairs
 from headway.data.files.columns import ANCHOR, LABEL, POSITIVE, column_names, named, named_together
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
 from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, shortened
 
@@ -43,7 +41,7 @@ class Embedding(TextTask):
 
     name, title, noun, pipeline_tag = "embed", "sentence embedding", "embedding model", "feature-extraction"
     Settings = Settings
-    tries = Tries('"a text"   headway run last --nearest FILE "a text"', '"…"   headway run last --nearest FILE "…"')
+    tries = Tries('"a text"')
     made_up = "made-up paraphrases"
     options = frozenset({"top", "nearest"})
     together = (ANCHOR, POSITIVE)
@@ -62,8 +60,7 @@ class Embedding(TextTask):
         return iter(list(zip(pairs.first, pairs.second, strict=True)))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):
-            read_pairs(source, data, bad)
+        read_pairs(source, data, bad)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return isinstance(config.source, TokensConfig)

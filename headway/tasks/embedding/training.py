@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,7 @@ from headway.data.datasets.text import HELD_OUT, Corpus
 from headway.data.files.digest import fingerprint
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, counted
 from headway.model.model import Model, evaluating
 from headway.tasks.backbone import encoder_backbone
 from headway.tasks.batch import Batch, ProcessGroup
@@ -31,7 +32,7 @@ from headway.tasks.embedding.vectors import found_at, nearest, read_texts, vecto
 from headway.tasks.metrics.bootstrap import Evaluation, Interval, interval, mean_interval, mean_metric
 from headway.tasks.metrics.classification import spearman
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 WITHIN = (1, 5, 10)
 """Ranks at which recall is counted."""
@@ -75,7 +76,8 @@ class EmbeddingTraining(Training):
         train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else hold_out(train)
         if len(train) < 1 or (train.scores is None) != (valid.scores is None):
             raise DataError(
-                "D002", f"{len(train)} pairs to train on, {len(valid)} to validate on: give both, scored alike"
+                "D002",
+                f"{counted(len(train), 'pairs')} to train on, {len(valid)} to validate on: give both, scored alike",
             )
         texts = Corpus(lambda: iter([*train.first, *train.second]), "", False)
         tokenizer = context.tokenizer(texts)
@@ -90,8 +92,24 @@ class EmbeddingTraining(Training):
             "samples": len(self.train),
             "tokens": int(train.first.lengths.sum() + train.second.lengths.sum()),
             "vocab": self.tokenizer.vocab_size,
+            "valid_samples": len(self.valid),
             "valid_tokens": int(valid.first.lengths.sum() + valid.second.lengths.sum()),
+            "cut": sum(int((read.first.truncated | read.second.truncated).sum()) for read in (train, valid)),
+            "length_99": max(train.first.length_99, train.second.length_99),
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """Of vectors that have nothing to do with the texts."""
+        count, scores = len(self.valid), self._valid.scores
+        if scores is not None:
+            return {"valid": float(scores.var()), "spearman": 0.0}
+        parts = -(-count // EVAL_PAIRS)
+        recall = {f"recall_{k}": min(1.0, k / count) for k in WITHIN}
+        return {
+            "valid": math.log(max(1.0, count / parts)),
+            "mrr": sum(1 / k for k in range(1, count + 1)) / count,
+        } | recall
 
     @cached_property
     def _train(self) -> Read:
@@ -141,6 +159,10 @@ class EmbeddingTraining(Training):
             total = sum(float(loss(model, *pair_batch(part, rows).to(world.device))) for rows in parts)
             u, v = (vectors(model, side, self.recipe.settings.pool) for side in (part.first, part.second))
         return {"valid": total / count, **{name: f[0] for name, f in pair_metrics(u, v, part, draws=1).items()}}
+
+    @property
+    def tries(self) -> list[str]:
+        return [short_text(self.valid.first)]
 
     def sample(self, model: Model) -> str:
         """A held-out text and those it finds."""

@@ -5,8 +5,8 @@ Letters: B batch, T tokens, N texts, M width of the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ class Near(NamedTuple):
     cosine: float
     text: str
 
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
+
 
 def embed(model: Model, tokenizer: Tokenizer, texts: Sequence[str], pool: str = "mean") -> Tensor:
     """Vectors (N, M) of length one, on the CPU; texts of like length are read together, long ones are cut."""
@@ -43,19 +46,22 @@ def nearest(
     model: Model, tokenizer: Tokenizer, query: str, texts: Sequence[str], k: int = 5, pool: str = "mean"
 ) -> list[Near]:
     """The k texts with the highest cosine to the query, the best first; of equals, the earlier."""
-    return nearest_of(embed(model, tokenizer, [query], pool)[0], embed(model, tokenizer, texts, pool), texts, k)
+    return nearest_of(
+        embed(model, tokenizer, [query], pool)[0], embed(model, tokenizer, texts, pool), texts.__getitem__, k
+    )
 
 
-def nearest_of(asked: Tensor, found: Tensor, texts: Sequence[str], k: int = 5) -> list[Near]:
-    """The same from vectors: of the query (M,), and of the texts (N, M)."""
+def nearest_of(asked: Tensor, found: Tensor, text: Callable[[int], str], k: int = 5) -> list[Near]:
+    """The same from vectors: of the query (M,), and of the texts (N, M); `text` gives the text at a place."""
     cosines = (found @ asked).double().numpy()
     order = np.argsort(-cosines, kind="stable")[:k].tolist()
-    return [Near(i, float(cosines[i]), texts[i]) for i in order]
+    return [Near(i, float(cosines[i]), text(i)) for i in order]
 
 
 def read_texts(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None, seed: int = 0) -> Examples:
-    rows = [truncate(text, limit) for text in tokenizer.encode_batch(texts)]
-    return Examples([ids for ids, _ in rows], [token_type_ids for _, token_type_ids in rows], seed)
+    encoded = tokenizer.encode_batch(texts)
+    rows, whole = [truncate(text, limit) for text in encoded], [len(text.ids) for text in encoded]
+    return Examples([ids for ids, _ in rows], [token_type_ids for _, token_type_ids in rows], seed, whole=whole)
 
 
 @torch.no_grad()

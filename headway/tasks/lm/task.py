@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
-from headway.data.datasets.text import read_corpus
 from headway.data.files.readers import Row
-from headway.data.files.rows import BadRows
+from headway.data.files.rows import BadRows, documents
 from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, score_line
 
@@ -35,7 +34,13 @@ class LanguageModeling(TextTask):
         return Suitability(0.1 * bool(survey.texts), named)
 
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        from headway.data.datasets.text import read_corpus  # numpy
+
         return ((text,) for text in read_corpus(data.train, data, bad).read())
+
+    def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
+        for _ in documents(source, data.text, bad):
+            pass
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "decoder"

@@ -28,10 +28,12 @@ from headway.errors import ConfigError
 from headway.generate.decode import Sampling, generate
 from headway.model.model import Model, evaluating
 from headway.progress import track
+from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 EVAL_TOKENS = 1 << 14
 """Tokens that are evaluated at a time."""
@@ -82,6 +84,10 @@ class LanguageModelTraining(Training):
             "valid_bytes": self.valid.byte_count,
         }
 
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        return {"valid": unigram_loss(self.train.ids, self.valid.ids, self.tokenizer.vocab_size)}
+
     def config(self, base: AnyConfig | None) -> AnyConfig:
         return writer_config(self.recipe, self.tokenizer, base)
 
@@ -118,6 +124,11 @@ class LanguageModelTraining(Training):
     def evaluate_examples(self, model: Model, part: TokenStore, world: ProcessGroup) -> dict[str, float]:
         return evaluate(model, part, self.data, world)
 
+    @property
+    def tries(self) -> list[str]:
+        text = self.tokenizer.decode([int(i) for i in self.valid.ids[:SAMPLE_TOKENS]])
+        return [short_text([text.partition(" ")[2], text])]  # the validation text may begin inside a word
+
     def sample(self, model: Model) -> str:
         """A continuation of the validation text's first words across the ends of documents, the same draw each time."""
         prompt = [int(i) for i in self.valid.ids[:SAMPLE_PROMPT]]
@@ -132,8 +143,7 @@ def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | None) 
         return replace(decoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
     if base.kind != "decoder" or base.lm is None:
         raise ConfigError("C004", f"task {recipe.task} trains decoders, model.from = {what} is an {base.kind}")
-    if base.max_length is not None and length > base.max_length:
-        raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+    check_context(base, length, what)
     return base
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +41,9 @@ class Filled:
     text: str
     blanks: list[Blank]
     best: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def fill_all(model: Model, tokenizer: Tokenizer, texts: Sequence[str], top: int = 5) -> list[Filled]:

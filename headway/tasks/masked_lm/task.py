@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headway.config.baselines import AnyConfig
+from headway.config.ranges import Range, within
 from headway.config.recipe import DataConfig
-from headway.data.datasets.text import read_corpus
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError
 from headway.tasks.base import FineTuning, Json, Tries
@@ -22,17 +22,16 @@ class Settings:
     probability: float = 0.15
     """Share of the tokens that are predicted."""
     mask_replace_prob: float = 0.8
-    """Share of these that the mask token replaces …"""
+    """Share of the predicted tokens that the mask token replaces."""
     random_replace_prob: float = 0.1
-    """… and that a random token replaces; the rest stay as they are."""
+    """Share of the predicted tokens that a random token replaces; the rest stay as they are."""
     whole_word_mask: bool = False
     """Choose whole words, not subwords."""
     next_sentence: bool = False
     """Each sample is two sentences, half of them neighbors, and the model predicts which (next-sentence prediction)."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.probability < 1:
-            raise ConfigError("C003", f"mlm.probability = {self.probability} should be between 0 and 1")
+        within("mlm", self, Range(0, 1, above=True, below=True), "probability")
         mask, random = self.mask_replace_prob, self.random_replace_prob
         if min(mask, random) < 0 or mask + random > 1:
             why = f"mlm.mask_replace_prob = {mask} and mlm.random_replace_prob = {random} should sum to at most 1"
@@ -61,6 +60,8 @@ class MaskedLM(TextTask):
     predictor = "headway.tasks.masked_lm.predict:MaskedLMPredictor"
 
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
+        from headway.data.datasets.text import read_corpus  # numpy
+
         return ((text,) for text in read_corpus(data.train, data, bad).read())
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:

@@ -41,8 +41,9 @@ from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.masked_lm.fill import fill_rows
 from headway.tasks.masked_lm.masking import Masking
 from headway.tasks.metrics.bootstrap import Evaluation, interval, mean_metric
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 EVAL_TOKENS = 1 << 13
 """Tokens that are evaluated at a time."""
@@ -92,6 +93,10 @@ class MaskedLMTraining(Training):
             "samples": len(self.train),
             "valid_tokens": len(self.valid.ids),
         }
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        return {"valid": unigram_loss(self.train.ids, self.valid.ids, self.tokenizer.vocab_size)}
 
     @cached_property
     def masking(self) -> Masking:
@@ -145,6 +150,12 @@ class MaskedLMTraining(Training):
         self, model: Model, part: EvaluationRows | NextSentences, world: ProcessGroup
     ) -> dict[str, float]:
         return evaluate(model, part, self.masking, world)
+
+    @property
+    def tries(self) -> list[str]:
+        """The first words of the validation text, the last of them hidden."""
+        words = short_text([self.tokenizer.decode([int(i) for i in self.valid.ids[: 4 * SAMPLE_TOKENS]])]).split()
+        return [" ".join([*words[:-1], self.tokenizer.pieces([self.masking.mask])[0]])]
 
     def sample(self, model: Model) -> str:
         """The first words of the validation text, two of them hidden, and what the model puts there."""

@@ -20,6 +20,7 @@ from headway.data.batching.permutation import Index
 from headway.data.datasets.squad import Question
 from headway.tasks.metrics.bootstrap import Evaluation, mean_interval, mean_metric
 from headway.tasks.metrics.slices import by_kind, by_size
+from headway.tasks.predictor import DIGITS
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -62,6 +63,11 @@ class Answer(NamedTuple):
     end: int | None
     score: float
     """Probability among the answers that were kept, no answer included where it is allowed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """An answer of None is that the context has none."""
+        said = self.text if self.start is not None else None
+        return {"answer": said, "start": self.start, "end": self.end, "score": round(self.score, DIGITS)}
 
 
 NO_ANSWER = ""

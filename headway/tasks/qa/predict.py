@@ -18,10 +18,10 @@ from headway.data.datasets.squad import Question
 from headway.data.tokenizers.tokenizer import Encoded, Tokenizer
 from headway.errors import ConfigError, DataError
 from headway.model.model import Model, evaluating
-from headway.tasks.backbone import run_backbone
+from headway.tasks.backbone import limit_of, run_backbone
 from headway.tasks.base import Json
 from headway.tasks.losses.tokens import upcast
-from headway.tasks.predictor import DIGITS, Predictor
+from headway.tasks.predictor import Predictor
 from headway.tasks.qa.evaluate import Answer, Ranked, decide, rank
 from headway.tasks.qa.task import QuestionAnswering, Settings
 from headway.tasks.recipe import Recipe
@@ -195,14 +195,8 @@ class Answers:
     best: list[Answer]
 
     def to_dict(self) -> Json:
-        rows = [_answer_values(each) for each in self.best]
+        rows = [each.to_dict() for each in self.best]
         return {**rows[0], "best": rows}
-
-
-def _answer_values(answer: Answer) -> Json:
-    """An answer of None is that the context has none."""
-    said = answer.text if answer.start is not None else None
-    return {"answer": said, "start": answer.start, "end": answer.end, "score": round(answer.score, DIGITS)}
 
 
 class QuestionAnsweringPredictor(Predictor[TextExample, Answers]):
@@ -214,3 +208,11 @@ class QuestionAnsweringPredictor(Predictor[TextExample, Answers]):
         asked = [(example.text, example.pair or "") for example in examples]
         found = answer_all(self.model, self.tokenizer, asked, self.recipe.settings)
         return [Answers(list(row[: self.options.top])) for row in found]
+
+    def truncated(self, examples: Sequence[TextExample]) -> tuple[int, int]:
+        """A question is cut where it fills half of what the model reads; a context is read in windows."""
+        room = max_text_tokens(_frame(self.tokenizer), limit_of(self.model, None))
+        if room is None:
+            return 0, 0
+        read = self.tokenizer.encode_batch([example.text.strip() for example in examples], special=False)
+        return sum(len(text.ids) > room // 2 for text in read), room // 2

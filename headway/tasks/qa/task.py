@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -14,7 +13,6 @@ from headway.data.datasets.squad import questions
 from headway.data.files.columns import ANSWERS, CONTEXT, QUESTION, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
 from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
@@ -32,7 +30,7 @@ class Settings:
     stride: int = 128
     """Tokens by which the windows of a long context overlap, at most half a window."""
     max_answer_length: int = 30
-    """In tokens."""
+    """Length of the longest answer, in tokens."""
     n_best: int = 20
     """Answers per question that are kept and compared."""
     no_answer: Literal["auto", "yes", "no"] = "auto"
@@ -52,7 +50,7 @@ class QuestionAnswering(TextTask):
     Settings = Settings
     renamed: ClassVar[Mapping[str, str]] = {"longest": "max_answer_length", "best": "n_best", "none": "no_answer"}
     tries = Tries(
-        '--context FILE "where does anna live ?"',
+        '--context "clara lives in paris . jonas bought a small boat ." "what did jonas buy ?"',
         '--context FILE "…"',
         {"input": "Where does Anna live?", "context": "Anna lives in Oslo."},
     )
@@ -72,8 +70,7 @@ class QuestionAnswering(TextTask):
         return ((asked.question, asked.context) for asked in questions(data.train, data, bad))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):
-            list(questions(source, data, bad))
+        list(questions(source, data, bad))
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.span is not None and reads_text(config)

@@ -22,7 +22,7 @@ from headway.data.datasets.text import corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError
+from headway.errors import ConfigError, counted
 from headway.model.model import Model
 from headway.tasks.backbone import encoder_backbone, limit_of
 from headway.tasks.batch import Batch, ProcessGroup
@@ -93,6 +93,13 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
             "vocab": self.tokenizer.vocab_size,
         }
 
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """No answer to any question, where that is allowed; a span at random is hardly ever right."""
+        none = none_allowed(self.valid, self.recipe.settings)
+        share = sum(not row.answers for row in self.valid) / len(self.valid) if none else 0.0
+        return {"f1": share, "em": share}
+
     def config(self, base: AnyConfig | None) -> AnyConfig:
         head = (base.span if base else None) or SpanHeadConfig()
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), span=head)
@@ -131,6 +138,11 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return results(model, part, self.recipe.settings)[0].evaluation({})
 
+    @property
+    def tries(self) -> list[str]:
+        """The file: contexts are too long to type."""
+        return ["--file", self.recipe.data.valid or self.recipe.data.train]
+
     def sample(self, model: Model) -> str:
         """The first held-out questions and what the model answers."""
         lines = []
@@ -167,7 +179,7 @@ def hold_out(asked: list[Question]) -> tuple[list[Question], list[Question]]:
     """The last tenth apart, and no context on both sides: where that is within one, the whole of it."""
     begins = [i for i in range(1, len(asked)) if asked[i].context != asked[i - 1].context]
     if not begins:
-        message = f"{len(asked):,} questions on one context: none of them can be held out"
+        message = f"{counted(len(asked), 'questions')} on one context: none of them can be held out"
         raise ConfigError("C004", message, "data.valid=FILE names others")
     wanted = round(len(asked) * (1 - HELD_OUT))
     cut = next((begin for begin in begins if begin >= wanted), begins[-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,7 +13,6 @@ from headway.data.datasets import parallel
 from headway.data.files.columns import SOURCE, TARGET, column_names, named_together
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
 from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
 
@@ -36,9 +34,9 @@ class Settings:
     length_penalty: float = 1.0
     """Log-probabilities are divided by length ** this; a larger value favors longer texts."""
     max_new_tokens: int = 0
-    """0 is data.length."""
+    """The most tokens of an output; 0 is data.length."""
     min_new_tokens: int = 0
-    """Tokens before a text may end."""
+    """Tokens of an output before it may end."""
     no_repeat_ngram_size: int = 0
     """No n-gram of this size is generated twice, as summaries want it (Paulus et al. 2018); 0: no limit."""
     vocabulary: Literal["shared", "separate"] = "shared"
@@ -50,7 +48,7 @@ class Settings:
     """Share of a tokenizer's merges that are left out when a training text is encoded, drawn anew each time (Provilkov
     et al. 2020)."""
     metric: Literal["auto", "bleu", "rouge"] = "auto"
-    """auto is rouge where sources are much longer than targets."""
+    """The metric of generated texts; auto is rouge where sources are much longer than targets."""
     eval_texts: int = 200
     """Validation texts that are generated and scored during training; 0: none."""
     generate_every: int = 1
@@ -82,7 +80,7 @@ class Seq2Seq(TextTask):
         "every": "generate_every",
     }
     tries = Tries('"The small dogs did not see a bird in the garden."')
-    made_up = "made-up translations"
+    made_up = "made-up pairs of texts"
     options = frozenset({"n_best", "beam", "align"})
     together = (SOURCE, TARGET)
     predicts_tokens = networks = True
@@ -100,8 +98,7 @@ class Seq2Seq(TextTask):
         return ((pair.source, pair.targets[0]) for pair in pairs)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):
-            parallel.read_parallel(source, data.text, data.pair, bad)
+        parallel.read_parallel(source, data.text, data.pair, bad)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.kind == "encoder-decoder" and config.lm is not None and reads_text(config)

@@ -26,6 +26,7 @@ from headway.data.datasets.next_sentence import p99_sentence_count
 from headway.data.datasets.parallel import Pair, fingerprint_pairs, read_parallel
 from headway.data.datasets.text import DEFAULT_VOCAB_SIZE, HELD_OUT
 from headway.data.files.rows import BadRows
+from headway.data.synthetic.reports import make_reports
 from headway.data.synthetic.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import BpeDropout
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
@@ -35,14 +36,16 @@ from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Model, evaluating
 from headway.progress import track
+from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.metrics.slices import QUARTERS, by_size
 from headway.tasks.metrics.translation import metrics, primary_metric, signature
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.translate import check_model, check_vocabularies, read_sources, source_limit, translate
-from headway.tasks.training import TaskContext, Training
+from headway.tasks.training import TaskContext, Training, short_text
 
 GENERATED = 8000
 """Pairs that are made up where no file is given."""
@@ -63,7 +66,11 @@ class Part:
     source: Examples
     target: Examples
     """What is to be predicted, the end included where nothing was cut off."""
-    cut: int
+
+    @property
+    def cut(self) -> int:
+        """Pairs of which a side was longer than the model reads."""
+        return int((self.source.truncated | self.target.truncated).sum())
 
     @cached_property
     def lengths(self) -> Index:
@@ -92,12 +99,12 @@ class Seq2SeqTraining(Training):
     @classmethod
     def prepare(cls, context: TaskContext) -> Seq2SeqTraining:
         recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
-        train = read_pairs(data.train, data, bad)
-        train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else _hold_out(train)
+        train = read_pairs(data.train, recipe, bad)
+        train, valid = (train, read_pairs(data.valid, recipe, bad)) if data.valid else _hold_out(train)
         known = recipe.settings.sentences or p99_sentence_count(pair.source for pair in train)
         recipe = replace(recipe, settings=replace(recipe.settings, sentences=known))
         tokenizer = context.base or context.rank_zero_first(lambda: pair_tokenizer(context.folder, recipe, train))
-        digest = fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}"
+        digest = fingerprint_pairs(data.train) if data.train else f"{made_up(recipe)[1]} {GENERATED}"
         if recipe.settings.bpe_dropout and context.base is not None:
             raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
         if recipe.settings.vocabulary == "separate" and tokenizer.target is tokenizer:
@@ -134,8 +141,15 @@ class Seq2SeqTraining(Training):
             "valid_tokens": self.valid.tokens,
             "vocab": self.tokenizer.target.vocab_size,
             "cut": self.train.cut + self.valid.cut,
+            "length_99": max(self.train.source.length_99, self.train.target.length_99),
         }
         return {**facts, "signature": signature(self.metric)} if self.recipe.settings.eval_texts else facts
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        learned, held_out = (list(chain.from_iterable(part.target.ids)) for part in (self.train, self.valid))
+        loss = unigram_loss(learned, held_out, self.tokenizer.target.vocab_size)
+        return {"valid": loss, **({"bleu": 1.0} if self.metric == "bleu" else {})}  # a few common words are right
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         length, what = self.recipe.data.length, self.recipe.model.from_
@@ -143,8 +157,7 @@ class Seq2SeqTraining(Training):
             return self._fresh(length)
         if base.kind != "encoder-decoder" or base.lm is None or getattr(base.source, "kind", "") != "tokens":
             raise ConfigError("C004", f"task seq2seq trains encoder–decoders for text, model.from = {what} is none")
-        if base.max_length is not None and length > base.max_length:
-            raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_context(base, length, what)
         check_vocabularies(base, self.tokenizer)
         return base
 
@@ -193,7 +206,7 @@ class Seq2SeqTraining(Training):
                 ids, end = self.dropouts[side].ids(words, sample, side), ends[side]
                 sides[side].append([*ids[: limit - 1], end] if side == 0 else [*ids, end][:limit])
         source, target = (Examples(ids, [[0] * len(row) for row in ids]) for ids in sides)
-        return Part([], source, target, 0)
+        return Part([], source, target)
 
     @property
     def loss(self) -> Callable[..., Tensor]:
@@ -231,7 +244,7 @@ class Seq2SeqTraining(Training):
 
     def read_test(self, spec: str) -> Part:
         data = self.recipe.data
-        return make_part(read_pairs(spec, data, self.bad_tests), self.tokenizer, data.length, self.recipe)
+        return make_part(read_pairs(spec, self.recipe, self.bad_tests), self.tokenizer, data.length, self.recipe)
 
     def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
         """All of the texts, and all that there is to measure of them."""
@@ -248,6 +261,10 @@ class Seq2SeqTraining(Training):
         found = evaluate_in_full(model, self.tokenizer, self.recipe, part.pairs, self.metric)
         return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
 
+    @property
+    def tries(self) -> list[str]:
+        return [short_text(pair.source for pair in self.valid.pairs)]
+
     def sample(self, model: Model) -> str:
         """The first held-out texts, what the model makes of them, and what it should."""
         pairs = self.valid.pairs[:SAMPLES]
@@ -262,14 +279,14 @@ class Seq2SeqTraining(Training):
             recipe = replace(recipe, model=replace(recipe.model, from_=""))
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         spec = spec or data.test or data.valid
-        pairs = read_pairs(spec, data, bad) if spec else _hold_out(read_pairs(data.train, data, bad))[1]
+        pairs = read_pairs(spec, recipe, bad) if spec else _hold_out(read_pairs(data.train, recipe, bad))[1]
         return evaluate_in_full(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
 
 
 def _same_tokens(config: AnyConfig, folder: str) -> bool:
     """Whether tokens are to a model what they are in a folder, whose rules of writing then apply to it."""
     try:
-        other = open_folder(Path(folder)).config
+        other = open_folder(resolve(folder, local=True)).config
     except HeadwayError:
         return False
     ours, theirs = ((c.special, getattr(c.source, "vocab", 0), c.target and c.target.vocab) for c in (config, other))
@@ -285,16 +302,24 @@ def _start(recipe: Recipe, tokenizer: Tokenizer) -> int:
     return start
 
 
-def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> list[Pair]:
-    """All pairs of a spec; those of a made-up language where it is empty."""
+def read_pairs(spec: str, recipe: Recipe, bad: BadRows) -> list[Pair]:
+    """All pairs of a spec; made-up ones where it is empty."""
     if spec:
-        return read_parallel(spec, data.text, data.pair, bad)
-    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make_translations(GENERATED), start=1)]
+        return read_parallel(spec, recipe.data.text, recipe.data.pair, bad)
+    make, _ = made_up(recipe)
+    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make(GENERATED), start=1)]
+
+
+def made_up(recipe: Recipe) -> tuple[Callable[[int], list[tuple[str, str]]], str]:
+    """What makes up pairs, and what they are: reports and summaries for a summarizer, else translations."""
+    return (make_reports, "reports") if recipe.settings.metric == "rouge" else (make_translations, "phrasebook")
 
 
 def _hold_out(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
     if len(pairs) < 2:
-        raise DataError("D002", f"{len(pairs)} pairs: none can be held out", "data.valid names a file to validate on")
+        raise DataError(
+            "D002", f"{len(pairs)} of 2 pairs or more: none can be held out", "data.valid names a file to validate on"
+        )
     kept = min(len(pairs) - 1, round(len(pairs) * (1 - HELD_OUT)))
     return pairs[:kept], pairs[kept:]
 
@@ -336,14 +361,15 @@ def _train_tokenizer(data: DataConfig, texts: Iterable[str]) -> Tokenizer:
 
 def make_part(pairs: Sequence[Pair], tokenizer: Tokenizer, limit: int | None, recipe: Recipe) -> Part:
     """Both sides as ids, at most `limit` of each; a target that is cut has no end."""
-    source, shorter = read_sources(tokenizer, [recipe.settings.prefix + pair.source for pair in pairs], limit)
-    writes, targets = tokenizer.target, []
+    source = read_sources(tokenizer, [recipe.settings.prefix + pair.source for pair in pairs], limit)
+    writes = tokenizer.target
+    targets: list[list[int]] = []
     end = writes.special.get("eos")
     for text in writes.encode_batch([pair.targets[0] for pair in pairs]):
-        ids = text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end]
-        shorter += limit is not None and len(ids) > limit
-        targets.append(ids[:limit])
-    return Part(list(pairs), source, Examples(targets, [[0] * len(ids) for ids in targets]), shorter)
+        targets.append(text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end])
+    types = [[0] * len(ids[:limit]) for ids in targets]
+    target = Examples([ids[:limit] for ids in targets], types, whole=[len(ids) for ids in targets])
+    return Part(list(pairs), source, target)
 
 
 def pair_batch(part: Part, rows: Index, start: int) -> Batch:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,9 @@ class Translation:
     """Of the beam search; the mean over sentences that were turned one by one."""
     parts: tuple[tuple[str, tuple[int, ...]], ...]
     """Each sentence that was read, and the tokens that it became."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "score": self.score}
 
 
 @dataclass(frozen=True)
@@ -128,15 +132,14 @@ def source_limit(model: Model, length: int | None) -> int | None:
     return limit if room is None else room if limit is None else min(limit, room)
 
 
-def read_sources(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None) -> tuple[Examples, int]:
-    """Texts as the encoder reads them, with the tokens that the tokenizer puts around; and how many were cut."""
+def read_sources(tokenizer: Tokenizer, texts: Sequence[str], limit: int | None) -> Examples:
+    """Texts as the encoder reads them, with the tokens that the tokenizer puts around."""
     encoded = tokenizer.encode_batch(texts)
     for number, text in enumerate(encoded, start=1):
         if not text.ids:
             raise DataError("D001", f"text {number} has no token that the tokenizer knows")
     rows = [truncate(text, limit)[0] for text in encoded]
-    shorter = sum(limit is not None and len(text.ids) > limit for text in encoded)
-    return Examples(rows, [[0] * len(row) for row in rows]), shorter
+    return Examples(rows, [[0] * len(row) for row in rows], whole=[len(text.ids) for text in encoded])
 
 
 def _search(
@@ -145,7 +148,7 @@ def _search(
     if not texts:
         return []
     device = next(model.parameters()).device
-    examples, _ = read_sources(tokenizer, texts, limit)
+    examples = read_sources(tokenizer, texts, limit)
     with evaluating(model):
         found: list[list[Hypothesis]] = [[] for _ in texts]
         with torch.autocast(device.type, enabled=False):  # close calls should not turn on what else is in the batch

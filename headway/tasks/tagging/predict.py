@@ -54,6 +54,9 @@ class Entity(NamedTuple):
     score: float
     """Mean probability of the labels of its words."""
 
+    def to_dict(self) -> Json:
+        return {**self._asdict(), "score": round(self.score, DIGITS)}
+
 
 def labels_of(config: AnyConfig) -> tuple[str, ...]:
     """The labels of a finished tagger."""
@@ -149,7 +152,7 @@ class TaggedText:
     entities: list[Entity]
 
     def to_dict(self) -> Json:
-        return {"entities": [{**e._asdict(), "score": round(e.score, DIGITS)} for e in self.entities]}
+        return {"entities": [entity.to_dict() for entity in self.entities]}
 
 
 class TaggingPredictor(Predictor[TextExample, TaggedText]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,7 +14,6 @@ from headway.data.files.columns import TAGS, WORDS, named
 from headway.data.files.locate import find_files
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
 from headway.tasks.base import FineTuning, Json, Suitability, Tries
 from headway.tasks.tagging.evaluate import read_tagged
 from headway.tasks.text import TextExample, TextTask, reads_text, shortened
@@ -37,7 +35,7 @@ class Settings:
     decode: Literal["legal", "argmax"] = "legal"
     """legal: the most likely sequence of labels that the scheme allows (Viterbi); argmax: each word by itself."""
     dropout: float = 0.1
-    """Before the classifier."""
+    """Dropout before the classifier."""
     label_smoothing: float = 0.0
     """Share of each label that is spread over all labels (Szegedy et al. 2016)."""
     context: int = 0
@@ -72,8 +70,7 @@ class Tagging(TextTask):
         return ((" ".join(row.words),) for row in read_tagged(data.train, data, "auto", bad).sentences)
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
-        with suppress(DataError):
-            read_tagged(source, data, "auto", bad)
+        read_tagged(source, data, "auto", bad)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.tag is not None and reads_text(config)

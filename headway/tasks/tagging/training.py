@@ -5,6 +5,7 @@ Letters: B windows of a batch, T tokens, L labels, W words of a sentence.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,10 +31,10 @@ from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.recipe import Recipe
-from headway.tasks.tagging.evaluate import hold_out, in_scheme, known_only, read_tagged
+from headway.tasks.tagging.evaluate import TaggingResults, hold_out, in_scheme, known_only, read_tagged
 from headway.tasks.tagging.predict import labels_of, results, token_logits
 from headway.tasks.tagging.rows import Part, Rows, lay_out, read_part
-from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.training import ScoredTraining, TaskContext, short_text
 
 GENERATED = 3000
 """Sentences that are made up where no file is given."""
@@ -88,6 +89,12 @@ class TaggingTraining(ScoredTraining[Part]):
             "labels": len(self.labels),
         }
 
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """The most common tag for every word."""
+        ((most, _),) = Counter(tag for row in self.valid for tag in row.tags).most_common(1)
+        return TaggingResults(self.valid, [[most] * len(row.words) for row in self.valid], [], self.labels).metrics()
+
     def config(self, base: AnyConfig | None) -> AnyConfig:
         head = TagHeadConfig(labels=len(self.labels), dropout=self.recipe.settings.dropout)
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), tag=head, labels=self.labels)
@@ -135,6 +142,10 @@ class TaggingTraining(ScoredTraining[Part]):
 
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return results(model, self.tokenizer, part, self.recipe.settings.decode).evaluation({})
+
+    @property
+    def tries(self) -> list[str]:
+        return [short_text(" ".join(row.words) for row in self.valid)]
 
     def sample(self, model: Model) -> str:
         """The first held-out sentences that have entities, and what the model found in them."""

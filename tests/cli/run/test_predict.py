@@ -12,20 +12,19 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+import headway.tasks.embedding.index
 from headway.api import load
-from headway.cli.train import _afterwards
 from headway.config import presets
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
+from headway.data.files.readers import Row, read_file
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
 from headway.model.model import Transformer
-from headway.tasks.registry import get_task, task_names
 from tests.cli.conftest import Done, Run
 
 WORDS = "anna lives in oslo and boris met a good film on a bad day where who rain"
@@ -93,24 +92,24 @@ def test_labels(models: dict[str, Path], run: Run) -> None:
     bundle = load(models["classify"])
     done = run(models["classify"], "a good film", "bad", "-q")
     for line, text in zip(done.out.splitlines(), ("a good film", "bad"), strict=True):
-        expected = bundle.classify(text)[0]
+        expected = bundle.classify(text)
         assert line.split() == [expected.label, f"{expected.probability:.1%}", *text.split()]
     (row,) = rows(run(models["classify"], "bad", "--json", "-q"))
-    assert row["probabilities"] == pytest.approx(bundle.classify("bad")[0].probabilities, abs=1e-5)
+    assert row["probabilities"] == pytest.approx(bundle.classify("bad").probabilities, abs=1e-5)
     (pair,) = rows(run(models["classify"], "bad", "pair=a = film", "--json", "-q"))
-    assert pair["probabilities"] == pytest.approx(bundle.classify("bad", "a = film")[0].probabilities, abs=1e-5)
+    assert pair["probabilities"] == pytest.approx(bundle.classify("bad", "a = film").probabilities, abs=1e-5)
     assert pair["probabilities"] != pytest.approx(row["probabilities"], abs=1e-4)
     both = rows(run(models["classify"], "bad", "rain", "pair=film", "pair=day", "--json", "-q"))
-    assert both[1]["probabilities"] == pytest.approx(bundle.classify("rain", "day")[0].probabilities, abs=1e-5)
+    assert both[1]["probabilities"] == pytest.approx(bundle.classify("rain", "day").probabilities, abs=1e-5)
     (long,) = rows(run(models["classify"], TEXTS[2], "--json", "-q"))
-    assert long["probabilities"] == pytest.approx(bundle.classify(TEXTS[2])[0].probabilities, abs=1e-5)
+    assert long["probabilities"] == pytest.approx(bundle.classify(TEXTS[2]).probabilities, abs=1e-5)
     (short,) = rows(run(models["classify"], TEXTS[2], "--json", "-q", "data.length=4"))
     assert short["probabilities"] != pytest.approx(long["probabilities"], abs=1e-4)
     (several,) = rows(run(models["several"], "bad", "--json", "-q"))
     assert several["label"] == [name for name, p in several["probabilities"].items() if p > 0.5]
     assert re.match(r"(none|[xyz](, [xyz])*) +\d+\.\d%  bad\n", run(models["several"], "bad", "-q").out)
     assert float(run(models["number"], "bad", "-q").out.split()[0]) == pytest.approx(
-        load(models["number"]).classify("bad")[0].label, abs=1e-4
+        load(models["number"]).classify("bad").label, abs=1e-4
     )
 
 
@@ -155,8 +154,8 @@ def test_blanks_and_scores(models: dict[str, Path], run: Run) -> None:
 def test_vectors_and_the_nearest(models: dict[str, Path], run: Run) -> None:
     bundle = load(models["embed"])
     (row,) = rows(run(models["embed"], "a good film", "--json", "-q"))
-    assert row["embedding"] == pytest.approx(bundle.embed("a good film")[0].tolist(), abs=1e-5)
-    assert run(models["embed"], "rain", "-q").out.startswith(f"16 numbers  {bundle.embed('rain')[0, 0]:+.4f} ")
+    assert row["embedding"] == pytest.approx(bundle.embed("a good film").tolist(), abs=1e-5)
+    assert run(models["embed"], "rain", "-q").out.startswith(f"16 numbers  {bundle.embed('rain')[0]:+.4f} ")
     Path("known.txt").write_text("rain\n\na good film\nbad\n")
     (row,) = rows(run(models["embed"], "--nearest", "known.txt", "bad", "--json", "top=2", "-q"))
     expected = bundle.nearest("bad", ["rain", "a good film", "bad"], 2)
@@ -198,9 +197,9 @@ def test_rows_and_their_columns(models: dict[str, Path], run: Run, monkeypatch: 
     Path("r.csv").write_text("id,body,note,label\n1,bad,x y,no\n2,a good film,z z,yes\n")
     found = rows(run(models["classify"], "--file", "r.csv", "data.text=body", "-q"))
     assert [(row["line"], row["text"]) for row in found] == [(2, "bad"), (3, "a good film")]
-    assert found[1]["probabilities"] == pytest.approx(bundle.classify("a good film")[0].probabilities, abs=1e-5)
+    assert found[1]["probabilities"] == pytest.approx(bundle.classify("a good film").probabilities, abs=1e-5)
     paired = rows(run(models["classify"], "--file", "r.csv", "data.text=body", "data.pair=note", "-q"))
-    assert paired[0]["probabilities"] == pytest.approx(bundle.classify("bad", "x y")[0].probabilities, abs=1e-5)
+    assert paired[0]["probabilities"] == pytest.approx(bundle.classify("bad", "x y").probabilities, abs=1e-5)
     Path("p.jsonl").write_text('{"premise": "bad", "hypothesis": "x y", "label": 1}\n')
     assert close(rows(run(models["classify"], "--file", "p.jsonl", "-q"))[0]["label"], paired[0]["label"])
     piped(monkeypatch, '{"premise": "bad", "hypothesis": "x y"}\n')
@@ -356,7 +355,45 @@ def test_questions_of_a_squad_file_keep_their_ids(models: dict[str, Path], run: 
     found = rows(run(models["answer"], "--file", "a.json", "-q"))
     assert [row["id"] for row in found] == ["q0", "q1", "q2"] and "pair" not in found[0]
     (alone,) = rows(run(models["answer"], "who met boris", "--context", "story.txt", "--json", "-q"))
-    assert alone.keys() == found[0].keys() - {"id", "line"}
+    assert alone.keys() == found[0].keys() - {"id", "line", "answers"}
+
+
+def test_other_columns_pass_through(models: dict[str, Path], run: Run) -> None:
+    """Under their names; what the result needs itself is moved aside."""
+    Path("a.csv").write_text("id,text,label,line\n7,good,x,first\n8,bad,y,second\n")
+    found = rows(run(models["classify"], "--file", "a.csv", "-q"))
+    assert [list(row)[:5] for row in found] == [["line", "id", "input_label", "input_line", "text"]] * 2
+    values = [(row["line"], row["id"], row["input_label"], row["input_line"], row["text"]) for row in found]
+    assert values == [(2, "7", "x", "first", "good"), (3, "8", "y", "second", "bad")]
+    Path("a.jsonl").write_text('{"text": "good", "id": 7, "input_line": 1, "line": [2]}\n')
+    (row,) = rows(run(models["classify"], "--file", "a.jsonl", "-q"))
+    assert (row["line"], row["id"], row["input_line"], row["input_input_line"]) == (1, 7, 1, [2])
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "tsv", "parquet"])
+def test_results_in_a_file(models: dict[str, Path], run: Run, suffix: str) -> None:
+    """The same rows as on stdout; an error leaves no file, and an old one as it was."""
+    Path("a.csv").write_text("id,text\n" + "".join(f"{i},text {i}\n" for i in range(40)))
+    plain = rows(run(models["classify"], "--file", "a.csv", "-q"))
+    name = f"out.{suffix}"
+    done = run(models["classify"], "--file", "a.csv", "--out", name)
+    assert (done.code, done.out) == (0, "") and f"40 results in {name}" in done.err
+    found = [row.values for row in read_file(Path(name)) if isinstance(row, Row)]
+    texts = suffix in ("csv", "tsv")
+    cells = [{key: json.dumps(v) if isinstance(v, dict) else str(v) for key, v in row.items()} for row in plain]
+    assert found == (cells if texts else plain)
+    Path("a.csv").write_text("id,text\n1,good\n2,\n")
+    before = Path(name).read_bytes()
+    assert run(models["classify"], "--file", "a.csv", "--out", name).code == 4
+    assert Path(name).read_bytes() == before
+    assert sorted(path.name for path in Path().iterdir() if "out" in path.name or path.name.startswith(".")) == [name]
+
+
+def test_where_results_cannot_go_is_said_before_the_model_is_loaded(run: Run) -> None:
+    Path("a.csv").write_text("text\ngood\n")
+    for out, code in (("out.docx", 2), ("gone/out.csv", 7), (".", 2)):
+        assert run("./no-model", "--file", "a.csv", "--out", out).code == code
+    assert run("./no-model", "good", "--out", "out.csv").code == 2
 
 
 def test_pairs_of_a_file_are_in_the_answers(models: dict[str, Path], run: Run) -> None:
@@ -407,29 +444,51 @@ def test_what_comes_before_a_bad_line_is_answered(models: dict[str, Path], run: 
     assert [row["line"] for row in rows(run(models["mlm"], "-", "-q", "data.bad_rows=skip"))] == [1, 3]
 
 
-# --- after a training
+def test_a_search_index_is_kept_and_used(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers; the texts are embedded once, unless the texts or the model are others."""
+    texts = [f"{word} is here" for word in ("anna", "boris", "a bad day", "oslo")]
+    Path("c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    words = ("--nearest", "c.jsonl", "boris", "--json")
+    plain = rows(run(models["embed"], *words, "-q"))
+    first = run(models["embed"], *words, "--index", "c.index")
+    assert rows(first) == plain and "4 texts in c.index" in first.err
+    embedded: list[int] = []
+    real = headway.tasks.embedding.index.embed
+
+    def counting(model: Any, tokenizer: Any, texts: Any, pool: str) -> Any:
+        embedded.append(len(texts))
+        return real(model, tokenizer, texts, pool)
+
+    monkeypatch.setattr(headway.tasks.embedding.index, "embed", counting)
+    second = run(models["embed"], *words, "--index", "c.index")
+    assert rows(second) == plain and "c.index" not in second.err
+    assert embedded == [1]
+    Path("c.jsonl").write_text(json.dumps({"text": "boris"}) + "\n")
+    third = run(models["embed"], *words, "--index", "c.index")
+    assert "c.index is of another model or other texts" in third.err and "1 texts in" not in third.err
+    assert [found["text"] for found in rows(third)[0]["nearest"]] == ["boris"]
+    assert "another model" in run(models["classify"], *words, "--index", "c.index").err
 
 
-@pytest.mark.parametrize("task", task_names())
-def test_what_to_try_next(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.report.model_card.write_card", lambda folder: None)
-    monkeypatch.setattr("headway.report.report.write_report", lambda folder: folder / "report.html")
-    said: list[str] = []
-    loop = SimpleNamespace(stop_signal=0)
+def test_what_is_no_search_index_is_left_alone(models: dict[str, Path], run: Run) -> None:
+    Path("c.txt").write_text("anna\nboris\n")
+    done = run(models["embed"], "--nearest", "c.txt", "anna", "--index", "c.txt")
+    assert done.code == 9 and Path("c.txt").read_text() == "anna\nboris\n"
+    weights = Path(models["embed"], "model.safetensors")
+    before = weights.read_bytes()
+    assert run(models["embed"], "--nearest", "c.txt", "anna", "--index", weights).code == 9
+    assert weights.read_bytes() == before
+    assert run(models["embed"], "anna", "--index", "c.index").code == 2
+    assert run(models["embed"], "--nearest", "c.txt", "anna", "--index", "gone/c.index").code == 7
 
-    def said_after(train: str, pairs: bool | None, out: str = "runs") -> str:
-        model = SimpleNamespace(config=SimpleNamespace(classify=SimpleNamespace(pairs=pairs)))
-        recipe = SimpleNamespace(task=task, data=SimpleNamespace(train=train), out=out)
-        _afterwards(SimpleNamespace(loop=loop, folder=tmp_path, recipe=recipe, model=model), said.append)
-        return said[-1]
 
-    tries = get_task(task).tries
-    for pairs in (None, False, True):
-        second = ' pair="…"' if pairs and task == "classify" else ""
-        assert said_after("", pairs).startswith(f"next: headway run last {tries.made_up}{second}   headway eval last")
-        end = f"{second}   headway eval last"
-        assert said_after("mine.csv", pairs).startswith(f"next: headway run last {tries.own}{end}")
-    elsewhere = said_after("", None, "other")
-    assert (
-        "last" not in elsewhere and f"headway run {tmp_path} " in elsewhere and f"headway eval {tmp_path}" in elsewhere
-    )
+def test_an_index_in_python(models: dict[str, Path], run: Run) -> None:
+    bundle, texts = load(str(models["embed"])), ["anna", "boris met anna", "a bad day"]
+    index = bundle.search_index(texts)
+    assert len(index) == 3
+    assert index.search("boris", top=2) == bundle.nearest("boris", texts, k=2)
+    Path("c.txt").write_text("\n".join(texts) + "\n")
+    for _ in range(2):
+        kept = bundle.search_index("c.txt", "c.index")
+        assert kept.search("boris") == index.search("boris") and kept.lines.tolist() == [1, 2, 3]
+    assert torch.equal(kept.vectors, index.vectors)

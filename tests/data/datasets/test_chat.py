@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.config.recipe import DataConfig
 from headway.data.chat_template.template import (
     END_OF_TURN,
     TOKEN_TEMPLATE,
@@ -33,7 +34,7 @@ from headway.data.files.rows import BadRows
 from headway.data.synthetic.chat import is_held_out
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.errors import DataError, HeadwayError
+from headway.errors import ConfigError, DataError, HeadwayError
 
 TOKENIZER = Tokenizer(
     train_tokenizer("bytes", [], special=TURN_TOKENS).backend,
@@ -276,3 +277,16 @@ def test_a_row_with_no_conversation_names_what_is_known() -> None:
 def test_every_pair_of_fields_makes_a_conversation() -> None:
     for question, answer in TOGETHER[PROMPT, RESPONSE]:
         assert read_messages({question: "q", answer: "a"}) == PAIR
+
+
+def test_columns_of_conversations_can_be_named(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    one = write(tmp_path / "a.jsonl", {"talk": turns, "messages": "none"})
+    two = write(tmp_path / "b.jsonl", {"asked": "Hi", "said": "Hello", "prompt": "x", "response": "y"})
+    for spec, data in ((one, DataConfig(text="talk")), (two, DataConfig(text="asked", pair="said"))):
+        assert read_conversations(spec, BadRows(), data)[0].messages == turns
+        assert train_valid_conversations(spec, spec, BadRows(), 0, data)[1][0].messages == turns
+    with pytest.raises(DataError, match=r"D004.*'tlak'"):
+        read_conversations(one, BadRows(), DataConfig(text="tlak"))
+    with pytest.raises(ConfigError, match=r"C004.*data\.pair"):
+        read_conversations(two, BadRows(), DataConfig(pair="said"))

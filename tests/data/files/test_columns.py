@@ -26,14 +26,14 @@ def find(roles: tuple[Role, ...], row: str | dict[str, Any], **given: str) -> li
     ("roles", "row", "given", "expected"),
     [
         # documents
-        ((c.DOCUMENT,), "body,text", {}, ["text"]),
-        ((c.DOCUMENT,), "sentence,content", {}, ["content"]),
-        ((c.DOCUMENT,), "title,body,more", {"text": "more"}, ["more"]),
-        ((c.DOCUMENT,), {"when": "2016-07-01 00:00:00", "story": "Once", "n": "1"}, {}, ["story"]),
-        ((c.DOCUMENT,), {"id": "12", "tags": ["a"], "story": "Once"}, {}, ["story"]),
-        ((c.DOCUMENT,), {"text": ["a"], "story": "Once"}, {}, ["story"]),
-        ((c.DOCUMENT,), {"text": "5", "story": "Once"}, {}, ["text"]),
-        ((c.DOCUMENT,), {"TEXT": "Once", "story": "twice"}, {}, ["TEXT"]),
+        ((c.TEXT,), "body,text", {}, ["text"]),
+        ((c.TEXT,), "sentence,content", {}, ["content"]),
+        ((c.TEXT,), "title,body,more", {"text": "more"}, ["more"]),
+        ((c.TEXT,), {"when": "2016-07-01 00:00:00", "story": "Once", "n": "1"}, {}, ["story"]),
+        ((c.TEXT,), {"id": "12", "tags": ["a"], "story": "Once"}, {}, ["story"]),
+        ((c.TEXT,), {"text": ["a"], "story": "Once"}, {}, ["story"]),
+        ((c.TEXT,), {"text": "5", "story": "Once"}, {}, ["text"]),
+        ((c.TEXT,), {"TEXT": "Once", "story": "twice"}, {}, ["TEXT"]),
         # texts and their labels
         (LABELED, "id,sentence,label", {}, ["sentence", "", "label"]),
         (LABELED, "Review,stars,Title2", {}, ["Review", "", "stars"]),
@@ -68,9 +68,9 @@ def test_columns(roles: tuple[Role, ...], row: Any, given: dict[str, str], expec
 @pytest.mark.parametrize(
     ("roles", "row", "given", "words"),
     [
-        ((c.DOCUMENT,), "question,answer", {}, ["any of 2", '"question", "answer"', "data.text=NAME"]),
-        ((c.DOCUMENT,), {"a": "1", "b": "2016-07-01"}, {}, ['"a", "b"', "data.text=NAME"]),
-        ((c.DOCUMENT,), "text,n", {"text": "txt"}, ["'txt'", '"text"?', "data.text", '"text", "n"']),
+        ((c.TEXT,), "question,answer", {}, ["any of 2", '"question", "answer"', "data.text=NAME"]),
+        ((c.TEXT,), {"a": "1", "b": "2016-07-01"}, {}, ['"a", "b"', "data.text=NAME"]),
+        ((c.TEXT,), "text,n", {"text": "txt"}, ["'txt'", '"text"?', "data.text", '"text", "n"']),
         (LABELED, "class,words,number", {}, ["any of 2", "data.text=NAME"]),
         (LABELED, "column1,column2,column3", {}, ["any of 3", "data.text=NAME", "column1"]),
         (LABELED, "column1,column2,column3", {"text": "column3"}, ["any of 2", "data.label=NAME", "column1"]),
@@ -96,7 +96,7 @@ def test_what_cannot_be_told_is_an_error(
 
 
 @pytest.mark.parametrize(
-    "role", [c.DOCUMENT, c.TEXT, c.LABEL, c.SCORE, c.QUESTION, c.CONTEXT, c.ANSWERS, c.WORDS, c.TAGS, c.MESSAGES]
+    "role", [c.TEXT, c.LABEL, c.SCORE, c.QUESTION, c.CONTEXT, c.ANSWERS, c.WORDS, c.TAGS, c.MESSAGES]
 )
 def test_every_usual_name_counts_and_the_likeliest_first(role: Role) -> None:
     value = {"number": 1, "list": ["a"]}.get(role.holds, "a text")

@@ -13,7 +13,7 @@ from huggingface_hub import errors as hub
 from huggingface_hub.utils import filter_repo_objects
 
 from headway.data.files.digest import fingerprint
-from headway.data.files.locate import FORMATS, file_format, find_files
+from headway.data.files.locate import FORMATS, file_format, find_files, skipped_files, skipped_note
 from headway.data.files.rows import documents
 from headway.errors import DataError, NetworkError, NotFoundError
 
@@ -84,11 +84,11 @@ def test_the_format_of_a_name(name: str, expected: tuple[str, bool]) -> None:
 
 
 def test_a_file_is_itself(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(here, "org/name", "a[1].txt", "x.png", "README.md")
+    write(here, "org/name", "a[1].txt", "x.dat", "README.md")
     monkeypatch.setenv("HOME", str(here))
-    for spec in ("org/name", "./org/name", "a[1].txt", "x.png", "README.md", str(here / "x.png")):
+    for spec in ("org/name", "./org/name", "a[1].txt", "x.dat", "README.md", str(here / "x.dat")):
         assert find_files(spec) == [Path(spec)]
-    assert find_files("~/x.png") == [here / "x.png"]
+    assert find_files("~/x.dat") == [here / "x.dat"]
 
 
 def test_a_glob_is_sorted(here: Path) -> None:
@@ -112,12 +112,29 @@ def test_a_folder_is_its_data(here: Path) -> None:
     (here / "elsewhere.txt").write_text("words")
     (here / "c/link.txt").symlink_to(here / "elsewhere.txt")
     expected = [
-        "CAPS.TXT", "a/z.csv", "a.csv", "b.txt", "broken.log.gz", "code.py", "cut.rst", "cut2.rst", "link.txt",
-        "plain", "words.train.gz",
+        "CAPS.TXT", "a/z.csv", "a.csv", "b.txt", "broken.log.gz", "code.py", "cut.rst", "cut2.rst", "latin",
+        "link.txt", "plain", "words.train.gz",
     ]  # fmt: skip
     assert names("c") == names("c/") == [f"c/{name}" for name in expected]
+    assert skipped_files("c") == ["picture.png", "tape.tar.gz"]
     with pytest.raises(DataError, match=r"D006.*broken\.log\.gz"):
         list(documents("c/broken.log.gz"))
+
+
+@pytest.mark.parametrize("extension", ["pdf", "docx", "doc", "xls", "zip", "png", "PDF", "npz", "tar.gz", "wav"])
+def test_what_is_no_text_is_refused_by_name_and_counted_in_a_folder(here: Path, extension: str) -> None:
+    """Even where its first bytes look like text."""
+    write(here, f"c/x.{extension}", "c/a.txt")
+    for spec in (f"c/x.{extension}", "c/x*"):
+        with pytest.raises(DataError) as caught:
+            find_files(spec)
+        assert caught.value.code == "D003" and f"x.{extension}" in caught.value.message and caught.value.hint
+    assert names("c") == ["c/a.txt"]
+    assert skipped_files("c") == [f"x.{extension}"]
+    assert f"x.{extension}" in skipped_note(skipped_files("c"))
+    (here / "c/a.txt").unlink()
+    with pytest.raises(DataError, match=rf"D002.*1 file left out.*x\.{extension}"):
+        find_files("c")
 
 
 def test_a_folder_without_data(here: Path) -> None:

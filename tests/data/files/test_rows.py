@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from headway.data.files import lines as stream
 from headway.data.files import readers as formats
-from headway.data.files.lines import Lines
+from headway.data.files.lines import Lines, read_as
 from headway.data.files.rows import BadRows, Document, documents, rows
 from headway.errors import DataError, HeadwayError, NotFoundError
 
@@ -131,7 +131,9 @@ def test_json_flaws_in_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> No
     assert values == [{"a": 1}]
     assert bad.first == ["x.json:1: not a JSON object", "x.json:3: not a JSON object"]
     _, _, bad = read("x.json", b'[{"a": 1},\n{"b":\n"caf\xe9"}]', "skip")
-    assert bad.first == ["x.json:3: not UTF-8: a byte is 0xe9; the file is read no further"]
+    assert bad.first == [
+        "x.json:3: not UTF-8: a byte is 0xe9, which is 'é' with data.encoding=cp1252; the file is read no further"
+    ]
 
 
 def test_a_long_json_value_is_read_in_growing_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +296,7 @@ def test_a_bad_row_stops_or_is_counted(case: str) -> None:
     assert f"{name} {'row' if 'parquet' in name else 'line'} {place.rpartition(':')[2]}: {reason}" in error.message
     assert empty == (error.hint == "")  # nothing would be left
     assert empty or "data.bad_rows=skip leaves such rows out; headway data /" in error.hint
-    assert (error.code == "D003") == ("iconv" in error.hint)
+    assert (error.code == "D003") == ("data.encoding" in error.hint)
     assert max(map(len, str(error).splitlines())) <= 300
     values, _, bad = read(name, content, "skip")
     assert (len(values), bad.count, len(bad.first)) == (good, 1, 1)
@@ -361,25 +363,63 @@ def test_the_csv_module_is_left_able_to_read_what_it_could() -> None:
 # --- files that are not what they seem ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("name", ["x.txt", "x.csv", "x.tsv", "x.jsonl", "x.json", "x.csv.gz"])
-def test_utf16_is_told_from_text(name: str, encoding: str) -> None:
+def test_utf16_without_a_mark_is_told_from_text(name: str, encoding: str) -> None:
     """Whatever the policy: a file in the wrong encoding is no bad row."""
     content = 'text,n\n"a cup of tea",1\n'.encode(encoding)
-    refuse_utf16(name, content)
-
-
-def test_utf16_is_told_by_its_mark() -> None:
-    refuse_utf16("x.txt", "一杯茶".encode("utf-16"))
-
-
-def refuse_utf16(name: str, content: bytes) -> None:
     for policy in ("stop", "skip"):
         with pytest.raises(DataError) as caught:
             read(name, content, policy)
         assert caught.value.code == "D003"
-        assert f"{name} line 1, byte 1: UTF-16" in caught.value.message
-        assert "iconv -f UTF-16" in caught.value.hint
+        assert f"{name} line 1, byte 1: {encoding.upper()}" in caught.value.message
+        assert f"data.encoding={encoding}" in caught.value.hint
+    with read_as(encoding):
+        assert (
+            read(name, content, "skip")[2].first
+            == read(name, content.decode(encoding).encode(encoding), "skip")[2].first
+        )
+
+
+CONTENT = {
+    "x.csv": 'text,n\r\né – “tea”,1\r\n"zwei\nZeilen",2\r\n',
+    "x.tsv": "text\tn\né – “tea”\t1\n",
+    "x.jsonl": '{"text": "é – “tea”"}\n{"text": "b"}\n',
+    "x.json": '[{"text": "é – “tea”"}]',
+    "x.txt": "é – “tea”\n",
+    "x.csv.gz": "text;n\né – “tea”;1\n",
+}
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le", "utf-8-sig", "utf-32"])
+@pytest.mark.parametrize("name", CONTENT)
+def test_an_encoding_is_followed_and_a_mark_is_seen(name: str, encoding: str) -> None:
+    """The rows are those of the same file in UTF-8; with a mark, whatever the setting says."""
+    plain = read(name, CONTENT[name].encode())[0]
+    raw = CONTENT[name].encode(encoding)
+    for setting in (encoding, *(("utf-8", "cp1252") if encoding in ("utf-16", "utf-8-sig", "utf-32") else ())):
+        with read_as(setting):
+            assert read(name, raw)[0] == plain
+    assert "tea" in json.dumps(plain)
+
+
+def test_a_byte_that_an_encoding_does_not_have_is_a_bad_row() -> None:
+    raw = "text\nä\nöl \x81 x\nü\n".encode("latin-1")
+    with read_as("cp1252"):
+        values, _, bad = read("x.csv", raw, "skip")
+    assert [row["text"] for row in values] == ["ä", "ü"]
+    assert bad.first == ["x.csv:3: not cp1252: byte 4 of the line is 0x81"]
+    with read_as("utf-16"), pytest.raises(DataError, match=r"D003.*x\.csv after line 1: not utf-16"):
+        read("x.csv", raw, "skip")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [("ein schöner Tag", "cp1252"), ("“quoted”", "cp1252"), ("это просто русский текст", "cp1251")],
+)
+def test_an_encoding_is_guessed(text: str, encoding: str) -> None:
+    bad = read("x.jsonl", json.dumps({"text": text}, ensure_ascii=False).encode(encoding), "skip")[2]
+    assert f"data.encoding={encoding}" in bad.first[0]
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,25 @@ import json
 import random
 import re
 import tracemalloc
+import unicodedata
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import headway.data.profile.survey
-from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex, ngram_hashes, text_hash
+import headway.data.profile.scan
+from headway.data.profile.duplicates import NGRAM, DuplicateIndex, NgramIndex, ngram_hashes
 from headway.data.profile.lengths import BINS, LengthCounter, length_statistics
-from headway.data.profile.survey import BATCH_TEXTS, one_line, split_text, survey
+from headway.data.profile.scan import BATCH_TEXTS, split_text
+from headway.data.profile.survey import survey
+from headway.data.profile.tally import one_line
+from headway.data.profile.texts import measure, text_key
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError, NotFoundError
@@ -62,9 +67,11 @@ def test_a_histogram_has_steps_of_equal_ratio() -> None:
 
 
 def test_a_tally_counts_in_every_unit() -> None:
-    tally = LengthCounter(lambda texts: [list(range(2 * len(text))) for text in texts])
-    tally.add(["äb  c\nd", ""])
-    tally.add(["x"])
+    tally = LengthCounter()
+    for texts in (["äb  c\nd", ""], ["x"]):
+        found = measure(pa.array(texts))
+        tally.add(characters=found.characters, bytes=found.bytes, words=found.words)
+        tally.add(tokens=[2 * len(text) for text in texts])
     found = tally.lengths()
     assert {unit: (of.total, of.min, of.max) for unit, of in found.items()} == {
         "characters": (8, 0, 7),
@@ -72,7 +79,7 @@ def test_a_tally_counts_in_every_unit() -> None:
         "words": (4, 0, 3),
         "tokens": (16, 0, 14),
     }
-    assert LengthCounter(None).lengths() == {}
+    assert LengthCounter().lengths() == {}
 
 
 # --- duplicates ---------------------------------------------------------------------------------
@@ -90,16 +97,35 @@ def test_a_tally_counts_in_every_unit() -> None:
     ],
 )
 def test_equal_up_to_case_and_space(one: str, other: str, equal: bool) -> None:
-    assert (text_hash(one) == text_hash(other)) is equal
+    assert (text_key(one.encode()) == text_key(other.encode())) is equal
+    first, second = measure(pa.array([one, other])).hashes
+    assert (first == second) is np.bool_(equal)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("aB \t\u00a0\x1cäÄ\u0301\u3000ßςΣİ中\u202f\x85.") | st.characters(codec="utf-8")))
+)
+def test_texts_measured_together_are_those_measured_alone(texts: list[str]) -> None:
+    """Against Python's own functions, text by text."""
+    found = measure(pa.array(["before", *texts], pa.string())[1:])
+    plain = [unicodedata.normalize("NFC", " ".join(text.casefold().split())) for text in texts]
+    assert found.characters.tolist() == [len(text) for text in texts]
+    assert found.bytes.tolist() == [len(text.encode()) for text in texts]
+    assert found.words.tolist() == [len(text.split()) for text in texts]
+    assert [text_key(text.encode()).decode() for text in texts] == plain
+    assert [found.hashes.tolist().index(h) for h in found.hashes.tolist()] == [plain.index(text) for text in plain]
+
+
+def add(index: DuplicateIndex, texts: list[str], file: str, line: int) -> None:
+    index.add(measure(pa.array(texts, pa.string())).hashes, file, line + np.arange(len(texts)))
 
 
 @given(st.lists(st.sampled_from("abcdefg"), max_size=20), st.lists(st.sampled_from("efghi"), max_size=9))
 def test_repeats_are_those_of_a_slow_search(texts: list[str], others: list[str]) -> None:
     seen, other = DuplicateIndex(), DuplicateIndex()
     for i, text in enumerate(texts):
-        seen.add(text, f"file{i // 5}", i + 1)
-    for text in others:
-        other.add(text, "file", 1)
+        add(seen, [text], f"file{i // 5}", i + 1)
+    add(other, others, "file", 1)
     again = [i for i, text in enumerate(texts) if text in texts[:i]]
     place = [f"file{i // 5}:{i + 1}" for i in range(len(texts))]
     count, examples = seen.repeats(examples=4)
@@ -116,10 +142,24 @@ def test_texts_are_not_kept() -> None:
         tracemalloc.start()
         seen = DuplicateIndex()
         for i in range(500):
-            seen.add(f"{i} " + "x" * size, "file", i)
+            add(seen, [f"{i} " + "x" * size], "file", i)
         peaks.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
-    assert peaks[1] < peaks[0] + 1000 < 60_000
+    assert peaks[1] < peaks[0] + 1000 < 300_000
+
+
+def test_of_very_many_texts_a_sample_is_compared() -> None:
+    """Each of 4,000 texts stands there three times, and half of them in another set."""
+    seen, other = DuplicateIndex(most=1000), DuplicateIndex(most=5000)
+    for i in range(3):
+        add(seen, [f"text {j}" for j in range(4000)], f"file{i}", 1)
+    add(other, [f"text {j}" for j in range(2000, 6000)], "file", 1)
+    assert (len(seen), len(other), other.compared) == (12_000, 4000, 4000)
+    assert 500 <= seen.compared <= 1000
+    count, examples = seen.repeats()
+    assert count == pytest.approx(8000, rel=0.2)
+    assert all(again.replace("file1", "file0") == first for again, first in examples)
+    assert other.count_in(seen) == pytest.approx(2000, rel=0.25)
 
 
 def shares(one: str, other: str) -> bool:
@@ -197,7 +237,7 @@ def test_a_survey_of_a_table(reviews: str) -> None:
     found = survey(reviews)
     assert (found.files, found.formats, found.bytes) == (1, ("csv",), Path(reviews).stat().st_size)
     assert (found.rows, found.unit, found.texts) == (45, "rows", 44)
-    assert (found.column, found.sure) == ("review", False)
+    assert (found.column, found.sure) == ("review", True)
     facts = {column.name: (column.kind, column.missing, column.labels) for column in found.columns}
     assert facts == {
         "id": ("int", 0, {}),
@@ -330,7 +370,7 @@ def test_batches_do_not_show(tmp_path: Path) -> None:
         ([[1], [2]] * 5, {}),
         (["x" * 41, "y"] * 5, {}),
         ([i % 50 for i in range(100)], {str(i): 2 for i in range(50)}),
-        ([i % 51 for i in range(200)], {}),
+        ([i % 201 for i in range(804)], {}),
     ],
 )
 def test_what_looks_like_a_label(tmp_path: Path, values: list[Any], labels: dict[str, int]) -> None:
@@ -347,7 +387,7 @@ def test_a_text_that_is_often_the_same_is_no_label(tmp_path: Path) -> None:
 
 
 def test_columns_without_number_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headway.data.profile.survey, "COLUMNS", 10)
+    monkeypatch.setattr(headway.data.profile.scan, "COLUMNS", 10)
     found = survey(write(tmp_path, "x.jsonl", "".join(f'{{"text": "a", "k{i}": 1}}\n' for i in range(99))))
     assert (len(found.columns), found.rows, found.columns[9].missing) == (10, 99, 98)
 
@@ -358,9 +398,7 @@ def test_columns_without_number_are_not_all_kept(tmp_path: Path, monkeypatch: py
 def test_the_lines_of_a_survey(reviews: str) -> None:
     lines = [line.replace(reviews, "reviews.csv") for line in survey(reviews).lines()]
     assert re.fullmatch(r"reviews.csv: 1 file, 0\.0\d MB, csv", lines[0])
-    assert lines[1] == (
-        "45 rows, 4 columns: the text is review, the longest of several columns; --column names another"
-    )
+    assert lines[1] == ("45 rows, 4 columns: the text is review")
     assert lines[3:8] == [
         "column  kind   missing  example",
         "id      int          0  0",

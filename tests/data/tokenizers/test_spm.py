@@ -533,7 +533,7 @@ def test_a_translator_as_marian_publishes_it(separate: bool, tmp_path: Path) -> 
         expected = oracle.generate(**theirs(text, return_tensors="pt"), do_sample=False, num_beams=4, max_new_tokens=9)
         written = [i for i in expected[0].tolist()[1:] if i != tokenizer.target.special["eos"]]
         assert [i for i in found.tokens if i != tokenizer.target.special["eos"]] == written
-        assert bundle.translate(text, Beam(width=4, max_tokens=9, **rules)) == [
+        assert bundle.translate([text], Beam(width=4, max_tokens=9, **rules)) == [
             tokenizer.target.decode(written).strip()
         ]
     pairs = write(tmp_path / "data", {"pairs.tsv": b"source\ttarget\n" + pairs_of(40)}) / "pairs.tsv"

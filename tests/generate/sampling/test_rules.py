@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from headway.config.generation import Bias, LogitRules
 from headway.errors import ConfigError
 from headway.generate.accel import dispatch as fast
 from headway.generate.beam.rules import Search
@@ -18,7 +19,6 @@ from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import decode
 from headway.generate.engine.engine import Engine, Request
 from headway.generate.protocol import Source
-from headway.generate.sampling.rules import Bias, LogitRules
 from headway.generate.sampling.sampler import Sampler, Sampling
 from headway.hub.folder import load_model
 from headway.hub.generation_config import read_generation

@@ -163,7 +163,7 @@ def test_long_texts_are_cut(task: Seq2SeqTraining) -> None:
     pairs = [Pair("a dog " * 30, ("kova " * 30,), "", 1), Pair("a", ("b",), "", 2)]
     part = make_part(pairs, task.tokenizer, 10, task.recipe)
     end = task.tokenizer.special["eos"]
-    assert (part.cut, part.source.lengths[0], part.target.lengths[0]) == (2, 10, 10)
+    assert (part.cut, part.source.lengths[0], part.target.lengths[0]) == (1, 10, 10)
     assert part.source.ids[0][-1] == end and end not in part.target.ids[0]  # a text that goes on has no end
     assert part.target.ids[1][-1] == end
     prefixed = make_part(pairs[1:], task.tokenizer, None, with_settings(task.recipe, {"seq2seq": {"prefix": "go: "}}))
@@ -251,7 +251,7 @@ def test_a_run_of_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """From files to a folder that translates, evaluated and compared; its paths are good from anywhere."""
     from headway.api import load
 
-    pairs = read_pairs("", DataConfig(), BadRows())[:40]
+    pairs = read_pairs("", load_recipe("translate")[1], BadRows())[:40]
     for name, side in (("en", [p.source for p in pairs]), ("de", [p.targets[0] for p in pairs])):
         (tmp_path / f"train.{name}").write_text("\n".join(side) + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

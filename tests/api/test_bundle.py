@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from headway.checks.choices import ChoicesConfig
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.config.presets import bert, gpt2
 from headway.data.tokenizers.train import train_tokenizer
-from headway.errors import DataError
+from headway.errors import ConfigError, DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.folder import save_model
 from headway.model.model import Transformer
@@ -87,12 +89,12 @@ def test_a_model_does_what_it_has_a_head_for() -> None:
     every.config = replace(every.config, labels=("O", "X"))
     made = Bundle("all", every, tokenizer, None)
     texts = ["anna lives", "oslo"]
-    assert made.classify("anna lives") == made.classify(["anna lives"]) and len(made.classify(texts)) == 2
+    assert made.classify("anna lives") == made.classify(["anna lives"])[0] and len(made.classify(texts)) == 2
     assert made.classify("anna", "oslo") != made.classify("anna") and made.classify(texts, texts)[0].label in "OX"
-    assert len(made.tag("anna lives")) == 1 and len(made.tag([["anna", "lives"], "oslo"])) == 2
+    assert made.tag("anna lives") == made.tag(["anna lives"])[0] and len(made.tag([["anna", "lives"], "oslo"])) == 2
     assert made.answer("where", "anna lives in oslo")[0].score > 0
-    assert [len(one.blanks[0].choices) for one in made.fill("anna [MASK]", top=3)] == [3]
-    assert torch.equal(made.embed("oslo"), made.embed(["oslo"])) and made.embed([]).shape == (0, 16)
+    assert len(made.fill("anna [MASK]", top=3).blanks[0].choices) == 3
+    assert torch.equal(made.embed("oslo"), made.embed(["oslo"])[0]) and made.embed([]).shape == (0, 16)
     assert not torch.allclose(made.embed("oslo"), made.embed("oslo", pool="first"))
     assert [near.text for near in made.nearest("oslo", texts, k=1)] == ["oslo"]
     with pytest.raises(DataError, match="does not answer questions"):
@@ -119,3 +121,55 @@ def test_vectors_are_pooled_as_trained(tmp_path: Path) -> None:
     assert trained.recipe is not None and trained.recipe.task == "embed"
     assert torch.equal(trained.embed("anna lives"), plain.embed("anna lives", "first"))
     assert trained.nearest("anna", ["oslo", "anna"], 1)[0].text == "anna"
+
+
+def test_keywords_are_fields_of_sampling(bundle: Bundle) -> None:
+    by_object = bundle.generate(["abc"], Sampling(temperature=1.5, seed=3, max_tokens=6))
+    assert bundle.generate("abc", temperature=1.5, seed=3, max_tokens=6) == by_object[0]
+    assert bundle.generate(["abc", "x"], temperature=1.5, seed=3, max_tokens=6)[0] == by_object[0]
+    assert bundle.stream("abc", temperature=1.5, seed=3, max_tokens=6).text == by_object[0]
+    assert bundle.generate("abc", temperature=np.float64(1.5), seed=np.int64(3), max_tokens=6) == by_object[0]
+    greedy = "".join(bundle.chat("hello", temperature=0, max_tokens=6))
+    assert greedy == str(bundle.chat([{"role": "user", "content": "hello"}], 6, Sampling(temperature=0.0)))
+    assert [each.text for each in bundle.beams("ab", width=2, n_best=2, max_tokens=3)] == [
+        text for text, _ in bundle.beams("ab", bundle.beam(width=2, n_best=2, max_tokens=3))
+    ]
+
+
+@pytest.mark.parametrize("verb", ["generate", "stream", "chat", "beams"])
+def test_an_unknown_keyword_names_the_nearest(bundle: Bundle, verb: str) -> None:
+    with pytest.raises(ConfigError, match=r'C014.*temprature.*"temperature"|C014.*max_token.*"max_tokens"'):
+        getattr(bundle, verb)("ab", **{"max_token" if verb == "beams" else "temprature": 1})
+    with pytest.raises(ConfigError, match="C004"):
+        settings = bundle.beam() if verb == "beams" else bundle.sampling()
+        getattr(bundle, verb)("ab", **{"beam" if verb == "beams" else "sampling": settings}, max_tokens=3)
+
+
+def test_text_can_be_taken_whole_or_piece_by_piece(bundle: Bundle) -> None:
+    pieces = bundle.stream("abc", 8, Sampling(seed=5))
+    first = next(pieces)
+    assert repr(first) in repr(pieces) and str(pieces).startswith(first) and pieces.text == str(pieces)
+    assert pieces.text == bundle.generate("abc", seed=5, max_tokens=8)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"abc", {"a": 1}, ["a", None], ["a", ["b"]], Path("a")])
+def test_what_is_no_text_is_refused(bundle: Bundle, wrong: Any) -> None:
+    classifier = load("bert-tiny")
+    for call in (bundle.generate, bundle.score, classifier.embed, classifier.classify, classifier.fill):
+        with pytest.raises(DataError, match="D001"):
+            call(wrong)
+    for call in (bundle.stream, bundle.beams, lambda text: classifier.nearest(text, ["a"])):
+        with pytest.raises(DataError, match="D001"):
+            call(wrong)
+    with pytest.raises(DataError, match="D001"):
+        classifier.nearest("a", wrong)
+
+
+def test_a_text_is_never_taken_letter_by_letter(bundle: Bundle) -> None:
+    assert bundle.score("abc") == bundle.score(["abc"])[0] and bundle.score("abc").text == "abc"
+    assert bundle.score(pandas.Series(["ab", "abc"])) == bundle.score(["ab", "abc"])
+
+
+def test_a_bundle_is_one_line(bundle: Bundle) -> None:
+    assert repr(bundle) == "Bundle('tiny', lm, 0.01M parameters, cpu)"
+    assert "\n" not in repr(load("vit-tiny"))

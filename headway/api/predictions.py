@@ -1,0 +1,158 @@
+"""Predictions of a loaded model, one method per task: one text in, one result out; a list in, a list out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
+
+from headway.api.inputs import keyword_settings, one_text, several_texts
+from headway.api.tables import Results, one_or_all
+from headway.config.toml import build
+from headway.errors import ConfigError
+
+if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need them
+    from torch import Tensor
+
+    from headway.generate.beam.rules import Beam
+    from headway.tasks.classification.predict import Prediction
+    from headway.tasks.embedding.index import SearchIndex
+    from headway.tasks.embedding.predict import EmbeddingPredictor
+    from headway.tasks.embedding.vectors import Near
+    from headway.tasks.masked_lm.fill import Filled
+    from headway.tasks.predictor import Loaded as _Base
+    from headway.tasks.qa.evaluate import Answer
+    from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
+    from headway.tasks.seq2seq.translate import Translation
+    from headway.tasks.tagging.predict import Entity
+else:
+    _Base = object  # a Protocol's properties would stand in the way of the fields of a Bundle
+
+
+class Predictions(_Base):
+    """What a `Bundle` predicts with the head of its model; a model without that head says so."""
+
+    @overload
+    def classify(self, texts: str, pairs: str | None = None) -> Prediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def classify(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> Results[Prediction]: ...
+    def classify(
+        self, texts: str | Iterable[str], pairs: str | Iterable[str] | None = None
+    ) -> Prediction | Results[Prediction]:
+        """The label of each text, or of each pair of texts: `model.classify("a dull film").label`."""
+        from headway.tasks.classification.predict import classify
+
+        second = None if pairs is None else several_texts(pairs, "pairs")
+        return one_or_all(texts, classify(self.model, self.require_tokenizer(), several_texts(texts), second))
+
+    @overload
+    def tag(self, texts: str) -> Results[Entity]: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, texts: Sequence[str | Sequence[str]]) -> Results[list[Entity]]: ...
+    def tag(self, texts: str | Sequence[str | Sequence[str]]) -> Results[Entity] | Results[list[Entity]]:
+        """The entities of each text: `model.tag("Anna lives in Oslo")[0].label`. In a list, a text may be its words."""
+        from headway.tasks.tagging.predict import tag
+
+        if isinstance(texts, str):
+            return Results(tag(self.model, self.require_tokenizer(), [texts])[0])
+        given = [one if isinstance(one, str) else several_texts(one, "words") for one in texts]
+        return Results(tag(self.model, self.require_tokenizer(), given))
+
+    def answer(self, question: str, context: str, settings: QuestionAnsweringConfig | None = None) -> Results[Answer]:
+        """The best answers to a question in a context; an empty text means that there is no answer.
+
+        model.answer("Where does Anna live?", "Anna lives in Oslo.")[0].text
+        """
+        from headway.tasks.qa.predict import answer
+
+        asked, read = one_text(question, "question"), one_text(context, "context")
+        return Results(answer(self.model, self.require_tokenizer(), asked, read, settings))
+
+    @overload
+    def fill(self, texts: str, top: int = 5) -> Filled: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill(self, texts: Iterable[str], top: int = 5) -> Results[Filled]: ...
+    def fill(self, texts: str | Iterable[str], top: int = 5) -> Filled | Results[Filled]:
+        """The most likely words for each [MASK] of each text: `model.fill("Paris is in [MASK].").best`."""
+        from headway.tasks.masked_lm.fill import fill_all
+
+        return one_or_all(texts, fill_all(self.model, self.require_tokenizer(), several_texts(texts), top))
+
+    def embed(self, texts: str | Iterable[str], pool: str = "") -> Tensor:
+        """A unit vector for each text: `model.embed(["a cat", "a dog"]) @ model.embed("cats")`.
+
+        `pool` is mean or first, by default as in training.
+        """
+        from headway.tasks.embedding.vectors import embed
+
+        found = embed(self.model, self.require_tokenizer(), several_texts(texts), self._pool(pool))
+        return found[0] if isinstance(texts, str) else found
+
+    def nearest(self, query: str, texts: Iterable[str], k: int = 5, pool: str = "") -> Results[Near]:
+        """The k texts nearest in meaning to the query: `model.nearest("cats", ["a cat", "a car"])[0].text`."""
+        from headway.tasks.embedding.vectors import nearest as nearest_texts
+
+        among = several_texts(texts)
+        return Results(
+            nearest_texts(self.model, self.require_tokenizer(), one_text(query, "query"), among, k, self._pool(pool))
+        )
+
+    def search_index(
+        self,
+        corpus: str | Iterable[str],
+        path: str = "",
+        say: Callable[..., None] = lambda text: None,
+        predictor: EmbeddingPredictor | None = None,
+        **reading: Any,
+    ) -> SearchIndex:
+        """An index with `.search(query)`, of texts or of a file of texts; for a file it can be kept in `path`.
+
+        `predictor` and `reading` say how the file is read, where that is not as the model's run read its data.
+        """
+        from headway.data.files.lines import read_as
+        from headway.tasks.embedding.index import build_index, corpus_index
+        from headway.tasks.embedding.predict import EmbeddingPredictor
+
+        if not isinstance(corpus, str):
+            if path:
+                raise ConfigError("C004", "an index in a file is for texts in a file", "give the name of that file")
+            return build_index(self.embed, ((text, number) for number, text in enumerate(corpus, start=1)))
+        predictor = predictor or EmbeddingPredictor(self)
+        with read_as(predictor.recipe.data.encoding):
+            return corpus_index(predictor, corpus, path, say, **reading)
+
+    @overload
+    def hypotheses(self, texts: str, beam: Beam | None = None, **settings: Any) -> Results[Translation]: ...
+    @overload
+    def hypotheses(
+        self, texts: Iterable[str], beam: Beam | None = None, **settings: Any
+    ) -> Results[list[Translation]]: ...
+    def hypotheses(
+        self, texts: str | Iterable[str], beam: Beam | None = None, **settings: Any
+    ) -> Results[Translation] | Results[list[Translation]]:
+        """The best outputs of an encoder–decoder for each text, with scores: `model.hypotheses("Hello", n_best=3)`."""
+        from headway.generate.beam.rules import Beam
+        from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate
+
+        recipe, given = recipe_of(self.model, self.folder, self.recipe), keyword_settings(beam, settings)
+        if beam is None:  # by default as in training
+            checked = build(Beam, given)
+            beam = replace(
+                beam_for(recipe), **self.generation.rules, **{name: getattr(checked, name) for name in given}
+            )
+        found = translate(self.model, self.require_tokenizer(), several_texts(texts), recipe, beam)
+        return Results(found[0]) if isinstance(texts, str) else Results(found)
+
+    @overload
+    def translate(self, texts: str, beam: Beam | None = None, **settings: Any) -> str: ...
+    @overload
+    def translate(self, texts: Iterable[str], beam: Beam | None = None, **settings: Any) -> list[str]: ...
+    def translate(self, texts: str | Iterable[str], beam: Beam | None = None, **settings: Any) -> str | list[str]:
+        """The translation or summary of a text, or of each of a list: `model.translate("Good day", width=4)`."""
+        found = [best[0].text for best in self.hypotheses(several_texts(texts), beam, **settings)]
+        return found[0] if isinstance(texts, str) else found
+
+    def _pool(self, asked: str) -> str:
+        from headway.tasks.embedding.predict import EmbeddingPredictor
+
+        return asked or str(EmbeddingPredictor.default_recipe(self).settings.pool)

@@ -1,0 +1,1 @@
+"""/openapi.json: the description of the API."""

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: a conversation that the server can remember."""

@@ -1,0 +1,227 @@
+"""The commands and Python blocks of README.md and docs/, and a folder of small models and files in which they run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+from headway.tasks import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:headway|python3?|pip|make|curl|docker|git|cd|\.) ")
+SHELL = ("", "sh", "console")
+INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
+
+TASKS = {
+    "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
+    "embed": "embed", "seq2seq": "translate", "task": "parity",
+}  # fmt: skip
+"""Page → the recipe whose run is `last` there; `lm` on other pages."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A Python block or a shell command, as a page has it."""
+
+    page: str
+    line: int
+    text: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a command, without assignments before it and without a redirection after it."""
+        words = shlex.split(self.text)
+        while re.match(r"[A-Z_]+=", words[0]):
+            words = words[1:]
+        return words[: words.index(">")] if ">" in words else words
+
+    @property
+    def recipe(self) -> str:
+        """The recipe whose run is `last` for it: one that it names as NAME-0001 or by a file, or that of its page."""
+        named = re.search(r"\b(classify|tag|answer|translate)-0001|\b(more)\.csv", self.text)
+        if named:
+            return named[1] or "classify"
+        return TASKS.get(Path(self.page).stem, "lm")
+
+
+def _without_remark(line: str) -> str:
+    """A command without the explanation that follows it: after two spaces or ` #`, outside of quotes."""
+    quote = ""
+    for place, letter in enumerate(line):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif line.startswith("  ", place) or line.startswith(" #", place):
+            return line[:place]
+    return line
+
+
+def _lines(code: str, language: str) -> Iterator[tuple[int, str]]:
+    """Commands of a block with their lines. Where some lines begin with `$ `, the others are what they print.
+
+    In a block that is marked as shell every line is a command; in one without a mark, those that begin like one.
+    """
+    lines = code.split("\n")
+    prompted = any(line.startswith("$ ") for line in lines)
+    number = 0
+    while number < len(lines):
+        first, line = number, lines[number]
+        while line.endswith("\\"):
+            number += 1
+            line = line[:-1].rstrip() + " " + lines[number].strip()
+        number += 1
+        if not prompted or line.startswith("$ "):
+            line = _without_remark(line.removeprefix("$ "))
+            if COMMAND.match(line + " ") or (language and line.strip() and not line.startswith("#")):
+                yield first, line
+
+
+@cache
+def blocks(kind: str) -> list[Block]:
+    """All commands (`shell`), Python blocks (`python`) or commands within sentences (`inline`)."""
+    found = []
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        if kind == "inline":
+            prose = FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+            spans = [(match.start(), " ".join(match[1].split())) for match in INLINE.finditer(prose)]
+            found += [Block(page, prose.count("\n", 0, start) + 1, span) for start, span in spans]
+            continue
+        for match in FENCE.finditer(text):
+            first = text.count("\n", 0, match.start()) + 2
+            if kind == "shell" and match[1] in SHELL:
+                found += [Block(page, first + number, line) for number, line in _lines(match[2], match[1])]
+            elif kind == match[1] and "--8<--" not in match[2]:
+                found.append(Block(page, first, match[2]))
+    return found
+
+
+# --- the folder
+
+SMALL = ("model.depth=1", "model.width=16", "model.heads=2")
+QUICK = (
+    "train.steps=2",
+    "train.batch=4",
+    "train.warmup=1",
+    "train.eval_every=2",
+    "train.save_every=2",
+    "data.length=48",
+)
+GENERATED = ("seq2seq.eval_texts=2", "seq2seq.max_new_tokens=6", "seq2seq.beam=2")
+STANDS_FOR = {
+    "smollm2": "chat", "org/name": "lm", "./my-model": "lm", "./large": "lm", "./small": "lm",
+    "sentence-transformers/all-MiniLM-L6-v2": "mlm", "bert-base-uncased": "mlm", "./encoder": "mlm", "M": "mlm",
+    "runs/mlm-0001": "mlm", "google-t5/t5-small": "translate",
+}  # fmt: skip
+"""A model that the pages name → the recipe whose small run takes its place."""
+
+DATA = {
+    "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
+    "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
+}  # fmt: skip
+"""Recipe → what its small run is trained on; parity makes up its data."""
+
+REVIEWS = [("a dull film", "negative"), ("a moving film", "positive"), ("a thin plot", "negative")]
+PAIRS = [("who cooks rice", "the cook boils rice"), ("where is the dog", "the dog is in the garden")]
+CONLL = "Anna B-PER\nmet O\nBoris B-PER\nin O\nOslo B-LOC\n\nit O\nrained O\n\n"
+STORY = "anna lives in oslo . boris lives in bergen ."
+
+
+def write_files(folder: Path) -> None:
+    """The files that the pages name, small."""
+    book = (
+        "The import statement finds a module. It binds a name. The small dogs did not see a bird in the garden.\n" * 40
+    )
+    for name in ("book.txt", "other.txt", "notes.txt"):
+        (folder / name).write_text(book)
+    (folder / "prompts.txt").write_text("The import\ndef\n")
+    (folder / "story.txt").write_text(STORY)
+    rows = [f"{text},{label}\n" for text, label in REVIEWS * 10]
+    for name, head in (("reviews.csv", "body,label"), ("more.csv", "body,label"), ("mail.csv", "body,folder")):
+        (folder / name).write_text("".join([f"{head}\n", *rows]))
+    asked = [f"{a},{b},{number % 2}\n" for number, (a, b) in enumerate(PAIRS * 10)]
+    (folder / "pairs.csv").write_text("".join(["question,answer,right\n", *asked]))
+    for name in ("train.conll", "dev.conll", "test.conll"):
+        (folder / name).write_text(CONLL * 10)
+    question = {"question": "where does anna live ?", "answers": {"text": ["oslo"], "answer_start": [14]}}
+    talk = {"messages": [{"role": "user", "content": "spell cat"}, {"role": "assistant", "content": "c a t"}]}
+    quiz = {"question": "Which is a river?", "choices": ["Rhine", "Oslo"], "answer": 0}
+    paper = {"article": "the small dogs did not see a bird in the garden .", "highlights": "dogs saw no bird ."}
+    for name, row in (("questions", question), ("talks", talk), ("quiz", quiz), ("papers", paper)):
+        rows = [row | ({"context": STORY + str(number)} if name == "questions" else {}) for number in range(20)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    for name, line in (("a.en", "a small dog runs .\n"), ("a.de", "ein kleiner hund rennt .\n")):
+        (folder / name).write_text(line * 20)
+    (folder / "logs").mkdir()
+    with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
+        file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
+
+
+class Workspace:
+    """Folders with the files of the pages, each with one small run, trained when it is first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, recipe: str) -> Path:
+        folder = self.root / recipe
+        if not folder.exists():
+            folder.mkdir()
+            write_files(folder)
+            data = f"data.train={DATA[recipe]}".split() if recipe in DATA else []
+            with chdir(folder):
+                words = [*data, *SMALL, *QUICK, *(GENERATED if recipe == "translate" else ())]
+                assert call(["train", recipe, *words, "-q"]) == 0
+        return folder
+
+    def model(self, name: str) -> str:
+        """The path of the small run that stands for a model of the pages; other words as they are."""
+        if name not in STANDS_FOR:
+            return name
+        recipe = STANDS_FOR[name]
+        return str(self.folder(recipe) / "runs" / f"{recipe}-0001")
+
+    def copy(self, recipe: str, place: Path) -> Path:
+        """A copy that a command may change."""
+        return shutil.copytree(self.folder(recipe), place / "work")
+
+
+def call(words: list[str]) -> int:
+    """The exit code of `headway` with these words, in this process."""
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture(scope="session")
+def toy() -> Iterator[None]:
+    """The package of tests/toy, installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tests" / "toy"))
+        registry._found.cache_clear()
+        yield
+    registry._found.cache_clear()
+    registry.get_task.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def workspace(toy: None, own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("pages"))
