@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shlex
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,6 +182,20 @@ def _limit() -> int | None:
         return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return limit
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a file beside `path` to write to; after the block it takes that name, and after an error it is removed."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
+    os.close(handle)
+    try:
+        yield Path(name)
+        os.umask(mask := os.umask(0))  # reading the mask sets it
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def save_text(path: str, text: str) -> None:

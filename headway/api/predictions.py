@@ -105,9 +105,10 @@ class Predictions(_Base):
         predictor: EmbeddingPredictor | None = None,
         **reading: Any,
     ) -> SearchIndex:
-        """An index with `.search(query)`, of texts or of a file of texts; for a file it can be kept in `path`.
+        """Texts, or a file of texts, to search: `model.search_index("notes.txt", "notes.index").search("cats")`.
 
-        `predictor` and `reading` say how the file is read, where that is not as the model's run read its data.
+        The vectors of a file are kept in `path`. `predictor` and `reading` say how the file is read, where that is not
+        as the model's run read its data.
         """
         from headway.data.files.lines import read_as
         from headway.tasks.embedding.index import build_index, corpus_index

@@ -8,13 +8,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from headway.errors import MemoryOrDiskError, UsageError
 from headway.progress import hidden
+from headway.resources import replacing
 
 Json = Mapping[str, Any]
 Write = Callable[[Iterable[Json]], None]
@@ -47,27 +48,10 @@ def open_results(path: str) -> Iterator[Write]:
     try:
         with tempfile.TemporaryFile("w+", dir=Path(path).parent, encoding="utf-8") as spool:
             yield lambda rows: spool.writelines(_line(row) for row in rows)
-            _replace(path, spool)
+            with replacing(Path(path)) as partial:
+                FORMATS[Path(path).suffix.lower()](partial, spool)
     except OSError as error:
         raise MemoryOrDiskError("M002", f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _replace(path: str, spool: TextIO) -> None:
-    handle, name = tempfile.mkstemp(dir=Path(path).parent, prefix=".", suffix=Path(path).suffix)
-    os.close(handle)
-    try:
-        FORMATS[Path(path).suffix.lower()](Path(name), spool)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _print_rows(rows: Iterable[Json]) -> None:

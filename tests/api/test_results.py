@@ -25,6 +25,8 @@ def test_a_csv_has_all_columns(tmp_path: Path) -> None:
     with open_results(str(tmp_path / "a.csv")) as write:
         write(ROWS[:1])
         write(ROWS[1:])
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "a.csv").stat().st_mode == (tmp_path / "plain").stat().st_mode
     assert (tmp_path / "a.csv").read_text().splitlines()[:3] == [
         "line,label,p,mixed,vector,none,late",
         '1,a,0.5,1,"[0.25, 1.0]",,',

@@ -18,8 +18,10 @@ EVENTS = {
     "a merchant from the coast signed the papers and paid for {}": "{} was sold",
 }
 """What a report tells of a place → what its summary says."""
-PLACES = ("the old mill", "the bakery", "the town hall", "the railway station", "the library", "the harbour inn")
-PLACES += ("the glass works", "the cinema", "the village school", "the flower market")
+PLACES = (
+    *("the old mill", "the bakery", "the town hall", "the railway station", "the library"),
+    *("the harbour inn", "the glass works", "the cinema", "the village school", "the flower market"),
+)
 ASIDES = (
     "Nobody was hurt.", "Many people watched from the street.", "The weather was mild for the season.",
     "A neighbour brought tea and bread.", "The church bells rang at noon.", "The police asked a few questions.",

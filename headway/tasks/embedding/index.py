@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,10 +21,10 @@ from headway.data.files.rows import BadRows
 from headway.errors import DamagedError, MemoryOrDiskError, counted
 from headway.jsonfile import show
 from headway.model.model import Model
+from headway.progress import track
+from headway.resources import replacing
 from headway.tasks.embedding.predict import EmbeddingPredictor
 from headway.tasks.embedding.vectors import Near, embed, nearest_of
-from headway.tasks.inputs import Item
-from headway.tasks.text import TextExample
 
 FORMAT = "headway search index 1"
 BATCH = 4096
@@ -70,14 +67,8 @@ class SearchIndex:
         """Write the index; the file is complete, or as it was."""
         tensors = {"vectors": self.vectors, "lines": self.lines, "letters": self.letters, "ends": self.ends}
         try:
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-            os.close(handle)
-            try:
-                save_file(tensors, name, metadata={"format": FORMAT, "key": self.key})
-                os.replace(name, path)
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(name)
+            with replacing(path) as partial:
+                save_file(tensors, partial, metadata={"format": FORMAT, "key": self.key})
         except OSError as error:
             raise MemoryOrDiskError("M002", f"{show(path)} cannot be written: {error.strerror or error}") from None
 
@@ -123,9 +114,8 @@ def corpus_index(
         return embed(predictor.model, predictor.tokenizer, texts, recipe.settings.pool)
 
     def texts() -> Iterator[tuple[str, int]]:
-        item: Item
-        for item in predictor.task.inputs(corpus, recipe.data, bad, **reading):
-            assert isinstance(item.example, TextExample)
+        inputs = predictor.task.inputs(corpus, recipe.data, bad, **reading)
+        for item in track(inputs, f"embedding {corpus}", unit="texts"):
             yield item.example.text, item.line
 
     key = _key(predictor, fingerprint(corpus), reading) if path else ""
