@@ -54,7 +54,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("eval", "run-classify", "reviews.csv"), {"reading reviews.csv", "computing"}),
         (("run", "run-classify", "--file", "reviews.csv"), {"predicting", "computing"}),
         (("run", "run-lm", "--file", "reviews.csv", "--tokens", "2"), {"predicting"}),
-        (("run", "run-classify", "--nearest", "reviews.csv", "a film"), {"reading reviews.csv", "computing"}),
+        (("run", "run-classify", "--nearest", "reviews.csv", "a film"), {"embedding reviews.csv", "computing"}),
         (("data", "reviews.csv"), {"looking at the data"}),
         (("export", "run-lm", "out"), {"loading weights", "saving weights"}),
         (("export", "run-lm", "out8", "quant=int8"), {"quantizing", "measuring the perplexity"}),

@@ -151,8 +151,7 @@ class RunArgs:
     @property
     def _beam_settings(self) -> set[str]:
         """Settings that need --beam, where it is not given."""
-        from headway.generate.beam.rules import Beam
-        from headway.generate.sampling.sampler import Sampling
+        from headway.config.generation import Beam, Sampling
 
         both = [{field.name for field in fields(each)} for each in (Beam, Sampling)]
         return set() if self.beam else both[0] - both[1] - {"width"}

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, quick_imports
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
 from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
-from headway.progress import bar
 from headway.tasks.base import Task
 from headway.tasks.registry import get_task, tasks
 
@@ -95,9 +94,8 @@ def run(
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
         context=context, near=near, index=index, align=align, json=json_,
     )  # fmt: skip
+    run_args.check()
     say = progress_printer(quiet)
-    with bar(f"loading {model}"), quick_imports():  # the names of settings are in modules that import torch
-        run_args.check()
     bundle = load_bundle(model, device, "auto", quiet)
     task = get_task(run_args.named_task() or bundle.task)
     if (task.generates or "beam" in task.options) and not score:
