@@ -142,7 +142,7 @@ def test_check_json_is_one_document(run: Run, folder: Path) -> None:
     assert done.out.count("\n") == 1
     assert (report["model"], report["ok"], len(report["checks"])) == (str(folder), True, len(ROWS))
     for row in report["checks"]:
-        assert row.keys() == {"name", "difference", "limit", "note", "ok"}
+        assert row.keys() == {"name", "means", "difference", "limit", "note", "ok"}
         assert row["ok"] is True
         assert (row["difference"] is None and row["note"]) or 0 <= row["difference"] <= row["limit"]
     assert len(done.err.splitlines()) == 2

@@ -62,7 +62,7 @@ def test_what_a_run_finds_in_its_data_makes_it_no_other(run: Run, text: str) -> 
 def test_too_many_frozen_blocks_are_found_first(run: Run, text: str) -> None:
     assert run("train", "tiny", text, *TINY, "out=base").code == 0
     done = run("compare", "tiny", text, *SMALL, "model.from=base/tiny-0001", "model.freeze=0,9")
-    assert done.code == 3 and "model.freeze = 9, but the model has 1 blocks" in done.err and not folders()
+    assert done.code == 3 and "model.freeze = 9, but the model has 1 block" in done.err and not folders()
 
 
 def test_a_stopped_run_goes_on(run: Run, text: str) -> None:
