@@ -4,7 +4,7 @@
     ├── UsageError           exit 2   U  the command line itself
     ├── ConfigError          exit 3   C  a setting, a recipe, a config.json
     ├── DataError            exit 4   D  rows, text, images, sound
-    ├── NotFoundError        exit 5   F  a file, a run, a model, a package
+    ├── NotFoundError        exit 5   F  a file, a run, a model, a package; no access
     ├── NetworkError         exit 6   N  the hub, or being offline
     ├── MemoryOrDiskError    exit 7   M  too little memory or disk
     ├── DivergedError        exit 8   T  training went wrong
@@ -113,9 +113,10 @@ CATALOGUE = {
     "F004": "an output folder that already exists",
     "F005": "a tokenizer that cannot be built from the files of its folder",
     "F006": "an adapter whose base model is not on this machine",
+    "F007": "a file or folder that cannot be written, for another reason than a full disk",
     "N001": "the hub could not be reached, or offline mode is on",
     "M001": "too little memory for the model",
-    "M002": "too little disk space, or a folder that cannot be written",
+    "M002": "too little disk space",
     "M010": "memory ran out",
     "M011": "a run that needs more memory than is available",
     "T001": "a loss, gradient or weight that is not a finite number",
@@ -140,8 +141,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def counted(number: int, nouns: str) -> str:
-    """A number with its noun: 1 row, 2,000 rows."""
-    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
+    """A number with its noun: 1 row, 2,000 rows; 1 process, 2 processes."""
+    ending = "es" if nouns.endswith(("sses", "ches", "xes")) else "s"
+    return f"{number:,} {nouns.removesuffix(ending) if number == 1 else nouns}"
 
 
 def short(value: Any) -> str:

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
 
+from headway.errors import counted
+
 T = TypeVar("T")
 
 DELAY = 2.0
@@ -345,7 +347,8 @@ class Display:
         words = f", vocabulary {vocab:,}" if vocab else ""
         lost = {said: facts[name] for name, said in DATA_NOTES.items() if facts.get(name)}
         notes = "".join(f", {n:,} {said if n > 1 else said.replace('rows', 'row')}" for said, n in lost.items())
-        say(f"{texts}{tokens:,} training tokens, {valid_tokens:,} validation tokens{words}{notes}")
+        read = f"{counted(tokens, 'training tokens')}, {counted(valid_tokens, 'validation tokens')}"
+        say(f"{texts}{read}{words}{notes}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
@@ -379,14 +382,14 @@ class Display:
             say(f"  {dim}{line[:100]}{plain}")
 
     def _kept(self, step: int, best: int, early: int, **_: Any) -> None:
-        why = f"no improvement in {early} evaluations, stopped at step {step:,}; " if early else ""
+        why = f"no improvement in {counted(early, 'evaluations')}, stopped at step {step:,}; " if early else ""
         if why or best != step:
             say(f"{why}kept the best weights, of step {best:,}")
 
     def _end(self, step: int, seconds: float, mfu: float | None = None, **_: Any) -> None:
         use = f", {mfu:.0%} of the device's peak" if mfu else ""
         show_status("")
-        say(f"{step:,} steps in {seconds:.0f} s{use}")
+        say(f"{counted(step, 'steps')} in {seconds:.0f} s{use}")
 
 
 def _whole(lines: list[str], room: int = 6) -> list[str]:

@@ -6,12 +6,13 @@ import errno
 import os
 import re
 import resource
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headway.errors import HeadwayError, MemoryOrDiskError
+from headway.errors import HeadwayError, MemoryOrDiskError, NotFoundError
 
 OUT_OF_MEMORY = (
     "out of memory",  # CUDA, HIP, MPS and the drivers below them
@@ -24,7 +25,22 @@ OUT_OF_MEMORY = (
 """What the errors of torch and the libraries below it contain when memory ran out."""
 REQUESTED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]+ ?\w+)")
 GPU = re.compile(r"total capacity of ([\d.]+ \w+) of which ([\d.]+ \w+) is free")
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "your quota of disk space is used up",
+    errno.EFBIG: "a file may not be this large here (see ulimit -f)",
+}
+"""Too little room for a file: why."""
+REFUSED = {
+    errno.EACCES: ("no permission", "choose a folder of your own, or change its permissions"),
+    errno.EPERM: ("no permission", "choose a folder of your own, or change its permissions"),
+    errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter name"),
+    errno.EISDIR: ("it is a folder, not a file", "give the name of a file"),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", "choose another folder"),
+    errno.EEXIST: ("a file has this name", "choose another name"),
+}
+"""Other reasons why a path cannot be written: why, and what to do."""
 VECTOR_BYTES = 64
 """The widest vector that a CPU loads (AVX-512): tensors of one-byte items have to start at a multiple of it."""
 MEMINFO, CGROUPS, OWN_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -45,7 +61,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def as_headway_error(error: BaseException, hint: str = "") -> HeadwayError | None:
-    """An out-of-memory or disk-full error as a `HeadwayError` with numbers; None for other errors."""
+    """An error of memory, disk or permissions as a `HeadwayError` with numbers; None for other errors."""
     if isinstance(error, HeadwayError):
         return None
     if is_out_of_memory(error):
@@ -54,10 +70,25 @@ def as_headway_error(error: BaseException, hint: str = "") -> HeadwayError | Non
         return MemoryOrDiskError(
             "M010", f"memory ran out{said}{_available(error)}", hint or "use a smaller batch, or a smaller model"
         )
-    if isinstance(error, OSError) and error.errno in DISK_FULL:
-        where = f"{error.filename}: " if error.filename else ""
-        return MemoryOrDiskError("M002", f"{where}{error.strerror}", "free some space, or choose another folder")
+    if isinstance(error, OSError) and (error.errno in DISK_FULL or (error.errno in REFUSED and error.filename)):
+        return write_error(error.filename or "the output", error, "cannot be used")
     return None
+
+
+def write_error(path: object, error: OSError, what: str = "cannot be written", room: str = "") -> HeadwayError:
+    """The error for a path that cannot be written: the disk is full (M002), or another reason by its name (F007).
+
+    `room` says how much space is needed and free.
+    """
+    path, number = error.filename or path, error.errno or 0
+    if number in DISK_FULL:
+        why = f"{DISK_FULL[number]}: {error.strerror}{room}"
+        return MemoryOrDiskError("M002", f"{path} {what}: {why}", "free some space, or choose another folder")
+    if number == errno.ENOENT:
+        folder = os.path.dirname(str(path)) or "."
+        return NotFoundError("F007", f"{path} {what}: there is no folder {folder}", f"mkdir -p {shlex.quote(folder)}")
+    why, hint = REFUSED.get(number, (error.strerror or str(error), "choose another folder"))
+    return NotFoundError("F007", f"{path} {what}: {why}", hint)
 
 
 def _available(error: BaseException) -> str:
@@ -153,6 +184,19 @@ def _limit() -> int | None:
         return limit
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before its content is computed."""
+    number = 0
+    if path.is_dir():
+        number = errno.EISDIR
+    elif not path.parent.is_dir():
+        number = errno.ENOENT
+    elif not os.access(path.parent, os.W_OK):
+        number = errno.EACCES
+    if number:
+        raise write_error(path, OSError(number, os.strerror(number)))
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a file beside `path` to write to; after the block it takes that name, and after an error it is removed."""
@@ -172,4 +216,4 @@ def save_text(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise MemoryOrDiskError("M002", f"{path} cannot be written: {error.strerror or error}") from None
+        raise write_error(path, error) from None

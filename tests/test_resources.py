@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 
 from headway import resources
 from headway.errors import DataError, MemoryOrDiskError
-from headway.resources import as_headway_error, available_host_memory, is_out_of_memory, memory_errors
+from headway.resources import as_headway_error, available_host_memory, is_out_of_memory, memory_errors, write_error
 
 
 def cpu_error() -> BaseException:
@@ -138,3 +139,35 @@ def test_a_limit_of_the_process_counts(machine: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(resources.resource, "getrlimit", lambda which: (used + 10_000_000, -1))
     free = available_host_memory()
     assert free is not None and 0 <= free <= 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "exit_code", "word"),
+    [
+        (errno.EACCES, "F007", 5, "permission"),
+        (errno.EPERM, "F007", 5, "permission"),
+        (errno.EROFS, "F007", 5, "read-only"),
+        (errno.ENAMETOOLONG, "F007", 5, "too long"),
+        (errno.EISDIR, "F007", 5, "folder"),
+        (errno.ENOTDIR, "F007", 5, "file"),
+        (errno.EIO, "F007", 5, "Input/output"),
+        (errno.ENOSPC, "M002", 7, "full"),
+        (errno.EDQUOT, "M002", 7, "quota"),
+        (errno.EFBIG, "M002", 7, "large"),
+    ],
+)
+def test_why_a_path_cannot_be_written(number: int, code: str, exit_code: int, word: str) -> None:
+    found = write_error("there/x", OSError(number, os.strerror(number)))
+    assert (found.code, found.exit_code) == (code, exit_code)
+    assert "there/x" in found.message and word in found.message and found.hint
+
+
+def test_a_path_that_really_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    words = {"file/x": "file, not a folder", "": "is a folder", "x" * 300: "too long", "no/x": "mkdir"}
+    for name, word in words.items():
+        path = tmp_path / name
+        with pytest.raises(OSError) as caught:
+            path.write_text("")
+        found = write_error(path, caught.value)
+        assert found.code == "F007" and word in f"{found.message} {found.hint}" and str(path) in found.message

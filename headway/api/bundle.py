@@ -18,31 +18,34 @@ from headway.api.predictions import Predictions
 from headway.api.tables import Results, one_or_all
 from headway.config.baselines import AnyConfig
 from headway.config.presets import PRESETS, preset
-from headway.config.recipe import RUNS
 from headway.config.toml import build
 from headway.data.chat_template.template import Message
 from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError, NotFoundError, nearest
+from headway.errors import ConfigError, DataError
 from headway.generate.beam.rules import Beam
 from headway.generate.decode import Sampling, decode
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder
 from headway.generate.trace import Choice, Growth
-from headway.hub.download import resolve
+from headway.hub.download import local_model, resolve
 from headway.hub.folder import (
     check_memory,
     load_folder_tokenizer,
     load_model,
+    load_opened,
+    open_folder,
     read_tokenizer,
     resize_images,
     save_model,
 )
 from headway.hub.generation_config import GenerationSettings, read_generation
+from headway.hub.restored import is_restorable
+from headway.hub.run_names import is_checkpoint, run_of
+from headway.hub.weights import writing
 from headway.jsonfile import read_json
 from headway.model.model import Model, Transformer
-from headway.runs.history import resolve_run
 from headway.tasks.recipe import Recipe, load_run_recipe
 from headway.tasks.registry import fitting, get_task
 
@@ -81,6 +84,8 @@ class Bundle(Predictions):
     model: Model
     tokenizer: Tokenizer | None
     folder: Path | None
+    step: int | None = None
+    """The step of the checkpoint that the weights are of; None for those of a finished run, and of any other folder."""
 
     def __repr__(self) -> str:
         tasks = [self.named_task] if self.named_task else [task.name for task in fitting(self.config)[:1]]
@@ -104,7 +109,8 @@ class Bundle(Predictions):
         saved = save_model(self.model, Path(folder), self.tokenizer, self.folder)
         told = [task.name for task in fitting(self.config)[:1]]
         if self.named_task and [self.named_task] != told:
-            (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
+            with writing(saved, 0):
+                (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
         return saved
 
     @cached_property
@@ -330,28 +336,34 @@ def load(
     image: int | None = None,
     seed: int = 0,
 ) -> Bundle:
-    """Load a model by folder, run (`last` or its name), hub id (`org/name[@revision]`) or preset (random weights).
+    """Load a model by folder, run, hub id (`org/name[@revision]`) or preset (random weights).
 
-    `image` resamples the positions of a vision model for square images of that size.
+    A run is `last`, a name or its beginning; `RUN@STEP` is one of its checkpoints, `RUN@best` its best weights. The
+    last checkpoint stands in for a run that did not finish. `image` resamples the positions of a vision model for
+    square images of that size.
     """
     name = os.fspath(what)
-    if name == "last" or (name not in PRESETS and os.path.isdir(os.path.join(RUNS, name, "run"))):
-        name = str(resolve_run(name, Path(RUNS)))
-    if name in PRESETS and not os.path.isdir(name):
+    place = local_model(name)
+    if name in PRESETS and place is None:
         with torch.device("meta"):
             check_memory(4 * Transformer(preset(name)).parameter_count())  # weights are initialized in float32
         torch.manual_seed(seed)
         model: Model = Transformer(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
-    if "/" not in name and not os.path.isdir(name) and (close := nearest(name, PRESETS)):
-        raise NotFoundError(
-            "F001", f"no such model: {name}{close}", "give a run, a folder, org/name[@revision] or a preset"
-        )
-    folder = resolve(name)
-    model = load_model(folder, dtype, device)
+    folder, step = place or resolve(name), None
+    if is_restorable(folder):
+        opened = open_folder(folder)
+        model, step = load_opened(opened, dtype, device), opened.step
+    else:
+        model = load_model(folder, dtype, device)
     if image is not None:
         resize_images(model, image)
-    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), folder)
+    run = run_of(folder)
+    if is_checkpoint(folder):
+        name = f"{run}@{step}"
+    elif (run / "run").is_dir() and not os.path.exists(os.path.expanduser(name)):
+        name = str(run)
+    bundle = Bundle(name, model, load_folder_tokenizer(folder, model.config), run, step)
     if bundle.tokenizer and bundle.recipe and not bundle.recipe.model.from_ and get_task(bundle.task).generates:
         bundle.tokenizer.backend.post_processor = (
             None  # trained without special tokens, whatever the tokenizer.json of an older run says

@@ -132,6 +132,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     from dataclasses import replace
 
     from headway.tasks.recipe import load_recipe
+    from headway.train.run import with_absolute_paths
 
     found, name = [], ""
     for args in plan.variants:
@@ -141,7 +142,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
         if recipe.model.from_ and recipe.model.freeze:
             _check_base(recipe)
         label = "-".join([name, *(key.rpartition(".")[2] for key in plan.keys)])
-        out = str(Path(recipe.out) / f"compare-{label}")
+        out, recipe = str(Path(recipe.out) / f"compare-{label}"), with_absolute_paths(recipe)
         found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
     return name, found
 
@@ -151,7 +152,7 @@ def _check_base(recipe: Recipe) -> None:
     from headway.hub.adapter import is_adapter
     from headway.hub.download import resolve
     from headway.hub.folder import open_folder
-    from headway.train.build import check_freeze
+    from headway.hub.trainable import check_freeze
     from headway.train.run import with_absolute_paths
 
     folder = resolve(with_absolute_paths(recipe).model.from_)

@@ -17,7 +17,7 @@ from headway.api.training import say_aloud
 from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
 from headway.config.toml import merge
-from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, nearest
+from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, counted, nearest
 from headway.tasks.registry import get_task, task_names
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _measure_choices(bundle: Any, asked: tuple[Any, str], load: Load, say: Say) 
     if out:
         with open_results(out) as write:
             write(found["rows"])
-        say(f"{found['n']} rows in {out}")
+        say(f"{counted(found['n'], 'rows')} in {out}")
     named = {"data": config.data, "task": "choices", "shots": config.shots, "normalise": config.normalise}
     return named | {"skipped": bad.count} | found, found["rows"]
 
@@ -271,7 +271,7 @@ def _evaluate_file(bundle: Any, settings: Mapping[str, Any], load: Load, say: Sa
     if out := settings.get("out"):
         with open_results(str(out)) as write:
             write(found.each)
-        say(f"{len(found.each):,} predictions in {out}")
+        say(f"{counted(len(found.each), 'predictions')} in {out}")
     if other_name := settings.get("against"):
         other = load(str(other_name))
         own = recipe_for(other, task, {})  # the same data, read and answered as that model is used to

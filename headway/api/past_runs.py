@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from headway.api.bundle import Bundle
     from headway.report.advice.suggestion import Suggestion
 
-LIST_HEAD = ("name", "status", "task", "steps", "loss", "valid", "best", "bits/byte", "time", "size", "when")
+LIST_HEAD = ("name", "status", "task", "steps", "model", "loss", "valid", "best", "bits/byte", "time", "size", "when")
 """Columns of `headway runs`."""
-TABLE = ("name", "status", "task", "steps", "loss", "valid", "best", "time", "when")
+TABLE = ("name", "status", "task", "steps", "model", "loss", "valid", "best", "time", "when")
 """Columns of a list of runs in Python."""
 
 
@@ -185,7 +185,15 @@ def list_row(run: History) -> tuple[str, ...]:
     facts = run_numbers(run)
     numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), best_metric(facts), w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
-    return w.printable(run.name), run.status, w.printable(run.task), w.count(facts["steps"]), *numbers, *spent
+    first = (w.printable(run.name), run.status, w.printable(run.task), w.count(facts["steps"]))
+    return *first, _model(facts), *numbers, *spent
+
+
+def _model(facts: dict[str, Any]) -> str:
+    """Which weights `headway run NAME` uses: those of the end, or of the last checkpoint."""
+    from headway.report import format as w
+
+    return "final" if facts["final"] else f"@{facts['checkpoints'][-1]}" if facts["checkpoints"] else w.ABSENT
 
 
 def best_metric(facts: dict[str, Any]) -> str:
@@ -197,6 +205,8 @@ def best_metric(facts: dict[str, Any]) -> str:
 
 def run_numbers(run: History) -> dict[str, Any]:
     """The numbers of a run as one flat object."""
+    from headway.hub.checkpoint import run_steps
+    from headway.hub.run_names import has_model
     from headway.report.report import json_value
 
     facts, best, last = run.facts, run.facts.best_eval or {}, run.facts.last_eval or {}
@@ -209,6 +219,8 @@ def run_numbers(run: History) -> dict[str, Any]:
             "problem": run.problem,
             "task": run.task,
             "steps": facts.steps,
+            "final": has_model(run.folder),
+            "checkpoints": run_steps(run.folder),
             "loss": facts.loss,
             "valid": as_float(lowest.get("valid")),
             "goal": facts.primary_metric,

@@ -118,6 +118,6 @@ def runs(out: str | os.PathLike[str] = "runs") -> Runs:
 def run(name: str | os.PathLike[str] = "last", out: str | os.PathLike[str] = "runs") -> Run:
     """A run by its name, the beginning of its name, its folder, or `last`: `headway.run("last").metrics`."""
     from headway.api.past_runs import Run
-    from headway.runs.history import resolve_run
+    from headway.hub.run_names import resolve_run
 
     return Run(resolve_run(str(name), Path(out)))

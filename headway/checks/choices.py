@@ -17,7 +17,7 @@ from headway.data.files.lines import read_as
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, Row, brief, rows
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError, nearest
+from headway.errors import ConfigError, DataError, counted, nearest
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder, S
 from headway.generate.score import By, rank_choices
@@ -110,7 +110,7 @@ def _measured(model: Decoder[S], tokenizer: Tokenizer, config: ChoicesConfig, ba
         examples = [question for _, question in zip(range(config.shots), taken, strict=False)]
         if len(examples) < config.shots:
             where = config.shots_from or config.data
-            raise DataError("D002", f"{where} has only {len(examples)} rows: shots = {config.shots}")
+            raise DataError("D002", f"{where} has only {counted(len(examples), 'rows')}: shots = {config.shots}")
         shots = "".join(joined(q.prompt, q.choices[q.answer]) + BETWEEN for q in examples)
     found: list[Answered] = []
     counts: list[int] = []

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from headway.errors import counted
+
 OPTIONAL = {
     "fastapi": "headway[serve]",
     "pillow": "headway[vision]",
@@ -47,7 +49,8 @@ class Machine:
 
     def lines(self) -> Iterator[str]:
         yield f"python {self.python}, torch {self.torch}"
-        yield f"{self.cores} cores ({self.threads} threads), {self.cpu_gflops:,.0f} GFLOP/s (float32 matrix products)"
+        cores = f"{counted(self.cores, 'cores')} ({counted(self.threads, 'threads')})"
+        yield f"{cores}, {self.cpu_gflops:,.0f} GFLOP/s (float32 matrix products)"
         yield f"{self.memory_gb:.1f} GB memory, {self.disk_free_gb:.1f} GB free on this disk"
         yield "; ".join(self.gpus) if self.gpus else "no GPU: everything works, but large models are slow"
         yield "torch.compile: " + ("yes" if self.compiler else "not available, install g++ or clang")

@@ -15,7 +15,7 @@ from headway.config.presets import PRESETS
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import KINDS, byte_ids, merge_steps, train_tokenizer
 from headway.errors import DataError, NotFoundError
-from headway.hub.download import resolve
+from headway.hub.download import local_model, resolve, tokenizer_folder
 from headway.jsonfile import show
 
 STEPS_LIMIT = 400
@@ -77,19 +77,14 @@ class Word:
 
 
 def open_tokenizer(name: str) -> Tokenizer:
-    """A tokenizer by folder, tokenizer.json, GGUF file, hub id, `last` (the newest run), or `bytes`."""
+    """A tokenizer by folder, run, tokenizer.json, GGUF file, hub id, or `bytes`."""
     path = Path(os.path.expanduser(name))
-    if name == "last":
-        from headway.config.recipe import RUNS
-        from headway.runs.history import resolve_run
-
-        return load_tokenizer(resolve_run(name, Path(RUNS)))
     if path.is_file() and path.suffix != ".gguf":
         if path.name != "tokenizer.json":
             hint = "give a folder, its tokenizer.json, or a .gguf file"
             raise NotFoundError("F005", f"{show(name)} is not a tokenizer.json", hint)
         return load_tokenizer(path.parent)
-    if not path.is_dir():
+    if local_model(name) is None:
         if name == "bytes":
             return train_tokenizer("bytes", ["any text"])
         if name in KINDS or name in PRESETS:
@@ -97,7 +92,7 @@ def open_tokenizer(name: str) -> Tokenizer:
                 "a kind of tokenizer, which is trained on text" if name in KINDS else "a preset, which has no tokenizer"
             )
             raise NotFoundError("F005", f"{name} is {what}", "give the folder of a trained model, or bytes")
-    place = resolve(name)
+    place = tokenizer_folder(resolve(name))
     if place.is_file() or any(place.glob("*.gguf")):
         from headway.hub.folder import read_tokenizer  # imports torch
 

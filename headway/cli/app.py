@@ -115,7 +115,7 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
         raise UsageError("U001", f"--dtype {dtype}{nearest(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
     progress.set_quiet(quiet)
     with progress.bar(f"loading {model}"):
-        with _quick_imports():
+        with quick_imports():
             import torch
 
             from headway.api import load
@@ -132,7 +132,7 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
 
 
 @contextmanager
-def _quick_imports() -> Iterator[None]:
+def quick_imports() -> Iterator[None]:
     """Import without garbage collection: it walks over all that was imported so far, and nothing of it is garbage."""
     gc.disable()
     try:

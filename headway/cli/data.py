@@ -16,7 +16,7 @@ from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
 from headway.config.ranges import check_encoding
 from headway.config.recipe import UTF_8
-from headway.errors import UsageError
+from headway.errors import UsageError, counted
 
 SHOWN, SHOWN_TOKENS = 3, 400
 """The number of conversations printed, and of tokens of each; --json has all tokens."""
@@ -149,7 +149,7 @@ def _facts(chats: Any, flaws: Any) -> dict[str, Any]:
 def _lines(chats: Any, flaws: Any) -> list[str]:
     facts = _facts(chats, flaws)
     lines = [
-        f"{facts['conversations']:,} conversations, {facts['messages']:,} messages, {facts['tokens']:,} tokens",
+        ", ".join(counted(facts[name], name) for name in ("conversations", "messages", "tokens")),
         f"{facts['answer_tokens']:,} tokens of answers ({facts['share']:.1%}) count in the loss",
         f"tokens per conversation: median {facts['median']:,}, 90 % have at most {facts['ninety_percent']:,}, "
         f"the longest {facts['longest']:,}",

@@ -55,6 +55,7 @@ def evaluate(
             raise UsageError("U001", f"--{name} is for a text, not for task={task}")
         settings |= {} if value == "" else {name: value}
     check_settings(task, settings)
+    _check_names(model, settings.get("file") or settings.get("data"))
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
     place = str(next(bundle.model.parameters()).device)
@@ -79,6 +80,16 @@ def _next(model: str, args: list[str], bundle: Any) -> list[str]:
         if bundle.config.kind == "decoder"
         else ["headway", "check", model]
     )
+
+
+def _check_names(model: str, data: Any) -> None:
+    """Find a mistyped run or file before anything is loaded, which may take minutes."""
+    from headway.data.files.locate import find_files, may_be_hub
+    from headway.hub.download import local_model
+
+    local_model(model)
+    if isinstance(data, str) and data and "," not in data and not may_be_hub(data):
+        find_files(data)
 
 
 def _parse_args(args: list[str]) -> tuple[str, dict[str, Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headway.errors import counted
+
 if TYPE_CHECKING:
     from headway.report.evaluation import Block
     from headway.tasks.metrics.bootstrap import Interval
@@ -19,9 +21,9 @@ def metric_line(name: str, interval: Interval, digits: int, theirs: Interval | N
     return line if theirs is None else f"{line}   {against}: {theirs[0]:.{digits}f}"
 
 
-def verdict(low: float, high: float) -> str:
-    """What the interval of a difference says."""
-    return "better" if low > 0 else "worse" if high < 0 else "no significant difference"
+def verdict(low: float, high: float, than: str) -> str:
+    """What the interval of a difference says, where more is better."""
+    return f"better {than}" if low > 0 else f"worse {than}" if high < 0 else "no significant difference"
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -37,13 +39,14 @@ def _show_task(result: Mapping[str, Any]) -> None:
     of = f" of {result['data']}" if result["data"] else ", held out in training"
     details = result["details"]
     notes = [f"{details[key]:,} {word}" for key, word in (("cut", "cut"), ("bad_rows", "left out")) if details.get(key)]
-    print(f"{result['examples']:,} examples{of}{'; ' if notes else ''}{', '.join(notes)}")
+    print(f"{counted(result['examples'], 'examples')}{of}{'; ' if notes else ''}{', '.join(notes)}")
     theirs = result["theirs"]["figures"] if "theirs" in result else {}
     for name, interval in result["figures"].items():
         print(metric_line(name, interval, 4, theirs.get(name), result.get("against", "")))
     if "gain" in result:
         value, low, high = result["gain"]
-        print(f"{'gain':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {verdict(low, high)}")
+        name = f"than {result['against']}"
+        print(f"{'difference':14} {value:+.4f}   [{low:+.4f}, {high:+.4f}]: {verdict(low, high, name)}")
     for signature in dict.fromkeys(details.get("signatures", {}).values()):
         print(f"  {signature}")
     for block in blocks(details):
@@ -52,22 +55,23 @@ def _show_task(result: Mapping[str, Any]) -> None:
 
 def _show_text(result: Mapping[str, Any]) -> None:
     of = f" of {result['data']}" if result["data"] else ", held out in training"
-    print(f"{result['tokens']:,} predictions over {result['bytes']:,} bytes{of}")
+    print(f"{counted(result['tokens'], 'predictions')} over {counted(result['bytes'], 'bytes')}{of}")
     theirs = result.get("theirs", {})
     for name, digits in (("loss", 4), ("perplexity", 2), ("bits_per_byte", 4)):
         print(metric_line(name, result[name], digits, theirs.get(name), result.get("against", "")))
     if "saves" in result:
-        value, low, high = result["saves"]
-        bounds = "" if high == float("inf") else f"   [{low:+.4f}, {high:+.4f}]: {verdict(low, high)}"
-        print(f"{'gain':14} {value:+.4f} bits/byte saved{bounds}")
+        saved, low, high = result["saves"]
+        words = verdict(low, high, f"than {result['against']}, which needs {'more' if saved > 0 else 'fewer'} bits")
+        bounds = "" if high == float("inf") else f"   [{-high:+.4f}, {-low:+.4f}]: {words}"
+        print(f"{'difference':14} {-saved:+.4f} bits/byte{bounds}")
 
 
 def _show_choices(result: Mapping[str, Any]) -> None:
     shots, by = result["shots"], result["normalise"]
-    how = f"{shots} examples before each" if shots else "no examples"
+    how = f"{counted(shots, 'examples')} before each" if shots else "no examples"
     worth = "log-probability" if by == "none" else f"log-probability per {by[:-1]}"
     left = f", {result['skipped']} left out" if result["skipped"] else ""
-    print(f"{result['n']:,} questions of {result['data']}{left}; {how}; by {worth}")
+    print(f"{counted(result['n'], 'questions')} of {result['data']}{left}; {how}; by {worth}")
     value, low, high = result["accuracy"]
     print(f"{'accuracy':14} {value:.4f}   [{low:.4f}, {high:.4f}]   {result['interval']}")
     print(f"{'chance':14} {result['chance']:.4f}")

@@ -75,7 +75,7 @@ def check(
                 screen.print(_check_line(row))
     failed = [row for row in rows if not row.ok]
     if json_:
-        result = [{f: getattr(row, f) for f in ("name", "difference", "limit", "note", "ok")} for row in rows]
+        result = [{f: getattr(row, f) for f in ("name", "means", "difference", "limit", "note", "ok")} for row in rows]
         for entry in result:
             if entry["difference"] == float("inf"):  # JSON has no infinity; "ok" tells it from a skipped check
                 entry["difference"] = None
@@ -149,6 +149,7 @@ def export(
     bundle = load_bundle(model, "cpu", dtype, quiet)
     if asked.quant == "none":
         folder = bundle.save(out)
+        _write_run_card(bundle, folder)
         print(json.dumps(_exported(bundle, folder)) if json_ else folder)
         if own_layout(folder):
             say("transformers has no model like this one: the folder has headway's own layout")
@@ -183,6 +184,15 @@ def _exported(bundle: Any, folder: Path) -> dict[str, Any]:
     }
 
 
+def _write_run_card(bundle: Any, folder: Path) -> None:
+    """README.md of an exported run; of a checkpoint it says which."""
+    if bundle.recipe is None:
+        return
+    from headway.report.model_card import write_card
+
+    write_card(bundle.folder, folder, bundle.step)
+
+
 @app.command(epilog=examples("headway doctor", "headway doctor --json"))
 def doctor(json_: Json = False) -> None:
     """Describe this machine: memory, speed, GPUs, optional packages."""
@@ -211,5 +221,5 @@ def _check_line(row: Any) -> str:
     if row.difference is None:
         return f"[dim]–  {row.name:22} {escape(row.note)}[/dim]"
     mark = "[green]✓[/green]" if row.ok else "[bold red]✗[/bold red]"
-    note = f"  {escape(row.note)}" if row.note else ""
-    return f"{mark}  {row.name:22} {row.difference:8.1e}   limit {row.limit:.0e}{note}"
+    note = escape(row.note or row.means)
+    return f"{mark}  {row.name:22} {row.difference:8.1e}   limit {row.limit:.0e}  {note}"

@@ -70,11 +70,12 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
 def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Show one run: its numbers, its loss curve, its last sample."""
     from headway.api.past_runs import run_numbers
+    from headway.hub.run_names import resolve_run
     from headway.report.advice.rules import suggestions
     from headway.report.charts import text_chart
     from headway.report.diagnostics import verdict
     from headway.report.report import gather
-    from headway.runs.history import read_run, resolve_run
+    from headway.runs.history import read_run
 
     run = read_run(resolve_run(name, out))
     if json_:
@@ -99,8 +100,9 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
 def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
     """Compare two runs: the settings that differ, and the results."""
     from headway.api.past_runs import run_numbers
+    from headway.hub.run_names import resolve_run
     from headway.report.report import json_value
-    from headway.runs.history import read_run, resolve_run
+    from headway.runs.history import read_run
 
     pair = [read_run(resolve_run(name, out)) for name in (first, second)]
     settings = [_flat(run.recipe) for run in pair]
@@ -135,8 +137,8 @@ def report(
     """Write the report of a run: an HTML page, and JSON."""
     if open_ not in ("yes", "no"):
         raise UsageError("U001", f"--open {open_} should be yes or no")
+    from headway.hub.run_names import resolve_run
     from headway.report.report import write_report
-    from headway.runs.history import resolve_run
 
     path = write_report(resolve_run(name, out))
     if json_:
@@ -150,8 +152,9 @@ def report(
         webbrowser.open(path.resolve().as_uri())
 
 
-@runs.command(epilog=examples("headway runs prune", "headway runs prune --yes", "headway runs prune --broken --yes"))
+@runs.command(epilog=examples("headway runs prune", "headway runs prune last -y", "headway runs prune --broken --yes"))
 def prune(
+    name: Annotated[str, typer.Argument(help="only of this run; default: of all runs", metavar="RUN")] = "",
     broken: Annotated[
         bool, typer.Option("--broken", help="also runs that did not finish and cannot be resumed")
     ] = False,
@@ -164,11 +167,13 @@ def prune(
 
     These are all but the newest checkpoint of a finished run, and unfinished files.
     """
+    from headway.hub.run_names import resolve_run
     from headway.report.format import size
-    from headway.runs.history import find_runs
+    from headway.runs.history import find_runs, read_run
     from headway.runs.prune import find_leftovers, remove
 
-    found = find_leftovers(out, find_runs(out), broken)
+    chosen = [read_run(resolve_run(name, out))] if name else find_runs(out)
+    found = [item for item in find_leftovers(out, chosen, broken) if item.run is not None or not name]
     gone = remove(found) if yes else []
     if json_:
         items = [{"path": str(i.path), "reason": i.reason, "bytes": i.size, "deleted": i in gone} for i in found]
@@ -182,7 +187,8 @@ def prune(
         kept = f"; {len(found) - len(gone)} are in use and were kept" if len(gone) < len(found) else ""
         progress_printer(quiet)(f"{total} deleted{kept}")
     else:
-        command = f"headway runs prune{' --broken' * broken} --yes{_place(out)}"
+        which = f" {_shown(name)}" if name else ""
+        command = f"headway runs prune{which}{' --broken' * broken} --yes{_place(out)}"
         progress_printer(quiet)(f"{total} can be deleted; nothing was deleted yet. next: {command}")
 
 
@@ -200,6 +206,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("started", w.moment(facts["started"])),
         ("parameters", w.of_all(facts["trained"], facts["parameters"])),
         ("steps", w.count(facts["steps"])),
+        ("checkpoints", ", ".join(f"@{step}" for step in facts["checkpoints"][-5:]) or w.ABSENT),
         ("tokens", w.brief(facts["tokens"])),
         ("training loss", w.fixed(facts["loss"])),
         ("validation loss, best", w.fixed(facts["valid"])),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Json, Quiet, app, console, examples, progress_printer
-from headway.errors import DataError, NotFoundError, UsageError
+from headway.errors import DataError, NotFoundError, UsageError, counted
 
 MOST = 3
 """The most tokenizers side by side."""
@@ -164,10 +164,10 @@ def _as_json(names: Sequence[str], tokenized_texts: dict[str, Any], built: dict[
 def _show_tokenized(screen: Any, name: str, tokenized: Any, *, table: bool) -> None:
     facts = _facts(tokenized)
     count = facts["count"]
-    line = f"{visible(name)}: {count:,} token{'s' * (count != 1)}"
+    line = f"{visible(name)}: {counted(count, 'tokens')}"
     for what in ("characters", "bytes"):
         ratio = facts[f"{what}_per_token"]
-        line += f", {facts[what]:,} {what}" + (f" ({ratio:.2f} per token)" if ratio is not None else "")
+        line += f", {counted(facts[what], what)}" + (f" ({ratio:.2f} per token)" if ratio is not None else "")
     screen.print(line, markup=False)
     if facts["unknown"]:
         screen.print(f"{facts['unknown']:,} of them unknown (?)", markup=False)

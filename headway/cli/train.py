@@ -30,7 +30,7 @@ from headway.cli.app import (
 )
 from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
-from headway.errors import UsageError
+from headway.errors import ConfigError, UsageError, counted
 
 
 @app.command(
@@ -71,7 +71,7 @@ def train(
     say = progress_printer(quiet)
     with progress.bar("loading"):
         from headway.data.files.locate import skipped_files, skipped_note
-        from headway.runs.history import resolve_run
+        from headway.hub.run_names import resolve_run
         from headway.train import run as runs
         from headway.train.distributed import close_distributed
 
@@ -168,11 +168,23 @@ def _advise(folder: Path, report: Path, say: Callable[..., None]) -> None:
         say(f"{len(found) - MOST} more in {report}")
 
 
+def _check_gpus(processes: int, say: Callable[..., None]) -> None:
+    """Refuse more processes than GPUs; without any GPU, say that the processes share the CPU."""
+    import torch
+
+    if not (there := torch.cuda.device_count()):
+        say(f"no GPU here: gpus={processes} starts {processes} processes that share the CPU, which is not faster")
+    elif processes > there:
+        what = f"gpus = {processes}, but this machine has {counted(there, 'GPUs')}"
+        raise ConfigError("C004", what, f"set gpus={there}" if there > 1 else "leave gpus out")
+
+
 def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> None:
     """Run the same command in several processes; exit with the code of the first one that failed."""
     from headway.train.distributed import torchrun_line
 
     line = torchrun_line(processes, arguments)
+    _check_gpus(processes, say)
     say(" ".join(["torchrun", *line[3:]]))
     with tempfile.TemporaryDirectory(prefix="headway-") as folder:
         exit_file = Path(folder) / "exit"

@@ -15,7 +15,7 @@ from headway.config.toml import short
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.convert import FLOATS
 from headway.hub.download import resolve
-from headway.hub.weights import FORMAT, Weights, open_file, write_tensors
+from headway.hub.weights import FORMAT, Weights, open_file, write_tensors, writing
 from headway.jsonfile import read_json
 from headway.model.lora import ADAPTER_SUFFIXES, LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Model
@@ -43,7 +43,8 @@ def write_adapter(model: nn.Module, folder: Path, base: str, rank: int, targets:
     partial.replace(folder / WEIGHTS_FILE)
     base = str(Path(base).absolute()) if os.path.exists(base) else base
     config = {"base": base, "rank": rank, "targets": list(targets)}
-    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    with writing(folder, 0):
+        (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def adapter_base(folder: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,20 +19,24 @@ from torch import nn
 from headway.baselines.build import make_model
 from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import ModelConfig
-from headway.config.toml import build, short, to_dict
+from headway.config.toml import short, to_dict
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
 from headway.hub.adapter import adapter_chain, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
+from headway.hub.download import tokenizer_folder
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
 from headway.hub.generation_config import copied_settings, special_ids
 from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf.tokenizer import load_gguf_tokenizer
+from headway.hub.restored import TensorSource, is_restorable, own_config, restored_model
+from headway.hub.run_names import run_folders
 from headway.hub.tables import FAMILIES
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
 from headway.model.embed import PatchEmbedding
 from headway.model.model import Model, Transformer
+from headway.resources import write_error
 
 CONFIG_LIMIT = 1_000_000
 """Bytes of a config.json: enough for thousands of labels, and a hostile file stays small in memory."""
@@ -48,32 +51,48 @@ class OpenedFolder:
     config: AnyConfig
     family: Family | None
     architecture: str
-    weights: Weights | GGUFWeights
+    weights: Weights | GGUFWeights | TensorSource
+    step: int | None = None
+    """The step of the checkpoint that the weights are of."""
 
 
 def open_folder(folder: Path) -> OpenedFolder:
     """Read config.json and check the headers of the weights; a GGUF file has both in its own header."""
     if (path := gguf_in(folder)) is not None:
         return OpenedFolder(*open_gguf(path))
+    if is_restorable(folder):
+        return _opened_model(*restored_model(folder, load_model))
     if not (folder / "config.json").exists():
-        if (folder / "run" / "recipe.toml").exists():
-            hint = f"continue it: headway train --resume {shlex.quote(str(folder))}"
-            raise NotFoundError("F002", f"{folder} is an unfinished run and has no model yet", hint)
+        if folder.is_dir() and (inside := run_folders(folder)):
+            hint = f"name one of them, such as {inside[-1]}"
+            raise NotFoundError("F002", f"{folder} is a folder of runs, not a model", hint)
         raise NotFoundError("F002", f"{folder} has no config.json", "a model folder has config.json and weights")
     theirs = read_json(folder / "config.json", limit=CONFIG_LIMIT)
     refuse_code(theirs)
+    opened = _opened(theirs, open_weights(folder))
+    return replace(opened, config=_with_generation_ids(opened.config, folder))
+
+
+def _opened(theirs: Mapping[str, Any], weights: Weights | TensorSource) -> OpenedFolder:
+    """The config that a config.json describes, beside its weights."""
     kind = theirs.get("model_type")
-    weights = open_weights(folder)
     if kind == "headway":
-        return OpenedFolder(_with_generation_ids(_own_config(theirs), folder), None, OWN_ARCHITECTURE, weights)
+        return OpenedFolder(_own_config(theirs), None, OWN_ARCHITECTURE, weights)
     if not isinstance(kind, str) or kind not in FAMILIES:
         hint = nearest(str(kind), FAMILIES)
         raise ConfigError(
             "C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}"
         )
     family = FAMILIES[kind]
-    config = _with_generation_ids(read_config(family, theirs, weights.names), folder)
-    return OpenedFolder(config, family, architecture_in(family, theirs), weights)
+    return OpenedFolder(read_config(family, theirs, weights.names), family, architecture_in(family, theirs), weights)
+
+
+def _opened_model(step: int, model: Model) -> OpenedFolder:
+    """A model in memory as its folder would be opened: a checkpoint gives the same as the finished run, to the bit."""
+    family, theirs = describe(model)
+    weights = TensorSource(dict(dump_tensors(model, family, theirs["architectures"][0])))
+    opened = _opened(theirs, weights)
+    return replace(opened, config=replace(opened.config, special=model.config.special), step=step)
 
 
 def _with_generation_ids(config: AnyConfig, folder: Path) -> AnyConfig:
@@ -87,9 +106,7 @@ def _own_config(theirs: Mapping[str, Any]) -> AnyConfig:
     inner = theirs.get("headway")
     if not isinstance(inner, Mapping):
         raise ConfigError("C004", 'config.json: model_type "headway" needs a "headway" table')
-    if "network" in inner:
-        return build(BaselineConfig, inner)
-    return build(ModelConfig, inner)
+    return own_config(inner)
 
 
 def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu") -> Model:
@@ -100,7 +117,11 @@ def load_model(folder: Path, dtype: torch.dtype | None = None, device: str | tor
         for adapter in above:
             merge_adapter(model, adapter)
         return model
-    opened = open_folder(folder)
+    return load_opened(open_folder(folder), dtype, device)
+
+
+def load_opened(opened: OpenedFolder, dtype: torch.dtype | None, device: str | torch.device) -> Model:
+    """The model of an opened folder, in evaluation mode."""
     check_memory(opened.weights.total_bytes * (2 if dtype == torch.float32 else 1))
     with torch.device("meta"):
         model = make_model(opened.config)
@@ -138,6 +159,7 @@ def own_layout(folder: Path) -> bool:
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder or of a GGUF file."""
+    folder = tokenizer_folder(folder)
     path = gguf_in(folder)
     return load_tokenizer(folder) if path is None else load_gguf_tokenizer(path)
 
@@ -185,7 +207,7 @@ def _staged_files(
             tokenizer.save(partial)
         yield partial
     except OSError as error:
-        raise MemoryOrDiskError("M002", f"{folder} cannot be written: {error.strerror or error}") from None
+        raise write_error(folder, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -14,6 +14,8 @@ from headway.config.generation import Bias
 from headway.config.toml import short
 from headway.errors import ConfigError
 from headway.hub.adapter import adapter_base, is_adapter
+from headway.hub.download import run_base
+from headway.hub.run_names import is_unfinished, run_of
 from headway.jsonfile import read_json
 
 FILE = "generation_config.json"
@@ -177,8 +179,11 @@ def read_generation(folder: Path | None) -> GenerationSettings:
 def _read_settings(folder: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of both files, with generation_config.json first; and the unknown ones."""
     settings: dict[str, Any] = {}
+    folder = None if folder is None else run_of(folder)
     if folder is not None and is_adapter(folder) and not (folder / FILE).is_file():
         return _read_settings(adapter_base(folder))
+    if folder is not None and is_unfinished(folder):
+        return _read_settings(run_base(folder))
     if folder is not None and (folder / "config.json").is_file():
         known = {*SUPPORTED, *UNSUPPORTED}
         given = {key: value for key, value in read_json(folder / "config.json").items() if key in known}

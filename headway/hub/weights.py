@@ -19,10 +19,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headway.errors import DamagedError, MemoryOrDiskError, NotFoundError
+from headway.errors import DamagedError, NotFoundError
 from headway.jsonfile import AGAIN, parse_object, read_json, show, unreadable
 from headway.progress import bar
-from headway.resources import VECTOR_BYTES
+from headway.resources import VECTOR_BYTES, write_error
 
 if TYPE_CHECKING:
     import torch
@@ -324,11 +324,7 @@ def tensor_chunks(
     keys = {torch_name: key for key, (torch_name, _) in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    # Tensors whose size is a multiple of VECTOR_BYTES come first, so that each starts at such a multiple. The others
-    # follow by item size, largest first, which keeps every item on its own boundary.
-    order = sorted(
-        tensors.items(), key=lambda item: (item[1].nbytes % VECTOR_BYTES > 0, -item[1].element_size(), item[0])
-    )
+    order = file_order(tensors)
     for name, tensor in order:
         begin, end = end, end + tensor.nbytes
         dtype = keys[str(tensor.dtype).removeprefix("torch.")]
@@ -337,6 +333,17 @@ def tensor_chunks(
     text += b" " * (-(8 + len(text)) % VECTOR_BYTES)
     start = len(text).to_bytes(8, "little") + text
     return len(start) + end, chain([start], (_raw_bytes(tensor) for _, tensor in order))
+
+
+def file_order(tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+    """The order of tensors in a file.
+
+    Tensors whose size is a multiple of VECTOR_BYTES come first, so that each starts at such a multiple. The others
+    follow by item size, largest first, which keeps every item on its own boundary.
+    """
+    return sorted(
+        tensors.items(), key=lambda item: (item[1].nbytes % VECTOR_BYTES > 0, -item[1].element_size(), item[0])
+    )
 
 
 def _raw_bytes(tensor: torch.Tensor) -> bytes | memoryview:
@@ -361,8 +368,7 @@ def writing(folder: Path, needed: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"cannot be written: {error.strerror or error}; {needed:,} bytes needed, {free:,} free"
-        raise MemoryOrDiskError("M002", f"{show(folder)}: {what}", "make room, or take another folder") from error
+        raise write_error(show(folder), error, room=f"; {needed:,} bytes needed, {free:,} free") from error
 
 
 def sync_folder(folder: Path) -> None:

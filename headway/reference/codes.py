@@ -113,7 +113,7 @@ CAUSES = {
     ),
     "D003": (
         "A file has another encoding, such as Latin-1, or is no text at all.",
-        "Convert the file to UTF-8: iconv -f latin1 -t utf-8 FILE.",
+        "Name the encoding: data.encoding=latin-1.",
     ),
     "D004": (
         "The column of the text, the label … was not found, or several columns could be meant.",
@@ -150,6 +150,10 @@ CAUSES = {
         "An adapter names its base model by an id of the hub, and headway downloads nothing that a file names.",
         "If you trust the base model: headway get ID.",
     ),
+    "F007": (
+        "The folder is read-only, or belongs to somebody else.",
+        "Choose another folder: out=FOLDER; or change its permissions.",
+    ),
     "N001": (
         "There is no connection, the model or dataset is not on the hub, or HF_HUB_OFFLINE is set.",
         "Check the name and the connection; models that are in the local cache work offline.",
@@ -159,7 +163,7 @@ CAUSES = {
         "Close other programs, take a smaller model, or load it in half the size: --dtype bfloat16.",
     ),
     "M002": (
-        "The disk is full, or the folder belongs to somebody else.",
+        "The disk is full.",
         "`headway runs prune` frees space; out=FOLDER puts runs elsewhere.",
     ),
     "M010": (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headway.errors import counted
 from headway.report.advice.budget import STEEP
 from headway.report.advice.evidence import clipped_share, late_improvement, uniform_loss
 from headway.report.advice.fit import overfit
 from headway.report.advice.rules import suggestions
-from headway.report.format import brief, count, join_words, metric_title, number, percent, plural
+from headway.report.format import brief, count, join_words, metric_title, number, percent
 from headway.runs.events import as_count, as_float
 from headway.runs.history import History
 from headway.tasks.registry import known_task
@@ -79,7 +80,7 @@ def verdict(run: History) -> tuple[str, str]:
 def summary(run: History, data: str) -> str:
     """One sentence: the model, its data, the steps, the best metric."""
     facts = run.facts
-    text = f"{describe_model(run)}, trained on {data} for {count(facts.steps)} steps"
+    text = f"{describe_model(run)}, trained on {data} for {counted(facts.steps, 'steps')}"
     text += f" ({brief(facts.tokens)} tokens)" if facts.tokens is not None else ""
     if (best := facts.best_eval) is None:
         return text + "; it was not evaluated."
@@ -107,8 +108,8 @@ def _outcome(run: History) -> str:
     if not run.facts.steps:
         return f"{state}; its log has no step."
     found = health(run)
-    troubles = [plural(n, word) for n, word in ((found.spikes, "spike"), (found.nans, "NaN")) if n]
-    restarts = [plural(found.restarts, "restart")] if found.restarts else []
+    troubles = [counted(n, words) for n, words in ((found.spikes, "spikes"), (found.nans, "NaNs")) if n]
+    restarts = [counted(found.restarts, "restarts")] if found.restarts else []
     wrong = [suggestion.verdict for suggestion in suggestions(run) if suggestion.verdict]
     if run.status == "diverged":
         calm = f", after {join_words([*troubles, *restarts])}"

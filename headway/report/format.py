@@ -97,11 +97,6 @@ def moment(time: float | None) -> str:
         return ABSENT
 
 
-def plural(amount: int, noun: str) -> str:
-    """no spikes, 1 spike, 3 spikes"""
-    return f"{amount or 'no'} {noun}" + ("" if amount == 1 else "s")
-
-
 def join_words(words: Iterable[str]) -> str:
     """a, b and c"""
     *first, last = [*words] or [""]

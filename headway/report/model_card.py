@@ -25,26 +25,29 @@ RESERVED = {"yes", "no", "on", "off", "true", "false", "null"}
 """Words that YAML does not read as text."""
 
 
-def write_card(folder: Path) -> Path:
-    """Write README.md of a run, unless somebody has edited it."""
+def write_card(run: Path, folder: Path | None = None, step: int | None = None) -> Path:
+    """Write README.md of a run, or of its export to `folder` (of the checkpoint of `step`), unless it was edited."""
+    folder = folder or run
     path = folder / "README.md"
     if path.exists() and GENERATED_MARK not in path.read_text(encoding="utf-8", errors="replace"):
         return path
-    write_text(path, card(read_run(folder)))
+    write_text(path, card(read_run(run), folder, step))
     return path
 
 
-def card(run: History) -> str:
-    """The text of the card."""
-    kind, facts = _model_type(run.folder), gather(run)
+def card(run: History, folder: Path | None = None, step: int | None = None) -> str:
+    """The text of the card; the model is in `folder`, if not in the run's own."""
+    folder = folder or run.folder
+    kind, facts = _model_type(folder), gather(run)
     data = code_span(_short(data_name(run))) if data_name(run) else describe_data(run)
     parts = (
         _header(run, kind),
         GENERATED_MARK,
         f"# {escape_markdown(run.name)}",
         escape_markdown(summary(run, "\0")).replace("\0", data),
+        _checkpoint(run, step),
         _numbers(facts),
-        _use(run, kind),
+        _use(run, folder, kind),
         _training(run, facts),
         _data(run, facts["data"], data),
         _limits(run),
@@ -93,8 +96,21 @@ def _numbers(facts: Mapping[str, Any]) -> str:
     return _table("Numbers", rows)
 
 
-def _use(run: History, kind: str) -> str:
-    if run.status == "broken" or not any(run.folder.glob("*.safetensors")):
+def _checkpoint(run: History, step: int | None) -> str:
+    """Which weights these are, if they are not those of the end."""
+    if step is None:
+        return ""
+    state = "finished" if run.status == "finished" else f"did not finish (it {_ENDED.get(run.status, 'stopped')})"
+    these = f"**These are the weights of a checkpoint, of step {step:,}.**"
+    return f"{these} Its run {state}; the numbers below are of the run."
+
+
+_ENDED = {"running": "was still training", "diverged": "diverged"}
+"""Status of a run → how its card says it."""
+
+
+def _use(run: History, folder: Path, kind: str) -> str:
+    if run.status == "broken" or not any(folder.glob("*.safetensors")):
         return ""
     task = known_task(run.task)
     writes = task is not None and task.generates

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headway.config.toml import to_toml
+from headway.errors import counted
 from headway.hub.weights import writing
 from headway.progress import bar
 from headway.report import sections
@@ -20,7 +21,6 @@ from headway.report.advice.evidence import Evidence, uniform_loss
 from headway.report.advice.rules import suggestions
 from headway.report.curves import curves
 from headway.report.diagnostics import data_name, describe_data, health, verdict
-from headway.report.format import plural
 from headway.report.page import render_page
 from headway.runs.events import Event, as_count, as_float
 from headway.runs.history import History, read_evaluation, read_run
@@ -68,7 +68,7 @@ def render(run: History, facts: Mapping[str, Any]) -> str:
         "command": facts["reproduce"]["command"],
         "reproduce": sections.reproduce(facts["reproduce"]),
         "recipe": sections.truncate(to_toml(run.recipe), RECIPE_LETTERS) if run.recipe else "",
-        "note": f" {plural(bad, 'line')} of the log could not be read." if bad else "",
+        "note": f" {counted(bad, 'lines')} of the log could not be read." if bad else "",
     }
     return render_page("report.html", values)
 

@@ -5,7 +5,6 @@ A damaged folder is not an error: the run is listed as broken, and `problem` say
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headway.config.toml import read_toml
-from headway.errors import HeadwayError, NotFoundError, nearest
+from headway.errors import HeadwayError, NotFoundError
+from headway.hub.run_names import is_running, run_folders
 from headway.jsonfile import read_json, show
 from headway.runs.events import SESSION_STARTS, Event, EventLog, Series, as_float, read_events, smooth
 from headway.tasks.recipe import Recipe, current_settings
 
 Status = Literal["running", "finished", "stopped", "diverged", "broken"]
 
-LOCK = "run.lock"  # the name in train/checkpoint.py, which imports torch
 EVALUATION_LIMIT = 4_000_000
 """Bytes of run/evaluation.json."""
 
@@ -149,46 +148,7 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
 
 def find_runs(out: Path) -> list[History]:
     """All runs of a folder, newest first."""
-    return [read_run(path) for path in reversed(_folders(out))]
-
-
-def resolve_run(name: str, out: Path) -> Path:
-    """The folder of a run, by `last`, by its name or the beginning of its name, or by path."""
-    found = _folders(out)
-    names = [path.name for path in found]
-    if name == "last":
-        if not (known := [path for path in found if (path / "run" / "recipe.toml").exists()]):
-            raise NotFoundError("F001", f"no runs in {show(out)}", "start one: headway train tiny")
-        return known[-1]
-    if name in names:
-        return out / name
-    if name and (Path(name) / "run").is_dir():
-        return Path(name)
-    matching = [path for path in found if name and path.name.startswith(name)]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        which = ", ".join(show(path.name) for path in matching[::-1][:5])
-        raise NotFoundError("F001", f"{len(matching)} runs begin with {show(name)}", f"give the full name: {which}")
-    hint = f"there are: {', '.join(show(n) for n in names[::-1][:5])}" if names else "start one: headway train tiny"
-    raise NotFoundError("F001", f"no run {show(name)} in {show(out)}{nearest(name, names)}", hint)
-
-
-def is_running(folder: Path) -> bool:
-    """Whether a trainer holds the run's lock; the system releases the lock when the process ends."""
-    try:
-        handle = os.open(folder / "run" / LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks
-        return False
-    finally:
-        os.close(handle)
-    return False
+    return [read_run(path) for path in reversed(run_folders(out))]
 
 
 def disk_size(path: Path) -> int:
@@ -266,24 +226,3 @@ def _status(folder: Path, log: EventLog) -> Status:
     if diverged:
         return "diverged"
     return "finished" if ended is not None and not ended.get("signal") else "stopped"
-
-
-def _folders(out: Path) -> list[Path]:
-    """The folders of the runs, oldest first."""
-    try:
-        inside = (path for path in out.iterdir() if ".partial-" not in path.name)
-        return sorted((path for path in inside if (path / "run").is_dir()), key=_age)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise NotFoundError("F001", f"{show(out)}: cannot be read: {error.strerror or error}") from None
-
-
-def _age(folder: Path) -> tuple[float, str]:
-    """The sort key of runs: when the recipe was written, as for `headway run last`; then the name."""
-    for path in (folder / "run" / "recipe.toml", folder / "run", folder):
-        try:
-            return path.stat().st_mtime, folder.name
-        except OSError:
-            continue
-    return 0.0, folder.name

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import ConfigError, HeadwayError
+from headway.hub.checkpoint import checkpoints_of, step_folders
+from headway.hub.run_names import is_running
 from headway.hub.weights import writing
 from headway.jsonfile import read_json
-from headway.runs.history import History, disk_size, is_running
+from headway.runs.history import History, disk_size
 
 YOUNG = 3600
 """Seconds since the last change during which an unfinished file may still be being written."""
@@ -68,8 +70,8 @@ def _delete(path: Path) -> None:
 
 
 def _of_run(run: History, broken: bool) -> Iterator[Leftover]:
-    checkpoints = run.folder / "run" / "checkpoints"
-    steps = _checkpoints(checkpoints)
+    checkpoints = checkpoints_of(run.folder)
+    steps = [path for path in step_folders(checkpoints) if not path.is_symlink()]
     came_to_nothing = run.status in ("broken", "diverged") or (run.status == "stopped" and not steps)
     if broken and came_to_nothing and not run.folder.is_symlink():
         if (run.folder / "run" / "log.jsonl").exists() or not _young(run.folder):  # a new run may be about to start
@@ -95,12 +97,6 @@ def _half_made(place: Path, aged: bool) -> list[Path]:
     """Files whose name says that they are unfinished; `aged` leaves out those that may still be being written."""
     found = sorted(p for p in place.glob("*.partial-*") if re.fullmatch(r".+\.partial-[0-9a-f]+", p.name))
     return [path for path in found if not (aged and _young(path)) and not path.is_symlink()]
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints, newest first."""
-    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-[0-9]{8,18}", path.name)]
-    return sorted((path for path in found if not path.is_symlink()), key=lambda path: int(path.name[5:]), reverse=True)
 
 
 def _looks_whole(path: Path) -> bool:

@@ -159,7 +159,10 @@ def kv_cache_bytes(model: Model, context: int) -> int:
 
 def _name(bundle: Loaded) -> str:
     """Name the model: a hub id or a preset unchanged, a folder without the path to it, which clients need not know."""
-    return bundle.name if bundle.folder is None or not Path(bundle.name).exists() else bundle.folder.resolve().name
+    place, at, step = bundle.name.partition("@")
+    if bundle.folder is None or not Path(place).exists():
+        return bundle.name
+    return f"{bundle.folder.resolve().name}{at}{step}"
 
 
 def _context_length(model: Model) -> int | None:

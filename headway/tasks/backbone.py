@@ -29,9 +29,15 @@ def encoder_backbone(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | Non
         or base.source.kind != "tokens"
     ):
         raise ConfigError("C004", f"task {recipe.task} trains text encoders, model.from = {what} is none")
-    if base.max_length is not None and length > base.max_length:
-        raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+    check_context(base, length, what)
     return replace(base, lm=None, nsp=None, classify=None, tag=None, span=None, labels=())
+
+
+def check_context(base: AnyConfig, length: int, what: str) -> None:
+    """Refuse a data.length that model.from cannot read."""
+    if base.max_length is not None and length > base.max_length:
+        why = f"data.length = {length}, but {what} reads {base.max_length} tokens at most"
+        raise ConfigError("C004", why, f"set data.length={base.max_length}, or less")
 
 
 def limit_of(model: Model, length: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, verified before they are loaded, one writer at a time.
+"""Checkpoints of a run, written: atomically, and by one process at a time; loaded to resume it.
 
     checkpoints/
       step-00000200/   model.safetensors  optimizer.safetensors  …  manifest.json
@@ -31,16 +31,27 @@ import torch
 from torch import Tensor
 
 from headway.errors import ConfigError, DamagedError, DivergedError, HeadwayError
-from headway.hub.weights import open_file, sync_folder, tensor_chunks, writing
-from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, read_json, show, unreadable
+from headway.hub.checkpoint import (
+    FORMAT_VERSION,
+    MANIFEST,
+    SUFFIX,
+    Skipped,
+    newest_sound,
+    read_tensors,
+    sealed,
+    step_folders,
+    verify,
+)
+from headway.hub.run_names import LOCK
+from headway.hub.weights import sync_folder, tensor_chunks, writing
+from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, read_json, show
 
 STAGES = (
     "snapshot", "write", "file-fsync", "manifest-write", "manifest-fsync", "rename", "parent-fsync", "latest",
     "retention", "done",
 )  # fmt: skip
 """The stages of `save`, announced as each begins; `write` and `file-fsync` come once per file."""
-FORMAT_VERSION = 1
-MANIFEST, LATEST, LOCK, SUFFIX = "manifest.json", "latest.json", "run.lock", ".safetensors"
+LATEST = "latest.json"
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ def save(folder: Path, snapshot: Snapshot, *, retention: int = 3, stage: Callabl
                 entries[name] = _write(partial / name, chunks, stage, "file-fsync")
             stage("manifest-write")
             manifest = {"format": FORMAT_VERSION, "step": snapshot.step, "files": entries, "state": snapshot.state}
-            _write(partial / MANIFEST, [_sealed(manifest)], stage, "manifest-fsync")
+            _write(partial / MANIFEST, [sealed(manifest)], stage, "manifest-fsync")
             sync_folder(partial)
             stage("rename")
             partial.rename(target)
@@ -111,68 +122,15 @@ def save(folder: Path, snapshot: Snapshot, *, retention: int = 3, stage: Callabl
     return target
 
 
-def load(folder: Path, *, skipped: Callable[[Path, str], None]) -> Snapshot | None:
+def load(folder: Path, *, skipped: Skipped) -> Snapshot | None:
     """Load the newest sound checkpoint; call `skipped` for each damaged one that is newer."""
-    damaged = []
-    for path in _steps(folder):
-        try:
-            manifest = verify(path)
-            tensors = {}
-            for name in manifest["files"]:
-                weights = open_file(path / name)
-                tensors[name.removesuffix(SUFFIX)] = {key: weights.read(key).clone() for key in weights.names}
-            return Snapshot(manifest["step"], tensors, manifest["state"])
-        except HeadwayError as error:
-            if path not in _steps(folder):  # the trainer has deleted it meanwhile, so there is a newer one
-                return load(folder, skipped=skipped)
-            damaged.append(error.message)
-            skipped(path, error.message.removeprefix(f"{show(path)}: "))
-    if not damaged:
-        return None
-    what = "\n  ".join([f"{show(folder)}: every checkpoint is damaged:", *damaged])
-    raise DamagedError("X001", what, "restore a checkpoint from a backup, or start a new run")
+    return newest_sound(folder, _read, skipped=skipped)
 
 
-def newest_state(folder: Path) -> dict[str, Any] | None:
-    """The state in the newest readable manifest, without its tensors; None if there is none."""
-    for path in _steps(folder):
-        with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
-            state: dict[str, Any] = _read_manifest(path / MANIFEST)["state"]
-            return state
-    return None
-
-
-def last_weights(folder: Path, count: int) -> list[dict[str, Tensor]]:
-    """The weights of the `count` newest checkpoints. A damaged one is an error: without it the average would differ."""
-    found = []
-    for path in _steps(folder)[:count]:
-        verify(path)
-        weights = open_file(path / f"model{SUFFIX}")
-        found.append({key: weights.read(key).clone() for key in weights.names})
-    return found
-
-
-def verify(path: Path) -> dict[str, Any]:
-    """Check that a checkpoint has exactly the files of its manifest, with their sizes and SHA-256; the manifest."""
-    try:
-        manifest = _read_manifest(path / MANIFEST)
-        if path.name != (name := f"step-{manifest['step']:08d}"):
-            raise ValueError(f"its manifest belongs to {name}")
-        names, there = {*manifest["files"], MANIFEST}, set(os.listdir(path))
-        if wrong := sorted(names ^ there):
-            raise ValueError(f"{wrong[0]!a} is {'missing' if wrong[0] in names else 'not in the manifest'}")
-        for name, expected in manifest["files"].items():
-            with (path / name).open("rb") as file:
-                if (size := os.fstat(file.fileno()).st_size) != expected["size"]:
-                    raise ValueError(f"{name} has {size:,} bytes, the manifest says {expected['size']:,}")
-                if hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
-                    raise ValueError(f"{name} does not have the SHA-256 of the manifest")
-    except OSError as error:
-        what = f"{Path(error.filename or path).name} cannot be read: {error.strerror or error}"
-        raise DamagedError("X001", f"{show(path)}: {what}") from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:  # the last three: an invented manifest
-        raise DamagedError("X001", f"{show(path)}: {error}") from None
-    return manifest
+def _read(path: Path) -> Snapshot:
+    manifest = verify(path)
+    stems = [name.removesuffix(SUFFIX) for name in manifest["files"]]
+    return Snapshot(manifest["step"], {stem: read_tensors(path, stem) for stem in stems}, manifest["state"])
 
 
 class RunLock:
@@ -231,16 +189,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _steps(folder: Path) -> list[Path]:
-    """The folders of the checkpoints, newest first."""
-    try:
-        names = os.listdir(folder) if os.path.lexists(folder) else []
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    steps = [name for name in names if re.fullmatch(r"step-([0-9]{8}|[1-9][0-9]{8,17})", name)]
-    return [folder / name for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
-
-
 def _check_call(snapshot: Snapshot, retention: int) -> None:
     """Find bugs of the caller before anything is written."""
     if retention < 1 or snapshot.step < 0:
@@ -278,24 +226,6 @@ def _write(path: Path, chunks: Iterable[bytes | memoryview], stage: Callable[[st
     return {"size": size, "sha256": digest.hexdigest()}
 
 
-def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest with its own SHA-256, which protects the state in it."""
-    digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
-    return json.dumps({**manifest, "sha256": digest}, indent=1).encode() + b"\n"
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    raw = path.read_bytes() if path.stat().st_size <= JSON_LIMIT else b""
-    manifest = parse_object(raw, JSON_VALUES)
-    if (version := manifest.get("format")) != FORMAT_VERSION:
-        raise ValueError(f"{MANIFEST} has format {version!a}, this headway reads format {FORMAT_VERSION}")
-    manifest.pop("sha256", None)
-    # Compare bytes, not values: "\u00E9" for "\u00e9" is a flipped bit too.
-    if raw != _sealed(manifest) or not isinstance(manifest["state"], dict):
-        raise ValueError(f"{MANIFEST} does not match its own SHA-256")
-    return manifest
-
-
 def _is_sound(path: Path) -> bool:
     with suppress(DamagedError):
         verify(path)
@@ -305,7 +235,7 @@ def _is_sound(path: Path) -> bool:
 
 def _retain(folder: Path, retention: int) -> None:
     """Drop all but `retention` checkpoints, counted from the newest sound one. Sweep partial ones."""
-    paths = _steps(folder)
+    paths = step_folders(folder)
     if len(paths) > retention:
         sound = next((i for i, path in enumerate(paths) if _is_sound(path)), len(paths))
         for path in paths[sound + retention :]:

@@ -18,7 +18,7 @@ from headway.config.baselines import BaselineConfig
 from headway.config.model import ModelConfig
 from headway.data.batching.batch_sampler import BatchSampler, shard
 from headway.data.batching.permutation import Index
-from headway.errors import MemoryOrDiskError
+from headway.errors import MemoryOrDiskError, counted
 from headway.jsonfile import show
 from headway.resources import available_host_memory, gigabytes
 from headway.tasks.batch import Batch
@@ -163,6 +163,7 @@ def check_disk(need: Footprint, recipe: Recipe, folder: Path, done: int, model_s
     free = shutil.disk_usage(folder).free
     if more > free:
         what = f"{show(folder)}: the run needs {gigabytes(more)} more disk space, and {gigabytes(free)} are free"
-        parts = f"{retention} checkpoints (train.keep) of {gigabytes(size)} each, a model of {gigabytes(model_size)}"
+        saved = f"{counted(retention, 'checkpoints')} (train.keep) of {gigabytes(size)} each"
+        parts = f"{saved}, a model of {gigabytes(model_size)}"
         hint = "free some space, set train.keep=1, or choose another folder: out=…"
         raise MemoryOrDiskError("M002", f"{what}: {parts}", hint)

@@ -91,7 +91,7 @@ class Loop:
         config, now, estimate = self.config, self.progress, Estimate()
         first = now.step
         self.model.train()
-        with self._signals():
+        with self.signals():
             while self.budget_spent < 1 and not self.stop_signal and not self.out_of_patience:
                 start = time.perf_counter()
                 with bar(self._first_step) if now.step == first else nullcontext():
@@ -113,6 +113,8 @@ class Loop:
                 if now.step % config.save_every == 0 or last or self.stop_signal or self.out_of_patience:
                     save()
                     report("save", step=now.step)
+        if self.budget_spent >= 1 or self.out_of_patience:
+            self.stop_signal = 0  # it came with the last step: the run has finished
         if self.best is not None and not self.stop_signal:
             report("kept", step=now.step, best=now.best_step, early=config.patience if self.out_of_patience else 0)
 
@@ -255,7 +257,7 @@ class Loop:
             self._batches = None
 
     @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def signals(self) -> Iterator[None]:
         """The first SIGINT or SIGTERM ends the run after the current step; a second one interrupts at once."""
 
         def handle(number: int, frame: FrameType | None) -> None:

@@ -25,11 +25,11 @@ from headway.data.files.digest import file_content
 from headway.data.files.locate import file_format, find_files, on_disk
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
+from headway.hub.checkpoint import checkpoints_of, newest_state
 from headway.jsonfile import show
 from headway.tasks.recipe import Recipe, read_recipe, recipe_values
 from headway.tasks.training import Training
 from headway.train.changes import check_changes, value_changes
-from headway.train.checkpoint import newest_state
 from headway.version import __version__
 
 Record = dict[str, Any]
@@ -160,7 +160,7 @@ def is_mixed(data: Record, resumed: Resumed | None) -> bool:
 
 def same_data(folder: Path, recipe: Recipe) -> bool:
     """Whether the data of a run have never changed; true if the run has no record."""
-    origin = (newest_state(folder / "run" / "checkpoints") or {}).get("origin") or {}
+    origin = (newest_state(checkpoints_of(folder)) or {}).get("origin") or {}
     before = origin.get("data")
     if origin.get("mixed"):
         return False

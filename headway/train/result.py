@@ -8,17 +8,19 @@ from pathlib import Path
 from torch import Tensor
 
 from headway.hub.adapter import write_adapter
+from headway.hub.checkpoint import checkpoints_of, last_weights, step_folders
 from headway.hub.convert import tie_weights
-from headway.hub.download import resolve
+from headway.hub.download import settings_folder
 from headway.hub.folder import write_model_files
+from headway.hub.restored import average_weights
+from headway.hub.trainable import trainable_weights
+from headway.hub.weights import writing
 from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters
 from headway.model.model import Model
 from headway.tasks.recipe import Recipe
 from headway.train.build import empty_model
-from headway.train.checkpoint import last_weights
 from headway.train.distributed import full_tensor
 from headway.train.loop import Loop, Report
-from headway.train.optim.average import average_weights, trainable_weights
 from headway.train.state import load_weights
 
 
@@ -27,8 +29,9 @@ def finish(loop: Loop, recipe: Recipe, folder: Path, report: Report) -> None:
     loop.load_final_weights()
     if recipe.train.average:
         loop.world.barrier()  # until rank 0 has written the last checkpoint
-        checkpoints = last_weights(folder / "run" / "checkpoints", recipe.train.average)
-        load_weights(trainable_weights(loop.model), average_weights(checkpoints))
+        newest = step_folders(checkpoints_of(folder))[0]
+        weights = average_weights(last_weights(newest, recipe.train.average))
+        load_weights(trainable_weights(loop.model), weights)
     model = full_model(loop, recipe)
     if loop.world.first:
         _write_model(loop, model, recipe, folder)
@@ -58,7 +61,7 @@ def _write_model(loop: Loop, model: Model, recipe: Recipe, folder: Path) -> None
             tokenizer.save(folder)
     else:
         merge_adapters(model)  # an adapter's folder has no place for a new head
-        write_model_files(model, folder, tokenizer, resolve(shape.from_) if shape.from_ else None)
+        write_model_files(model, folder, tokenizer, settings_folder(shape.from_))
 
 
 def _write_evaluation(loop: Loop, model: Model, folder: Path) -> None:
@@ -67,7 +70,8 @@ def _write_evaluation(loop: Loop, model: Model, folder: Path) -> None:
         details = loop.task.details(model)
     if details is not None:
         text = json.dumps(details, ensure_ascii=False, indent=1)
-        (folder / "run" / "evaluation.json").write_text(text + "\n", encoding="utf-8")
+        with writing(folder, len(text)):
+            (folder / "run" / "evaluation.json").write_text(text + "\n", encoding="utf-8")
 
 
 def full_model(loop: Loop, recipe: Recipe) -> Model:

@@ -19,8 +19,8 @@ from headway.config.toml import to_toml
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import hash_once
 from headway.data.files.lines import read_as
-from headway.errors import ConfigError, DataError, DivergedError, NotFoundError
-from headway.hub.download import resolve
+from headway.errors import ConfigError, DataError, DivergedError
+from headway.hub.download import pinned_name, resolve
 from headway.hub.weights import writing
 from headway.model.model import Model
 from headway.resources import memory_errors
@@ -83,27 +83,17 @@ def new_folder(out: Path, name: str) -> Path:
     return folder
 
 
-def last_folder(out: Path) -> Path:
-    """The run that was started last."""
-    found = sorted(out.glob("*/run/recipe.toml"), key=lambda p: p.stat().st_mtime) if out.is_dir() else []
-    if not found:
-        raise NotFoundError("F001", f"no runs in {out}", "start one: headway train tiny")
-    return found[-1].parent.parent
-
-
 def with_absolute_paths(recipe: Recipe) -> Recipe:
-    """The recipe with absolute paths, so that the run can be resumed from another folder."""
+    """The recipe with absolute paths, so that the run can be resumed from another folder; a run has its step."""
 
     def full(path: str) -> str:
         if sides := split_pair_spec(path):
             return ",".join(full(side) for side in sides)
         return str(Path(path).resolve()) if path and Path(path).exists() else path
 
-    data, base = recipe.data, recipe.model.from_
-    if base == "last":
-        base = str(last_folder(Path(recipe.out)))
+    data, base = recipe.data, pinned_name(recipe.model.from_, Path(recipe.out))
     data = replace(data, train=full(data.train), valid=full(data.valid), test=full(data.test))
-    return replace(recipe, data=data, model=replace(recipe.model, from_=full(base)))
+    return replace(recipe, data=data, model=replace(recipe.model, from_=base))
 
 
 def start(name: str, recipe: Recipe, words: Sequence[str] = ()) -> Run:
@@ -112,7 +102,9 @@ def start(name: str, recipe: Recipe, words: Sequence[str] = ()) -> Run:
     `words` are what the user typed: the recipe and its settings. The log keeps them for the report's commands.
     """
     world = init_distributed()
-    chosen = choose(with_absolute_paths(recipe))
+    recipe = with_absolute_paths(recipe)
+    base = world.broadcast_text(recipe.model.from_)  # a run that is still training has another step a moment later
+    chosen = choose(replace(recipe, model=replace(recipe.model, from_=base)))
     recipe = chosen.recipe
     folder = Path(world.broadcast_text(str(new_folder(Path(recipe.out), name)) if world.first else ""))
     try:
@@ -165,8 +157,9 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
     """Write run/recipe.toml atomically."""
     path = folder / "run" / "recipe.toml"
     partial = path.with_name(f"recipe.partial-{os.getpid()}")
-    partial.write_text(to_toml(recipe_values(recipe)), encoding="utf-8")
-    os.replace(partial, path)
+    with writing(path.parent, 0):
+        partial.write_text(to_toml(recipe_values(recipe)), encoding="utf-8")
+        os.replace(partial, path)
 
 
 def _forget_tokenizer(folder: Path) -> None:
@@ -265,6 +258,8 @@ def _logged(run: Run, report: Report) -> Iterator[Report]:
 
 def _train(run: Run, report: Report) -> None:
     loop, world = run.loop, run.loop.world
+    if world.first and run.task.tokenizer is not None and not (run.folder / "run" / "tokenizer").exists():
+        run.task.tokenizer.save(run.folder / "run" / "tokenizer")  # for those who use a checkpoint
     report("restart" if loop.progress.step else "start", **_start_facts(run))
     if run.chosen and run.chosen.settings:
         report("chosen", settings=dict(run.chosen.settings), line=str(run.chosen))
@@ -281,9 +276,10 @@ def _train(run: Run, report: Report) -> None:
 
     if run.recipe.train.on_nan == "rewind" and not loop.progress.step:
         save_checkpoint()
-    _train_with_rewinds(run, report, save_checkpoint)
-    if not loop.stop_signal:
-        finish(loop, run.recipe, run.folder, report)
+    with loop.signals():  # one that comes while the model is written does not stop that
+        _train_with_rewinds(run, report, save_checkpoint)
+        if not loop.stop_signal:
+            finish(loop, run.recipe, run.folder, report)
     now = loop.progress
     flops = now.tokens * flops_per_token(run.model.config, run.model.parameter_count(), run.recipe.data.length)
     report(

@@ -5,19 +5,17 @@ Tensors are saved in full, not as the shards of the processes, so any number of 
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 
-from headway.errors import DamagedError
+from headway.hub.restored import check_saved, other_base
+from headway.hub.trainable import frozen_digest, trainable_weights
 from headway.train.distributed import World, full_tensor, shard_like
 from headway.train.loop import Loop
-from headway.train.optim.average import trainable_weights
 
-CHANGED = "the recipe or the data have changed: restore them, or start a new run"
 RENAMED = {"usual": "loss_ema", "stale": "evals_since_best"}
 """Names of counters in older checkpoints → the fields of `Progress` that they are now."""
 Tensors = dict[str, dict[str, Tensor]]
@@ -33,7 +31,7 @@ def collect(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
     for name, copies in (("mean", loop.ema), ("best", loop.best)):
         if copies is not None:
             tensors[name] = {key: full_tensor(value) for key, value in copies.tensors.items()}
-    return tensors, {**asdict(loop.progress), "base": frozen_digest(loop.model)}
+    return tensors, {**asdict(loop.progress), "base": _base_digest(loop)}
 
 
 @torch.no_grad()
@@ -41,9 +39,8 @@ def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
     """Put a run back into the state that `collect` returned."""
     counters = {RENAMED.get(name, name): value for name, value in counters.items()}
     counters.setdefault("decay_from_start", True)  # older checkpoints do not say, and it is true of them
-    if counters.pop("base") != frozen_digest(loop.model):
-        what = "the frozen weights of model.from differ from those that the run began with"
-        raise DamagedError("X008", what, "restore that model, or start a new run")
+    if counters.pop("base") != _base_digest(loop):
+        raise other_base()
     load_weights(trainable_weights(loop.model), tensors["model"])
     moments: dict[str, dict[str, Tensor]] = {}
     for name, value in tensors["optimizer"].items():
@@ -63,22 +60,14 @@ def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
 @torch.no_grad()
 def load_weights(weights: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     """Copy saved full tensors into weights, which may be sharded."""
+    check_saved(weights, saved)
     for name, tensor in weights.items():
-        if name not in saved:
-            raise DamagedError("X002", f"the checkpoint has no tensor {name}", CHANGED)
-        if saved[name].shape != tensor.shape:  # copy_ would broadcast a smaller tensor
-            shapes = f"{list(saved[name].shape)}, the model's {list(tensor.shape)}"
-            raise DamagedError("X003", f"the checkpoint's {name} has the shape {shapes}", CHANGED)
         tensor.copy_(shard_like(saved[name], tensor))
 
 
-def frozen_digest(model: nn.Module) -> str:
-    """A digest of the frozen weights, which checkpoints do not hold."""
-    digest = hashlib.sha256()
-    for name, p in model.named_parameters():
-        if not p.requires_grad:
-            digest.update(f"{name} {float(full_tensor(p.detach()).double().sum())!r}".encode())
-    return digest.hexdigest()
+def _base_digest(loop: Loop) -> str:
+    frozen = ((name, p) for name, p in loop.model.named_parameters() if not p.requires_grad)
+    return frozen_digest((name, full_tensor(p.detach())) for name, p in frozen)
 
 
 def _random_states(world: World) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from headway.api.evaluation import gain
+from headway.cli.evaluation import verdict
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import encoder_config
@@ -88,7 +89,9 @@ def test_which_is_better(folders: tuple[Path, Path], reviews: Path, run: Run) ->
     code, out, err = run(folders[0], reviews, "--against", str(folders[1]))
     assert code == 0, err
     assert f"{folders[1]}: 0.1667" in out
-    assert "gain           +0.6667" in out
+    assert "difference     +0.6667" in out
+    words = [verdict(*bounds, "than x") for bounds in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))]
+    assert words == ["better than x", "worse than x", "no significant difference"]
     code, out, _ = run(folders[0], reviews, "--against", str(folders[0]))
     assert "+0.0000   [+0.0000, +0.0000]: no significant difference" in out
 
@@ -144,7 +147,7 @@ def test_a_tagger_is_taken_apart(tmp_path: Path, run: Run) -> None:
     data.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
     code, out, err = run(folder, data, "--against", folder)
     assert code == 0, err
-    assert out.startswith(f"12 examples of {data}\nf1   ") and "gain           +0.0000" in out
+    assert out.startswith(f"12 examples of {data}\nf1   ") and "difference     +0.0000" in out
     assert re.search(r"^  label +DATE +LOC +ORG +PER +\(none\)", out, re.M)
     assert re.search(r"^  label  examples  precision  recall +f1\n  DATE +\d+ +0", out, re.M)
     assert re.search(r"^by length\n  words +examples +f1 +precision.*\n  \d+ … \d+ +\d+ +0", out, re.M)
@@ -164,7 +167,7 @@ def test_answers_are_taken_apart(tmp_path: Path, run: Run) -> None:
     data.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     code, out, err = run(folder, data, "--against", folder)
     assert code == 0, err
-    assert "gain           +0.0000   [+0.0000, +0.0000]: no significant difference" in out
+    assert "difference     +0.0000   [+0.0000, +0.0000]: no significant difference" in out
     assert re.search(r"^ +examples +f1 +em\n  answer +\d+ +\d", out, re.M)
     assert re.search(r"^  (where|who|what|when) +\d+ +\d", out, re.M)
     assert re.search(r"^by length\n  words", out, re.M)

@@ -63,7 +63,8 @@ def test_the_list(run: Run, three: Path) -> None:
     done = run()
     assert done.code == 0
     head, *rows = done.out.splitlines()
-    names = ["name", "status", "task", "steps", "loss", "valid", "best", "bits/byte", "time", "size", "when"]
+    names = ["name", "status", "task", "steps", "model"]
+    names += ["loss", "valid", "best", "bits/byte", "time", "size", "when"]
     assert head.split() == names
     assert [row.split()[:4] for row in rows] == [
         ["bad-0001", "broken", "lm", "0"],

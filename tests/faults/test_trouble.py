@@ -102,8 +102,8 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(tmp_path: Path, calle
 def test_a_folder_that_cannot_be_written(tmp_path: Path, called: Called) -> None:
     (tmp_path / "file").write_text("in the way")
     code, talk = called("train", "tiny", *SMALL, f"out={tmp_path / 'file'}")
-    assert code == 7, talk
-    assert "error[M002]" in talk and "Traceback" not in talk
+    assert code == 5, talk
+    assert "error[F007]" in talk and "Traceback" not in talk
 
 
 def test_rewinding_goes_back_and_halves_the_rate(tmp_path: Path) -> None:

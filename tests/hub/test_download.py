@@ -201,7 +201,7 @@ ERRORS: dict[str, tuple[Exception, str, str]] = {
     "no route": (ConnectionError("it says"), "N001", "it says"),
     "too slow": (TimeoutError(), "N001", "TimeoutError"),
     "a full disk": (OSError(errno.ENOSPC, "No space left on device", "blobs"), "M002", "No space left on device"),
-    "a locked cache": (PermissionError(errno.EACCES, "Permission denied", "blobs"), "M002", "Permission denied"),
+    "a locked cache": (PermissionError(errno.EACCES, "Permission denied", "blobs"), "F007", "no permission"),
 }
 
 

@@ -683,7 +683,7 @@ def test_an_interrupt_while_writing_leaves_nothing_behind(tmp_path: Path, monkey
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MemoryOrDiskError, match="M002"):
+    with pytest.raises(NotFoundError, match="F007"):
         save_model(Transformer(tiny("gpt2")), tmp_path / "file" / "model")
 
 

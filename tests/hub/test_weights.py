@@ -22,6 +22,7 @@ from headway.errors import ConfigError, DamagedError, HeadwayError, MemoryOrDisk
 from headway.hub import weights
 from headway.hub.weights import open_weights, write_weights
 from headway.jsonfile import JSON_LIMIT, read_json
+from headway.resources import DISK_FULL
 
 PLAIN = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
@@ -756,11 +757,11 @@ def test_a_full_disk_leaves_nothing(
     tensors = {key: torch.ones(25) for key in "abc"}
     (tmp_path / "config.json").write_text("{}")
     for call in range(1, calls + 1):
-        with monkeypatch.context() as patch, pytest.raises(MemoryOrDiskError) as caught:
+        with monkeypatch.context() as patch, pytest.raises(HeadwayError) as caught:
             fail_at(patch, owner, name, call, number)
             write_weights(tmp_path, tensors, shard_bytes=100)
-        assert caught.value.code == "M002"
-        assert os.strerror(number) in caught.value.message
+        assert caught.value.code == ("M002" if number in DISK_FULL else "F007")
+        assert str(tmp_path) in caught.value.message
         assert os.listdir(tmp_path) == ["config.json"], call
     with monkeypatch.context() as patch:
         fail_at(patch, owner, name, calls + 1, number)
@@ -797,7 +798,7 @@ def test_names_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MemoryOrDiskError, match="M002"):
+    with pytest.raises(NotFoundError, match="F007"):
         write_weights(tmp_path / "file" / "folder", {"a": torch.ones(1)})
 
 

@@ -187,7 +187,6 @@ def test_numbers_as_people_read_them(write: Any, value: Any, text: str) -> None:
 
 def test_words() -> None:
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", wording.moment(NOON))
-    assert [wording.plural(n, "spike") for n in (0, 1, 2)] == ["no spikes", "1 spike", "2 spikes"]
     assert [wording.join_words(w) for w in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
         "",
         "a",

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import NotFoundError
+from headway.hub.run_names import resolve_run
 from headway.runs.events import EventLog, as_count, as_float, read_events, smooth, smoothing_window
-from headway.runs.history import LOCK, find_runs, read_run, resolve_run
+from headway.runs.history import find_runs, read_run
 from headway.train import checkpoint
-from headway.train.run import last_folder
 from tests.runs.conftest import KEYS, KINDS, NOON, event, finished, steps, towards, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -284,7 +284,6 @@ def test_broken_runs_say_why(tmp_path: Path) -> None:
 
 
 def test_a_held_lock_means_running(tmp_path: Path) -> None:
-    assert LOCK == checkpoint.LOCK
     folder = write_run(tmp_path / "r", [event("start", step=0), *steps(1, 3)], recipe="broken =")
     with checkpoint.RunLock(folder / "run"):
         assert read_run(folder).status == "running"
@@ -311,7 +310,7 @@ def test_runs_come_newest_first(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     write_run(tmp_path / "b-0002.partial-77", finished())
     assert [run.name for run in find_runs(tmp_path)] == ["c-0001", "a-0001", "b-0001"]
-    assert last_folder(tmp_path) == resolve_run("last", tmp_path) == tmp_path / "c-0001"
+    assert resolve_run("last", tmp_path) == tmp_path / "c-0001"
     assert find_runs(tmp_path / "nowhere") == []
 
 

@@ -52,7 +52,7 @@ WORDS = ["train.steps=2", "train.batch=8", "train.warmup=1", "train.eval_every=2
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     recipe = Recipe(task="seq2seq", data=DataConfig(tokenizer="bpe", vocab=300))
-    return pair_tokenizer(tmp_path_factory.mktemp("tokens"), recipe, read_pairs("", recipe.data, BadRows())[:200])
+    return pair_tokenizer(tmp_path_factory.mktemp("tokens"), recipe, read_pairs("", recipe, BadRows())[:200])
 
 
 @pytest.fixture(params=CASES)

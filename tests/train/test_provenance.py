@@ -13,6 +13,7 @@ import pytest
 
 from headway.data.batching.token_store import TokenStore
 from headway.errors import ConfigError, DamagedError, DataError, NotFoundError
+from headway.hub.checkpoint import sealed, step_folders, verify
 from headway.tasks.recipe import load_recipe
 from headway.train import checkpoint, provenance
 from headway.train.optim.schedule import lr_factor_from_start, peak_lr
@@ -163,12 +164,12 @@ def test_words_on_top_of_an_older_run_are_held_to_its_recipe(tmp_path: Path) -> 
 
 def forget_origin(folder: Path) -> None:
     """The checkpoints as headway wrote them before they held a record."""
-    for path in checkpoint._steps(folder / "run" / "checkpoints"):
-        manifest = checkpoint.verify(path)
+    for path in step_folders(folder / "run" / "checkpoints"):
+        manifest = verify(path)
         manifest["state"].pop("origin")
         for name in ("decay_from_start", "warm_seconds"):
             manifest["state"]["progress"].pop(name)
-        (path / "manifest.json").write_bytes(checkpoint._sealed(manifest))
+        (path / "manifest.json").write_bytes(sealed(manifest))
 
 
 def test_an_older_run_with_another_shape_is_refused_by_its_tensors(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from headway.errors import ConfigError, DataError, NotFoundError
+from headway.hub.checkpoint import sealed, verify
 from headway.hub.folder import load_model
+from headway.hub.run_names import resolve_run
 from headway.runs.events import read_events
 from headway.tasks.recipe import load_recipe
-from headway.train import checkpoint
-from headway.train.run import Run, last_folder, resume, start, train
+from headway.train.run import Run, resume, start, train
 from tests.train.conftest import SMALL, TEXT, begin, events, losses, never, quiet, stop_after
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ def test_a_finished_run_is_a_folder_others_open(tmp_path: Path) -> None:
     assert kinds[0] == "start" and kinds[-1] == "end"
     assert kinds.count("step") == 24 and kinds.count("eval") == 2 and kinds.count("sample") == 2
     assert (folder / "run" / "recipe.toml").exists()
-    assert last_folder(tmp_path / "runs") == folder
+    assert resolve_run("last", tmp_path / "runs") == folder
     assert begin(tmp_path).folder.name == "tiny-0002"
 
 
@@ -137,8 +138,8 @@ def test_an_older_checkpoint_is_resumed(tmp_path: Path) -> None:
     """Its counters have old names."""
     run = stop_after(begin(tmp_path), 3)
     (path,) = run.checkpoints.glob("step-*")
-    manifest = checkpoint.verify(path)
+    manifest = verify(path)
     progress = manifest["state"]["progress"]
     progress |= {"usual": progress.pop("loss_ema"), "stale": progress.pop("evals_since_best")}
-    (path / "manifest.json").write_bytes(checkpoint._sealed(manifest))
+    (path / "manifest.json").write_bytes(sealed(manifest))
     assert resume(run.folder, never).loop.progress == run.loop.progress

@@ -141,10 +141,21 @@ class RunArgs:
         if plain := [arg for arg in settings if "=" not in arg]:
             raise UsageError("U001", f"{plain[0]!r} is neither the prompt nor key=value", "put the prompt in quotes")
         values = parse_overrides(settings)
+        if wrong := [name for name in values if name in self._beam_settings]:
+            raise ConfigError("C004", f"{wrong[0]} is a setting of beam search", "add --beam 4")
         if isinstance(values.get("stop_strings"), str):
             values["stop_strings"] = [values["stop_strings"]]
         options = {"max_tokens": self.tokens, **({"width": self.beam} if self.beam else {"seed": self.seed})}
         return {**{name: value for name, value in options.items() if value is not None}, **values}
+
+    @property
+    def _beam_settings(self) -> set[str]:
+        """Settings that need --beam, where it is not given."""
+        from headway.generate.beam.rules import Beam
+        from headway.generate.sampling.sampler import Sampling
+
+        both = [{field.name for field in fields(each)} for each in (Beam, Sampling)]
+        return set() if self.beam else both[0] - both[1] - {"width"}
 
     @cached_property
     def _settings_class(self) -> type[Any]:
@@ -208,7 +219,7 @@ class RunArgs:
                 continue  # a text for a model that predicts
             if found[1] in names:
                 prediction.append(arg)
-            elif found[1] in known:
+            elif found[1] in known or found[1] in self._beam_settings:
                 generation.append(arg)
             else:
                 key = arg.partition("=")[0]

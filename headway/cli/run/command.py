@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer, quick_imports
 from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
-from headway.tasks.registry import get_task
+from headway.progress import bar
+from headway.tasks.base import Task
+from headway.tasks.registry import get_task, tasks
+
+BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
+"""How people write a word to be predicted."""
 
 
 @app.command(
@@ -89,14 +95,29 @@ def run(
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
         context=context, near=near, index=index, align=align, json=json_,
     )  # fmt: skip
-    run_args.check()
     say = progress_printer(quiet)
+    with bar(f"loading {model}"), quick_imports():  # the names of settings are in modules that import torch
+        run_args.check()
     bundle = load_bundle(model, device, "auto", quiet)
     task = get_task(run_args.named_task() or bundle.task)
     if (task.generates or "beam" in task.options) and not score:
         for note in bundle.notes:
             say(note)
+    if note := _note_on_blanks(bundle, task, run_args):
+        say(note)
     if near or not task.generates:
         predict(bundle, task, run_args, run_args.generation_options(search="beam" in task.options), say)
     else:
         generate(bundle, task, run_args, say, lambda name: load_bundle(name, device, "auto", quiet))
+
+
+def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
+    """What to do about a blank in a text for a model that does not fill blanks; empty if there is none."""
+    blank = next((found[0] for text in args.args if (found := BLANK.search(text))), "")
+    filler = next(each for each in tasks() if each.verb == "fill")
+    if not blank or task.verb == "fill":
+        return ""
+    what = f"{blank} is read as text: {bundle.name} is for {task.title}"
+    if filler.fits(bundle.config):
+        return f"{what}. To fill it: task={filler.name}"
+    return f"{what}, and has no head that fills blanks. A {filler.noun} does: headway train {filler.name}"

@@ -11,9 +11,9 @@ from typing import Any
 
 from headway.api.evaluation import recipe_for
 from headway.cli.run.args import RunArgs, read_text
-from headway.cli.run.screen import colours, legend, paint, show, show_steps, show_tree
+from headway.cli.run.screen import STEPS_LEGEND, TREE_LEGEND, colours, legend, paint, show, show_steps, show_tree
 from headway.cli.run.stream import Say, generate_file
-from headway.errors import MemoryOrDiskError
+from headway.errors import HeadwayError, counted
 from headway.resources import save_text
 from headway.tasks.base import Task
 
@@ -44,7 +44,7 @@ def generate(bundle: Any, task: Task, args: RunArgs, say: Say, load_draft: Calla
     generator.run()
     if args.trace_file:
         save_text(args.trace_file, json.dumps([asdict(step) for step in generator.steps]) + "\n")
-        say(f"{len(generator.steps)} steps in {args.trace_file}")
+        say(f"{counted(len(generator.steps), 'steps')} in {args.trace_file}")
 
 
 @dataclass
@@ -81,6 +81,7 @@ class Generator:
     def search(self, prompt: str) -> None:
         found = self.bundle.beams(prompt, self.settings, self.steps if self.traced else None)
         if self.args.trace:
+            self.say(TREE_LEGEND)
             show_tree(self.steps, self.bundle.require_tokenizer().decode)
         for text, value in found:
             print(f"{value:9.4f}  {text!r}")
@@ -124,10 +125,12 @@ class Generator:
         text = show(pieces(sampling=settings, trace=kept, by=by, mask=mask), before, mine, paint if painted else None)
         self.steps += mine
         if args.trace:
+            self.say(STEPS_LEGEND)
             show_steps(mine, self.bundle.require_tokenizer().decode)
         if by is not None:
-            accepted = f"{by.accepted} of {by.drafted} draft tokens accepted ({by.acceptance_rate:.0%})"
-            self.say(f"{accepted}: {by.steps} tokens in {by.steps - by.accepted} passes")
+            accepted = f"{by.accepted} of {counted(by.drafted, 'draft tokens')} accepted ({by.acceptance_rate:.0%})"
+            passes = counted(by.steps - by.accepted, "passes")
+            self.say(f"{accepted}: {counted(by.steps, 'tokens')} in {passes}")
         return text
 
     def _save(self, path: str, messages: list[dict[str, str]]) -> None:
@@ -136,10 +139,10 @@ class Generator:
             return
         try:
             save_text(path, json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
-        except MemoryOrDiskError as error:  # the conversation goes on
+        except HeadwayError as error:  # the conversation goes on
             self.say(str(error))
         else:
-            self.say(f"{len(messages)} messages in {path}")
+            self.say(f"{counted(len(messages), 'messages')} in {path}")
 
 
 def _line() -> str:

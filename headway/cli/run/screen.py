@@ -16,6 +16,11 @@ SCALE = ((0.8, 28), (0.5, 31), (0.2, 136), (0.05, 166), (0.0, 160))
 """Lower bound of a probability → one of 256 colours: green, blue, ochre, orange, red. Each has a contrast of at least
 3 with black and with white."""
 
+STEPS_LEGEND = "trace: position, the token that was taken, then the most likely tokens; each with its probability"
+TREE_LEGEND = (
+    "trace: a fork is where beams part; ■ a finished text with its final score, × a dropped beam with its last"
+)
+
 Paint = Callable[[str, float], str]
 
 

@@ -92,7 +92,7 @@ def print_count(done: int, bad: BadRows, out: str, say: Say) -> None:
 
 def report_bad_rows(bad: BadRows, say: Say) -> None:
     if bad.count:
-        say("\n".join([f"{bad.count:,} {'row' if bad.count == 1 else 'rows'} skipped:", *bad.first]))
+        say("\n".join([f"{counted(bad.count, 'rows')} skipped:", *bad.first]))
 
 
 def generate_file(

@@ -13,7 +13,7 @@ import numpy as np
 
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.batching.windows import Ids, Tokens
-from headway.errors import DataError
+from headway.errors import DataError, counted
 
 IGNORE = -100
 """Target of positions that do not count in the loss; the losses use the same number."""
@@ -130,7 +130,9 @@ class PackedRows:
 
     def __post_init__(self) -> None:
         if len(self) < 1:
-            raise DataError("D002", f"{len(self.starts) - 1} documents without a token, so there is nothing to pack")
+            raise DataError(
+                "D002", f"{counted(len(self.starts) - 1, 'documents')} without a token, so there is nothing to pack"
+            )
 
     def __len__(self) -> int:
         """Rows per epoch."""

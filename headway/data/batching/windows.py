@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headway.data.batching.permutation import Index, by_epoch
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import DataError
+from headway.errors import DataError, counted
 
 Ids = NDArray[np.int64]
 Tokens = NDArray[np.integer[Any]]
@@ -46,7 +46,9 @@ class Windows:
 
     def __post_init__(self) -> None:
         if len(self) < 1:
-            message = f"{len(self.ids):,} tokens are too few: sequences of {self.length} tokens need twice as many"
+            message = (
+                f"{counted(len(self.ids), 'tokens')} are too few: sequences of {self.length} tokens need twice as many"
+            )
             fits = len(self.ids) // 2
             hint = f"give more text, or sequences of {fits} tokens at most (data.length minus special tokens)"
             raise DataError("D002", message, hint if fits > 2 else "give more text")
@@ -72,7 +74,7 @@ def evaluation_windows(ids: Tokens, length: int, ignore: int, overlap: int = 0) 
     stride = length - overlap
     count = 1 + max(0, -(-(len(ids) - 1 - length) // stride))
     if len(ids) < 2:
-        raise DataError("D002", f"{len(ids)} tokens to evaluate on: too few to predict any")
+        raise DataError("D002", f"{counted(len(ids), 'tokens')} to evaluate on: too few to predict any")
     padded = np.zeros(length + (count - 1) * stride + 1, dtype=np.int64)
     padded[: len(ids)] = ids
     places = np.arange(count)[:, None] * stride + np.arange(length)

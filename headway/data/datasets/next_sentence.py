@@ -17,7 +17,7 @@ import numpy as np
 
 from headway.data.batching.permutation import Index, shuffle_samples, splitmix64
 from headway.data.batching.windows import Ids, Tokens, Windows
-from headway.errors import DataError
+from headway.errors import DataError, counted
 
 SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]”’]))\s+|\n\s*\n""")
 MAX_DRAWS = 8
@@ -127,7 +127,9 @@ class NextSentences:
 
     def __post_init__(self) -> None:
         if len(self) < 2:
-            raise DataError("D002", f"{len(self)} rows of two sentences or more: too little text for mlm.next_sentence")
+            raise DataError(
+                "D002", f"{counted(len(self), 'rows')} of two sentences or more: too little text for mlm.next_sentence"
+            )
 
     @property
     def room(self) -> int:

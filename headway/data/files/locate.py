@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import glob
 import gzip
 import os
@@ -16,8 +15,9 @@ from pathlib import Path, PurePath
 from typing import cast
 
 from headway import progress
-from headway.errors import DataError, MemoryOrDiskError, NetworkError, NotFoundError, counted, nearest
+from headway.errors import DataError, NetworkError, NotFoundError, counted, nearest
 from headway.jsonfile import show, unreadable
+from headway.resources import DISK_FULL, REFUSED, write_error
 
 FORMATS = {
     ".txt": "text",
@@ -32,7 +32,7 @@ FORMATS = {
     ".ods": "sheet",
 }
 """Extension → format; .gz may follow. A file with another extension, or without one, is read as text."""
-REFUSED = {
+NO_DATA = {
     **dict.fromkeys((".pdf",), ("PDF", "extract its text first: pdftotext FILE.pdf FILE.txt")),
     **dict.fromkeys((".doc", ".docx", ".odt", ".rtf"), ("a document", "save it as plain text (.txt) first")),
     **dict.fromkeys((".xls", ".xlsb", ".numbers"), ("a workbook", "save it as .xlsx or .csv first")),
@@ -87,12 +87,18 @@ def find_files(spec: str) -> list[Path]:
             if not found:
                 raise NotFoundError("F001", f"no file matches {show(spec)}{_nearest_name(path)}")
             return [_readable(path) for path in found]
-    match = DATASET.fullmatch(spec)
-    if match and (spec.startswith("hf://") or _not_a_path(spec)) and ".." not in spec and "--" not in match["id"]:
+    if may_be_hub(spec) and (match := DATASET.fullmatch(spec)):
         return _from_hub(match["id"], match["revision"], match["split"])
     if os.path.exists(path):
         raise NotFoundError("F001", f"{show(spec)} is neither a file nor a folder", SPEC_HELP)
     raise NotFoundError("F001", f"no such file: {show(spec)[:200]}{_nearest_name(path)}", SPEC_HELP)
+
+
+def may_be_hub(spec: str) -> bool:
+    """Whether a spec that is no local file may be a dataset of the hub."""
+    match = DATASET.fullmatch(spec)
+    named = match is not None and ".." not in spec and "--" not in match["id"]
+    return named and (spec.startswith("hf://") or _not_a_path(spec))
 
 
 def skipped_files(spec: str) -> list[str]:
@@ -113,8 +119,8 @@ def skipped_note(names: Sequence[str]) -> str:
 
 def _readable(path: Path) -> Path:
     """A file that the user named; one that is certainly neither text nor a table is an error."""
-    if (extension := _extension(path)) in REFUSED:
-        what, remedy = REFUSED[extension]
+    if (extension := _extension(path)) in NO_DATA:
+        what, remedy = NO_DATA[extension]
         raise DataError(
             "D003", f"{show(path)} is {what}, not text or a table", remedy.replace("FILE.", f"{path.stem}.")
         )
@@ -150,7 +156,7 @@ def _all_below(folder: Path) -> list[Path]:
 
 def _looks_like_data(path: Path) -> bool:
     """Whether a file has a known extension or contains text: a picture beside a corpus is not data."""
-    if (extension := _extension(path)) in FORMATS or extension in REFUSED:
+    if (extension := _extension(path)) in FORMATS or extension in NO_DATA:
         return extension in FORMATS
     try:
         with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
@@ -230,8 +236,8 @@ def hub_errors(hub_id: str, revision: str | None) -> Iterator[None]:
     except hub.RepositoryNotFoundError:
         raise NotFoundError("F001", f"{asked} is not on the hub, or is private", "then: hf auth login") from None
     except lost as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise MemoryOrDiskError("M002", f"{asked} cannot be kept: {error.strerror}: {error.filename}") from None
+        if isinstance(error, OSError) and (error.errno in DISK_FULL or error.errno in REFUSED):
+            raise write_error("the cache", error, f"cannot be written, where {asked} would be kept") from None
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0][:150]
         raise NetworkError(
             "N001",

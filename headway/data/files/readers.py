@@ -43,8 +43,9 @@ from headway.data.files.lines import (
 from headway.data.files.locate import file_format
 from headway.data.files.nested import rows_inside
 from headway.data.files.sheets import sheet_rows
-from headway.errors import MemoryOrDiskError, counted
+from headway.errors import counted
 from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
+from headway.resources import write_error
 
 NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?(?:[ T]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\s*")
@@ -408,7 +409,7 @@ def _seekable(path: Path) -> Iterator[BinaryIO]:
             try:
                 shutil.copyfileobj(file, unpacked)
             except OSError as error:
-                raise MemoryOrDiskError("M002", f"no room to unpack {show(path)}: {error.strerror}") from None
+                raise write_error(tempfile.gettempdir(), error, f"has no room to unpack {show(path)}") from None
             yield unpacked
 
 

@@ -20,8 +20,9 @@ from headway.data.tokenizers.classes import class_rules
 from headway.data.tokenizers.legacy import byte_bpe, conversion_hint, json_object, read_text, word_piece
 from headway.data.tokenizers.special_tokens import add_tokens, added_names, bool_setting, find_roles, mark_special
 from headway.data.tokenizers.spm_folders import MARIAN_FILES, SPM_FILES, family_backend, family_of, marian_backend
-from headway.errors import DamagedError, DataError, MemoryOrDiskError, NotFoundError
+from headway.errors import DamagedError, DataError, NotFoundError
 from headway.jsonfile import parse_json
+from headway.resources import write_error
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -179,7 +180,7 @@ class Tokenizer:
             text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
             (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
         except OSError as cause:
-            raise MemoryOrDiskError("M002", f"the tokenizer cannot be saved to {folder}: {cause}") from cause
+            raise write_error(folder, cause) from cause
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

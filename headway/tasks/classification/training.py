@@ -39,7 +39,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, counted
 from headway.hub.tables import FAMILIES
 from headway.model.model import Model
-from headway.tasks.backbone import limit_of
+from headway.tasks.backbone import check_context, limit_of
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.classification.evaluate import (
     METRICS,
@@ -146,8 +146,7 @@ class ClassificationTraining(ScoredTraining[Part]):
         what = self.recipe.model.from_
         if not isinstance(base, ModelConfig) or base.kind == "encoder-decoder" or base.output_front.kind != "tokens":
             raise ConfigError("C004", f"task classify reads texts with one stack, model.from = {what} is another kind")
-        if base.max_length is not None and length > base.max_length:
-            raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_context(base, length, what)
         head = ClassifyHeadConfig(
             labels=count,
             pool=settings.pool,

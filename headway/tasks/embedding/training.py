@@ -23,7 +23,7 @@ from headway.data.datasets.text import HELD_OUT, Corpus
 from headway.data.files.digest import fingerprint
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, counted
 from headway.model.model import Model, evaluating
 from headway.tasks.backbone import encoder_backbone
 from headway.tasks.batch import Batch, ProcessGroup
@@ -76,7 +76,8 @@ class EmbeddingTraining(Training):
         train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else hold_out(train)
         if len(train) < 1 or (train.scores is None) != (valid.scores is None):
             raise DataError(
-                "D002", f"{len(train)} pairs to train on, {len(valid)} to validate on: give both, scored alike"
+                "D002",
+                f"{counted(len(train), 'pairs')} to train on, {len(valid)} to validate on: give both, scored alike",
             )
         texts = Corpus(lambda: iter([*train.first, *train.second]), "", False)
         tokenizer = context.tokenizer(texts)

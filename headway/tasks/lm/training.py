@@ -28,6 +28,7 @@ from headway.errors import ConfigError
 from headway.generate.decode import Sampling, generate
 from headway.model.model import Model, evaluating
 from headway.progress import track
+from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.metrics.chance import unigram_loss
@@ -142,8 +143,7 @@ def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | None) 
         return replace(decoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
     if base.kind != "decoder" or base.lm is None:
         raise ConfigError("C004", f"task {recipe.task} trains decoders, model.from = {what} is an {base.kind}")
-    if base.max_length is not None and length > base.max_length:
-        raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+    check_context(base, length, what)
     return base
 
 

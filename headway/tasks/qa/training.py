@@ -22,7 +22,7 @@ from headway.data.datasets.text import corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
 from headway.data.synthetic.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError
+from headway.errors import ConfigError, counted
 from headway.model.model import Model
 from headway.tasks.backbone import encoder_backbone, limit_of
 from headway.tasks.batch import Batch, ProcessGroup
@@ -179,7 +179,7 @@ def hold_out(asked: list[Question]) -> tuple[list[Question], list[Question]]:
     """The last tenth apart, and no context on both sides: where that is within one, the whole of it."""
     begins = [i for i in range(1, len(asked)) if asked[i].context != asked[i - 1].context]
     if not begins:
-        message = f"{len(asked):,} questions on one context: none of them can be held out"
+        message = f"{counted(len(asked), 'questions')} on one context: none of them can be held out"
         raise ConfigError("C004", message, "data.valid=FILE names others")
     wanted = round(len(asked) * (1 - HELD_OUT))
     cut = next((begin for begin in begins if begin >= wanted), begins[-1])

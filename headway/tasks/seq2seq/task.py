@@ -80,7 +80,7 @@ class Seq2Seq(TextTask):
         "every": "generate_every",
     }
     tries = Tries('"The small dogs did not see a bird in the garden."')
-    made_up = "made-up translations"
+    made_up = "made-up pairs of texts"
     options = frozenset({"n_best", "beam", "align"})
     together = (SOURCE, TARGET)
     predicts_tokens = networks = True

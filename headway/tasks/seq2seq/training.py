@@ -26,6 +26,7 @@ from headway.data.datasets.next_sentence import p99_sentence_count
 from headway.data.datasets.parallel import Pair, fingerprint_pairs, read_parallel
 from headway.data.datasets.text import DEFAULT_VOCAB_SIZE, HELD_OUT
 from headway.data.files.rows import BadRows
+from headway.data.synthetic.reports import make_reports
 from headway.data.synthetic.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import BpeDropout
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
@@ -35,6 +36,7 @@ from headway.hub.download import resolve
 from headway.hub.folder import open_folder
 from headway.model.model import Model, evaluating
 from headway.progress import track
+from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -97,12 +99,12 @@ class Seq2SeqTraining(Training):
     @classmethod
     def prepare(cls, context: TaskContext) -> Seq2SeqTraining:
         recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
-        train = read_pairs(data.train, data, bad)
-        train, valid = (train, read_pairs(data.valid, data, bad)) if data.valid else _hold_out(train)
+        train = read_pairs(data.train, recipe, bad)
+        train, valid = (train, read_pairs(data.valid, recipe, bad)) if data.valid else _hold_out(train)
         known = recipe.settings.sentences or p99_sentence_count(pair.source for pair in train)
         recipe = replace(recipe, settings=replace(recipe.settings, sentences=known))
         tokenizer = context.base or context.rank_zero_first(lambda: pair_tokenizer(context.folder, recipe, train))
-        digest = fingerprint_pairs(data.train) if data.train else f"phrasebook {GENERATED}"
+        digest = fingerprint_pairs(data.train) if data.train else f"{made_up(recipe)[1]} {GENERATED}"
         if recipe.settings.bpe_dropout and context.base is not None:
             raise ConfigError("C004", "seq2seq.bpe_dropout is for a tokenizer of the run's own, not one of model.from")
         if recipe.settings.vocabulary == "separate" and tokenizer.target is tokenizer:
@@ -155,8 +157,7 @@ class Seq2SeqTraining(Training):
             return self._fresh(length)
         if base.kind != "encoder-decoder" or base.lm is None or getattr(base.source, "kind", "") != "tokens":
             raise ConfigError("C004", f"task seq2seq trains encoder–decoders for text, model.from = {what} is none")
-        if base.max_length is not None and length > base.max_length:
-            raise ConfigError("C004", f"data.length = {length}, but {what} reads {base.max_length} tokens at most")
+        check_context(base, length, what)
         check_vocabularies(base, self.tokenizer)
         return base
 
@@ -243,7 +244,7 @@ class Seq2SeqTraining(Training):
 
     def read_test(self, spec: str) -> Part:
         data = self.recipe.data
-        return make_part(read_pairs(spec, data, self.bad_tests), self.tokenizer, data.length, self.recipe)
+        return make_part(read_pairs(spec, self.recipe, self.bad_tests), self.tokenizer, data.length, self.recipe)
 
     def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
         """All of the texts, and all that there is to measure of them."""
@@ -278,14 +279,14 @@ class Seq2SeqTraining(Training):
             recipe = replace(recipe, model=replace(recipe.model, from_=""))
         data, bad = recipe.data, BadRows(recipe.data.bad_rows)
         spec = spec or data.test or data.valid
-        pairs = read_pairs(spec, data, bad) if spec else _hold_out(read_pairs(data.train, data, bad))[1]
+        pairs = read_pairs(spec, recipe, bad) if spec else _hold_out(read_pairs(data.train, recipe, bad))[1]
         return evaluate_in_full(model, tokenizer, recipe, pairs, metric_of(recipe, pairs), bad.count)
 
 
 def _same_tokens(config: AnyConfig, folder: str) -> bool:
     """Whether tokens are to a model what they are in a folder, whose rules of writing then apply to it."""
     try:
-        other = open_folder(Path(folder)).config
+        other = open_folder(resolve(folder, local=True)).config
     except HeadwayError:
         return False
     ours, theirs = ((c.special, getattr(c.source, "vocab", 0), c.target and c.target.vocab) for c in (config, other))
@@ -301,16 +302,24 @@ def _start(recipe: Recipe, tokenizer: Tokenizer) -> int:
     return start
 
 
-def read_pairs(spec: str, data: DataConfig, bad: BadRows) -> list[Pair]:
-    """All pairs of a spec; those of a made-up language where it is empty."""
+def read_pairs(spec: str, recipe: Recipe, bad: BadRows) -> list[Pair]:
+    """All pairs of a spec; made-up ones where it is empty."""
     if spec:
-        return read_parallel(spec, data.text, data.pair, bad)
-    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make_translations(GENERATED), start=1)]
+        return read_parallel(spec, recipe.data.text, recipe.data.pair, bad)
+    make, _ = made_up(recipe)
+    return [Pair(text, (other,), "", i) for i, (text, other) in enumerate(make(GENERATED), start=1)]
+
+
+def made_up(recipe: Recipe) -> tuple[Callable[[int], list[tuple[str, str]]], str]:
+    """What makes up pairs, and what they are: reports and summaries for a summarizer, else translations."""
+    return (make_reports, "reports") if recipe.settings.metric == "rouge" else (make_translations, "phrasebook")
 
 
 def _hold_out(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
     if len(pairs) < 2:
-        raise DataError("D002", f"{len(pairs)} pairs: none can be held out", "data.valid names a file to validate on")
+        raise DataError(
+            "D002", f"{len(pairs)} of 2 pairs or more: none can be held out", "data.valid names a file to validate on"
+        )
     kept = min(len(pairs) - 1, round(len(pairs) * (1 - HELD_OUT)))
     return pairs[:kept], pairs[kept:]
 

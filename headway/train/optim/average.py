@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-
-def trainable_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that training changes, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
-def average_weights(checkpoints: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of the weights of several checkpoints, summed in double precision."""
-    return {
-        name: torch.stack([weights[name].double() for weights in checkpoints]).mean(0).to(tensor.dtype)
-        for name, tensor in checkpoints[0].items()
-    }
+from headway.hub.trainable import trainable_weights
 
 
 class WeightCopy:

@@ -84,7 +84,7 @@ def test_texts_are_scored_and_spoken_to(folder: Path) -> None:
     [
         (("abc", "more"), 2, "U001"),
         (("--score", ""), 4, "D001"),
-        (("abc", "--tokens", "1", "--trace-file", "/nowhere/x.json"), 7, "M002"),
+        (("abc", "--tokens", "1", "--trace-file", "/nowhere/x.json"), 5, "F007"),
     ],
 )
 def test_mistakes_are_named(folder: Path, words: tuple[str, ...], code: int, error: str) -> None:
@@ -171,5 +171,5 @@ def test_a_conversation_has_commands(folder: Path, tmp_path: Path) -> None:
     assert [m["role"] for m in messages] == ["user", "assistant"] and messages[0]["content"] == "hello"
     first = run(*words, given="hello\n")[1]
     assert out == 2 * first  # nothing is left of the first conversation
-    assert f"2 messages in {kept}" in err and "/save needs" in err and "M002" in err and "/nope is not" in err
+    assert f"2 messages in {kept}" in err and "/save needs" in err and "F007" in err and "/nope is not" in err
     assert run(*words, given="hello\n/etc/x is a path\n")[1] != first

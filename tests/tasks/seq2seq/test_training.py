@@ -251,7 +251,7 @@ def test_a_run_of_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """From files to a folder that translates, evaluated and compared; its paths are good from anywhere."""
     from headway.api import load
 
-    pairs = read_pairs("", DataConfig(), BadRows())[:40]
+    pairs = read_pairs("", load_recipe("translate")[1], BadRows())[:40]
     for name, side in (("en", [p.source for p in pairs]), ("de", [p.targets[0] for p in pairs])):
         (tmp_path / f"train.{name}").write_text("\n".join(side) + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

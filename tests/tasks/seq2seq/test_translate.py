@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Transformer, Tokeniz
     from headway.config.model import SpecialTokens
     from headway.config.shape import seq2seq_config
 
-    pairs = read_pairs("", recipe().data, BadRows())[:200]
+    pairs = read_pairs("", recipe(), BadRows())[:200]
     tokenizer = pair_tokenizer(tmp_path_factory.mktemp("tokens"), recipe(), pairs)
     torch.manual_seed(1)
     special = SpecialTokens(pad=0, bos=1, eos=2, start=1)
