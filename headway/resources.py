@@ -184,6 +184,19 @@ def _limit() -> int | None:
         return limit
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before its content is computed."""
+    number = 0
+    if path.is_dir():
+        number = errno.EISDIR
+    elif not path.parent.is_dir():
+        number = errno.ENOENT
+    elif not os.access(path.parent, os.W_OK):
+        number = errno.EACCES
+    if number:
+        raise write_error(path, OSError(number, os.strerror(number)))
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a file beside `path` to write to; after the block it takes that name, and after an error it is removed."""

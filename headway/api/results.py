@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from headway.errors import MemoryOrDiskError, UsageError
+from headway.errors import UsageError
 from headway.progress import hidden
-from headway.resources import replacing
+from headway.resources import check_writable, replacing, write_error
 
 Json = Mapping[str, Any]
 Write = Callable[[Iterable[Json]], None]
@@ -28,10 +27,7 @@ def check_out(path: str) -> None:
     if Path(path).suffix.lower() not in FORMATS:
         hint = f"end its name in one of {', '.join(FORMATS)}"
         raise UsageError("U001", f"{path}: the suffix says how results are written, and this one is unknown", hint)
-    folder = Path(path).parent
-    if Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        why = "it is a folder" if Path(path).is_dir() else f"{folder} is no folder that can be written to"
-        raise MemoryOrDiskError("M002", f"{path} cannot be written: {why}", "name a file in a folder of yours")
+    check_writable(Path(path))
 
 
 @contextmanager
@@ -51,7 +47,7 @@ def open_results(path: str) -> Iterator[Write]:
             with replacing(Path(path)) as partial:
                 FORMATS[Path(path).suffix.lower()](partial, spool)
     except OSError as error:
-        raise MemoryOrDiskError("M002", f"{path} cannot be written: {error.strerror or error}") from None
+        raise write_error(path, OSError(error.errno, error.strerror)) from None
 
 
 def _print_rows(rows: Iterable[Json]) -> None:

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from headway.data.files.digest import fingerprint
 from headway.data.files.rows import BadRows
-from headway.errors import DamagedError, MemoryOrDiskError, counted
+from headway.errors import DamagedError, counted
 from headway.jsonfile import show
 from headway.model.model import Model
 from headway.progress import track
-from headway.resources import replacing
+from headway.resources import check_writable, replacing, write_error
 from headway.tasks.embedding.predict import EmbeddingPredictor
 from headway.tasks.embedding.vectors import Near, embed, nearest_of
 
@@ -70,7 +70,7 @@ class SearchIndex:
             with replacing(path) as partial:
                 save_file(tensors, partial, metadata={"format": FORMAT, "key": self.key})
         except OSError as error:
-            raise MemoryOrDiskError("M002", f"{show(path)} cannot be written: {error.strerror or error}") from None
+            raise write_error(path, OSError(error.errno, error.strerror)) from None
 
 
 def build_index(encode: Encode, items: Iterator[tuple[str, int]], key: str = "") -> SearchIndex:
@@ -124,6 +124,8 @@ def corpus_index(
         if known.key == key:
             return known
         say(f"{path} is of another model or other texts: building it again")
+    if path:
+        check_writable(Path(path))
     index = build_index(encode, texts(), key)
     if not len(index):
         raise bad.no_rows(corpus, "texts")
