@@ -16,6 +16,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 
 import headway.api.bundle
+import headway.generate.beam.search
 import headway.generate.score
 
 pytest.importorskip("pydantic")
@@ -147,7 +148,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         return [torch.zeros(len(row) - start) for row, start in zip(rows, starts, strict=True)]
 
     monkeypatch.setattr(headway.api.bundle, "decode", decode)
-    monkeypatch.setattr(headway.api.bundle, "beam_search", search)
+    monkeypatch.setattr(headway.generate.beam.search, "beam_search", search)
     monkeypatch.setattr("headway.tasks.lm.predict.decode", decode)
     monkeypatch.setattr("headway.tasks.lm.predict.score", score)
     monkeypatch.setattr(headway.generate.score, "score", score)

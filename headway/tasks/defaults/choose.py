@@ -79,7 +79,8 @@ def _finetuning(recipe: Recipe, keys: frozenset[str], sample: Sample | None) -> 
 def _left(settings: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
     """Settings without those that were given, and without those that belong together with one that was given."""
     taken = set(keys)
-    for together in ({f"train.{name}" for name in BUDGET}, {"train.batch", "train.batch_tokens"}, set(SIZE)):
+    pairs = ({"train.batch", "train.batch_tokens"}, {"train.average", "train.keep_best"})
+    for together in ({f"train.{name}" for name in BUDGET}, *pairs, set(SIZE)):
         taken |= together if taken & together else set()
     return {key: value for key, value in settings.items() if key not in taken}
 

@@ -57,7 +57,7 @@ def test_too_little_text_is_an_error_with_numbers(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         Windows(np.arange(11), 8, 0)
     assert "sequences of 5 " in error.value.hint and len(Windows(np.arange(11), 5, 0)) > 0
-    with pytest.raises(DataError, match="1 tokens"):
+    with pytest.raises(DataError, match="1 token "):
         evaluation_windows(np.arange(1), 8, -100)
 
 

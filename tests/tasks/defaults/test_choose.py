@@ -123,6 +123,13 @@ def test_the_size_of_a_new_model_is_the_users_if_he_gives_any_of_it(reviews: Wri
     assert not found.settings.keys() & set(scratch.SIZE) and "data.vocab" in found.settings
 
 
+def test_what_conflicts_with_a_given_setting_is_not_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"source": "a dog", "target": "ein hund"}\n' * 60)
+    found = chosen("translate", f"data.train={path}", "train.average=2", "train.batch_tokens=500")
+    assert not found.recipe.train.keep_best and "train.batch" not in found.settings
+
+
 def test_running_text_is_trained_for_minutes_and_its_head_is_no_larger_than_its_blocks(tmp_path: Path) -> None:
     draw = random.Random(0)
     path = tmp_path / "book.txt"

@@ -92,7 +92,7 @@ def test_evaluation_predicts_each_token_once(size: int, length: int, data: st.Da
 
 
 def test_nothing_to_evaluate_is_said() -> None:
-    with pytest.raises(DataError, match="1 tokens to evaluate on"):
+    with pytest.raises(DataError, match="1 token to evaluate on"):
         evaluation_windows(np.arange(1), 4, IGNORE)
 
 
