@@ -264,6 +264,12 @@ def set_quiet(quiet: bool) -> None:
     _SCREEN.quiet = quiet
 
 
+def progress_printer(quiet: bool) -> Callable[..., None]:
+    """A function that prints progress messages to stderr; with `quiet` it prints none, and no bar moves either."""
+    set_quiet(quiet)
+    return (lambda text: None) if quiet else say
+
+
 def is_shown() -> bool:
     """Whether a moving line may be shown now, here; bars of other libraries follow it."""
     return _SCREEN.on and _moves()

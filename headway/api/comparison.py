@@ -14,10 +14,10 @@ from headway.api.inputs import kept_rows
 from headway.api.past_runs import Run, Runs
 from headway.api.settings import full_key, recipe_task, recipe_words, word
 from headway.api.tables import frame, html_table, text_table
-from headway.api.training import say_aloud, write_documents
+from headway.api.training import write_documents
 from headway.config.recipe import RUNS
 from headway.errors import ConfigError, DivergedError, HeadwayError
-from headway.progress import Display, track
+from headway.progress import Display, progress_printer, track
 
 if TYPE_CHECKING:
     import pandas
@@ -108,7 +108,7 @@ def compare_values(
         words.append(f"{name}=" + ",".join(word(name, value).partition("=")[2] for value in values))
     many = [seeds] if isinstance(seeds, int) else list(seeds)
     words.append("seeds=" + ",".join(map(str, many)))
-    return compare_recipe(recipe, grid(words), say_aloud(quiet), quiet=quiet)
+    return compare_recipe(recipe, grid(words), progress_printer(quiet), quiet=quiet)
 
 
 def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> Comparison:

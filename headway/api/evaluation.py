@@ -13,11 +13,11 @@ from headway.api.inputs import data_spec, is_rows
 from headway.api.results import open_results
 from headway.api.settings import plain
 from headway.api.tables import Results, frame, html_table
-from headway.api.training import say_aloud
 from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
 from headway.config.toml import merge
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, counted, nearest
+from headway.progress import progress_printer
 from headway.tasks.registry import get_task, task_names
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def evaluate_data(
         def other(name: str) -> Bundle:
             return against if isinstance(against, Bundle) else load(name, device=device)
 
-        found = evaluate_model(bundle, task, given, other, say_aloud(quiet))
+        found = evaluate_model(bundle, task, given, other, progress_printer(quiet))
     if not is_rows(data):
         return found
     rows = ({key: value for key, value in row.items() if key != "file"} for row in found.predictions)

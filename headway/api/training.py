@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.api.inputs import kept_rows
 from headway.api.settings import recipe_words, run_words
 from headway.errors import ConfigError
+from headway.progress import progress_printer
 from headway.tasks.recipe import Recipe, load_recipe, load_run_recipe
 
 if TYPE_CHECKING:
     from headway.train import run as trainer
-
-
-def say_aloud(quiet: bool) -> Callable[..., None]:
-    """A function that prints progress messages to stderr; one that will be overwritten only if that is a terminal."""
-
-    def say(text: str, end: str = "\n") -> None:
-        if not quiet and (end == "\n" or sys.stderr.isatty()):
-            print(text, end=end, file=sys.stderr, flush=True)
-
-    return say
 
 
 def write_documents(folder: Path) -> Path:
@@ -54,13 +44,18 @@ def train_recipe(
 
 def resume_run(folder: Path, more: Mapping[str, Any], *, accept_changed_data: bool, quiet: bool) -> None:
     """Train a run further, from its last checkpoint, with settings on top of its recipe."""
-    from headway.train import run as trainer
-
-    say, written = say_aloud(quiet), load_run_recipe(folder)
+    say, written = progress_printer(quiet), load_run_recipe(folder)
     if not more and (done := finished_note(folder)):
         say(f"{done}; .resume(steps=…) trains further")
         return
     words = run_words(written.task, kept_rows(dict(more), folder.parent))
+    _train(resumed(folder, words, say, accept_changed_data=accept_changed_data), quiet)
+
+
+def resumed(folder: Path, words: Sequence[str], say: Callable[..., None], *, accept_changed_data: bool) -> trainer.Run:
+    """A run at its last good checkpoint; says which checkpoints are not used, and what has changed since."""
+    from headway.train import run as trainer
+
     run = trainer.resume(
         folder,
         lambda path, why: say(f"checkpoint {path} is not used: {why}"),
@@ -69,7 +64,7 @@ def resume_run(folder: Path, more: Mapping[str, Any], *, accept_changed_data: bo
     )
     for note in run.notes:
         say(note)
-    _train(run, quiet)
+    return run
 
 
 def finished_note(folder: Path) -> str:
@@ -93,7 +88,7 @@ def _train(run: trainer.Run, quiet: bool) -> Path:
     finally:
         close_distributed()
     if run.loop.stop_signal == signal.SIGINT:
-        say_aloud(quiet)(f"stopped at step {run.loop.progress.step:,} and saved; .resume() goes on")
+        progress_printer(quiet)(f"stopped at step {run.loop.progress.step:,} and saved; .resume() goes on")
     elif run.loop.stop_signal:
         raise SystemExit(128 + run.loop.stop_signal)
     elif run.loop.world.first:

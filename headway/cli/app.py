@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
@@ -146,12 +146,6 @@ def console() -> Any:
 
     colours: Any = None if os.environ.get("NO_COLOR") else "auto"
     return Console(highlight=False, soft_wrap=True, color_system=colours)
-
-
-def progress_printer(quiet: bool) -> Callable[..., None]:
-    """A function that prints progress messages to stderr; with `quiet` it prints none, and no bar moves either."""
-    progress.set_quiet(quiet)
-    return (lambda text: None) if quiet else progress.say
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], indent: str = "") -> None:

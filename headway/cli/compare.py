@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, RecipeName, ReportedExit, app, examples, print_table, progress_printer
+from headway.cli.app import Json, Quiet, RecipeName, ReportedExit, app, examples, print_table
 from headway.cli.complete import complete_recipe_settings
+from headway.progress import progress_printer
 
 
 @app.command(

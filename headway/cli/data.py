@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from headway.api.dataset import next_of_pairs, next_step, profile
-from headway.cli.app import Json, Quiet, app, examples, progress_printer
+from headway.cli.app import Json, Quiet, app, examples
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
 from headway.config.ranges import check_encoding
 from headway.config.recipe import UTF_8
 from headway.errors import UsageError, counted
+from headway.progress import progress_printer
 
 SHOWN, SHOWN_TOKENS = 3, 400
 """The number of conversations printed, and of tokens of each; --json has all tokens."""

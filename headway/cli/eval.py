@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from headway.api.evaluation import CHOICES, check_settings, evaluate_model
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle
 from headway.cli.evaluation import show
 from headway.errors import UsageError
+from headway.progress import progress_printer
 
 SETTING = re.compile(r"[A-Za-z_][\w.-]*=")
 """How a word begins that is a setting and not a file."""

@@ -21,10 +21,9 @@ from headway.cli.app import (
     console,
     examples,
     load_bundle,
-    progress_printer,
 )
 from headway.errors import UsageError
-from headway.progress import bar, hidden
+from headway.progress import bar, hidden, progress_printer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, examples, print_rows, progress_printer
+from headway.cli.app import Json, Quiet, app, examples, print_rows
 from headway.errors import UsageError
+from headway.progress import progress_printer
 
 if TYPE_CHECKING:
     from headway.reference.recipes import RecipeFacts

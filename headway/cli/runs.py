@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, examples, print_table, progress_printer
+from headway.cli.app import Json, Quiet, app, examples, print_table
 from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
+from headway.progress import progress_printer
 
 if TYPE_CHECKING:
     from headway.runs.history import History

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway import progress
-from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle, progress_printer
+from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle
 from headway.cli.complete import complete_model
 from headway.errors import NotFoundError
+from headway.progress import progress_printer
 
 if TYPE_CHECKING:
     from headway.serve.context import ServedModel

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, console, examples, progress_printer
+from headway.cli.app import Json, Quiet, app, console, examples
 from headway.errors import DataError, NotFoundError, UsageError, counted
+from headway.progress import progress_printer
 
 MOST = 3
 """The most tokenizers side by side."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from headway import progress
-from headway.api.training import finished_note, write_documents
+from headway.api.training import finished_note, resumed, write_documents
 from headway.cli.app import (
     EXIT_FILE,
     Json,
@@ -26,11 +26,11 @@ from headway.cli.app import (
     ReportedExit,
     app,
     examples,
-    progress_printer,
 )
 from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import ConfigError, UsageError, counted
+from headway.progress import progress_printer
 
 
 @app.command(
@@ -82,14 +82,7 @@ def train(
             if json_:
                 _print_json(folder)
             raise typer.Exit
-        run = runs.resume(
-            folder,
-            lambda path, why: say(f"checkpoint {path} is not used: {why}"),
-            args,
-            accept_changed_data=accept_changed_data,
-        )
-        for note in run.notes:
-            say(note)
+        run = resumed(folder, args, say, accept_changed_data=accept_changed_data)
     else:
         run = runs.start(*named, [recipe, *args])
         for spec in filter(None, (run.recipe.data.train, run.recipe.data.valid, run.recipe.data.test)):

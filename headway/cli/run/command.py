@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle, progress_printer
+from headway.cli.app import Device, Json, Model, Quiet, app, examples, load_bundle
 from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
+from headway.progress import progress_printer
 from headway.tasks.base import Task
 from headway.tasks.registry import get_task, tasks
 
