@@ -253,8 +253,7 @@ class Engine:
 
     def _step(self) -> bool:
         for sequence in self._everyone():
-            if _request(sequence).cancelled or not sequence.left:
-                self.end(sequence, "cancelled" if sequence.left else "length")
+            self._end_early(sequence)
         if not self._everyone():
             return False
         self.counters.step(self.clock())
@@ -272,6 +271,12 @@ class Engine:
             else:
                 self._advance_alone()
         return True
+
+    def _end_early(self, sequence: Sequence) -> bool:
+        """End a sequence that is cancelled, or asks for no tokens at all. Whether it has ended."""
+        if ends := _request(sequence).cancelled or not sequence.left:
+            self.end(sequence, "cancelled" if sequence.left else "length")
+        return ends
 
     def _advance(self, scheduler: Scheduler, sequences: list[Sequence]) -> None:
         """Generate one token of each sequence. If that fails, the slots hold again what they held before."""
@@ -321,6 +326,8 @@ class Engine:
         if not padded and not batch and self._admission.waits(len(self.sequences), len(self.waiting)):
             return
         while self.waiting and self._admission.fits(self.waiting[0], batch, padded):
+            if self._end_early(self.waiting[0]):  # submitted after this step began
+                continue
             found = self.cache.take(self.waiting[0].tokens)
             if found is None:
                 return

@@ -206,6 +206,29 @@ def test_nothing_to_write(small: Transformer) -> None:
     assert list(request) == [Event(None, finish="length")] and engine.stats().prompt_tokens == 0
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_nothing_to_write_for_a_request_that_comes_during_a_step(
+    small: Transformer, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """A client may submit between the look at all requests and the giving of slots."""
+    engine, came = Engine(small, TOKENIZER), list[Request]()
+    asked = [engine.submit(Request((97,), replace(GREEDY, max_tokens=3))) for _ in range(others)]
+    gone = engine.submit(Request((98,), GREEDY))
+
+    def during() -> None:
+        if not came:
+            gone.cancel()
+            came.append(engine.submit(Request((97,), replace(GREEDY, max_tokens=0))))
+
+    monkeypatch.setattr(engine, "_check_weights", during)
+    while engine.step():
+        pass
+    assert list(came[0]) == [Event(None, finish="length")] and list(gone) == [Event(None, finish="cancelled")]
+    for request in asked:
+        assert heard(request) == alone(small, request)
+    assert engine.failures == 0
+
+
 def test_a_text_after_which_nothing_is_possible(small: Transformer) -> None:
     engine = Engine(small, TOKENIZER)
     nothing = replace(GREEDY, banned=tuple((token,) for token in range(256)))
