@@ -37,11 +37,10 @@ from headway.hub.folder import (
     load_opened,
     open_folder,
     read_tokenizer,
-    resize_images,
     save_model,
 )
 from headway.hub.generation_config import GenerationSettings, read_generation
-from headway.hub.restored import is_restorable
+from headway.hub.restored import is_restorable, resize_images
 from headway.hub.run_names import is_checkpoint, run_of
 from headway.hub.weights import writing
 from headway.jsonfile import read_json

@@ -111,13 +111,15 @@ class StackConfig:
     """On the output of each branch, before the residual addition."""
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
+    drop_path: float = 0.0
+    """Stochastic depth (Huang et al. 2016): the rate of the last block; a branch is left out for a whole sequence."""
 
     def __post_init__(self) -> None:
         share, factor = (0.0, 1.0), (-1e6, 1e6)
         in_range(self, d_model=(1, MAX_WIDTH), n_layers=(0, MAX_LAYERS), n_heads=(1, self.d_model))
         in_range(self, d_ff=(1, MAX_WIDTH * 8), n_kv_heads=(1, self.n_heads), d_head=(1, MAX_WIDTH))
         in_range(self, window=(1, MAX_LENGTH), norm_eps=share, norm_offset=factor, layer_scale=factor, scale=factor)
-        in_range(self, dropout=share, attention_dropout=share, activation_dropout=share)
+        in_range(self, dropout=share, attention_dropout=share, activation_dropout=share, drop_path=share)
         heads = f"n_heads = {self.n_heads}"
         if self.d_head is None and self.d_model % self.n_heads:
             raise conflict(f"d_model = {self.d_model}", heads, "the heads must divide the width")

@@ -31,6 +31,12 @@ class DataConfig:
     """Column of the second text, for tasks with two; empty guesses."""
     label: str = ""
     """Column of the label; empty guesses."""
+    image: str = ""
+    """Column of the image in a table: paths beside the table, or the bytes of files; empty guesses."""
+    size: int = 0
+    """Side of the square that images become, in pixels; 0: as model.from, or by the data, at most 128."""
+    channels: Literal[0, 1, 3] = 0
+    """Channels of images: 1 is grey, 3 is RGB; 0: as model.from, or by the data."""
     bad_rows: Literal["stop", "skip"] = "stop"
     """What to do about a row that cannot be used."""
     encoding: str = UTF_8
@@ -65,7 +71,7 @@ class DataConfig:
             raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
         check_encoding("data.encoding", self.encoding)
         shares("data", self, "noise")
-        at_least("data", self, vocab=0, workers=0)
+        at_least("data", self, vocab=0, workers=0, size=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +109,8 @@ class ShapeConfig:
     kv_heads: int | None = None
     """Heads of keys and values: grouped-query attention (Ainslie et al. 2023); 1 is multi-query (Shazeer 2019); unset
     is `heads`."""
+    patch: int = 0
+    """Side of the patches of an image, in pixels (Dosovitskiy et al. 2021); 0: by the size of the images."""
     norm: Literal["layernorm", "rmsnorm", "dyt"] = "layernorm"
     """layernorm: Ba et al. 2016; rmsnorm: Zhang & Sennrich 2019; dyt: Dynamic Tanh, no norm at all (Zhu et al.
     2025)."""
@@ -127,12 +135,16 @@ class ShapeConfig:
     """Share of activations that are set to zero in training, in embeddings, branches and attention (Srivastava et al.
     2014)."""
 
+    drop_path: float = 0.0
+    """Stochastic depth: share of branches that are left out in training, growing from 0 in the first block to this
+    share in the last (Huang et al. 2016)."""
+
     free_on_resume: ClassVar = frozenset({"from"})
 
     def __post_init__(self) -> None:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)
-        at_least("model", self, lora=0, freeze=0)
-        shares("model", self, "dropout")
+        at_least("model", self, lora=0, freeze=0, patch=0)
+        shares("model", self, "dropout", "drop_path")
 
 
 @dataclass(frozen=True, kw_only=True)

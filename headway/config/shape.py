@@ -9,6 +9,7 @@ from headway.config.model import (
     InitConfig,
     LMHeadConfig,
     ModelConfig,
+    PatchesConfig,
     PositionConfig,
     RelativeConfig,
     RopeConfig,
@@ -16,6 +17,7 @@ from headway.config.model import (
     TokensConfig,
 )
 from headway.config.recipe import ShapeConfig
+from headway.errors import ConfigError
 
 MARIAN_POSITIONS = 512
 """Sinusoidal positions have no limit, but Marian in `transformers` has a table of them."""
@@ -52,6 +54,24 @@ def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
         dropout=shape.dropout,
     )
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="bert")
+
+
+def vision_config(shape: ShapeConfig, size: int, channels: int) -> ModelConfig:
+    """An encoder of images in ViT's layout; the task adds its heads. Positions are learned, as the family has them."""
+    if shape.positions != "learned":
+        what = f"model.positions = {shape.positions}"
+        raise ConfigError("C004", f"{what} is for text: the patches of an image have learned positions")
+    patch = shape.patch or default_patch(size)
+    if patch > size:
+        raise ConfigError("C004", f"model.patch = {patch} is larger than the images, which have {size} pixels a side")
+    front = PatchesConfig(image=size, patch=patch, channels=channels, dropout=shape.dropout)
+    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
+
+
+def default_patch(size: int) -> int:
+    """The side of a patch: about eight along each side of an image, and never more than 16 pixels."""
+    fits = [patch for patch in range(1, 17) if size % patch == 0 and size // patch >= 7]
+    return max(fits, default=1)
 
 
 def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
@@ -137,6 +157,7 @@ def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> St
         alibi=where == "alibi",
         dropout=shape.dropout,
         attention_dropout=shape.dropout,
+        drop_path=shape.drop_path,
     )
 
 

@@ -121,6 +121,13 @@ def tokenizer_folder(place: Path) -> Path:
     return run_base(run) or run
 
 
+def side_file(place: Path, name: str) -> Path | None:
+    """A file beside the weights of a model; of a run that did not finish, in its folder `run`, or with its base."""
+    run = run_of(place)
+    folders = (run, run / "run", *filter(None, [run_base(run) if (run / "run").is_dir() else None]))
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
 def _is_path(what: str) -> bool:
     """Whether a name can only be a path."""
     return what.startswith((".", "/", "~")) or what.count("/") > 1 or Path(what).suffix in PATH_SUFFIXES

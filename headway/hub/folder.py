@@ -13,18 +13,17 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from headway.baselines.build import make_model
 from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import ModelConfig
 from headway.config.toml import short, to_dict
+from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
-from headway.errors import ConfigError, DataError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
+from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoundError, nearest
 from headway.hub.adapter import adapter_chain, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
-from headway.hub.download import tokenizer_folder
+from headway.hub.download import side_file, tokenizer_folder
 from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
 from headway.hub.generation_config import copied_settings, special_ids
 from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
@@ -34,8 +33,7 @@ from headway.hub.run_names import run_folders
 from headway.hub.tables import FAMILIES
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
-from headway.model.embed import PatchEmbedding
-from headway.model.model import Model, Transformer
+from headway.model.model import Model
 from headway.resources import write_error
 
 CONFIG_LIMIT = 1_000_000
@@ -167,11 +165,13 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 def save_model(model: Model, folder: Path, tokenizer: Tokenizer | None = None, base: Path | None = None) -> Path:
     """Write a model folder, which `transformers` opens if it knows the family. On an error nothing is left behind.
 
-    Generation settings are copied from the folder `base`.
+    Generation settings, and how images are prepared, are copied from the folder `base`.
     """
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise NotFoundError("F004", f"{folder} already exists and is not an empty folder", "choose another folder")
     with _staged_files(model, folder, tokenizer, copied_settings(base)) as partial:
+        if base is not None and (prepared := side_file(base, PREPROCESSOR)) is not None:
+            shutil.copyfile(prepared, partial / PREPROCESSOR)
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
@@ -187,6 +187,19 @@ def write_model_files(model: Model, folder: Path, tokenizer: Tokenizer | None = 
         for path in sorted(partial.iterdir(), key=lambda p: p.name == "config.json"):
             os.replace(path, folder / path.name)
     return folder
+
+
+def write_side_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write JSON files that belong to a model, such as preprocessor_config.json, each complete or not at all."""
+    for name, values in files.items():
+        partial = folder / f"{name}.partial-{os.getpid()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_json(partial, values)
+            os.replace(partial, folder / name)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise write_error(folder, error) from None
 
 
 @contextmanager
@@ -216,6 +229,7 @@ def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
     """config.json in the layout of the family if it can express this model exactly, otherwise in headway's own."""
     config, family = model.config, FAMILIES.get(model.config.family)
     if family is not None and isinstance(config, ModelConfig):
+        config = _without_stochastic_depth(config, family)
         try:
             theirs = write_config(family, config)
             back = read_config(family, theirs, tensor_names(model, family, theirs["architectures"][0]))
@@ -225,6 +239,13 @@ def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
             pass  # the family cannot express this variant
     own = to_dict(config if isinstance(config, BaselineConfig) else replace(config, family="headway"))
     return None, {"model_type": "headway", "architectures": [OWN_ARCHITECTURE], "headway": own}
+
+
+def _without_stochastic_depth(config: ModelConfig, family: Family) -> ModelConfig:
+    """The config of a family that has no name for stochastic depth, which acts in training only."""
+    if config.encoder is None or any("encoder.drop_path" in field.ours for field in family.fields):
+        return config
+    return replace(config, encoder=replace(config.encoder, drop_path=0.0))
 
 
 def _generation_ids(config: AnyConfig) -> dict[str, Any]:
@@ -243,25 +264,3 @@ def _write_json(path: Path, data: Mapping[str, Any]) -> None:
         file.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-@torch.no_grad()
-def resize_images(model: Model, image: int) -> Model:
-    """Change a vision model in place to square images of another size: its grid of positions is resampled once.
-
-    The interpolation is bicubic, as of DINOv2 and DeiT.
-    """
-    front = getattr(model, "source", None)
-    if not isinstance(front, PatchEmbedding):
-        raise DataError("D001", "only a model that reads images has an image size")
-    config = replace(front.config, image=image)
-    side, new_side = front.config.image // front.config.patch, config.image // config.patch
-    first, grid = front.positions[:1], front.positions[1:]
-    grid = grid.float().T.unflatten(1, (side, side))[None]  # 1 width side side
-    grid = F.interpolate(grid, size=(new_side, new_side), mode="bicubic", align_corners=False)
-    resampled = grid[0].flatten(1).T.to(first.dtype)
-    front.positions = nn.Parameter(torch.cat([first, resampled]))
-    front.config = config
-    assert isinstance(model, Transformer)
-    model.config = replace(model.config, source=config)
-    return model

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from headway.baselines.build import make_model
 from headway.config.baselines import AnyConfig, BaselineConfig
-from headway.config.model import ModelConfig
+from headway.config.model import ModelConfig, PatchesConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.toml import build
-from headway.errors import DamagedError, NotFoundError
+from headway.errors import DamagedError, DataError, NotFoundError
 from headway.hub.checkpoint import SUFFIX, checkpoints_of, last_weights, newest_sound, read_tensors, verify
 from headway.hub.convert import tie_weights
 from headway.hub.download import run_base
@@ -22,8 +24,9 @@ from headway.hub.run_names import is_checkpoint, is_running, is_unfinished, note
 from headway.hub.trainable import frozen_digest, mark_trainable, trainable_weights
 from headway.hub.weights import file_order
 from headway.jsonfile import show
+from headway.model.embed import PatchEmbedding
 from headway.model.lora import merge_adapters
-from headway.model.model import Model
+from headway.model.model import Model, Transformer
 
 LoadBase = Callable[[Path, torch.dtype | None], Model]
 """Loads the model that a run started from."""
@@ -94,10 +97,35 @@ def fitted_model(base: Model, config: AnyConfig) -> Model:
     """The base model with another config: weights of the same name and shape are kept, others start from the seed."""
     if config == base.config:
         return base
+    front, wanted = getattr(base, "source", None), getattr(config, "source", None)
+    if isinstance(front, PatchEmbedding) and isinstance(wanted, PatchesConfig) and front.config.image != wanted.image:
+        resize_images(base, wanted.image)
     model, have = make_model(config), base.state_dict()
     state = model.state_dict()
     state |= {name: have[name] for name, tensor in state.items() if name in have and have[name].shape == tensor.shape}
     model.load_state_dict(state)
+    return model
+
+
+@torch.no_grad()
+def resize_images(model: Model, image: int) -> Model:
+    """Change a vision model in place to square images of another size: its grid of positions is resampled once.
+
+    The interpolation is bicubic, as of DINOv2 and DeiT.
+    """
+    front = getattr(model, "source", None)
+    if not isinstance(front, PatchEmbedding):
+        raise DataError("D001", "only a model that reads images has an image size")
+    config = replace(front.config, image=image)
+    side, new_side = front.config.image // front.config.patch, config.image // config.patch
+    first, grid = front.positions[:1], front.positions[1:]
+    grid = grid.float().T.unflatten(1, (side, side))[None]  # 1 width side side
+    grid = F.interpolate(grid, size=(new_side, new_side), mode="bicubic", align_corners=False)
+    resampled = grid[0].flatten(1).T.to(first.dtype)
+    front.positions = nn.Parameter(torch.cat([first, resampled]))
+    front.config = config
+    assert isinstance(model, Transformer)
+    model.config = replace(model.config, source=config)
     return model
 
 

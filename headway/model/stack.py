@@ -55,9 +55,10 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """A residual connection: x + f(norm(x)), or norm(x + f(x)); the x can be left out to show what it is for."""
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: StackConfig, drop_path: float = 0.0) -> None:
         super().__init__()
         self.pre, self.skip, self.dropout = config.norm_at == "pre", config.residual, config.dropout
+        self.drop_path = drop_path
         self.norm = make_norm(config)
         scale = config.layer_scale
         self.scale = None if scale is None else nn.Parameter(torch.full((config.d_model,), scale))
@@ -67,6 +68,9 @@ class Residual(nn.Module):
         y = F.dropout(y, self.dropout, self.training)
         if self.scale is not None:
             y = y * self.scale
+        if self.drop_path and self.training:
+            keep = 1 - self.drop_path
+            y = y * y.new_empty(len(y), 1, 1).bernoulli_(keep).div_(keep)
         if self.skip:
             y = x + y
         return y if self.pre else self.norm(y)
@@ -75,12 +79,13 @@ class Residual(nn.Module):
 class Block(nn.Module):
     """Self-attention, cross-attention in an encoder–decoder, feed-forward network."""
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: StackConfig, layer: int = 0) -> None:
         super().__init__()
-        self.attention, self.residual1 = Attention(config), Residual(config)
+        rate = config.drop_path * layer / max(1, config.n_layers - 1)
+        self.attention, self.residual1 = Attention(config), Residual(config, rate)
         if config.cross:
-            self.cross, self.residual_cross = Attention(config, cross=True), Residual(config)
-        self.ffn, self.residual2 = FeedForward(config), Residual(config)
+            self.cross, self.residual_cross = Attention(config, cross=True), Residual(config, rate)
+        self.ffn, self.residual2 = FeedForward(config), Residual(config, rate)
 
     def forward(
         self,
@@ -108,7 +113,7 @@ class Stack(nn.Module):
         super().__init__()
         self.config = config
         self.relative = RelativeBias(config.relative, config.n_heads, config.causal) if config.relative else None
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
         self.norm = make_norm(config) if config.final_norm else None
 
     def forward(

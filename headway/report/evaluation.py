@@ -5,6 +5,7 @@ The report reads them from run/evaluation.json and leaves out what does not have
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,8 @@ from headway.runs.events import as_float
 
 MOST_LABELS, MOST_ROWS, LETTERS, NAME = 40, 60, 300, 40
 MOST_METRICS = 4
+PNG_URL = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
+"""A picture in a report: the page may load nothing, so it holds the pixels."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,16 @@ class Mistakes:
     rows: list[tuple[str, str]]
 
 
-Block = Table | Calibration | Mistakes
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures with a line below each; a terminal shows none."""
+
+    title: str
+    images: list[tuple[str, str]]
+    """A data URL, and a line."""
+
+
+Block = Table | Calibration | Mistakes | Pictures
 
 
 def metrics_table(found: Any) -> Table | None:
@@ -71,6 +83,7 @@ def blocks(details: Any) -> list[Block]:
         _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
         _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
         _by(details.get("slices"), "by length", _name(details.get("unit", "tokens")), _range),
+        _pictures(details.get("pictures")),
         _mistakes(details.get("worst")),
     )
     return [block for block in found if block is not None]
@@ -131,6 +144,12 @@ def _mistakes(found: Any) -> Mistakes | None:
         said = f"{where}predicted {_plain(row.get('predicted'))}{how}, labelled {_plain(row.get('label'))}"
         rows.append((_truncate(row.get("text")), _truncate(said)))
     return Mistakes(rows) if rows else None
+
+
+def _pictures(found: Any) -> Pictures | None:
+    images = [(str(row.get("png", "")), _truncate(row.get("text"))) for row in _mappings(found)]
+    images = [(png, text) for png, text in images if PNG_URL.fullmatch(png)]
+    return Pictures("pictures with a wrong prediction, the most confident first", images) if images else None
 
 
 def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:

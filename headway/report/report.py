@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +23,7 @@ from headway.report.advice.evidence import Evidence, uniform_loss
 from headway.report.advice.rules import suggestions
 from headway.report.curves import curves
 from headway.report.diagnostics import data_name, describe_data, health, verdict
+from headway.report.evaluation import PNG_URL
 from headway.report.page import render_page
 from headway.runs.events import Event, as_count, as_float
 from headway.runs.history import History, read_evaluation, read_run
@@ -31,7 +34,9 @@ COMMAND = "headway train run/recipe.toml"
 TEXT_LETTERS = 1500
 """The most letters of a text from the log: a sample, a name."""
 VERDICT_LETTERS, RECIPE_LETTERS = 1000, 50_000
-EVAL_ROWS = 60
+EVAL_ROWS, PICTURE_LETTERS = 60, 2_000_000
+PICTURE = re.compile(r"samples/[0-9]+\.png")
+"""Names of the pictures of samples: a log is data, and may not name other files."""
 CPUS = ("cpu", "x86_64", "amd64", "aarch64", "arm64")
 """Devices on which sums have a fixed order."""
 
@@ -87,7 +92,10 @@ def gather(run: History) -> dict[str, Any]:
         "evaluations": [
             {k: v for k, v in e.items() if as_float(v) is not None and k != "time"} for e in shown_evals(run)
         ],
-        "samples": [{"step": as_count(e.get("step")), "text": str(e.get("text", ""))} for e in shown_samples(run)],
+        "samples": [
+            {"step": as_count(e.get("step")), "text": str(e.get("text", "")), "picture": _picture(run.folder, e)}
+            for e in shown_samples(run)
+        ],
         "details": read_evaluation(run.folder),
         "data": _data(run),
         "health": asdict(health(run)),
@@ -162,6 +170,17 @@ def shown_samples(run: History) -> list[Event]:
     return [known[i][1] for i in sorted(picked)]
 
 
+def _picture(folder: Path, event: Event) -> str:
+    """The picture of a sample as a data URL; empty if it has none, or if its file is gone."""
+    name = event.get("picture")
+    if not isinstance(name, str) or not PICTURE.fullmatch(name):
+        return ""
+    try:
+        return f"data:image/png;base64,{base64.b64encode((folder / 'run' / name).read_bytes()).decode()}"
+    except OSError:
+        return ""
+
+
 def shown_evals(run: History) -> list[Event]:
     """All evaluations; of many, some at equal distances with the first, the last and the best."""
     if len(run.evals) <= EVAL_ROWS:
@@ -180,7 +199,8 @@ def json_value(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return sections.truncate(value, TEXT_LETTERS)
+    picture = isinstance(value, str) and len(value) <= PICTURE_LETTERS and PNG_URL.fullmatch(value)
+    return value if picture else sections.truncate(value, TEXT_LETTERS)
 
 
 def write_text(path: Path, text: str) -> None:

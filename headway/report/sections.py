@@ -57,13 +57,14 @@ def _bits(value: float | None) -> str:
     return "" if value is None else f"{w.fixed(value)} bits per byte"
 
 
-def samples(facts: Facts) -> list[tuple[str, str]]:
-    """Samples during training, with their steps."""
+def samples(facts: Facts) -> list[tuple[str, str, str]]:
+    """Samples during training: step, text, picture."""
     found, end = [], max(facts["numbers"]["steps"], 1)
     for sample in facts["samples"]:
         step = sample["step"]
         when = "Sample" if step is None else f"Step {w.count(step)} ({w.percent(step / end)})"
-        found.append((when, sample["text"].strip("\n").rstrip() or "(nothing)"))
+        text = sample["text"].strip("\n").rstrip() or ("" if sample["picture"] else "(nothing)")
+        found.append((when, text, sample["picture"]))
     return found
 
 

@@ -113,7 +113,7 @@ class Tasks:
 
     def _parse(self, task: Task, raw: Any, number: int) -> Any:
         try:
-            return task.parse(raw if isinstance(raw, Mapping) else {"input": raw})
+            return task.parse_request(raw if isinstance(raw, Mapping) else {"input": raw})
         except DataError as error:
             raise ApiError(400, f"input {number}: {error.message}", error.code, "input") from None
 

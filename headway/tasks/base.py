@@ -14,10 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
 from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
+from headway.data.datasets.parallel import split_pair_spec
+from headway.data.files.locate import find_files
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.tasks.inputs import Item, parsed, raw_rows
@@ -105,7 +108,7 @@ class Task(ABC):
     made_up: ClassVar[str] = "made-up data"
     """What the task learns from where a recipe names no data."""
     options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context."""
+    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, rollout."""
     second: ClassVar[str] = ""
     """The field that brings an input a second text: pair or context."""
     generates: ClassVar[bool] = False
@@ -148,6 +151,14 @@ class Task(ABC):
         for all inputs.
         """
         yield from parsed(raw_rows(source), self.parse, bad)
+
+    def parse_request(self, raw: Mapping[str, Any]) -> Any:
+        """The same for a body that a client sent, which must not name files of this machine."""
+        return self.parse(raw)
+
+    def files(self, spec: str) -> list[Path]:
+        """Every file of a data spec, in the order in which they are read: a run records their content."""
+        return [path for side in split_pair_spec(spec) or (spec,) for path in find_files(side)]
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         """How likely a file is for this task, by what `headway data` found in it and by its first rows."""

@@ -26,6 +26,7 @@ BUILT_IN = {
     "mlm": "headway.tasks.masked_lm.task:MaskedLM",
     "lm": "headway.tasks.lm.task:LanguageModeling",
     "chat": "headway.tasks.chat.task:Chat",
+    "images": "headway.tasks.image_classification.task:ImageClassification",
     "embed": "headway.tasks.embedding.task:Embedding",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""

@@ -152,6 +152,15 @@ class Training(ABC):
     def sample(self, model: Model) -> str:
         """A held-out example and what the model predicts, for a person to read during training."""
 
+    def picture(self, model: Model) -> bytes | None:
+        """The same as the bytes of a PNG file, where there is something to see."""
+        return None
+
+    @property
+    def model_files(self) -> dict[str, Any]:
+        """Further files of the model's folder, name → JSON: what was learned from the data before there was a model."""
+        return {}
+
     @classmethod
     def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, source: str) -> Evaluation:
         """The full evaluation of a trained model on a file, or without one on what its run held out."""

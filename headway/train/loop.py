@@ -86,7 +86,7 @@ class Loop:
         self.compute = Compute(model, task.loss, optimizer, config, world, static_shapes=task.static_shapes)
         self._batches: Prefetcher[list[tuple[Batch, int]]] | None = None
 
-    def run(self, report: Report, save: Callable[[], None], sample: Callable[[], str]) -> None:
+    def run(self, report: Report, save: Callable[[], None], sample: Callable[[], dict[str, Any]]) -> None:
         """Train until the budget is spent, patience ends or a signal comes; evaluate, sample and save on schedule."""
         config, now, estimate = self.config, self.progress, Estimate()
         first = now.step
@@ -109,7 +109,7 @@ class Loop:
                 if now.step % config.eval_every == 0 or last:
                     self._evaluate(report)
                 if now.step % config.sample_every == 0 or last:
-                    report("sample", step=now.step, text=sample())
+                    report("sample", step=now.step, **sample())
                 if now.step % config.save_every == 0 or last or self.stop_signal or self.out_of_patience:
                     save()
                     report("save", step=now.step)

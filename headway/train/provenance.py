@@ -20,14 +20,14 @@ from typing import Any
 import torch
 
 from headway.config.toml import to_dict
-from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import file_content
-from headway.data.files.locate import file_format, find_files, on_disk
+from headway.data.files.locate import file_format, on_disk
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, DataError, NotFoundError, counted
 from headway.hub.checkpoint import checkpoints_of, newest_state
 from headway.jsonfile import show
 from headway.tasks.recipe import Recipe, read_recipe, recipe_values
+from headway.tasks.registry import get_task
 from headway.tasks.training import Training
 from headway.train.changes import check_changes, value_changes
 from headway.version import __version__
@@ -58,23 +58,20 @@ class Resumed:
 
 def data_record(recipe: Recipe) -> Record:
     """Every file of the recipe's data, in the order they are read: name, size, lines and SHA-256."""
-    return {part: _files(spec) for part in PARTS if (spec := getattr(recipe.data, part))}
+    task = get_task(recipe.task)
+    return {part: _files(task.files(spec)) for part in PARTS if (spec := getattr(recipe.data, part))}
 
 
 def data_stamp(recipe: Recipe) -> list[tuple[str, int, int]]:
     """Sizes and modification times of the data files: whether the files that were hashed are those that were read."""
-    specs = [spec for part in PARTS if (spec := getattr(recipe.data, part))]
-    paths = [path for spec in specs for side in split_pair_spec(spec) or (spec,) for path in find_files(side)]
-    states = [(str(path), on_disk(path).stat()) for path in paths]
+    task, specs = get_task(recipe.task), [spec for part in PARTS if (spec := getattr(recipe.data, part))]
+    states = [(str(path), on_disk(path).stat()) for spec in specs for path in task.files(spec)]
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
 
 
-def _files(spec: str) -> list[Record]:
-    found = []
-    for side in split_pair_spec(spec) or (spec,):
-        paths = find_files(side)
-        root = os.path.commonpath([path.parent for path in paths])
-        found += [{"name": os.path.relpath(path, root).replace(os.sep, "/"), **_file(path)} for path in paths]
+def _files(paths: Sequence[Path]) -> list[Record]:
+    root = os.path.commonpath([path.parent for path in paths])
+    found = [{"name": os.path.relpath(path, root).replace(os.sep, "/"), **_file(path)} for path in paths]
     if len(found) <= MAX_FILES:
         return found
     digest = hashlib.sha256("".join(file["sha256"] for file in found).encode())

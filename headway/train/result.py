@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from headway.hub.adapter import write_adapter
 from headway.hub.checkpoint import checkpoints_of, last_weights, step_folders
 from headway.hub.convert import tie_weights
 from headway.hub.download import settings_folder
-from headway.hub.folder import write_model_files
+from headway.hub.folder import write_model_files, write_side_files
 from headway.hub.restored import average_weights
 from headway.hub.trainable import trainable_weights
 from headway.hub.weights import writing
@@ -22,6 +23,9 @@ from headway.train.build import empty_model
 from headway.train.distributed import full_tensor
 from headway.train.loop import Loop, Report
 from headway.train.state import load_weights
+
+SAMPLES = "samples"
+"""The folder of a run's sample pictures, in its folder `run`."""
 
 
 def finish(loop: Loop, recipe: Recipe, folder: Path, report: Report) -> None:
@@ -62,6 +66,7 @@ def _write_model(loop: Loop, model: Model, recipe: Recipe, folder: Path) -> None
     else:
         merge_adapters(model)  # an adapter's folder has no place for a new head
         write_model_files(model, folder, tokenizer, settings_folder(shape.from_))
+    write_side_files(folder, loop.task.model_files)
 
 
 def _write_evaluation(loop: Loop, model: Model, folder: Path) -> None:
@@ -86,10 +91,17 @@ def full_model(loop: Loop, recipe: Recipe) -> Model:
     return model
 
 
-def sample_text(loop: Loop, recipe: Recipe) -> str:
-    """The model's output for a held-out example, for people to look at."""
+def make_sample(loop: Loop, recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """The model's output for a held-out example, for people to look at: a text, and the name of a picture's file."""
     was_training = loop.model.training
     model = full_model(loop, recipe).eval()
-    text = loop.task.sample(model) if loop.world.first else ""
+    found: dict[str, Any] = {"text": loop.task.sample(model) if loop.world.first else ""}
+    picture = loop.task.picture(model) if loop.world.first else None
     loop.model.train(was_training)
-    return text
+    if picture is not None:
+        found["picture"] = f"{SAMPLES}/{loop.progress.step:07d}.png"
+        path = folder / "run" / found["picture"]
+        with writing(folder, len(picture)):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(picture)
+    return found

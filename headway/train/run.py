@@ -21,11 +21,13 @@ from headway.data.files.digest import hash_once
 from headway.data.files.lines import read_as
 from headway.errors import ConfigError, DataError, DivergedError
 from headway.hub.download import pinned_name, resolve
+from headway.hub.folder import write_side_files
 from headway.hub.weights import writing
 from headway.model.model import Model
 from headway.resources import memory_errors
 from headway.tasks.defaults.choose import Chosen, choose
 from headway.tasks.recipe import Recipe, batch_size, load_run_recipe, recipe_values, with_overrides
+from headway.tasks.registry import get_task
 from headway.tasks.training import TaskContext, Training, make_training
 from headway.train import provenance
 from headway.train.build import base_tokenizer, build_model, meta_model
@@ -38,7 +40,7 @@ from headway.train.log.sinks import open_sinks
 from headway.train.loop import Loop, Report
 from headway.train.optim.optimizer import make_optimizer
 from headway.train.provenance import Record, Resumed
-from headway.train.result import finish, sample_text, saved_weights
+from headway.train.result import finish, make_sample, saved_weights
 from headway.train.state import collect, restore
 from headway.version import __version__
 
@@ -192,6 +194,7 @@ def _make(folder: Path, recipe: Recipe, world: World) -> Run:
     tokenizer = base_tokenizer(recipe)
     with read_as(recipe.data.encoding):
         task = make_training(TaskContext(recipe, folder / "run" / "tokenizer", tokenizer, world.rank_zero_first))
+        world.rank_zero_first(lambda: write_side_files(folder / "run", task.model_files))
         world.rank_zero_first(lambda: task.test_part)  # finds mistakes in the test data before training, not after
     plan = task.plan(batch_size(recipe))
     if (planned := meta_model(recipe, task)) is not None:
@@ -281,7 +284,8 @@ def _train(run: Run, report: Report) -> None:
         if not loop.stop_signal:
             finish(loop, run.recipe, run.folder, report)
     now = loop.progress
-    flops = now.tokens * flops_per_token(run.model.config, run.model.parameter_count(), run.recipe.data.length)
+    length = run.recipe.data.length if get_task(run.recipe.task).takes == "text" else run.model.config.max_length or 1
+    flops = now.tokens * flops_per_token(run.model.config, run.model.parameter_count(), length)
     report(
         "end",
         step=now.step,
@@ -320,7 +324,7 @@ def _train_with_rewinds(run: Run, report: Report, save_checkpoint: Callable[[], 
     loop = run.loop
     for attempt in range(MAX_REWINDS + 1):
         try:
-            return loop.run(report, save_checkpoint, lambda: sample_text(loop, run.recipe))
+            return loop.run(report, save_checkpoint, lambda: make_sample(loop, run.recipe, run.folder))
         except DivergedError as error:
             step, scale = loop.progress.step, loop.progress.scale
             policy = run.recipe.train.on_nan if attempt < MAX_REWINDS else "stop"

@@ -9,7 +9,8 @@ import torch
 
 from headway.config.presets import preset
 from headway.errors import ConfigError, DataError
-from headway.hub.folder import load_model, resize_images, save_model
+from headway.hub.folder import load_model, save_model
+from headway.hub.restored import resize_images
 from headway.model.model import Transformer
 
 

@@ -31,15 +31,15 @@ def source_windows(
     task: Task, source: str, data: DataConfig, bad: BadRows, size: int = 0, **how: Any
 ) -> Iterator[tuple[list[Item], bool]]:
     """Inputs of a file or of stdin (-), some at a time; and whether results need the file's name."""
-    from headway.data.files.locate import find_files
     from headway.tasks import inputs
 
     if source == "-":
         for window in inputs.live_windows(task.inputs(_stdin(), data, bad, **how), size or inputs.WINDOW):
             yield window, False
         return
-    files = find_files(source)
-    with bar("predicting", _count_lines(files) if is_shown() else None, "rows") as tick:
+    files = task.files(source)
+    total = len(files) if len(files) > 1 and task.takes != "text" else _count_lines(files) if is_shown() else None
+    with bar("predicting", total, "rows") as tick:
         for window in inputs.windows(task.inputs(source, data, bad, **how), size or inputs.WINDOW):
             yield window, len(files) > 1
             tick(len(window))

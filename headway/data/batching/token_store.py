@@ -115,23 +115,23 @@ def open_store(
     return _in_memory(parts(), dtype)
 
 
-def prune(limit_bytes: int = CACHE_LIMIT, folder: Path | None = None) -> None:
+def prune(limit_bytes: int = CACHE_LIMIT, folder: Path | None = None, suffix: str = SUFFIX) -> None:
     """Delete the least recently used stores beyond the limit, but never the newest; and stale unfinished files."""
     found: list[tuple[float, int, Path]] = []
     with suppress(OSError, RuntimeError):  # no folder yet, or no home folder
         for path in (folder or cache_folder()).iterdir():
-            if path.suffix == SUFFIX or re.search(rf"{re.escape(SUFFIX)}\.partial-[0-9a-f]+$", path.name):
+            if path.suffix == suffix or re.search(rf"{re.escape(suffix)}\.partial-[0-9a-f]+$", path.name):
                 with suppress(OSError):  # deleted by another process meanwhile
                     state = path.stat()
                     found.append((state.st_mtime, state.st_size, path))
     total = 0
-    stores = sorted((entry for entry in found if entry[2].suffix == SUFFIX), reverse=True)
+    stores = sorted((entry for entry in found if entry[2].suffix == suffix), reverse=True)
     for number, (_, size, path) in enumerate(stores):
         total += size
         if number and total > limit_bytes:
             _remove(path)
     for used, _, path in found:
-        if path.suffix != SUFFIX and used < time.time() - STALE_SECONDS:
+        if path.suffix != suffix and used < time.time() - STALE_SECONDS:
             _remove(path)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from headway.config.recipe import DataConfig
 from headway.data.files.columns import LABEL, PAIR, TEXT, find_columns
@@ -23,6 +23,26 @@ LABEL_SEPARATOR = "|"
 HELD_OUT, SPLIT_KEY = 0.1, 0
 
 
+class Labeled(Protocol):
+    """An example with a label, of whatever kind."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def label(self) -> Any: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def shown(self) -> str:
+        """What a person knows the example by."""
+        ...
+
+
+L = TypeVar("L", bound=Labeled)
+
+
 @dataclass(frozen=True, slots=True)
 class LabeledText:
     """A text, or a pair of texts, and its label."""
@@ -33,6 +53,10 @@ class LabeledText:
     """As in the file; after `parse_labels` the name of a label, a tuple of names, or a number."""
     file: str = ""
     line: int = 0
+
+    @property
+    def shown(self) -> str:
+        return self.text if self.pair is None else f"{self.text} ⟂ {self.pair}"
 
 
 def read_labeled(spec: str, data: DataConfig, bad: BadRows) -> list[LabeledText]:
@@ -77,7 +101,7 @@ def has_pairs(rows: Sequence[LabeledText]) -> bool:
     return first.pair is not None
 
 
-def label_kind(rows: Sequence[LabeledText], asked: str) -> Kind:
+def label_kind(rows: Sequence[Labeled], asked: str) -> Kind:
     """Return the kind of the labels: as `asked`, or "auto" by their values.
 
     A list or a|b is "multi". If most labels are numbers and one has a fraction, it is "regression", and labels that
@@ -99,7 +123,7 @@ def _has_separator(label: Any) -> bool:
     return isinstance(label, str) and len([part for part in label.split(LABEL_SEPARATOR) if part.strip()]) > 1
 
 
-def _check_separator(rows: Sequence[LabeledText]) -> None:
+def _check_separator(rows: Sequence[Labeled]) -> None:
     """Raise an error for labels that seem to have another separator."""
     for row in rows:
         if isinstance(row.label, str) and (mark := next((mark for mark in ",;" if mark in row.label), "")):
@@ -120,7 +144,7 @@ def parse_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def parse_labels(rows: Sequence[LabeledText], kind: Kind, bad: BadRows, column: str = "") -> list[LabeledText]:
+def parse_labels(rows: Sequence[L], kind: Kind, bad: BadRows, column: str = "") -> list[L]:
     """Return rows with labels as names, tuples of names or numbers; rows without a usable label are bad."""
     read: Callable[[Any], Any] = {"single": _label_name, "multi": _label_names, "regression": parse_number}[kind]
     wanted = {"single": "one label", "multi": "a list of labels", "regression": "a number"}[kind]
@@ -154,7 +178,7 @@ def _label_names(value: Any) -> tuple[str, ...] | None:
     return None if None in names else tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def label_set(rows: Sequence[LabeledText], kind: Kind) -> tuple[str, ...]:
+def label_set(rows: Sequence[Labeled], kind: Kind) -> tuple[str, ...]:
     """Return all labels, sorted, numbers by value; regression has the one label "value"."""
     if kind == "regression":
         return ("value",)
@@ -165,9 +189,7 @@ def label_set(rows: Sequence[LabeledText], kind: Kind) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (numbers[name], name)))
 
 
-def with_known_labels(
-    rows: Sequence[LabeledText], labels: Sequence[str], kind: Kind, bad: BadRows
-) -> list[LabeledText]:
+def with_known_labels(rows: Sequence[L], labels: Sequence[str], kind: Kind, bad: BadRows) -> list[L]:
     """Return the rows whose labels the model knows; the others are bad rows."""
     if kind == "regression":
         return list(rows)
@@ -184,10 +206,10 @@ def with_known_labels(
     return found
 
 
-def hold_out(rows: Sequence[LabeledText], share: float = HELD_OUT) -> tuple[list[LabeledText], list[LabeledText]]:
+def hold_out(rows: Sequence[L], share: float = HELD_OUT) -> tuple[list[L], list[L]]:
     """Split rows into train and validation, at random, because files are often sorted by label; equal for all seeds."""
     if len(rows) < 2:
-        raise DataError("D002", f"{len(rows)} labelled text: none can be held out", "give data.valid")
+        raise DataError("D002", f"{len(rows)} labelled example: none can be held out", "give data.valid")
     import numpy as np  # here, since the light half of a task reads this module
 
     from headway.data.batching.permutation import permute

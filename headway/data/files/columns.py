@@ -52,6 +52,10 @@ LABEL_NAMES = (
     *("gold_label", "label_text", "coarse_label", "intent", "topic", "emotion"),
 )
 LABEL = Role("label", "data.label", LABEL_NAMES, holds="any", otherwise="only")
+IMAGE_NAMES = ("image", "img", "picture", "photo", "file_name", "filename", "image_path", "image_file", "path", "file")
+IMAGE = Role("image", "data.image", IMAGE_NAMES, holds="any")
+IMAGE_LABEL = Role("label", "data.label", LABEL_NAMES, holds="any", otherwise="none")
+CAPTION = Role("caption", "data.text", ("caption", "captions", *TEXT_NAMES), holds="texts", otherwise="none")
 ANCHOR = Role("first text", "data.text", otherwise="only")
 POSITIVE = Role("second text", "data.pair", otherwise="only")
 SCORE_NAMES = ("score", "similarity", "similarity_score", "relatedness", "label")
@@ -245,7 +249,9 @@ def quoted(names: Sequence[str]) -> str:
 
 def _settings(given: Mapping[str, str] | DataConfig | None) -> Mapping[str, str]:
     if isinstance(given, DataConfig):
-        return {"data.text": given.text, "data.pair": given.pair, "data.label": given.label}
+        return {"data.text": given.text, "data.pair": given.pair, "data.label": given.label} | {
+            "data.image": given.image
+        }
     return given or {}
 
 

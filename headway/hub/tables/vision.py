@@ -138,6 +138,7 @@ DINOV2 = Family(
         Field("patch_size", "source.patch", 14),
         Field("layer_norm_eps", "encoder.norm_eps", 1e-6),
         Field("layerscale_value", "encoder.layer_scale", 1.0),
+        Field("drop_path_rate", "encoder.drop_path", 0.0),
     ),
     fixed=_FIXED,
     tensors=(
@@ -165,7 +166,7 @@ DINOV2 = Family(
     },
     prefix="dinov2.",
     only={"apply_layernorm": True},
-    unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "drop_path_rate", "reshape_hidden_states", *_BACKBONE),
+    unused=("mlp_ratio", "use_swiglu_ffn", "use_mask_token", "reshape_hidden_states", *_BACKBONE),
     on_read=_read_dino,
     on_write=_write_dino,
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headway.data.batching.permutation import Index
-from headway.data.datasets.labeled import Kind, LabeledText
+from headway.data.datasets.labeled import Kind, Labeled
 from headway.tasks.metrics import classification as metrics
 from headway.tasks.metrics.bootstrap import DRAWS, Evaluation, Interval
 from headway.tasks.metrics.classification import Counts, Numbers
@@ -108,15 +108,17 @@ def probabilities(kind: Kind, logits: Numbers) -> Numbers:
 
 
 def evaluation(
-    results: ClassificationResults, rows: Sequence[LabeledText], lengths: Index, facts: dict[str, Any]
+    results: ClassificationResults, rows: Sequence[Labeled], lengths: Index | None, facts: dict[str, Any]
 ) -> Evaluation:
-    """All there is to say; `lengths` are in tokens, and `facts` are put before the other details."""
+    """All there is to say; `lengths` are in tokens, if they differ, and `facts` are put before the other details."""
     details: dict[str, Any] = {"kind": results.kind, **facts}
     if results.kind != "regression":
         details |= {"labels": _labels(results), "calibration": _calibration(results)}
     if results.kind == "single":
         details |= _confusion(results)
-    details |= {"slices": by_size(lengths.tolist(), results.metrics), "worst": _worst(results, rows)}
+    if lengths is not None:
+        details["slices"] = by_size(lengths.tolist(), results.metrics)
+    details["worst"] = _worst(results, rows)
     return Evaluation(len(rows), intervals(results), details, _each(results, rows))
 
 
@@ -167,7 +169,7 @@ def _calibration(results: ClassificationResults) -> dict[str, Any]:
     return metrics.calibration(np.maximum(sure, 1 - sure).ravel(), right.ravel())
 
 
-def _worst(results: ClassificationResults, rows: Sequence[LabeledText]) -> list[dict[str, Any]]:
+def _worst(results: ClassificationResults, rows: Sequence[Labeled]) -> list[dict[str, Any]]:
     """The surest mistakes, or the largest errors."""
     each, sure = results.each(), results.probabilities
     if results.kind == "single":
@@ -179,6 +181,7 @@ def _worst(results: ClassificationResults, rows: Sequence[LabeledText]) -> list[
     order = [int(i) for i in np.argsort(-badness, kind="stable") if each[i] < 1][:WORST]
     return [
         {
+            "example": i,
             "line": rows[i].line,
             "file": rows[i].file,
             "text": shortened(rows[i]),
@@ -190,9 +193,9 @@ def _worst(results: ClassificationResults, rows: Sequence[LabeledText]) -> list[
     ]
 
 
-def shortened(row: LabeledText) -> str:
+def shortened(row: Labeled) -> str:
     """The beginning of what was read, on one line."""
-    text = " ".join((row.text if row.pair is None else f"{row.text} ⟂ {row.pair}").split())
+    text = " ".join(row.shown.split())
     return text if len(text) <= LETTERS else text[:LETTERS] + "…"
 
 
@@ -207,7 +210,7 @@ def _plain(label: Any) -> Any:
     return list(label) if isinstance(label, tuple) else label
 
 
-def _each(results: ClassificationResults, rows: Sequence[LabeledText]) -> list[dict[str, Any]]:
+def _each(results: ClassificationResults, rows: Sequence[Labeled]) -> list[dict[str, Any]]:
     score, sure = results.each(), results.probabilities
     return [
         {

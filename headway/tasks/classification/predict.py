@@ -5,16 +5,16 @@ Letters: N examples, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from headway.config.baselines import AnyConfig
 from headway.data.batching.padding import Examples, inference_batch_tokens, truncate
-from headway.data.datasets.labeled import (
-    Kind,
-)  # fmt: skip
+from headway.data.batching.permutation import Index
+from headway.data.datasets.labeled import Kind
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model, evaluating
@@ -99,15 +99,30 @@ def read_texts(
 
 def predict_logits(model: Model, examples: Examples, labels: int, world: ProcessGroup | None = None) -> Numbers:
     """(N, L), read in batches of like length; every process reads as many and knows the scores of all."""
-    rank, size = (world.rank, world.size) if world else (0, 1)
     device = next(model.parameters()).device
+    batches = [np.asarray(rows) for rows in examples.batches(inference_batch_tokens(device))]
+
+    def logits_of(rows: Index) -> Tensor:
+        return label_logits(model, *(t.to(device) for t in examples.read(rows)))
+
+    return gather_logits(model, batches, labels, logits_of, world)
+
+
+def gather_logits(
+    model: Model,
+    batches: Sequence[Index],
+    labels: int,
+    logits_of: Callable[[Index], Tensor],
+    world: ProcessGroup | None = None,
+) -> Numbers:
+    """(N, L) of the examples in batches, each process computing some of them and knowing all."""
+    rank, size = (world.rank, world.size) if world else (0, 1)
     with evaluating(model):
-        found = np.zeros((len(examples), labels))
-        batches = list(examples.batches(inference_batch_tokens(device)))
+        found = np.zeros((sum(map(len, batches)), labels))
         for first in track(range(0, len(batches), size), "computing", unit="batches"):
             mine = first + rank
             rows = batches[min(mine, len(batches) - 1)]
-            logits = label_logits(model, *(t.to(device) for t in examples.read(rows)))
+            logits = logits_of(rows)
             if mine < len(batches):  # too few for all: the last process reads again what counts once
                 found[rows] = logits.double().cpu().numpy()
     if world is not None and size > 1:
@@ -129,15 +144,19 @@ def classify(
     if not texts:
         return []
     examples = read_texts(texts, pairs, tokenizer, limit_of(model, length))
-    logits = predict_logits(model, examples, len(labels))
-    results = ClassificationResults(kind, labels, np.zeros(len(texts)), logits)
+    return as_predictions(kind, labels, predict_logits(model, examples, len(labels)))
+
+
+def as_predictions(kind: Kind, labels: tuple[str, ...], logits: Numbers) -> list[Prediction]:
+    """What logits (N, L) say."""
+    results = ClassificationResults(kind, labels, np.zeros(len(logits)), logits)
     if kind == "regression":
-        return [Prediction(results.guess(i), None, {}) for i in range(len(texts))]
+        return [Prediction(results.guess(i), None, {}) for i in range(len(logits))]
     sure = probabilities(kind, logits)
     best = sure.max(1) if kind == "single" else np.maximum(sure, 1 - sure).min(1)
     return [
         Prediction(results.guess(i), float(best[i]), dict(zip(labels, sure[i].tolist(), strict=True)))
-        for i in range(len(texts))
+        for i in range(len(logits))
     ]
 
 

@@ -1,0 +1,52 @@
+"""Image classification: the task, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headway.config.augment import AugmentConfig
+from headway.config.baselines import AnyConfig
+from headway.config.ranges import shares
+from headway.tasks.base import FineTuning, Json, Tries
+from headway.tasks.image import ImageExample, ImageTask, reads_images
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(AugmentConfig):
+    """Section `images` of a recipe."""
+
+    pool: Literal["first", "mean"] = "first"
+    """What represents an image: the vector of the class token, as in ViT, or the mean over all patches."""
+    dropout: float = 0.0
+    """Dropout before the classifier."""
+    label_smoothing: float = 0.0
+    """Share of each label that is spread over all labels (Szegedy et al. 2016)."""
+
+    def __post_init__(self) -> None:
+        self.check_augment("images")
+        shares("images", self, "dropout", "label_smoothing")
+
+
+class ImageClassification(ImageTask):
+    """One label for an image."""
+
+    name, title, noun, pipeline_tag = "images", "image classification", "image classifier", "image-classification"
+    Settings = Settings
+    tries = Tries("picture.png", own="photo.jpg", request={"input": "data:image/png;base64,…"})
+    made_up = "pictures that headway draws"
+    fine_tuning = FineTuning(lr=5e-5)
+    options = frozenset({"rollout"})
+    training = "headway.tasks.image_classification.training:ImageClassificationTraining"
+    predictor = "headway.tasks.image_classification.predict:ImageClassificationPredictor"
+
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
+        return config.classify is not None and config.classify.labels > 1 and reads_images(config)
+
+    def render(self, found: Sequence[tuple[ImageExample, Json]], *, colours: bool) -> Iterator[str]:
+        wide = max(len(result["label"]) for _, result in found)
+        for example, result in found:
+            others = sorted(result["probabilities"].items(), key=lambda pair: -pair[1])[1:4]
+            rest = "".join(f"  {name} {share:.1%}" for name, share in others if share >= 0.001)
+            yield f"{result['label']:{wide}}  {result['probability']:6.1%}  {example.name}{'  ·' if rest else ''}{rest}"

@@ -1,0 +1,268 @@
+"""ImageClassificationTraining: a vision transformer learns the labels of images. Letters: B images, L labels."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headway.config.baselines import AnyConfig
+from headway.config.model import ClassifyHeadConfig, ModelConfig, PatchesConfig
+from headway.config.shape import vision_config
+from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
+from headway.data.batching.permutation import Index, shuffle_samples
+from headway.data.datasets.labeled import label_set, parse_labels, with_known_labels
+from headway.data.files.rows import BadRows
+from headway.data.images.augment import PARTNER, Draws, apply, draw, mix
+from headway.data.images.png import enlarged, grid, png
+from headway.data.images.preprocess import FILE as PREPROCESSOR
+from headway.data.images.preprocess import Preprocess
+from headway.data.images.rows import ImageRow
+from headway.errors import ConfigError, DataError, counted
+from headway.model.model import Model
+from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.classification.evaluate import METRICS, ClassificationResults, evaluation
+from headway.tasks.classification.predict import as_predictions
+from headway.tasks.image_classification.predict import image_logits, predict_logits
+from headway.tasks.image_classification.task import Settings
+from headway.tasks.image_data import ImageData, Images, load_images, normalised, read_store
+from headway.tasks.losses.labels import loss_from_logits
+from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.metrics.chance import constant_logits
+from headway.tasks.metrics.classification import Numbers
+from headway.tasks.recipe import Recipe
+from headway.tasks.training import ScoredTraining, TaskContext
+
+SAMPLES, COLUMNS = 16, 8
+"""Held-out images that a sample shows, and how many stand side by side."""
+SHOWN = 24
+"""Images of an evaluation that the report shows."""
+SHOWN_SIDE = 64
+"""Pixels that a shown image has at least."""
+
+
+@dataclass(frozen=True)
+class ImageClassificationTraining(ScoredTraining[Images]):
+    """Images and their labels."""
+
+    recipe: Recipe
+    data: ImageData
+    labels: tuple[str, ...]
+    tokenizer = None
+    primary_metric = METRICS["single"][0]
+    higher_is_better = True
+
+    @classmethod
+    def prepare(cls, context: TaskContext) -> ImageClassificationTraining:
+        return cls.read(context.recipe)
+
+    @classmethod
+    def read(cls, recipe: Recipe) -> ImageClassificationTraining:
+        """Read the images of a recipe."""
+        bad = BadRows(recipe.data.bad_rows)
+        labels: list[str] = []
+
+        def usable(rows: Sequence[ImageRow]) -> list[ImageRow]:
+            named = _labelled(rows, bad, recipe.data.label)
+            if not labels:
+                labels.extend(label_set(named, "single"))
+            return with_known_labels(named, labels, "single", bad)
+
+        data = load_images(recipe, bad, usable)
+        if len(labels) < 2:
+            message = f"nothing to tell apart: all of the {counted(len(data.train), 'images')} are {labels[0]!r}"
+            raise DataError("D002", message, "one folder for each class, or a column of labels (data.label)")
+        return cls(recipe, data, tuple(labels))
+
+    @property
+    def static_shapes(self) -> bool:
+        return True
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        each = self.patches + 1
+        return {
+            **self.data.about,
+            "samples": len(self.data.train),
+            "tokens": len(self.data.train) * each,
+            "valid_samples": len(self.data.valid),
+            "valid_tokens": len(self.data.valid) * each,
+            "labels": len(self.labels),
+            "size": self.data.preprocess.size,
+            "channels": self.data.preprocess.channels,
+        }
+
+    @cached_property
+    def patches(self) -> int:
+        """Of an image of a new model; a pretrained one has its own."""
+        front = self.config(None).source
+        assert isinstance(front, PatchesConfig)
+        return front.count
+
+    def config(self, base: AnyConfig | None) -> AnyConfig:
+        settings: Settings = self.recipe.settings
+        ready = self.data.preprocess
+        if base is None:
+            base = vision_config(self.recipe.model, ready.size, ready.channels)
+        if not isinstance(base, ModelConfig) or not isinstance(base.source, PatchesConfig) or base.decoder is not None:
+            raise ConfigError(
+                "C004", f"task images trains vision encoders, model.from = {self.recipe.model.from_} is none"
+            )
+        pool = "first_mean" if base.family == "dinov2" and settings.pool == "first" else settings.pool
+        head = ClassifyHeadConfig(labels=len(self.labels), pool=pool, dropout=settings.dropout)
+        source = replace(base.source, image=ready.size)
+        assert base.encoder is not None
+        stack = replace(base.encoder, drop_path=self.recipe.model.drop_path or base.encoder.drop_path)
+        return replace(base, source=source, encoder=stack, classify=head, labels=self.labels, lm=None)
+
+    @property
+    def model_files(self) -> dict[str, Any]:
+        return {PREPROCESSOR: self.data.preprocess.to_dict()}
+
+    def plan(self, batch: int) -> BatchSampler:
+        return FixedBatchSampler(len(self.data.train), batch)
+
+    def batch(self, samples: Index) -> Batch:
+        settings, seed, train = self.recipe.settings, self.recipe.seed, self.data.train
+        rows = shuffle_samples(samples, len(train), seed)
+        several = [(rows, draw(settings, seed, samples, self.data.share))]
+        if settings.mixes:
+            other = shuffle_samples(samples, len(train), seed + PARTNER)
+            several.append((other, draw(settings, seed, samples + PARTNER, self.data.share)))
+        images = torch.cat([train.pixels(rows) for rows, _ in several])
+        draws = Draws(*(torch.cat(parts) for parts in zip(*(drawn for _, drawn in several), strict=True)))
+        labels = torch.from_numpy(self.truth[np.concatenate([rows for rows, _ in several])])
+        count = len(samples)
+        return Batch((images, *draws, labels, self.data.norm), count, count * (self.patches + 1))
+
+    @cached_property
+    def truth(self) -> Index:
+        return _truth(self.data.train.rows, self.labels)
+
+    @property
+    def loss(self) -> Callable[..., Tensor]:
+        settings, size = self.recipe.settings, self.data.preprocess.size
+        smoothing = settings.label_smoothing
+
+        def loss(model: Model, images: Tensor, *rest: Tensor) -> Tensor:
+            draws, labels, norm = Draws(*rest[:-2]), rest[-2], rest[-1]
+            x = apply(settings, images, draws, size)
+            if not settings.mixes:
+                logits = image_logits(model, normalised(x, norm))
+                return loss_from_logits("single", logits, labels, None, smoothing)
+            count = len(x) // 2
+            mixed = draws.mixed[:count]
+            logits = image_logits(model, normalised(mix(x[:count], x[count:], mixed), norm))
+            both = (
+                F.cross_entropy(logits, y, reduction="none", label_smoothing=smoothing) for y in labels.split(count)
+            )
+            first, second = both
+            return (mixed[:, 0] * first + (1 - mixed[:, 0]) * second).sum()
+
+        return loss
+
+    @property
+    def valid_part(self) -> Images:
+        return self.data.valid
+
+    @cached_property
+    def test_part(self) -> Images | None:
+        """Those of data.test, or of the test folder beside the training images."""
+        return self.read_test(self.data.test) if self.data.test else None
+
+    def read_test(self, source: str) -> Images:
+        return _read_part(source, self.recipe, self.data.preprocess, self.labels, self.bad_tests)
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        truth = _truth(self.data.valid.rows, self.labels)
+        logits = np.tile(constant_logits("single", truth, len(self.labels)), (len(truth), 1))
+        results = _results(logits, self.data.valid, self.labels)
+        return {"valid": _mean_loss(logits, truth), **results.metrics()}
+
+    def loss_and_metrics(self, model: Model, part: Images, world: ProcessGroup) -> tuple[float, dict[str, float]]:
+        logits = predict_logits(model, part, self.data.preprocess, world)
+        return _mean_loss(logits, _truth(part.rows, self.labels)), _results(logits, part, self.labels).metrics()
+
+    def evaluate_in_full(self, model: Model, part: Images) -> Evaluation:
+        return evaluate_images(model, part, self.data.preprocess, self.labels)
+
+    def sample(self, model: Model) -> str:
+        some = Images(self.data.valid.store, self.data.valid.rows[:SAMPLES])
+        found = as_predictions("single", self.labels, predict_logits(model, some, self.data.preprocess))
+        right = sum(guess.label == row.label for guess, row in zip(found, some.rows, strict=True))
+        said = ", ".join(
+            f"{guess.label} ({guess.probability:.2f})" + ("" if guess.label == row.label else f" for {row.label}")
+            for guess, row in zip(found, some.rows, strict=True)
+        )
+        return f"{right} of {len(found)} right: {said}"
+
+    def picture(self, model: Model) -> bytes:
+        some = self.data.valid.rows[:SAMPLES]
+        images = [self.data.valid.store.pixels[row.place] for row in some]
+        return png(enlarged(grid(images, COLUMNS), 2 * SHOWN_SIDE))
+
+
+def _labelled(rows: Sequence[ImageRow], bad: BadRows, column: str) -> list[ImageRow]:
+    if rows and all(row.label is None for row in rows):
+        message = f"{rows[0].file or 'the data'}: the images have no labels"
+        raise DataError("D004", message, "one folder for each class, or a column of labels (data.label=COLUMN)")
+    return parse_labels(rows, "single", bad, column)
+
+
+def _truth(rows: Sequence[ImageRow], labels: Sequence[str]) -> Index:
+    place = {name: i for i, name in enumerate(labels)}
+    return np.array([place[row.label] for row in rows], dtype=np.int64)
+
+
+def _results(logits: Numbers, part: Images, labels: tuple[str, ...]) -> ClassificationResults:
+    return ClassificationResults("single", labels, _truth(part.rows, labels).astype(np.float64), logits)
+
+
+def _mean_loss(logits: Numbers, truth: Index) -> float:
+    return float(loss_from_logits("single", torch.from_numpy(logits).float(), torch.from_numpy(truth))) / len(truth)
+
+
+def evaluate_images(
+    model: Model, part: Images, preprocess: Preprocess, labels: tuple[str, ...], bad: int = 0
+) -> Evaluation:
+    """A model on labelled images, in full, with the surest mistakes as pictures."""
+    results = _results(predict_logits(model, part, preprocess), part, labels)
+    found = evaluation(results, part.rows, None, {"bad_rows": bad})
+    found.details["pictures"] = [
+        {
+            "png": _thumbnail(part.store.pixels[part.rows[wrong["example"]].place]),
+            "text": f"{wrong['predicted']} ({wrong['probability']:.2f}), labelled {wrong['label']}",
+        }
+        for wrong in found.details["worst"][:SHOWN]
+    ]
+    return found
+
+
+def _thumbnail(pixels: Any) -> str:
+    """A PNG file as a data URL."""
+    picture = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
+    return f"data:image/png;base64,{base64.b64encode(png(enlarged(picture, SHOWN_SIDE))).decode()}"
+
+
+def _read_part(spec: str, recipe: Recipe, preprocess: Preprocess, labels: Sequence[str], bad: BadRows) -> Images:
+    store = read_store(spec, recipe.data, preprocess, bad)
+    rows = with_known_labels(_labelled(store.rows, bad, recipe.data.label), labels, "single", bad)
+    return Images(store, rows)
+
+
+def evaluate_source(model: Model, preprocess: Preprocess, recipe: Recipe, source: str) -> Evaluation:
+    """On images of the user's; without a source, on what the run has not learned from."""
+    data, bad, labels = recipe.data, BadRows(recipe.data.bad_rows), model.config.labels
+    if source := source or data.test or data.valid:
+        part = _read_part(source, recipe, preprocess, labels, bad)
+    else:
+        part = ImageClassificationTraining.read(recipe).data.valid
+    return evaluate_images(model, part, preprocess, labels, bad.count)
