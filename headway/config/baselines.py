@@ -119,6 +119,7 @@ class BaselineConfig:
     classify: ClassVar[None] = None
     tag: ClassVar[None] = None
     span: ClassVar[None] = None
+    denoise: ClassVar[None] = None
 
 
 AnyConfig = ModelConfig | BaselineConfig

@@ -113,6 +113,8 @@ class StackConfig:
     activation_dropout: float = 0.0
     drop_path: float = 0.0
     """Stochastic depth (Huang et al. 2016): the rate of the last block; a branch is left out for a whole sequence."""
+    modulation: bool = False
+    """adaLN-Zero (Peebles & Xie 2023): shift, scale and gate of each branch follow from the model's `condition`."""
 
     def __post_init__(self) -> None:
         share, factor = (0.0, 1.0), (-1e6, 1e6)
@@ -129,6 +131,8 @@ class StackConfig:
             raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
         if self.sparse and self.causal:
             raise conflict("sparse", "causal = true", "BigBird's pattern is bidirectional")
+        if self.modulation and self.norm_at == "post":
+            raise conflict("modulation = true", "norm_at = post", "what is modulated is the input of a branch")
         if self.relative and self.relative.max_distance <= self.relative.buckets // (2 if self.causal else 4):
             far, count = f"relative.max_distance = {self.relative.max_distance}", self.relative.buckets
             raise conflict(
@@ -184,7 +188,7 @@ class TokensConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PatchesConfig:
-    """Front end for images: square patches, a linear map, a class token, learned positions (ViT)."""
+    """Front end for images: square patches, a linear map, and what ViT has: a class token, learned positions."""
 
     kind: Literal["patches"] = "patches"
     image: int = 224
@@ -192,6 +196,9 @@ class PatchesConfig:
     channels: int = 3
     mask_token: bool = False
     """DINOv2: a learned vector in place of masked patches."""
+    class_token: bool = True
+    positions: Literal["learned", "sincos"] = "learned"
+    """sincos: DiT's fixed sines and cosines of column and row."""
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -216,6 +223,19 @@ class FramesConfig:
 
 
 FrontConfig = TokensConfig | PatchesConfig | FramesConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionConfig:
+    """Front end for what a whole sequence is conditioned on: the time of a diffusion process, and a class (DiT)."""
+
+    classes: int = 0
+    """Rows of the class table, besides the last row, which stands for no class (Ho & Salimans 2022)."""
+    frequencies: int = 256
+    """Sines and cosines of the time."""
+
+    def __post_init__(self) -> None:
+        in_range(self, classes=(0, MAX_VOCAB), frequencies=(2, MAX_WIDTH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +295,17 @@ class SpanHeadConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DenoiseHeadConfig:
+    """Hidden states of patches back to the pixels of an image (DiT)."""
+
+    patch: int = 2
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        in_range(self, patch=(1, 1 << 14), channels=(1, 1 << 12))
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
     """Ids of special tokens, as in config.json."""
 
@@ -313,12 +344,15 @@ class ModelConfig:
     """Front end of the decoder."""
     shared_embedding: bool = False
     """Encoder and decoder share one token table."""
+    condition: ConditionConfig | None = None
+    """What `encoder.modulation` follows from."""
     lm: LMHeadConfig | None = None
     nsp: ClassifyHeadConfig | None = None
     """Next-sentence prediction, beside `lm` in BERT's pretraining."""
     classify: ClassifyHeadConfig | None = None
     tag: TagHeadConfig | None = None
     span: SpanHeadConfig | None = None
+    denoise: DenoiseHeadConfig | None = None
     special: SpecialTokens = field(default_factory=SpecialTokens)
     labels: tuple[str, ...] = ()
     init: InitConfig = field(default_factory=InitConfig)
@@ -345,6 +379,20 @@ class ModelConfig:
             raise ConfigError("C004", "shared_embedding needs two token front ends with the same vocabulary size")
         if self.lm and not isinstance(self.output_front, TokensConfig):
             raise ConfigError("C004", "an lm head needs a token front end on the stack whose output it reads")
+        self._check_denoising()
+
+    def _check_denoising(self) -> None:
+        modulated = self.encoder is not None and self.encoder.modulation
+        if modulated != (self.condition is not None) or (self.decoder is not None and self.decoder.modulation):
+            raise ConfigError("C004", "encoder.modulation and condition: give both or neither; a decoder has neither")
+        front = self.source
+        if self.denoise and not (
+            isinstance(front, PatchesConfig) and not front.class_token and front.patch == self.denoise.patch
+        ):
+            raise ConfigError("C004", "a denoise head needs a front end of patches of its size, without a class token")
+        if isinstance(front, PatchesConfig) and front.positions == "sincos" and self.output_stack.d_model % 4:
+            width = f"d_model = {self.output_stack.d_model}"
+            raise conflict("source.positions = sincos", width, "the width must be a multiple of 4")
 
     @property
     def output_stack(self) -> StackConfig:
@@ -374,5 +422,5 @@ class ModelConfig:
 def max_positions(front: FrontConfig) -> int | None:
     """The number of positions of a front end; None if nothing limits them."""
     if isinstance(front, PatchesConfig):
-        return front.count + 1
+        return front.count + front.class_token
     return front.positions.length if front.positions.kind == "learned" else None

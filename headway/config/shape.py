@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import (
+    ConditionConfig,
+    DenoiseHeadConfig,
     InitConfig,
     LMHeadConfig,
     ModelConfig,
@@ -58,14 +60,38 @@ def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
 
 def vision_config(shape: ShapeConfig, size: int, channels: int) -> ModelConfig:
     """An encoder of images in ViT's layout; the task adds its heads. Positions are learned, as the family has them."""
+    front = PatchesConfig(image=size, patch=_patch(shape, size), channels=channels, dropout=shape.dropout)
+    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
+
+
+def diffusion_config(shape: ShapeConfig, size: int, channels: int, classes: int) -> ModelConfig:
+    """DiT (Peebles & Xie 2023) on pixels: an encoder of noisy images with fixed positions, modulated by time and class.
+
+    No family of `transformers` has it.
+    """
+    patch = _patch(shape, size)
+    if size % patch:
+        raise ConfigError("C004", f"model.patch = {patch} does not divide the images, which have {size} pixels a side")
+    return ModelConfig(
+        encoder=replace(_stack(shape, eps=1e-6), modulation=True),
+        source=PatchesConfig(
+            image=size, patch=patch, channels=channels, class_token=False, positions="sincos", dropout=shape.dropout
+        ),
+        condition=ConditionConfig(classes=classes),
+        denoise=DenoiseHeadConfig(patch=patch, channels=channels),
+        init=InitConfig(kind="xavier"),
+    )
+
+
+def _patch(shape: ShapeConfig, size: int) -> int:
+    """The side of the patches of a new model for images."""
     if shape.positions != "learned":
         what = f"model.positions = {shape.positions}"
-        raise ConfigError("C004", f"{what} is for text: the patches of an image have learned positions")
+        raise ConfigError("C004", f"{what} is for text: the patches of an image have positions of their own")
     patch = shape.patch or default_patch(size)
     if patch > size:
         raise ConfigError("C004", f"model.patch = {patch} is larger than the images, which have {size} pixels a side")
-    front = PatchesConfig(image=size, patch=patch, channels=channels, dropout=shape.dropout)
-    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
+    return patch
 
 
 def default_patch(size: int) -> int:

@@ -1,4 +1,4 @@
-"""Front ends: token ids, image patches and mel frames to vectors.
+"""Front ends: token ids, image patches, mel frames and conditions to vectors.
 
 Letters: B batch, T tokens, M width of the model, C channels.
 """
@@ -11,11 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.model import FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
+from headway.config.model import (
+    ConditionConfig,
+    FramesConfig,
+    FrontConfig,
+    PatchesConfig,
+    PositionConfig,
+    TokensConfig,
+)
 from headway.errors import DataError
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
-from headway.model.positions import make_embedding, sinusoidal
+from headway.model.positions import grid_sinusoidal, make_embedding, sinusoidal
 
 VOCAB_MULTIPLE = 64
 """Vocabularies are rounded up to a multiple of it, for fast matrix products on GPUs. Files and logits never show it."""
@@ -128,15 +135,16 @@ class TokenEmbedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Square patches through one linear map, a class token in front, learned positions (ViT)."""
+    """Square patches through one linear map, a class token in front, learned positions (ViT); DiT has other ones."""
 
     def __init__(self, config: PatchesConfig, width: int) -> None:
         super().__init__()
         self.config = config
         self.project = nn.Linear(config.channels * config.patch**2, width)
-        self.first = nn.Parameter(torch.zeros(width))
+        self.first = nn.Parameter(torch.zeros(width)) if config.class_token else None
         self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
-        self.positions = nn.Parameter(torch.zeros(1 + config.count, width))
+        learned = config.positions == "learned"
+        self.positions = nn.Parameter(torch.zeros(config.class_token + config.count, width)) if learned else None
 
     def forward(self, images: Tensor, masked: Tensor | None = None) -> Embedded:
         """images (B, C, height, width); `masked` (B, patches) replaces patches by the mask token."""
@@ -148,9 +156,16 @@ class PatchEmbedding(nn.Module):
         x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
         if masked is not None and self.mask is not None:
             x = torch.where(masked[..., None], self.mask.to(x.dtype), x)
-        x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1) + self.positions.to(x.dtype)
+        if self.first is not None:
+            x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1)
+        x = x + (self._fixed_positions(x) if self.positions is None else self.positions).to(x.dtype)
         x = F.dropout(x, self.config.dropout, self.training)
         return Embedded(x, Layout.of(x.shape[1], None, x.device))
+
+    def _fixed_positions(self, x: Tensor) -> Tensor:
+        """(tokens, M); zeros for the class token."""
+        grid = grid_sinusoidal(self.config.image // self.config.patch, x.shape[2], x.device)
+        return F.pad(grid, (0, 0, x.shape[1] - len(grid), 0))
 
 
 class FrameEmbedding(nn.Module):
@@ -173,6 +188,21 @@ class FrameEmbedding(nn.Module):
         layout = Layout.of(x.shape[1], None if attention_mask is None else attention_mask[:, ::2], x.device)
         x, repeated_positions = add_positions(self.positions, x, layout)
         return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
+
+
+class ConditionEmbedding(nn.Module):
+    """A time and a class as one vector (Peebles & Xie 2023)."""
+
+    def __init__(self, config: ConditionConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.time1, self.time2 = nn.Linear(config.frequencies, width), nn.Linear(width, width)
+        self.classes = make_embedding(config.classes + 1, width)
+
+    def forward(self, times: Tensor, classes: Tensor) -> Tensor:
+        """times (B,) from 0 to 1, and class numbers (B,), of which the last one is no class; to (B, M)."""
+        waves = sinusoidal(1000 * times, self.config.frequencies, "halves").to(self.time1.weight.dtype)
+        return F.silu(self.time2(F.silu(self.time1(waves))) + self.classes(classes))
 
 
 Front = TokenEmbedding | PatchEmbedding | FrameEmbedding

@@ -5,6 +5,7 @@ Letters: B batch, T tokens, M width of the model, V vocabulary, L labels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from headway.config.model import (
     ClassifyHeadConfig,
+    DenoiseHeadConfig,
     LMHeadConfig,
     ModelConfig,
     SpanHeadConfig,
@@ -138,6 +140,21 @@ class SpanHead(nn.Module):
         return logits
 
 
+class DenoiseHead(nn.Module):
+    """Patches back to pixels (Peebles & Xie 2023): (B, T, M) to images (B, C, height, width), all zeros at first."""
+
+    def __init__(self, config: DenoiseHeadConfig, stack: StackConfig) -> None:
+        super().__init__()
+        self.patch = config.patch
+        self.output = nn.Linear(stack.d_model, config.channels * config.patch**2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = math.isqrt(x.shape[1])
+        pixels = self.output(x).unflatten(2, (-1, self.patch, self.patch)).unflatten(1, (side, side))
+        images: Tensor = pixels.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)  # B C rows·patch columns·patch
+        return images
+
+
 @dataclass(frozen=True)
 class HeadKind:
     """A kind of head, and what differs in how it is used."""
@@ -157,6 +174,7 @@ HEADS: dict[str, HeadKind] = {
     "classify": HeadKind(ClassifyHead, pools=True),
     "tag": HeadKind(TagHead),
     "span": HeadKind(SpanHead),
+    "denoise": HeadKind(DenoiseHead),
 }
 """Every head by the name of its field in ModelConfig, which is also the name of its submodule."""
 

@@ -10,7 +10,8 @@ from torch import nn
 from headway.config.model import InitConfig, ModelConfig
 from headway.model.attention import Attention
 from headway.model.embed import PatchEmbedding, TokenEmbedding
-from headway.model.stack import FeedForward, Stack
+from headway.model.heads import DenoiseHead
+from headway.model.stack import FeedForward, Residual, Stack
 
 
 @torch.no_grad()
@@ -30,13 +31,21 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
             std = module.embedding_dim**-0.5 if how.kind == "xavier" else 1.0 if how.kind == "t5" else how.std
             module.weight.normal_(0, std)
         elif isinstance(module, PatchEmbedding):  # Dosovitskiy et al. 2021
-            nn.init.trunc_normal_(module.positions, std=how.std)
-            nn.init.trunc_normal_(module.first, std=how.std)
+            for learned in (module.positions, module.first):
+                if learned is not None:
+                    nn.init.trunc_normal_(learned, std=how.std)
     for module in model.modules():
         if isinstance(module, TokenEmbedding):  # rows that no token uses
             module.table.weight[module.config.vocab :] = 0
-        elif isinstance(module, Stack) and how.kind == "residual":
-            _scale_residuals(module)
+        elif isinstance(module, Residual) and module.modulate is not None:  # Peebles & Xie 2023: each block starts as x
+            module.modulate.weight.zero_()
+        elif isinstance(module, DenoiseHead):
+            module.output.weight.zero_()
+        elif isinstance(module, Stack):
+            if module.modulate is not None:
+                module.modulate.weight.zero_()
+            if how.kind == "residual":
+                _scale_residuals(module)
         elif how.kind == "t5" and isinstance(module, Attention | FeedForward):
             _t5(module)
 

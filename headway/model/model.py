@@ -19,8 +19,16 @@ from headway.config.model import ModelConfig
 from headway.errors import DataError
 from headway.model.attention import Attention, Backend, Hook, scoped
 from headway.model.cache import KVCache, KVCacheLike
-from headway.model.embed import Embedded, FrameEmbedding, Front, PatchEmbedding, TokenEmbedding, make_front
-from headway.model.heads import HEADS, ClassifyHead, LMHead, SpanHead, TagHead, make_head
+from headway.model.embed import (
+    ConditionEmbedding,
+    Embedded,
+    FrameEmbedding,
+    Front,
+    PatchEmbedding,
+    TokenEmbedding,
+    make_front,
+)
+from headway.model.heads import HEADS, ClassifyHead, DenoiseHead, LMHead, SpanHead, TagHead, make_head
 from headway.model.init import initialise
 from headway.model.masks import Layout
 from headway.model.quantized import Int8Matrix, quantize_, stored_tensors
@@ -51,6 +59,7 @@ class Model(nn.Module, ABC):
     classify: ClassifyHead
     tag: TagHead
     span: SpanHead
+    denoise: DenoiseHead
     """Front ends and heads are named as their fields in the config. What the config leaves out does not exist."""
 
     @abstractmethod
@@ -149,6 +158,7 @@ class Transformer(Model):
             if config.shared_embedding:
                 assert isinstance(self.source, TokenEmbedding)
                 self.target.table = self.source.table
+        self.condition = ConditionEmbedding(config.condition, width) if config.condition else None
         for name in HEADS:
             if getattr(config, name) is not None:
                 setattr(self, name, make_head(name, config, self.target if config.decoder else self.source))
@@ -164,14 +174,15 @@ class Transformer(Model):
         attention_mask: Tensor | None = None,
         target_attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        condition: tuple[Tensor, Tensor] | None = None,
         backend: Backend = "fused",
         hook: Hook | None = None,
     ) -> Output:
+        """`condition`: times and class numbers (B,); without one, a model that needs it reads time 0 and no class."""
         if self.config.encoder is None:
             return self._decode(inputs, attention_mask, backend=backend, hook=hook)
-        memory = self.encode(
-            inputs, attention_mask=attention_mask, token_type_ids=token_type_ids, backend=backend, hook=hook
-        )
+        masks = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        memory = self.encode(inputs, **masks, condition=condition, backend=backend, hook=hook)
         if self.config.decoder is None:
             return memory
         if targets is None:
@@ -184,6 +195,7 @@ class Transformer(Model):
         *,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        condition: tuple[Tensor, Tensor] | None = None,
         backend: Backend = "fused",
         hook: Hook | None = None,
     ) -> Output:
@@ -195,7 +207,14 @@ class Transformer(Model):
             assert isinstance(self.source, FrameEmbedding | PatchEmbedding)
             front = self.source(inputs, attention_mask)  # images have no padding: the mask says which patches to hide
         again = front.repeated_positions
-        hidden = self.encoder(front.x, front.layout, again, backend=backend, hook=scoped(hook, "encoder"))
+        vector = None
+        if self.condition is not None:
+            none = front.x.new_zeros(len(front.x)), front.x.new_full((len(front.x),), self.condition.config.classes)
+            times, classes = condition or none
+            vector = self.condition(times, classes.long()).to(front.x.dtype)
+        hidden = self.encoder(
+            front.x, front.layout, again, condition=vector, backend=backend, hook=scoped(hook, "encoder")
+        )
         return Output(hidden, front.layout.attention_mask)
 
     def _decode(

@@ -26,6 +26,17 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps).to(x.dtype)
 
 
+class PlainNorm(nn.Module):
+    """LayerNorm without weight and bias, where a modulation brings both."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], eps=self.eps).to(x.dtype)
+
+
 class RMSNorm(nn.Module):
     """x / √(mean x² + eps) · (weight + offset) (Zhang & Sennrich 2019)."""
 
@@ -59,4 +70,4 @@ def make_norm(config: StackConfig) -> nn.Module:
         return RMSNorm(config.d_model, config.norm_eps, config.norm_offset)
     if config.norm == "dyt":
         return DynamicTanh(config.d_model)
-    return LayerNorm(config.d_model, config.norm_eps)
+    return PlainNorm(config.norm_eps) if config.modulation else LayerNorm(config.d_model, config.norm_eps)

@@ -45,6 +45,12 @@ def sinusoidal(positions: Tensor, width: int, layout: str = "interleaved", base:
     return waves.flatten(-2)[..., :width].float()
 
 
+def grid_sinusoidal(side: int, width: int, device: torch.device) -> Tensor:
+    """(side², M) for the patches of an image, row by row: half of the width tells the column, the other half the row."""
+    rows, columns = torch.meshgrid(*[torch.arange(side, device=device)] * 2, indexing="ij")
+    return torch.cat([sinusoidal(place.flatten(), width // 2, "halves") for place in (columns, rows)], -1)
+
+
 def rotary_angles(config: RopeConfig, width: int, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines (B, 1, T, D/2) of the angles by which `rotate` turns queries and keys."""
     steps = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)

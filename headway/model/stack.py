@@ -62,10 +62,17 @@ class Residual(nn.Module):
         self.norm = make_norm(config)
         scale = config.layer_scale
         self.scale = None if scale is None else nn.Parameter(torch.full((config.d_model,), scale))
+        self.modulate = nn.Linear(config.d_model, 3 * config.d_model) if config.modulation else None
 
-    def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
-        y = branch(self.norm(x) if self.pre else x)
-        y = F.dropout(y, self.dropout, self.training)
+    def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor], condition: Tensor | None = None) -> Tensor:
+        """`condition` (B, M) is what shift, scale and gate follow from; the gate starts at zero (adaLN-Zero)."""
+        y, gate = self.norm(x) if self.pre else x, None
+        if self.modulate is not None and condition is not None:
+            shift, scale, gate = self.modulate(condition)[:, None].chunk(3, -1)
+            y = y * (1 + scale) + shift
+        y = F.dropout(branch(y), self.dropout, self.training)
+        if gate is not None:
+            y = y * gate
         if self.scale is not None:
             y = y * self.scale
         if self.drop_path and self.training:
@@ -95,14 +102,15 @@ class Block(nn.Module):
         angles: tuple[Tensor, Tensor] | None = None,
         cache: tuple[KVCacheLike, int] | None = None,
         hook: Hook | None = None,
+        condition: Tensor | None = None,
     ) -> Tensor:
         """`memory` is the encoder's output, or its cached keys and values, with the bias of the cross-attention."""
-        x = self.residual1(x, lambda y: self.attention(y, bias, angles, cache, scoped(hook, "attention")))
+        x = self.residual1(x, lambda y: self.attention(y, bias, angles, cache, scoped(hook, "attention")), condition)
         if memory is not None:
             source, cross_bias = memory
             kv = self.cross.project_kv(source) if isinstance(source, Tensor) else source
             x = self.residual_cross(x, lambda y: self.cross.cross_attend(y, kv, cross_bias, scoped(hook, "cross")))
-        x = self.residual2(x, self.ffn)
+        x = self.residual2(x, self.ffn, condition)
         return x
 
 
@@ -115,6 +123,8 @@ class Stack(nn.Module):
         self.relative = RelativeBias(config.relative, config.n_heads, config.causal) if config.relative else None
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
         self.norm = make_norm(config) if config.final_norm else None
+        modulated = config.modulation and config.final_norm
+        self.modulate = nn.Linear(config.d_model, 2 * config.d_model) if modulated else None
 
     def forward(
         self,
@@ -125,6 +135,7 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         memory_attention_mask: Tensor | None = None,
         cache: KVCacheLike | None = None,
+        condition: Tensor | None = None,
         backend: Backend = "fused",
         hook: Hook | None = None,
     ) -> Tensor:
@@ -142,10 +153,14 @@ class Stack(nn.Module):
             source = cache.memory[i] if cache is not None and cross_bias is not None else memory
             seen = None if cross_bias is None or source is None else (source, cross_bias)
             here = scoped(hook, f"blocks.{i}")
-            x = block(x, bias, seen, angles, None if cache is None else (cache, i), here)
+            x = block(x, bias, seen, angles, None if cache is None else (cache, i), here, condition)
             if here is not None:
                 here("residual", lambda x=x: x)
-        return x if self.norm is None else self.norm(x)
+        x = x if self.norm is None else self.norm(x)
+        if self.modulate is not None and condition is not None:
+            shift, scale = self.modulate(condition)[:, None].chunk(2, -1)
+            x = x * (1 + scale) + shift
+        return x
 
 
 def _cached_layout(cache: KVCacheLike) -> Layout:

@@ -81,10 +81,11 @@ STACK: dict[str, Rule] = {
     "relative": exactly(None),
     "alibi": exactly(False),
     "sparse": exactly(None),
+    "modulation": exactly(False),
 }
 MODEL: dict[str, Rule] = {
-    **of_any("encoder", "source", "shared_embedding"),  # the encoder stays the model's own
-    **of_any("nsp", "classify", "tag", "span", "special", "labels", "init", "family"),  # not used by a step
+    **of_any("encoder", "source", "condition", "shared_embedding"),  # the encoder stays the model's own
+    **of_any("nsp", "classify", "tag", "span", "denoise", "special", "labels", "init", "family"),  # not used by a step
     "decoder": _part_or_none(STACK),
     "target": _part_or_none(TOKENS),
     "lm": _part_or_none(HEAD),

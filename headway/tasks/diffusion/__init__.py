@@ -1,0 +1,1 @@
+"""Images drawn from noise, for a class"""
