@@ -17,6 +17,7 @@ from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import peek
 from headway.data.images.arrays import IDX, idx_images, npz_parts, read_idx, read_npz
+from headway.data.synthetic.pictures import KINDS, make_pictures
 from headway.errors import DataError, NotFoundError, nearest
 from headway.jsonfile import show
 
@@ -35,6 +36,8 @@ IMAGE_COLUMNS = IMAGE.names
 """Names under which a row or a request has its image."""
 METADATA = "metadata"
 """The table that `datasets` reads beside the images of a folder."""
+DRAWN = "drawn:"
+"""`drawn:circle` is a picture that headway draws, to try a model with."""
 DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
 
 
@@ -220,7 +223,7 @@ def _class_names(path: Path, label: str) -> dict[int, str]:
 
 
 def parse_image(value: Any, folder: Path | None) -> Any:
-    """An image in a row or request: a path, bytes, base64, or `datasets`' {"bytes", "path"}.
+    """An image in a row or request: a path, bytes, base64, `drawn:circle`, or `datasets`' {"bytes", "path"}.
 
     Paths are relative to `folder`; without one they are refused, since a request must not read files of the server.
     """
@@ -228,6 +231,8 @@ def parse_image(value: Any, folder: Path | None) -> Any:
         value = value["bytes"] if value.get("bytes") is not None else value.get("path")
     if isinstance(value, bytes):
         return value
+    if isinstance(value, str) and value.startswith(DRAWN):
+        return _drawn(value.removeprefix(DRAWN))
     if not isinstance(value, str) or not value.strip():
         raise DataError("D001", "expected an image: a path, or the bytes of a file")
     if DATA_URL.match(value) or folder is None:
@@ -238,6 +243,14 @@ def parse_image(value: Any, folder: Path | None) -> Any:
         names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise NotFoundError("F001", f"no such file: {show(path)[-200:]}{nearest(path.name, names)}")
     return str(path)
+
+
+def _drawn(kind: str) -> Any:
+    """A picture of a kind that headway draws, other than those that it trains on."""
+    if kind not in KINDS:
+        what = f"headway draws no {kind[:40]!r}{nearest(kind, KINDS)}"
+        raise DataError("D001", what, f"it draws {', '.join(KINDS)}")
+    return make_pictures(1, seed=1, kinds=(kind,))[0].pixels.transpose(1, 2, 0)
 
 
 def _decoded(value: str) -> bytes:
