@@ -51,7 +51,7 @@ def open_image(source: Any, name: str = "") -> Image:
         opened = source if isinstance(source, image.Image) else image.open(_file(source))
         _check_size(opened, where)
         return _upright(opened)
-    except image.DecompressionBombError:
+    except (image.DecompressionBombError, image.DecompressionBombWarning):  # the latter if warnings are errors
         raise DataError("D001", f"{where} claims more than {MAX_PIXELS:,} pixels: it is not decoded") from None
     except image.UnidentifiedImageError:
         empty = (isinstance(source, bytes) and not source) or (isinstance(source, str | Path) and _size(source) == 0)
@@ -87,7 +87,7 @@ def _file(source: Any) -> Any:
     if isinstance(source, bytes):
         return io.BytesIO(source)
     if isinstance(source, str | Path):
-        return source
+        return io.BytesIO(Path(source).read_bytes())  # Pillow leaves a file open that it cannot decode
     raise TypeError(f"an image is a path, bytes, an array or an image of Pillow, not {type(source).__name__}")
 
 
