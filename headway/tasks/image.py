@@ -47,7 +47,7 @@ class ImageTask(Task):
         value = next((raw[name] for name in (INPUT, *IMAGE_COLUMNS) if raw.get(name) is not None), None)
         image = parse_image(value, folder)
         named = isinstance(value, str) and (isinstance(image, str) or value.startswith(DRAWN))
-        return ImageExample(image, value if named else "")
+        return ImageExample(image, str(value) if named else "")
 
     def echo(self, example: ImageExample) -> Json:
         return {"image": example.name} if example.name else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import glob
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -102,7 +103,7 @@ def image_files(spec: str) -> list[Path]:
     if path.is_dir():
         found = [each for each in _below(path) if each.suffix.lower() in SUFFIXES or _is_array_or_table(each)]
         return found + [each for each in _below(path) if "-idx" in each.name.lower()]
-    return find_files(spec)
+    return _matches(spec) or find_files(spec)
 
 
 def read_rows(spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
@@ -129,16 +130,18 @@ def _split(spec: str) -> tuple[str, str]:
 
 def _found_rows(spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
     """Rows of a glob, a table or a dataset of the hub."""
-    import glob
-
-    pattern = os.path.expanduser(spec)
-    matches = [Path(each) for each in sorted(glob.glob(pattern, recursive=True))] if glob.has_magic(pattern) else []
-    pictures = [each for each in matches if each.suffix.lower() in SUFFIXES]
-    if pictures:
+    if pictures := _matches(spec):
         yield from (ImageRow(str(each), each.parent.name or None, file=str(each)) for each in pictures)
         return
     for path in find_files(spec):
         yield from _table_rows(path, data)
+
+
+def _matches(spec: str) -> list[Path]:
+    """The image files that a glob matches."""
+    pattern = os.path.expanduser(spec)
+    found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
+    return [Path(each) for each in found if Path(each).suffix.lower() in SUFFIXES]
 
 
 def _folder_rows(folder: Path, data: DataConfig) -> Iterator[ImageRow | Flaw]:

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("PIL")
 
-from headway.data.files.readers import Flaw  # noqa: E402
-from headway.data.images import store as stores  # noqa: E402
-from headway.data.images.png import png  # noqa: E402
-from headway.data.images.preprocess import Preprocess  # noqa: E402
-from headway.data.images.rows import ImageRow  # noqa: E402
-from headway.data.images.store import ImageStore, build_store, decoded  # noqa: E402
+from headway.data.files.readers import Flaw
+from headway.data.images import store as stores
+from headway.data.images.png import png
+from headway.data.images.preprocess import Preprocess
+from headway.data.images.rows import ImageRow
+from headway.data.images.store import ImageStore, build_store, decoded
 
 READY = Preprocess(8, 10)
 
