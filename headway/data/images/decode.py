@@ -64,6 +64,20 @@ def open_image(source: Any, name: str = "") -> Image:
         raise DataError("D001", f"{where} cannot be decoded: {reason}") from None
 
 
+def image_size(source: Any) -> tuple[int, int]:
+    """Width and height, by the header alone: nothing is decoded."""
+    if isinstance(source, np.ndarray):
+        return source.shape[1], source.shape[0]
+    image = pillow()
+    try:
+        with image.open(_file(source)) as opened:
+            return int(opened.width), int(opened.height)
+    except (OSError, SyntaxError, ValueError, image.DecompressionBombError, image.DecompressionBombWarning) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:100]
+        reason = "this is no image that Pillow knows" if isinstance(error, image.UnidentifiedImageError) else reason
+        raise DataError("D001", f"the image cannot be opened: {reason}") from None
+
+
 def as_pixels(array: NDArray[Any], name: str = "the array") -> Pixels:
     """An array as 8-bit pixels: bytes 0 … 255, or floats 0 … 1; channels last or first, one, three or four of them."""
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3, 4):
