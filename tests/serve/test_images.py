@@ -31,7 +31,7 @@ TEXT = base64.b64encode(PHOTO).decode()
 @pytest.fixture(scope="module")
 def vision(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     torch.manual_seed(0)
-    base = presets.preset("vit-tiny") if hasattr(presets, "preset") else presets.vit(1, 16, 2)
+    base = presets.preset("vit-tiny")
     model = Transformer(replace(base, classify=ClassifyHeadConfig(labels=3), labels=("a", "b", "c"))).eval()
     folder = save_model(model, tmp_path_factory.mktemp("vision") / "vit")
     size = base.source.image  # type: ignore[union-attr]
