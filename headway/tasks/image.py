@@ -42,11 +42,12 @@ class ImageTask(Task):
         return self._parse(raw, None)
 
     def _parse(self, raw: Mapping[str, Any], folder: Path | None) -> ImageExample:
-        from headway.data.images.rows import IMAGE_COLUMNS, parse_image
+        from headway.data.images.rows import DRAWN, IMAGE_COLUMNS, parse_image
 
         value = next((raw[name] for name in (INPUT, *IMAGE_COLUMNS) if raw.get(name) is not None), None)
         image = parse_image(value, folder)
-        return ImageExample(image, image if isinstance(image, str) else "")
+        named = isinstance(value, str) and (isinstance(image, str) or value.startswith(DRAWN))
+        return ImageExample(image, str(value) if named else "")
 
     def echo(self, example: ImageExample) -> Json:
         return {"image": example.name} if example.name else {}
