@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
@@ -14,6 +15,7 @@ from headway.errors import ConfigError
 if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need them
     from torch import Tensor
 
+    from headway.data.images.decode import Pixels
     from headway.generate.beam.rules import Beam
     from headway.tasks.classification.predict import Prediction
     from headway.tasks.embedding.index import SearchIndex
@@ -162,6 +164,33 @@ class Predictions(_Base):
         """The translation or summary of a text, or of each of a list: `model.translate("Good day", width=4)`."""
         found = [best[0].text for best in self.hypotheses(several_texts(texts), beam, **settings)]
         return found[0] if isinstance(texts, str) else found
+
+    def draw(
+        self,
+        classes: str | int | Iterable[str | int],
+        *,
+        steps: int | None = None,
+        guidance: float | None = None,
+        seed: int = 0,
+    ) -> Pixels:
+        """Images of classes by a diffusion model: `model.draw(["circle", "ring"], steps=30, guidance=3.0, seed=1)`.
+
+        Bytes of shape (images, height, width, 3), or (images, height, width) if they are grey; one class gives one
+        image. A class that is asked for again gives another image. Without steps and guidance: as in training.
+        """
+        import numpy as np
+
+        from headway.tasks.diffusion.predict import DiffusionPredictor, as_picture
+
+        predictor, one = DiffusionPredictor(self), isinstance(classes, str | int)
+        names, seen = [classes] if isinstance(classes, str | int) else list(classes), Counter[str]()
+        examples = []
+        for name in names:
+            given = {"class": name, "number": seen[str(name)], "seed": seed, "steps": steps, "guidance": guidance}
+            examples.append(predictor.task.parse(given))
+            seen[str(name)] += 1
+        found = [as_picture(each.image) for each in predictor.predict(examples)]
+        return found[0] if one else np.stack(found) if found else np.zeros((0, 0, 0), np.uint8)
 
     def _pool(self, asked: str) -> str:
         from headway.tasks.embedding.predict import EmbeddingPredictor

@@ -46,7 +46,7 @@ def sinusoidal(positions: Tensor, width: int, layout: str = "interleaved", base:
 
 
 def grid_sinusoidal(side: int, width: int, device: torch.device) -> Tensor:
-    """(side², M) for the patches of an image, row by row: half of the width tells the column, the other half the row."""
+    """(side², M) for the patches of an image, row by row: half of the width tells the column, half the row."""
     rows, columns = torch.meshgrid(*[torch.arange(side, device=device)] * 2, indexing="ij")
     return torch.cat([sinusoidal(place.flatten(), width // 2, "halves") for place in (columns, rows)], -1)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headway.tasks.training import Training
 
 Json = dict[str, Any]
-Kind = Literal["text", "image", "sound", "table", "graph"]
+Kind = Literal["text", "image", "sound", "table", "graph", "class"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Task(ABC):
     pipeline_tag: ClassVar[str] = ""
     """The name that the model hub has for it."""
     takes: ClassVar[Kind] = "text"
-    """The kind of input."""
+    """The kind of input; class: the name of what to draw."""
     verb: ClassVar[str] = ""
     """The name in requests to /v1/run, where it differs from `name`."""
     Settings: ClassVar[type] = NoSettings
@@ -108,7 +108,8 @@ class Task(ABC):
     made_up: ClassVar[str] = "made-up data"
     """What the task learns from where a recipe names no data."""
     options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, rollout."""
+    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, rollout, class, grid,
+    steps, guidance, seed."""
     second: ClassVar[str] = ""
     """The field that brings an input a second text: pair or context."""
     generates: ClassVar[bool] = False

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headway.config.model import PatchesConfig
@@ -26,7 +27,7 @@ from headway.data.images.decode import Pixels, open_image
 from headway.data.images.preprocess import BILINEAR, FILE, Preprocess, chw, read_preprocess, resized
 from headway.data.images.rows import ImageRow, find_parts, image_files, read_rows
 from headway.data.images.store import ImageStore, build_store, store_of
-from headway.data.synthetic.pictures import make_pictures
+from headway.data.synthetic.pictures import KINDS, SIDE, make_pictures
 from headway.errors import ConfigError, DataError, counted
 from headway.hub.download import resolve, side_file
 from headway.hub.folder import open_folder
@@ -92,14 +93,20 @@ class ImageData:
 
 
 def load_images(
-    recipe: Recipe, bad: BadRows, usable: Callable[[Sequence[ImageRow]], list[ImageRow]] = list
+    recipe: Recipe,
+    bad: BadRows,
+    usable: Callable[[Sequence[ImageRow]], list[ImageRow]] = list,
+    kinds: Sequence[str] = KINDS,
 ) -> ImageData:
-    """Read the images of a recipe. `usable` keeps the rows that the task can learn from, and may change labels."""
+    """Read the images of a recipe. `usable` keeps the rows that the task can learn from, and may change labels.
+
+    `kinds` are those of the pictures that are drawn where no data are given.
+    """
     data = recipe.data
     parts = find_parts(data.train) if data.train else {}
     spec, valid, test = parts.get("train", data.train), data.valid or parts.get("valid", ""), data.test
     preprocess = choose_preprocess(recipe, spec)
-    store = read_store(spec, data, preprocess, bad) if spec else drawn_store()
+    store = read_store(spec, data, preprocess, bad) if spec else drawn_store(preprocess.resize, kinds)
     preprocess = preprocess if recipe.model.from_ else measured(preprocess, store)
     rows = usable(store.rows)
     if valid:
@@ -111,11 +118,15 @@ def load_images(
     return ImageData(preprocess, train, second, test or parts.get("test", ""), about)
 
 
-def drawn_store(count: int = MADE_UP) -> ImageStore:
+def drawn_store(side: int, kinds: Sequence[str] = KINDS) -> ImageStore:
     """Pictures that headway draws."""
-    made = make_pictures(count)
+    made = make_pictures(MADE_UP, kinds=kinds)
+    pixels = np.stack([picture.pixels for picture in made])
+    if side != SIDE:
+        small = F.interpolate(torch.from_numpy(pixels).float(), size=(side, side), mode="area")
+        pixels = small.round().to(torch.uint8).numpy()
     rows = [ImageRow(None, picture.kind, picture.caption, line=i + 1) for i, picture in enumerate(made)]
-    return store_of(np.stack([picture.pixels for picture in made]), rows)
+    return store_of(pixels, rows)
 
 
 def choose_preprocess(recipe: Recipe, spec: str) -> Preprocess:

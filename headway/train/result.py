@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,10 @@ def full_model(loop: Loop, recipe: Recipe) -> Model:
 def make_sample(loop: Loop, recipe: Recipe, folder: Path) -> dict[str, Any]:
     """The model's output for a held-out example, for people to look at: a text, and the name of a picture's file."""
     was_training = loop.model.training
-    model = full_model(loop, recipe).eval()
-    found: dict[str, Any] = {"text": loop.task.sample(model) if loop.world.first else ""}
-    picture = loop.task.picture(model) if loop.world.first else None
+    with loop.ema.swapped_in() if loop.ema else nullcontext():  # the weights that evaluations and users see
+        model = full_model(loop, recipe).eval()
+        found: dict[str, Any] = {"text": loop.task.sample(model) if loop.world.first else ""}
+        picture = loop.task.picture(model) if loop.world.first else None
     loop.model.train(was_training)
     if picture is not None:
         found["picture"] = f"{SAMPLES}/{loop.progress.step:07d}.png"

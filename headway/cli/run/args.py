@@ -23,6 +23,10 @@ from headway.tasks.registry import task_names
 
 COUNTS = ("top", "n_best")
 """Settings that are integers from 1."""
+CLASS = "class"
+"""The word before = that names what a model should draw."""
+MOST_IMAGES = 10_000
+"""Images of one grid."""
 SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
 
 
@@ -49,6 +53,9 @@ class RunArgs:
     near: str = ""
     index: str = ""
     align: bool = False
+    grid: str = ""
+    steps: int | None = None
+    guidance: float | None = None
     json: bool = False
 
     def check(self) -> None:
@@ -68,7 +75,9 @@ class RunArgs:
             raise UsageError(
                 "U001", "--index keeps the texts of --nearest", "headway run M --nearest FILE --index FILE …"
             )
-        if self.out:
+        if self.grid:
+            grid_size(self.grid)
+        if self.out and not self._draws:
             if not (self.file or "-" in self.args or stdin_is_piped()):
                 raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
             check_out(self.out)
@@ -76,11 +85,23 @@ class RunArgs:
         if self.file or not self.score:
             self._check_settings()
 
+    @property
+    def _draws(self) -> bool:
+        """Whether --out is the file of a picture."""
+        return self.out.lower().endswith(".png") and not self.file
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """Options for models that draw images, by name; false where one is not given."""
+        given = {name: getattr(self, name) is not None for name in ("steps", "guidance")}
+        return {"grid": self.grid, **given}
+
     def check_generation(self) -> None:
         """Refuse what a model that generates does not accept."""
         if self.file:
             _refuse_together("file", self._sampling_options())
-        for name, given in {"context": self.context, "json": self.json and not self.file, "align": self.align}.items():
+        refused = {"context": self.context, "json": self.json and not self.file, "align": self.align, **self.drawing}
+        for name, given in {**refused, "out": self._draws}.items():
             if given:
                 raise UsageError("U001", f"--{name} does not apply to a model that continues a text")
 
@@ -174,6 +195,8 @@ class RunArgs:
             found = SETTING.match(arg)
             if found and found[1] == "pair":
                 pairs.append(arg.removeprefix("pair="))
+            elif found and found[1] == CLASS:
+                continue
             elif found and found[1] in names:
                 settings.append(arg)
             elif found and not re.search(r"\s", arg):
@@ -193,6 +216,11 @@ class RunArgs:
         return self._texts_settings_pairs[1]
 
     @property
+    def classes(self) -> list[str]:
+        """What a model that draws images should draw: class=7, class=circle,ring."""
+        return [arg.removeprefix(f"{CLASS}=") for arg in self.args if arg.startswith(f"{CLASS}=")]
+
+    @property
     def pairs(self) -> list[str]:
         """The second text of each pair."""
         return self._texts_settings_pairs[2]
@@ -200,7 +228,7 @@ class RunArgs:
     @property
     def source(self) -> str:
         """The file to read texts from, - for stdin: as given, or the pipe where no text is given."""
-        if self.file or self.texts not in ([], ["-"]):
+        if self.file or self.classes or self.texts not in ([], ["-"]):
             return self.file
         return "-" if self.texts or (not self.near and stdin_is_piped()) else ""
 
@@ -226,7 +254,7 @@ class RunArgs:
                 hint = f"headway explain {'beam' if self.beam else 'sampling'} lists the settings of generation"
                 raise ConfigError("C014", f"unknown setting {key}{close}", hint)
         build(self._settings_class, self._overrides(generation))
-        check_sections(parse_overrides([arg for arg in prediction if not arg.startswith("pair=")]))
+        check_sections(parse_overrides([arg for arg in prediction if not arg.startswith(("pair=", f"{CLASS}="))]))
 
 
 def check_sections(settings: Mapping[str, Any]) -> None:
@@ -247,7 +275,16 @@ def check_sections(settings: Mapping[str, Any]) -> None:
 
 def setting_names() -> tuple[str, ...]:
     """What may stand before = for a model that predicts: single settings, and sections of a recipe."""
-    return ("task", "pair", "data", *COUNTS, *task_names())
+    return ("task", "pair", CLASS, "data", *COUNTS, *task_names())
+
+
+def grid_size(grid: str) -> tuple[int, int]:
+    """Rows and columns of --grid 4x8."""
+    found = re.fullmatch(r"([1-9]\d{0,3})\s*[x×]\s*([1-9]\d{0,3})", grid)
+    if not found or int(found[1]) * int(found[2]) > MOST_IMAGES:
+        hint = f"such as 4x4: rows and columns, {MOST_IMAGES:,} images at most"
+        raise UsageError("U001", f"--grid {grid} is no size of a grid", hint)
+    return int(found[1]), int(found[2])
 
 
 def check_count(name: str, value: Any) -> None:

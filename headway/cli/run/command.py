@@ -39,6 +39,7 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
+        "headway run shapes class=circle --grid 4x4 --out grid.png --steps 30 --guidance 3 --seed 1",
     )
 )
 def run(
@@ -54,7 +55,7 @@ def run(
     tokens: Annotated[
         int | None, typer.Option(help="the most new tokens; default: 200, or as the model's folder says")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="draw the same text each time")] = None,
+    seed: Annotated[int | None, typer.Option(help="draw the same text, or the same images, each time")] = None,
     beam: Annotated[int, typer.Option(help="beam search with this many beams, instead of sampling")] = 0,
     score: Annotated[bool, typer.Option("--score", help="log-probability and perplexity of each TEXT")] = False,
     chat: Annotated[bool, typer.Option("--chat", help="a conversation, one line per turn")] = False,
@@ -70,7 +71,10 @@ def run(
         str, typer.Option(help="texts from a file, - is stdin; results are JSON lines, with the file's other columns")
     ] = "",
     out: Annotated[
-        str, typer.Option(help="write the results of --file here: .jsonl, .csv, .tsv or .parquet", metavar="FILE")
+        str,
+        typer.Option(
+            help="write the results of --file here: .jsonl, .csv, .tsv or .parquet; drawn images: .png", metavar="FILE"
+        ),
     ] = "",
     context: Annotated[str, typer.Option(help="the text to find answers in, or its file", metavar="TEXT|FILE")] = "",
     near: Annotated[str, typer.Option("--nearest", help="texts to search by meaning", metavar="FILE")] = "",
@@ -78,6 +82,11 @@ def run(
         str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
     ] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
+    grid: Annotated[str, typer.Option(help="rows and columns of images to draw", metavar="4x8")] = "",
+    steps: Annotated[int | None, typer.Option(help="steps from noise to an image; default: as in training")] = None,
+    guidance: Annotated[
+        float | None, typer.Option(help="how closely images follow their class: 1 is not at all guided")
+    ] = None,
     device: Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,
@@ -85,7 +94,7 @@ def run(
     """Use a model for what it was trained for.
 
     A language model continues a prompt, with settings such as temperature=0.7 top_k=40. Other models predict: a label
-    (pair=… is a second text), entities, an answer, words for [MASK], a vector, a translation.
+    (pair=… is a second text), entities, an answer, words for [MASK], a vector, a translation, images (class=…).
 
     A result of --file has the line, the other columns of the file under their names, the text and the prediction:
     {"line": 2, "id": 7, "text": …, "label": …}. A column whose name the result needs itself is called input_NAME.
@@ -93,7 +102,7 @@ def run(
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
-        context=context, near=near, index=index, align=align, json=json_,
+        context=context, near=near, index=index, align=align, grid=grid, steps=steps, guidance=guidance, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)

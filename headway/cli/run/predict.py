@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headway.api.evaluation import recipe_for
 from headway.api.results import open_results
 from headway.cli.run.args import COUNTS, RunArgs, check_count
+from headway.cli.run.draw import draw
 from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, check_some, print_count, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
@@ -27,7 +28,7 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
     """Predict for texts of the command line, a file or a pipe. `generation`: options that only generation takes."""
     from headway.data.files.lines import read_as
 
-    if wrong := [name for name, value in generation.items() if value]:
+    if wrong := [name for name, value in generation.items() if value and name not in task.options]:
         cap = f"{task.name}.max_new_tokens"
         hint = f"{cap}=N limits the new tokens" if wrong[0] == "tokens" and "beam" in task.options else ""
         raise UsageError(
@@ -46,6 +47,8 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
             session.search()
         elif args.source:
             session.stream()
+        elif "grid" in task.options:
+            draw(session.task, session.args, session.predictor(), say)
         else:
             session.show()
 
@@ -59,14 +62,18 @@ def _check(session: _Session) -> None:
         ("pair=…", args.pairs, task.second == "pair" and not args.source),
         ("--file", args.file, not args.texts),
         ("--align", args.align, "align" in task.options),
+        ("class=…", args.classes, "class" in task.options and not args.source),
+        *((f"--{name}", value, name in task.options and not args.source) for name, value in args.drawing.items()),
+        ("--out", args.out and not args.source, "grid" in task.options),
         *((name, args.settings.get(name), name in task.options) for name in COUNTS),
     ):
         if value and not fits:
-            other = "a text" if name == "--file" else "--file" if args.source and name == "pair=…" else task.title
+            beside = name == "pair=…" or name.removeprefix("--").removesuffix("=…") in task.options
+            other = "a text" if name == "--file" else "--file" if args.source and beside else task.title
             raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
     if args.near and not (args.source or args.texts):
         raise UsageError("U001", '--nearest needs a text to look for: headway run M --nearest FILE "…"')
-    if not args.texts and not args.source:
+    if not args.texts and not args.source and not args.classes:
         example = f"headway run M {task.tries.made_up.split('   ')[0]}"
         raise UsageError("U001", f"no input: this model is for {task.title}", example)
     if len(args.pairs) > 1 and len(args.pairs) != len(args.texts):

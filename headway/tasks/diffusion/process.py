@@ -1,4 +1,4 @@
-"""The diffusion process: how images become noise, what a model predicts of both, and noise drawn by number.
+"""The diffusion process: how images become noise, and what a model predicts of both.
 
 A noisy image at time t is x = α(t) · image + σ(t) · noise; α falls from 1 to 0 while σ rises from 0 to 1.
 Letters: B images.
@@ -65,31 +65,3 @@ class Process:
         alpha, sigma = self.levels(times)
         shape = (-1, *(1,) * (x.ndim - 1))
         return alpha.view(shape), sigma.view(shape)
-
-
-MASK = (1 << 32) - 1
-MIX = ((16, 0x7FEB352D), (15, 0x21F0AAAD), (15, 0x6C8E9CF5), (16, 1))
-"""Shifts and odd factors below 2^31, so that a product of 32 bits fits into the 63 bits of torch's integers."""
-
-
-def normal(keys: Tensor, shape: tuple[int, ...], stream: int = 0) -> Tensor:
-    """Normal random numbers (B, *shape) in float32: a pure function of each key, each place and the stream.
-
-    A generator would give other numbers when a batch is split among steps or processes. Here number i of sample k is
-    a hash of (k, stream, i), on any device, so that resuming, accumulation and several processes change nothing.
-    Keys are integers below 2^63.
-    """
-    rows = _mixed(_mixed(_mixed(keys >> 32) ^ (keys & MASK)) ^ stream)
-    count = math.prod(shape)
-    place = torch.arange(2 * count, device=keys.device)
-    bits = _mixed(_mixed(rows[:, None] ^ _mixed(place)) ^ place) >> 8  # 24 bits: what float32 holds exactly
-    first, second = ((bits.float() + 0.5) / (1 << 24)).split(count, 1)
-    waves = (-2 * first.log()).sqrt() * (2 * math.pi * second).cos()  # Box & Muller 1958
-    return waves.view(len(keys), *shape)
-
-
-def _mixed(x: Tensor) -> Tensor:
-    """A hash of 32 bits."""
-    for shift, factor in MIX:
-        x = ((x ^ (x >> shift)) * factor) & MASK
-    return x

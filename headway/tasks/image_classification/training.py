@@ -25,6 +25,7 @@ from headway.data.images.png import enlarged, grid, png
 from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
+from headway.data.synthetic.pictures import KINDS
 from headway.errors import ConfigError, DataError, counted
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
@@ -66,20 +67,7 @@ class ImageClassificationTraining(ScoredTraining[Images]):
     @classmethod
     def read(cls, recipe: Recipe) -> ImageClassificationTraining:
         """Read the images of a recipe."""
-        bad = BadRows(recipe.data.bad_rows)
-        labels: list[str] = []
-
-        def usable(rows: Sequence[ImageRow]) -> list[ImageRow]:
-            named = _labelled(rows, bad, recipe.data.label)
-            if not labels:
-                labels.extend(label_set(named, "single"))
-            return with_known_labels(named, labels, "single", bad)
-
-        data = load_images(recipe, bad, usable)
-        if len(labels) < 2:
-            message = f"nothing to tell apart: all of the {counted(len(data.train), 'images')} are {labels[0]!r}"
-            raise DataError("D002", message, "one folder for each class, or a column of labels (data.label)")
-        return cls(recipe, data, tuple(labels))
+        return cls(recipe, *read_labelled(recipe))
 
     @property
     def static_shapes(self) -> bool:
@@ -144,7 +132,7 @@ class ImageClassificationTraining(ScoredTraining[Images]):
 
     @cached_property
     def truth(self) -> Index:
-        return _truth(self.data.train.rows, self.labels)
+        return label_numbers(self.data.train.rows, self.labels)
 
     @property
     def loss(self) -> Callable[..., Tensor]:
@@ -178,18 +166,18 @@ class ImageClassificationTraining(ScoredTraining[Images]):
         return self.read_test(self.data.test) if self.data.test else None
 
     def read_test(self, source: str) -> Images:
-        return _read_part(source, self.recipe, self.data.preprocess, self.labels, self.bad_tests)
+        return read_part(source, self.recipe, self.data.preprocess, self.labels, self.bad_tests)
 
     @cached_property
     def chance(self) -> dict[str, float]:
-        truth = _truth(self.data.valid.rows, self.labels)
+        truth = label_numbers(self.data.valid.rows, self.labels)
         logits = np.tile(constant_logits("single", truth, len(self.labels)), (len(truth), 1))
         results = _results(logits, self.data.valid, self.labels)
         return {"valid": _mean_loss(logits, truth), **results.metrics()}
 
     def loss_and_metrics(self, model: Model, part: Images, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         logits = predict_logits(model, part, self.data.preprocess, world)
-        return _mean_loss(logits, _truth(part.rows, self.labels)), _results(logits, part, self.labels).metrics()
+        return _mean_loss(logits, label_numbers(part.rows, self.labels)), _results(logits, part, self.labels).metrics()
 
     def evaluate_in_full(self, model: Model, part: Images) -> Evaluation:
         return evaluate_images(model, part, self.data.preprocess, self.labels)
@@ -215,6 +203,24 @@ class ImageClassificationTraining(ScoredTraining[Images]):
         return png(enlarged(grid(images, COLUMNS), 2 * SHOWN_SIDE))
 
 
+def read_labelled(recipe: Recipe, kinds: Sequence[str] = KINDS) -> tuple[ImageData, tuple[str, ...]]:
+    """The images of a recipe with the names of their labels; `kinds` are those of drawn pictures."""
+    bad = BadRows(recipe.data.bad_rows)
+    labels: list[str] = []
+
+    def usable(rows: Sequence[ImageRow]) -> list[ImageRow]:
+        named = _labelled(rows, bad, recipe.data.label)
+        if not labels:
+            labels.extend(label_set(named, "single"))
+        return with_known_labels(named, labels, "single", bad)
+
+    data = load_images(recipe, bad, usable, kinds)
+    if len(labels) < 2:
+        message = f"nothing to tell apart: all of the {counted(len(data.train), 'images')} are {labels[0]!r}"
+        raise DataError("D002", message, "one folder for each class, or a column of labels (data.label)")
+    return data, tuple(labels)
+
+
 def _labelled(rows: Sequence[ImageRow], bad: BadRows, column: str) -> list[ImageRow]:
     if rows and all(row.label is None for row in rows):
         message = f"{rows[0].file or 'the data'}: the images have no labels"
@@ -222,13 +228,14 @@ def _labelled(rows: Sequence[ImageRow], bad: BadRows, column: str) -> list[Image
     return parse_labels(rows, "single", bad, column)
 
 
-def _truth(rows: Sequence[ImageRow], labels: Sequence[str]) -> Index:
+def label_numbers(rows: Sequence[ImageRow], labels: Sequence[str]) -> Index:
+    """(N,): the place of each image's label among the labels."""
     place = {name: i for i, name in enumerate(labels)}
     return np.array([place[row.label] for row in rows], dtype=np.int64)
 
 
 def _results(logits: Numbers, part: Images, labels: tuple[str, ...]) -> ClassificationResults:
-    return ClassificationResults("single", labels, _truth(part.rows, labels).astype(np.float64), logits)
+    return ClassificationResults("single", labels, label_numbers(part.rows, labels).astype(np.float64), logits)
 
 
 def _mean_loss(logits: Numbers, truth: Index) -> float:
@@ -243,7 +250,7 @@ def evaluate_images(
     found = evaluation(results, part.rows, None, {"bad_rows": bad})
     found.details["pictures"] = [
         {
-            "png": _thumbnail(part.store.pixels[part.rows[wrong["example"]].place]),
+            "png": thumbnail(part.store.pixels[part.rows[wrong["example"]].place]),
             "text": f"{wrong['predicted']} ({wrong['probability']:.2f}), labelled {wrong['label']}",
         }
         for wrong in found.details["worst"][:SHOWN]
@@ -251,13 +258,14 @@ def evaluate_images(
     return found
 
 
-def _thumbnail(pixels: Any) -> str:
+def thumbnail(pixels: Any) -> str:
     """A PNG file as a data URL."""
     picture = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
     return f"data:image/png;base64,{base64.b64encode(png(enlarged(picture, SHOWN_SIDE))).decode()}"
 
 
-def _read_part(spec: str, recipe: Recipe, preprocess: Preprocess, labels: Sequence[str], bad: BadRows) -> Images:
+def read_part(spec: str, recipe: Recipe, preprocess: Preprocess, labels: Sequence[str], bad: BadRows) -> Images:
+    """Other images, of the same size and with labels that the model knows."""
     store = read_store(spec, recipe.data, preprocess, bad)
     rows = with_known_labels(_labelled(store.rows, bad, recipe.data.label), labels, "single", bad)
     return Images(store, rows)
@@ -267,7 +275,7 @@ def evaluate_source(model: Model, preprocess: Preprocess, recipe: Recipe, source
     """On images of the user's; without a source, on what the run has not learned from."""
     data, bad, labels = recipe.data, BadRows(recipe.data.bad_rows), model.config.labels
     if source := source or data.test or data.valid:
-        part = _read_part(source, recipe, preprocess, labels, bad)
+        part = read_part(source, recipe, preprocess, labels, bad)
     else:
         part = ImageClassificationTraining.read(recipe).data.valid
     return evaluate_images(model, part, preprocess, labels, bad.count)
