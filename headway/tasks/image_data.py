@@ -27,7 +27,7 @@ from headway.data.images.decode import Pixels, open_image
 from headway.data.images.preprocess import BILINEAR, FILE, Preprocess, chw, read_preprocess, resized
 from headway.data.images.rows import ImageRow, find_parts, image_files, read_rows
 from headway.data.images.store import ImageStore, build_store, store_of
-from headway.data.synthetic.pictures import KINDS, SIDE, make_pictures
+from headway.data.synthetic.pictures import SIDE, Picture, make_pictures
 from headway.errors import ConfigError, DataError, counted
 from headway.hub.download import resolve, side_file
 from headway.hub.folder import open_folder
@@ -36,6 +36,7 @@ from headway.tasks.recipe import Recipe
 
 MADE_UP = 4800
 """Pictures that are drawn where no data are given."""
+Draw = Callable[[int], list[Picture]]
 LARGEST = 128
 """The largest side of images that headway chooses for a new model."""
 MARGIN = 8 / 7
@@ -96,17 +97,17 @@ def load_images(
     recipe: Recipe,
     bad: BadRows,
     usable: Callable[[Sequence[ImageRow]], list[ImageRow]] = list,
-    kinds: Sequence[str] = KINDS,
+    draw: Draw = make_pictures,
 ) -> ImageData:
     """Read the images of a recipe. `usable` keeps the rows that the task can learn from, and may change labels.
 
-    `kinds` are those of the pictures that are drawn where no data are given.
+    `draw` makes pictures where no data are given.
     """
     data = recipe.data
     parts = find_parts(data.train) if data.train else {}
     spec, valid, test = parts.get("train", data.train), data.valid or parts.get("valid", ""), data.test
     preprocess = choose_preprocess(recipe, spec)
-    store = read_store(spec, data, preprocess, bad) if spec else drawn_store(preprocess.resize, kinds)
+    store = read_store(spec, data, preprocess, bad) if spec else drawn_store(preprocess.resize, draw)
     preprocess = preprocess if recipe.model.from_ else measured(preprocess, store)
     rows = usable(store.rows)
     if valid:
@@ -118,9 +119,9 @@ def load_images(
     return ImageData(preprocess, train, second, test or parts.get("test", ""), about)
 
 
-def drawn_store(side: int, kinds: Sequence[str] = KINDS) -> ImageStore:
+def drawn_store(side: int, draw: Draw = make_pictures) -> ImageStore:
     """Pictures that headway draws."""
-    made = make_pictures(MADE_UP, kinds=kinds)
+    made = draw(MADE_UP)
     pixels = np.stack([picture.pixels for picture in made])
     if side != SIDE:
         small = F.interpolate(torch.from_numpy(pixels).float(), size=(side, side), mode="area")

@@ -273,7 +273,8 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    good, field = trained.inputs()[0], {"table": "numbers", "image": "image", "class": "class"}.get(trained.task.takes, "text")
+    takes = trained.task.takes
+    good, field = trained.inputs()[0], {"table": "numbers", "image": "image", "class": "class"}.get(takes, "text")
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"

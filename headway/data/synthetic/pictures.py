@@ -54,14 +54,23 @@ class Picture:
     caption: str
 
 
-def make_pictures(count: int, seed: int = 0, kinds: Sequence[str] = KINDS) -> list[Picture]:
+def make_pictures(
+    count: int,
+    seed: int = 0,
+    kinds: Sequence[str] = KINDS,
+    sizes: Sequence[str] = tuple(SIZES),
+    places: Sequence[str] = tuple(PLACES),
+) -> list[Picture]:
     """Return `count` pictures; equal seeds give equal pictures."""
     rng, noise = random.Random(seed), np.random.default_rng(seed)
-    return [_picture(rng, noise, kinds[number % len(kinds)]) for number in range(count)]
+    found = []
+    for number in range(count):
+        colour, size, place = rng.choice(list(COLOURS)), rng.choice(sizes), rng.choice(places)
+        found.append(_picture(rng, noise, kinds[number % len(kinds)], colour, size, place))
+    return found
 
 
-def _picture(rng: random.Random, noise: np.random.Generator, kind: str) -> Picture:
-    colour, size, place = rng.choice(list(COLOURS)), rng.choice(list(SIZES)), rng.choice(list(PLACES))
+def _picture(rng: random.Random, noise: np.random.Generator, kind: str, colour: str, size: str, place: str) -> Picture:
     half, room = SIZES[size], SIDE / 2 - SIZES[size]
     middle = [SIDE / 2 + side * min(room, SIDE / 4) + rng.uniform(-WANDER, WANDER) for side in PLACES[place]]
     tilt = rng.uniform(-TILT, TILT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.images.augment import Uniform
 from headway.data.images.png import enlarged, grid, png
 from headway.data.images.preprocess import FILE as PREPROCESSOR
-from headway.data.synthetic.pictures import SHAPES
+from headway.data.synthetic.pictures import SHAPES, make_pictures
 from headway.errors import ConfigError, NotFoundError
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
@@ -38,6 +38,8 @@ from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import ScoredTraining, TaskContext
 
+DRAWN = partial(make_pictures, kinds=tuple(SHAPES), sizes=("large",), places=("in the middle",))
+"""What a small model learns to draw in two minutes."""
 SHOWN_CLASSES, COLUMNS = 10, 8
 """Classes that a sample shows, one in each row, and images of each class."""
 SHOWN_HEIGHT = 256
@@ -61,7 +63,7 @@ class DiffusionTraining(ScoredTraining[Images]):
 
     @classmethod
     def prepare(cls, context: TaskContext) -> DiffusionTraining:
-        data, labels = read_labelled(context.recipe, tuple(SHAPES))
+        data, labels = read_labelled(context.recipe, DRAWN)
         ready = replace(data.preprocess, mean=(0.5,), std=(0.5,))  # from -1 to 1
         return cls(
             context.recipe, replace(data, preprocess=ready), labels, context.folder.parent, context.rank_zero_first

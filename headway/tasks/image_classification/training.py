@@ -25,7 +25,7 @@ from headway.data.images.png import enlarged, grid, png
 from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
-from headway.data.synthetic.pictures import KINDS
+from headway.data.synthetic.pictures import make_pictures
 from headway.errors import ConfigError, DataError, counted
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
@@ -33,7 +33,7 @@ from headway.tasks.classification.evaluate import METRICS, ClassificationResults
 from headway.tasks.classification.predict import as_predictions
 from headway.tasks.image_classification.predict import image_logits, predict_logits
 from headway.tasks.image_classification.task import Settings
-from headway.tasks.image_data import ImageData, Images, load_images, normalised, read_store
+from headway.tasks.image_data import Draw, ImageData, Images, load_images, normalised, read_store
 from headway.tasks.losses.labels import loss_from_logits
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.chance import constant_logits
@@ -203,8 +203,8 @@ class ImageClassificationTraining(ScoredTraining[Images]):
         return png(enlarged(grid(images, COLUMNS), 2 * SHOWN_SIDE))
 
 
-def read_labelled(recipe: Recipe, kinds: Sequence[str] = KINDS) -> tuple[ImageData, tuple[str, ...]]:
-    """The images of a recipe with the names of their labels; `kinds` are those of drawn pictures."""
+def read_labelled(recipe: Recipe, draw_pictures: Draw = make_pictures) -> tuple[ImageData, tuple[str, ...]]:
+    """The images of a recipe with the names of their labels; `draw_pictures` makes pictures where no data are given."""
     bad = BadRows(recipe.data.bad_rows)
     labels: list[str] = []
 
@@ -214,7 +214,7 @@ def read_labelled(recipe: Recipe, kinds: Sequence[str] = KINDS) -> tuple[ImageDa
             labels.extend(label_set(named, "single"))
         return with_known_labels(named, labels, "single", bad)
 
-    data = load_images(recipe, bad, usable, kinds)
+    data = load_images(recipe, bad, usable, draw_pictures)
     if len(labels) < 2:
         message = f"nothing to tell apart: all of the {counted(len(data.train), 'images')} are {labels[0]!r}"
         raise DataError("D002", message, "one folder for each class, or a column of labels (data.label)")

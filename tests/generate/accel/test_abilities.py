@@ -63,7 +63,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "ffn_bias": YES_OR_NO, "scale": (None, 0.0, 0.4, -0.3, 1.0), "window": (None, 1, 3),
         "rope": (None, RopeConfig()), "relative": (None, RelativeConfig()), "alibi": YES_OR_NO,
         "sparse": (None, configs.SparseConfig()), "dropout": (0.0, 0.5), "attention_dropout": (0.0, 0.5),
-        "activation_dropout": (0.0, 0.5),
+        "activation_dropout": (0.0, 0.5), "drop_path": (0.0, 0.5), "modulation": YES_OR_NO,
     },
     RopeConfig: {
         "theta": (10_000.0, 7.0), "factor": (1.0, 3.0), "low_factor": (1.0, 0.5), "high_factor": (4.0, 2.0),
@@ -80,6 +80,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "init": (configs.InitConfig(kind="xavier"),), "family": ("headway", "gpt2"),
         "nsp": (configs.ClassifyHeadConfig(),), "classify": (configs.ClassifyHeadConfig(),),
         "tag": (configs.TagHeadConfig(),), "span": (configs.SpanHeadConfig(),),
+        "denoise": (configs.DenoiseHeadConfig(),), "condition": (configs.ConditionConfig(),),
     },
 }  # fmt: skip
 """Of fields whose type does not name their values."""
