@@ -133,11 +133,15 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
 
 @contextmanager
 def _quick_imports() -> Iterator[None]:
-    """Import without garbage collection: it walks over all that was imported so far, and nothing of it is garbage."""
+    """Import without garbage collection: it walks over all that was imported so far, and nothing of it is garbage.
+
+    Later collections leave it out too: the first one would take a tenth of a second.
+    """
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
 
 

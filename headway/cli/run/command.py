@@ -113,9 +113,9 @@ def run(
 def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
     """What to do about a blank in a text for a model that does not fill blanks; empty if there is none."""
     blank = next((found[0] for text in args.args if (found := BLANK.search(text))), "")
-    filler = next(each for each in tasks() if each.verb == "fill")
     if not blank or task.verb == "fill":
         return ""
+    filler = next(each for each in tasks() if each.verb == "fill")
     what = f"{blank} is read as text: {bundle.name} is for {task.title}"
     if filler.fits(bundle.config):
         return f"{what}. To fill it: task={filler.name}"
