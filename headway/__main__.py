@@ -18,7 +18,7 @@ token of SmolLM2 took 3 s longer beside one busy program, and nothing longer on 
 def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
-    if sys.argv[1:2] and sys.argv[1] in TORCH_VERBS and not {"--help", "-h"} & {*sys.argv}:
+    if sys.argv[2:] and sys.argv[1] in TORCH_VERBS and not {"--help", "-h"} & {*sys.argv}:
         load_torch_library()
     from headway import cli
 

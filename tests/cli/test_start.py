@@ -32,6 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("data run", False),
         ("run --help", False),
         ("run tiny -h", False),
+        ("run", False),
         ("--help", False),
         ("", False),
     ],

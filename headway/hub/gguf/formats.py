@@ -1,4 +1,4 @@
-"""The quantization formats of GGUF files: their blocks, dequantized in place, bit for bit as the gguf package does.
+"""Quantization formats of GGUF files, dequantized in place, bit for bit as the gguf package does it.
 
 The package knows every format, imports a YAML parser, and makes a dozen arrays on the way. The formats that most files
 have are computed here, three times as fast; the others go through the package.
