@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.data.batching.permutation import splitmix64
-from headway.data.profile.texts import Counts, Hashes
+from headway.data.profile.folding import Counts
+from headway.data.profile.texts import Hashes
 
 NGRAM = 13
 """Words of an n-gram that two texts hardly share by chance (Brown et al. 2020, appendix C)."""
@@ -68,9 +69,9 @@ class DuplicateIndex:
         each with the place of its original."""
         in_order = self.hashes()
         in_order.sort()
-        twice = in_order[1:][in_order[1:] == in_order[:-1]]
-        count = len(twice) << self.halvings
-        return count, self._places(np.unique(twice), examples)
+        repeated = in_order[1:] == in_order[:-1]
+        twice = in_order[1:][repeated & ~np.append(False, repeated)[:-1]]  # each once
+        return int(repeated.sum()) << self.halvings, self._places(twice, examples)
 
     def _places(self, twice: Hashes, examples: int) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
