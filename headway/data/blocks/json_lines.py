@@ -124,8 +124,9 @@ def _parsed(raw: bytes, schema: Any) -> Any:
             except pyarrow.ArrowException:  # a column that now has another type
                 pass
         table = parse(None)
-        plain = _carried(table.schema)
-        return table if plain.equals(table.schema) else parse(plain)
+        if any(_plain(field.type) != field.type for field in table.schema):
+            table = parse(_carried(table.schema)).select(table.column_names)  # in the order of their appearance
+        return table
     except pyarrow.ArrowException:
         return None
 

@@ -77,7 +77,7 @@ class DuplicateIndex:
         found: list[tuple[str, str]] = []
         first: dict[int, str] = {}
         for (hashes, lines), file in zip(self._parts, self._files, strict=True):
-            for i in np.flatnonzero(np.isin(hashes, twice)).tolist() if len(twice) else ():
+            for i in np.flatnonzero(_among(hashes, twice)).tolist() if len(twice) else ():
                 key, place = int(hashes[i]), f"{file}:{lines[i]}"
                 if len(found) == examples:
                     return found
@@ -92,6 +92,12 @@ class DuplicateIndex:
         halvings = max(self.halvings, other.halvings)
         mine, theirs = (each[_sampled(each, halvings)] for each in (self.hashes(), other.hashes()))
         return int(np.isin(mine, theirs).sum()) << halvings
+
+
+def _among(hashes: Hashes, known: Hashes) -> NDArray[np.bool_]:
+    """Which hashes are among known ones, which are in order and at least one."""
+    among: NDArray[np.bool_] = known[np.searchsorted(known, hashes).clip(max=len(known) - 1)] == hashes
+    return among
 
 
 def _sampled(hashes: Hashes, halvings: int) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,8 @@ import numpy as np
 
 from headway.data.blocks.block import Block
 from headway.data.blocks.json_lines import json_blocks
+from headway.data.blocks.parquet import parquet_blocks
+from headway.data.blocks.tables import table_blocks
 from headway.data.datasets.conll import is_conll, sentences_of
 from headway.data.files.columns import (
     CONTEXT,
@@ -35,6 +37,14 @@ BATCH_TEXTS, BATCH_CHARACTERS = 1000, 1_000_000
 """The most texts, and characters, of a batch."""
 COLUMNS = 1000
 """The most columns that are counted."""
+
+BLOCKS: dict[str, Callable[..., Iterator[tuple[Block, Any]]]] = {
+    "jsonl": json_blocks,
+    "csv": table_blocks,
+    "tsv": table_blocks,
+    "parquet": parquet_blocks,
+}
+"""Format → the blocks of a file. Other files are read row by row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +70,23 @@ class Scan:
 
     def batches(self) -> Iterator[Batch]:
         for path in self.files:
-            if file_format(path)[0] == "jsonl":
-                yield from self._json_batches(path)
+            if blocks := BLOCKS.get(file_format(path)[0]):
+                yield from self._block_batches(path, blocks)
             else:
                 yield from _batched(self._texts(path))
 
-    def _json_batches(self, path: Path) -> Iterator[Batch]:
-        """The batches of a JSON lines file, by blocks where possible."""
+    def _block_batches(self, path: Path, blocks: Callable[..., Iterator[tuple[Block, Any]]]) -> Iterator[Batch]:
+        """The batches of a file, by blocks where possible."""
         first = peek(path)[1]
         name, before = self._column(path, first), (self.rows, self.bad.count)
-        for block, measured in json_blocks(path, partial(_measured, name)):
+        for block, measured in blocks(path, partial(_measured, name)):
             if not self._can_count(block, name):
                 yield from _batched(self._rows(block.rows(), name))
                 continue
             self._count(block)
             if measured and len((batch := self._good(block, name, measured)).lines):
                 yield batch
-        if before == (self.rows, self.bad.count):
+        if before == (self.rows, self.bad.count) and blocks is json_blocks:
             self.bad.add(empty_file(path))
 
     def _can_count(self, block: Block, name: str) -> bool:

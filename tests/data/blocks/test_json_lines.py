@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headway.data.blocks import json_lines
-from headway.data.blocks.block import Look, Result
-from headway.data.blocks.json_lines import JsonBlock, json_blocks
-from headway.data.profile import scan
+from headway.data.blocks.json_lines import json_blocks
 from headway.data.profile.survey import Survey, survey
+
+ByRows = Callable[[str], Survey]
 
 ODD_LINES = [
     '{"text": "a", "text": "b"}', '{"text": NaN}', '{"n": 1e999}', '{"text": "\\udc00"}', '{"text": "\\ud83d\\ude00"}',
@@ -31,15 +30,6 @@ ODD_LINES = [
 ]  # fmt: skip
 
 
-def by_rows(monkeypatch: pytest.MonkeyPatch, spec: str) -> Survey:
-    def slow(path: Path, look: Look[Result]) -> Iterator[tuple[JsonBlock, Result]]:
-        return ((replace(block, table=None), seen) for block, seen in json_blocks(path, look))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(scan, "json_blocks", slow)
-        return survey(spec)
-
-
 lines = st.lists(
     st.sampled_from(ODD_LINES)
     | st.builds(lambda t, n: json.dumps({"text": t, "n": n}), st.text(max_size=9), st.integers(-3, 3))
@@ -52,17 +42,20 @@ lines = st.lists(
 @given(
     lines, st.sampled_from([40, 200, 1 << 22]), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\n", "\ufeff"])
 )
+@example(['{"n": null}', '{"when": "2020-01-01"}'], 200, "\n", "")  # columns stay in the order of their appearance
 def test_blocks_give_what_rows_give(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: list[str], size: int, end: str, extra: str
+    monkeypatch: pytest.MonkeyPatch, by_rows: ByRows, tmp_path: Path, lines: list[str], size: int, end: str, extra: str
 ) -> None:
     path = tmp_path / "x.jsonl"
     text = (extra if extra == "\ufeff" else "") + end.join(lines) + (end if extra == "\n" else "")
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     monkeypatch.setattr(json_lines, "SIZE", size)
-    assert survey(str(path)) == by_rows(monkeypatch, str(path))
+    assert survey(str(path)) == by_rows(str(path))
 
 
-def test_undecodable_bytes_and_long_lines_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_undecodable_bytes_and_long_lines_are_named(
+    monkeypatch: pytest.MonkeyPatch, by_rows: ByRows, tmp_path: Path
+) -> None:
     path = tmp_path / "x.jsonl"
     rows = [b'{"text": "row %d"}' % i for i in range(300)]
     rows[123], rows[200] = b'{"text": "caf\xe9"}', b'{"text": "' + b"x" * 5000 + b'"}'
@@ -72,7 +65,7 @@ def test_undecodable_bytes_and_long_lines_are_named(monkeypatch: pytest.MonkeyPa
     found = survey(str(path))
     assert (found.rows, found.bad) == (298, 2)
     assert [line.split(":")[1] for line in found.bad_lines] == ["124", "201"]
-    assert found == by_rows(monkeypatch, str(path))
+    assert found == by_rows(str(path))
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
