@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headway.data.files.readers import Flaw, Found, Row
 
-SIZE = 1 << 22
+SIZE = 1 << 21
 """Bytes of a block, about."""
 THREADS = 2
 

@@ -132,6 +132,19 @@ def test_texts_are_not_kept() -> None:
     assert peaks[1] < peaks[0] + 1000 < 300_000
 
 
+def test_repeats_far_from_their_originals_need_little_memory() -> None:
+    """Every text comes again, after all others: the places of the others are not kept meanwhile."""
+    seen, hashes = DuplicateIndex(), np.random.default_rng(0).integers(0, 2**63, 100_000).astype(np.uint64)
+    for number in range(40):
+        seen.add(hashes[number % 20 :: 20], f"file{number // 20}", np.arange(5000))
+    tracemalloc.start()
+    count, places = seen.repeats()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (count, places) == (100_000, [(f"file1:{i}", f"file0:{i}") for i in range(3)])
+    assert peak < 5_000_000
+
+
 def test_of_very_many_texts_a_sample_is_compared() -> None:
     """Each of 4,000 texts stands there three times, and half of them in another set."""
     seen, other = DuplicateIndex(most=1000), DuplicateIndex(most=5000)
