@@ -1,4 +1,4 @@
-"""A block: some rows of a file as columns, and the same rows one by one; and jobs that run in threads, in order."""
+"""A block: some rows of a file, as columns and one by one; and the threads that parse blocks."""
 
 from __future__ import annotations
 

@@ -15,9 +15,6 @@ from headway.data.blocks.block import SIZE, Look, Result, in_threads
 from headway.data.files.parquet import batch_rows, parquet_batches
 from headway.data.files.readers import PARQUET_ROWS, Flaw, Found, Row, parquet_row
 
-ROWS = 1024
-"""Rows that are read at a time: a text that stands in the file once may be many of them."""
-
 
 @dataclass(frozen=True)
 class ParquetBlock:
@@ -35,10 +32,9 @@ class ParquetBlock:
     def rows(self) -> Found:
         number = self.first
         for batch in self.batches:
-            for start in range(0, len(batch), PARQUET_ROWS) if not isinstance(batch, str) else (0,):
-                for values in batch_rows(batch if isinstance(batch, str) else batch.slice(start, PARQUET_ROWS)):
-                    yield parquet_row(self.file, number, values)
-                    number += 1
+            for values in batch_rows(batch):
+                yield parquet_row(self.file, number, values)
+                number += 1
 
     def row(self, index: int) -> Row | Flaw:
         return parquet_row(self.file, self.first + index, self.table.slice(index, 1).to_pylist()[0])
@@ -56,7 +52,7 @@ def parquet_blocks(path: Path, look: Look[Result]) -> Iterator[tuple[ParquetBloc
 def _gathered(path: Path) -> Iterator[tuple[int, list[Any]]]:
     """Yield the number of the first row, and batches of about SIZE bytes together; a reason for no batch by itself."""
     first, size, some = 1, 0, list[Any]()
-    for number, batch in parquet_batches(path, ROWS):
+    for number, batch in parquet_batches(path, PARQUET_ROWS):
         alone = isinstance(batch, str)
         if some and (alone or size > SIZE):
             yield first, some

@@ -34,8 +34,10 @@ from headway.data.files.readers import (
 
 Places = NDArray[np.int64]
 TAB = "\t"
-LONGEST = 8
-"""Times SIZE that a block without the end of a record may have."""
+LONGEST = 4
+"""Times SIZE after which a block ends inside what quotes say is a record: a quote may be a mark for inches."""
+WIDEST = 1000
+"""Columns of a table that is worth taking as columns."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,8 @@ class RestOfTable(TableBlock):
     def rows(self) -> Found:
         with open_text(Path(self.file)) as file:
             left = self.start
-            while left:
-                left -= len(file.read(min(left, SIZE)))
+            while left and (part := file.read(min(left, SIZE))):
+                left -= len(part)
             records = table_records(Lines(file, self.line - 1), self.delimiter)
             yield from rows_under(self.names, self.file, records)
 
@@ -125,9 +127,11 @@ def _cut(file: BinaryIO, delimiter: str, line: int, start: int) -> Iterator[tupl
     rest = b""
     while part := file.read(SIZE):
         rest += part
-        if not (end := _record_end(rest, delimiter)) and len(rest) < LONGEST * SIZE:
+        end = _record_end(rest, delimiter)
+        if not end and len(rest) < LONGEST * SIZE:
             continue
-        whole, rest = rest[: end or None], rest[end:] if end else b""
+        end = end or rest.rfind(b"\n") + 1 or len(rest)
+        whole, rest = rest[:end], rest[end:]
         yield line, start, whole, False
         line, start = line + whole.count(b"\n"), start + len(whole)
     if rest:
@@ -149,7 +153,7 @@ def _outside(places: Places, quotes: Places) -> Places:
 
 
 def _parse(block: TableBlock, look: Look[Result]) -> tuple[TableBlock, Result]:
-    lines = _row_lines(block.raw, block.delimiter)
+    lines = _row_lines(block.raw, block.delimiter) if len(block.names) <= WIDEST else None
     table = None if lines is None else _columns(block.raw, block.names, block.delimiter, len(lines))
     found = block if table is None or lines is None else replace(block, table=table, lines=block.line + lines)
     return found, look(table)

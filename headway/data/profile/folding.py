@@ -1,4 +1,4 @@
-"""Texts without what does not count for equality: case folded, accents composed, each white space one space.
+"""Texts without what does not count: case folded, accents composed, each white space one space.
 
 `text_key` says what that means, for one text. `fold_texts` gives the same bytes for many texts at once, by numpy over
 all their bytes; it leaves out the few texts with characters that depend on their neighbours or grow.

@@ -54,7 +54,7 @@ def test_every_type_of_column(
 ) -> None:
     spec = write(tmp_path / "x.parquet", {"text": COLUMNS["texts"], name: COLUMNS[name]}, row_group_size=17)
     monkeypatch.setattr(blocks, "SIZE", size)
-    monkeypatch.setattr(blocks, "ROWS", 4)
+    monkeypatch.setattr(blocks, "PARQUET_ROWS", 4)
     assert all(block.table is not None for block, _ in parquet_blocks(tmp_path / "x.parquet", type))
     found = survey(spec)
     assert found == by_rows(spec)

@@ -115,3 +115,15 @@ def test_a_file_without_a_first_row_is_left_to_the_reader(tmp_path: Path) -> Non
     for text in ("", "a,b\n", "a,b\n1\n2,3\n"):
         write(tmp_path / "x.csv", text)
         assert [type(block) for block, _ in table_blocks(tmp_path / "x.csv", type)] == [UnreadTable]
+
+
+def test_a_mark_for_inches_costs_a_block_only(monkeypatch: pytest.MonkeyPatch, by_rows: ByRows, tmp_path: Path) -> None:
+    rows = [f"text {i},{i}\n" for i in range(2000)]
+    rows[100] = 'a 5" pipe,100\n'
+    spec = write(tmp_path / "x.csv", "text,n\n" + "".join(rows))
+    monkeypatch.setattr(tables, "SIZE", 512)
+    found = [block for block, _ in table_blocks(tmp_path / "x.csv", type)]
+    assert [5 * 512 > len(block.raw) > 3 * 512 for block in found if block.table is None] == [True]
+    assert not isinstance(found[-1], RestOfTable)
+    assert survey(spec) == by_rows(spec)
+    assert survey(spec).rows == 2000
