@@ -42,7 +42,8 @@ lines = st.lists(
 @given(
     lines, st.sampled_from([40, 200, 1 << 22]), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\n", "\ufeff"])
 )
-@example(['{"n": null}', '{"when": "2020-01-01"}'], 200, "\n", "")  # columns stay in the order of their appearance
+@example(['{"n": null}', '{"when": "2020-01-01"}'], 200, "\n", "\n")  # columns stay in the order of their appearance
+@example(['{"text": "a"}', '{"text":', '"b"}', '{"text": "c"} {"text": "d"}'], 200, "\n", "\n")  # as many rows as lines
 def test_blocks_give_what_rows_give(
     monkeypatch: pytest.MonkeyPatch, by_rows: ByRows, tmp_path: Path, lines: list[str], size: int, end: str, extra: str
 ) -> None:
