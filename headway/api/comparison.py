@@ -113,6 +113,7 @@ def compare_values(
 
 def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> Comparison:
     """Train a recipe with the values and seeds of a plan."""
+    from headway.report.report import write_report
     from headway.runs.compare import compare
 
     name, recipes = _recipes(recipe, plan)
@@ -122,6 +123,9 @@ def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> Compari
     waiting = track([each for row in recipes for each in row], "comparing", unit="runs")
     done = [[_run(name, next(waiting), f"run {next(numbers)} of {total}", say, quiet) for _ in row] for row in recipes]
     waiting.close()
+    for run in (each for row in done for each in row):
+        if not (run.folder / "run" / "report.html").exists():  # the page links it; a run that diverged has none yet
+            write_report(run.folder)
     found = compare(name, plan, done)
     _write(folder, found)
     return Comparison(folder, found)
