@@ -16,6 +16,7 @@ from headway.api.settings import full_key, recipe_task, recipe_words, word
 from headway.api.tables import frame, html_table, text_table
 from headway.api.training import write_documents
 from headway.config.recipe import RUNS
+from headway.config.toml import parse_overrides
 from headway.errors import ConfigError, DivergedError, HeadwayError
 from headway.progress import Display, progress_printer, track
 
@@ -139,6 +140,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     from headway.train.run import with_absolute_paths
 
     found, name = [], ""
+    _check_keys(what, plan)
     for args in plan.variants:
         name, recipe = load_recipe(what, [*plan.common, *args])
         if recipe.gpus > 1:
@@ -149,6 +151,22 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
         out, recipe = str(Path(recipe.out) / f"compare-{label}"), with_absolute_paths(recipe)
         found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
     return name, found
+
+
+def _check_keys(what: str, plan: Grid) -> None:
+    """Refuse a key that another one was meant by, with all of its values: a variant's own error has only one."""
+    from headway.config.keys import did_you_mean, meant
+    from headway.tasks.recipe import current_settings, recipe_keys
+
+    known = recipe_keys(recipe_task(what, plan.common))
+    for key in plan.keys:
+        values = ",".join(
+            dict.fromkeys(v for args in plan.variants for k, _, v in (a.partition("=") for a in args) if k == key)
+        )
+        renamed = current_settings(parse_overrides([f"{key}=0"]), note=False) != parse_overrides([f"{key}=0"])
+        if key not in known and not renamed and (found := meant(key, known)):
+            hint = f"write {found[0]} for {key}" if plan.together else f"write {found[0]}={values}"
+            raise ConfigError("C014", f"unknown setting {key}{did_you_mean(key, known)}", hint)
 
 
 def _check_base(recipe: Recipe) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from headway.config.keys import did_you_mean
 from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import key_of, parse_overrides, short
-from headway.errors import ConfigError, nearest
+from headway.errors import ConfigError
 from headway.tasks.recipe import Recipe, load_recipe
 from headway.tasks.registry import get_task
 
@@ -99,9 +100,7 @@ def full_key(key: str, task: str) -> str:
         return found[0]
     if found:
         raise ConfigError("C014", f"{key} may be {' or '.join(found)}", f'write the one you mean: "{found[0]}=…"')
-    last = {name.rpartition(".")[2]: name for name in known}
-    close = nearest(key, last).replace('"', "").removeprefix(" — did you mean ").removesuffix("?")
-    raise ConfigError("C014", f"unknown setting {key}" + (f' — did you mean "{last[close]}"?' if close else ""))
+    raise ConfigError("C014", f"unknown setting {key}{did_you_mean(key, known)}", "headway explain lists all settings")
 
 
 def setting_keys(task: str) -> list[str]:

@@ -7,6 +7,7 @@ is fast.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import textwrap
@@ -75,7 +76,15 @@ RecipeSettings = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress messages")]
+
+
+def _hide_notes(quiet: bool) -> bool:
+    """Whether notes are printed, such as which weights stand in for those of a run that did not finish."""
+    logging.getLogger("headway").disabled = quiet
+    return quiet
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress messages", callback=_hide_notes)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
 Dtype = Annotated[str, typer.Option(help="dtype of the weights: auto (as stored), float32, bfloat16 or float16")]
 
@@ -188,6 +197,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except Exception as error:
         code = _report_unexpected(error, debug)
+    finally:
+        _hide_notes(False)
     code = code if isinstance(code, int) else 0
     if path := os.environ.get(EXIT_FILE):
         _leave_code(Path(path), code)

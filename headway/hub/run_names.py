@@ -38,6 +38,10 @@ def resolve_run(name: str, out: Path) -> Path:
     if (found := named_run(name, out) or run_beginning(name, out)) is not None:
         return found
     names = [path.name for path in run_folders(out)]
+    if (checkpoint := named_checkpoint(name, out)) is not None:
+        run = name.rpartition("@")[0]
+        hint = f"name the run: {show(run)}; run, eval, export, check and serve take {show(name)}"
+        raise NotFoundError("F001", f"{show(name)} is the model of step {step_of(checkpoint)}, not a run", hint)
     if os.path.isdir(place := os.path.expanduser(name)):
         if inside := run_folders(Path(place)):
             hint = f"name one of them: {_listed([str(path) for path in inside])}"

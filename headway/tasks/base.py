@@ -56,6 +56,8 @@ class Suitability:
     """From 0 to 1."""
     settings: tuple[str, ...] = ()
     """`key=value` words that training needs to read the file."""
+    recipe: str = ""
+    """The recipe to start from; empty: that of the task."""
 
 
 @dataclass(frozen=True)

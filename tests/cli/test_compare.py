@@ -97,6 +97,9 @@ def test_a_run_that_diverges_is_a_result(run: Run, text: str) -> None:
         (("model.kind=gru",), 2, "nothing to compare"),
         (("model.kind=gru,gruu",), 3, "gruu"),
         (("model.nrom=dyt,rmsnorm",), 3, 'did you mean "model.norm"'),
+        (("lr=1e-3,1e-4", "model.depth=1,2"), 3, "train.lr=1e-3,1e-4\n"),
+        (("learning_rate=1e-3,1e-4,1e-5",), 3, "train.lr=1e-3,1e-4,1e-5\n"),
+        (("lr+model.norm=1e-3+dyt,1e-4+rmsnorm",), 3, "train.lr"),
         (("model.depth=1,2", "gpus=2"), 3, "one process"),
     ],
 )

@@ -59,6 +59,14 @@ def test_a_run_by_any_name(run: Run, caplog: pytest.LogCaptureFixture, name: str
     assert used == (name in ("last", "tiny-0002", "runs/tiny-0002") and words[0] != "tokens")
 
 
+@pytest.mark.parametrize("words", [("run", "last", "the", "--tokens", "2"), ("eval", "last", "text.txt")])
+def test_quiet_says_nothing_of_weights(run: Run, caplog: pytest.LogCaptureFixture, words: tuple[str, ...]) -> None:
+    done = run(*words, "-q")
+    assert (done.code, done.err, caplog.text) == (0, "", "")
+    run_names.note.cache_clear()
+    assert run(*words).code == 0 and "step 4" in caplog.text  # the next command says it again
+
+
 def test_an_export_says_what_it_is(run: Run, tmp_path: Path) -> None:
     for name, step in (("last", "step 4"), ("last@3", "step 3"), ("tiny-0001", "")):
         folder = tmp_path / name
@@ -101,6 +109,10 @@ def test_pruning_one_run(run: Run) -> None:
         (("runs", "show", "tiny-0003"), "F001", "tiny-000"),
         (("runs", "report", "runs"), "F001", "runs/tiny-0002"),
         (("runs", "prune", "nope"), "F001", "nope"),
+        (("runs", "show", "last@4"), "F001", "name the run: last;"),
+        (("runs", "diff", "tiny-0001@6", "last"), "F001", "name the run: tiny-0001;"),
+        (("runs", "report", "last@9"), "F001", "@3, @4"),
+        (("train", "--resume", "last@4"), "F001", "name the run: last;"),
     ],
 )
 def test_what_is_not_there(
