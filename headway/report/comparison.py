@@ -124,7 +124,7 @@ def _intervals(found: Mapping[str, Any]) -> dict[str, Any] | None:
     name = next(iter(metric_names(found)), "")
     known = [(i, v, v["figures"][name]) for i, v in enumerate(found["variants"]) if name in v["figures"]]
     values = [x for _, _, m in known for x in (*m["values"], m["low"], m["high"]) if x is not None]
-    scale = scale_for([Line(name=name, look="", x=np.arange(len(values)), y=np.array(values))], log=False)
+    scale = scale_for([Line(name=name, look="", x=np.zeros(len(values)), y=np.array(values))], log=False)
     if scale is None:
         return None
 
