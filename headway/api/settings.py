@@ -15,12 +15,10 @@ from headway.config.keys import did_you_mean
 from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import key_of, parse_overrides, short
 from headway.errors import ConfigError
-from headway.tasks.recipe import Recipe, load_recipe
+from headway.tasks.recipe import PLAIN, Recipe, load_recipe
 from headway.tasks.registry import get_task
 
 SHARED = {"data": DataConfig, "model": ShapeConfig, "train": TrainConfig}
-PLAIN = {"data": "data.train", "model": "model.from"}
-"""A section that was given a plain value → the setting that is meant: data="reviews.csv", model="org/name"."""
 SEPARATORS = set(",[]{}\"'+=# ")
 """Characters that mean something inside a word of `headway compare`."""
 

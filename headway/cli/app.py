@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -228,7 +229,7 @@ def _leave_code(path: Path, code: int) -> None:
 def _report_unexpected(error: Exception, debug: bool) -> int:
     """Report an error that is not ours: of the command-line parser, of memory or disk, or a bug."""
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        usage = UsageError("U001", error.format_message(), "see: headway --help")
+        usage = UsageError("U001", error.format_message(), _usage_hint(error))
         return _report(str(usage), usage.exit_code, debug)
     if (short := as_headway_error(error)) is not None:
         return _report(str(short), short.exit_code, debug)
@@ -237,6 +238,14 @@ def _report_unexpected(error: Exception, debug: bool) -> int:
         "B000", f"unexpected error: {text}", "this is a bug: --debug prints the traceback, please report it"
     )
     return _report(str(bug), bug.exit_code, debug)
+
+
+def _usage_hint(error: Any) -> str:
+    """Where the help is; a verb that is none may be a recipe."""
+    word = re.search(r"No such command '([\w-]+)'", error.format_message())
+    if word and word[1] in recipe_names():
+        return f"a recipe: headway train {word[1]}"
+    return f"see: {error.ctx.command_path if error.ctx else 'headway'} --help"
 
 
 def _report(text: str, code: int, debug: bool) -> int:

@@ -38,7 +38,7 @@ def recipes(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """List the recipes that come with headway; `headway explain RECIPE` tells more of one."""
+    """List the recipes that come with headway: task and time."""
     from headway.reference.recipes import recipes as known
     from headway.reference.schema import recipe_schema
 

@@ -130,7 +130,9 @@ def _not_found(what: str, out: Path) -> NotFoundError:
     """The error for a name that nothing has, with the nearest name there is."""
     folder, name = os.path.split(os.path.expanduser(what))
     if os.path.isfile(os.path.expanduser(what)):
-        return NotFoundError("F001", f"{show(what)} is a file, not a model folder", f"give its folder: {folder or '.'}")
+        weights = name.endswith((".safetensors", ".bin", ".pt", ".pth", ".json"))
+        hint = f"give its folder: {folder or '.'}" if weights else "a model comes first, files of data after it"
+        return NotFoundError("F001", f"{show(what)} is a file, not a model folder", hint)
     known = list(PACKAGES)
     with suppress(OSError, ValueError):
         known = [path.name for path in run_folders(out)] + [*PRESETS, *PACKAGES] if not folder else os.listdir(folder)

@@ -127,6 +127,8 @@ def test_a_chat_model_is_scored_on_conversations(
     assert found == json.loads(run("last", file, "task=chat", "--json").out)
     assert found["task"] == "chat" and found["examples"] == 30 and "answered" in found["figures"]
     assert run("last", file, "data.encoding=utf-8", "--json").out == done.out
+    against = json.loads(run("last", file, "--against", "chat-0001", "--json").out)
+    assert against["gain"] == [0.0, 0.0, 0.0] and against["theirs"]["figures"] == found["figures"]
 
 
 def test_other_data_of_a_chat_model_and_conversations_of_another(
@@ -138,3 +140,14 @@ def test_other_data_of_a_chat_model_and_conversations_of_another(
         assert done.code == 0 and "bits_per_byte" in json.loads(done.out) and "task=chat" not in done.err, words
     done = run(folder, "messages.jsonl")
     assert done.code == 4 and "error[D004]" in done.err and "task=chat" in done.err
+
+
+def test_a_text_for_a_chat_model(
+    talks: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(talks)
+    for words, said in ((("what is 2 ?",), True), (("--score", "what is 2 ?"), False)):
+        capfd.readouterr()
+        with pytest.raises(SystemExit):
+            main(["run", "last", *words])
+        assert ("--chat" in capfd.readouterr().err) == said

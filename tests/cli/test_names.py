@@ -102,6 +102,7 @@ def test_pruning_one_run(run: Run) -> None:
         (("run", "text.txt", "x"), "F001", "is a file"),
         (("run", "runs", "x"), "F002", "tiny-0002"),
         (("eval", "last", "absent.csv"), "F001", "absent.csv"),
+        (("eval", "text.txt"), "F001", "a model comes first"),
         (("get", "last@x"), "F001", "@3, @4"),
         (("tokens", "last@9", "x"), "F001", "@3, @4"),
         (("train", "--resume", "runs"), "F001", "runs/tiny-0002, runs/tiny-0001"),
@@ -156,6 +157,12 @@ def test_a_blank_in_a_text_for_a_model_that_fills_none(run: Run) -> None:
     for text in ("the [MASK] dog", "the ___ dog", "<mask>"):
         assert "headway train mlm" in run("run", "tiny-0001", text, "--tokens", "1").err
     assert "mlm" not in run("run", "tiny-0001", "the _ dog", "--tokens", "1").err
+
+
+def test_a_file_that_is_given_as_a_text(run: Run) -> None:
+    done = run("run", "tiny-0001", "text.txt", "--tokens", "1")
+    assert done.code == 0 and "--file text.txt" in done.err and "--chat" not in done.err
+    assert "--file" not in run("run", "tiny-0001", "--file", "text.txt", "--tokens", "1").err
 
 
 def test_settings_of_a_beam_search_without_one(run: Run) -> None:
