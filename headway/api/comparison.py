@@ -17,7 +17,7 @@ from headway.api.tables import frame, html_table, text_table
 from headway.api.training import write_documents
 from headway.config.recipe import RUNS
 from headway.config.toml import parse_overrides
-from headway.errors import ConfigError, DivergedError, HeadwayError
+from headway.errors import ConfigError, DivergedError, HeadwayError, UsageError
 from headway.progress import Display, progress_printer, track
 
 if TYPE_CHECKING:
@@ -107,6 +107,10 @@ def compare_values(
             )
         name = full_key(key, task)
         words.append(f"{name}=" + ",".join(word(name, value).partition("=")[2] for value in values))
+    if not vary and seeds == 1:
+        example = next((key for key, value in more.items() if isinstance(value, list | tuple)), "lr")
+        hint = f'vary={{"{example}": {list(more.get(example, (1e-3, 1e-4)))}}}, or seeds=3'
+        raise UsageError("U001", "nothing to compare: no setting is varied", hint)
     many = [seeds] if isinstance(seeds, int) else list(seeds)
     words.append("seeds=" + ",".join(map(str, many)))
     return compare_recipe(recipe, grid(words), progress_printer(quiet), quiet=quiet)

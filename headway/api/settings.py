@@ -15,7 +15,7 @@ from headway.config.keys import did_you_mean
 from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import key_of, parse_overrides, short
 from headway.errors import ConfigError
-from headway.tasks.recipe import PLAIN, Recipe, load_recipe
+from headway.tasks.recipe import PLAIN, Recipe, load_recipe, setting_word
 from headway.tasks.registry import get_task
 
 SHARED = {"data": DataConfig, "model": ShapeConfig, "train": TrainConfig}
@@ -49,7 +49,7 @@ def recipe_task(recipe: str, settings: Sequence[str | tuple[str, Any]]) -> str:
     """The task of a recipe by its name; `task=…` may replace it."""
     task = load_recipe(recipe)[1].task
     for each in settings:
-        key, value = each if isinstance(each, tuple) else next(iter(parse_overrides([each]).items()))
+        key, value = each if isinstance(each, tuple) else next(iter(parse_overrides([setting_word(each)]).items()))
         task = value if key == "task" and isinstance(value, str) else task
     return task
 

@@ -16,7 +16,7 @@ from headway.jsonfile import show
 
 LOCK = "run.lock"
 """The file in a run's folder `run` that its trainer locks."""
-BEST = "best"
+LAST, BEST = "last", "best"
 SHOWN = 5
 """The most names or steps that an error lists."""
 START = "start one: headway train tiny"
@@ -49,12 +49,12 @@ def resolve_run(name: str, out: Path) -> Path:
         hint = f"runs are in {show(out)}: {_listed(names)}" if names else START
         raise NotFoundError("F001", f"{show(name)} is not a run: it has no folder `run`", hint)
     hint = f"there are: {_listed(names)}" if names else START
-    raise NotFoundError("F001", f"no run {show(name)} in {show(out)}{nearest(name, names)}", hint)
+    raise NotFoundError("F001", f"no run {show(name)} in {show(out)}{nearest(name, [LAST, *names])}", hint)
 
 
 def named_run(name: str, out: Path) -> Path | None:
     """A run by path, by `last` or by its full name; None if there is none. `last` without runs is an error."""
-    if name == "last":
+    if name == LAST:
         if not (known := [path for path in run_folders(out) if (path / "run" / "recipe.toml").exists()]):
             raise NotFoundError("F001", f"`last` is the newest run, and there are no runs in {show(out)}", START)
         return known[-1]

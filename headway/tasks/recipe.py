@@ -177,7 +177,7 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
         if Path(what).is_file():
             raise ConfigError("C001", f"{what} is no recipe file", f"recipes end in {', '.join(SUFFIXES)}")
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
-    over = current_settings(_listed(parse_overrides([_setting(word) for word in overrides])))
+    over = current_settings(_listed(parse_overrides([setting_word(word) for word in overrides])))
     data = current_settings(_own_sections(data, over.get("task", data.get("task", Recipe.task))))
     ours = path.parent == RECIPES
     starter = ours and data.pop(STARTER, False) is True
@@ -188,7 +188,7 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     return path.stem, replace(recipe, given=Given(_keys(over) if starter else _keys(data) | _keys(over), starter))
 
 
-def _setting(word: str) -> str:
+def setting_word(word: str) -> str:
     """A word as `key=value`; a section with a plain value is its usual setting. Anything else is an error."""
     key, equals, value = word.partition("=")
     if not equals:

@@ -74,6 +74,8 @@ def test_ambiguous_and_unknown_keys_name_the_dotted_form() -> None:
         run_words("lm", {"max_seq_lenght": 64})
     with pytest.raises(ConfigError, match="C014"):
         recipe_words("tiny", (), {"xyzzy": 3})
+    with pytest.raises(ConfigError, match=r"C001(.|\n)*data\.train=book\.txt"):
+        recipe_words("tiny", ("book.txt",), {"steps": 3})
     with pytest.raises(NotFoundError, match=r"F001.*tiny"):
         recipe_words("tinny", (), {"steps": 3})
 

@@ -103,6 +103,8 @@ def test_pruning_one_run(run: Run) -> None:
         (("run", "runs", "x"), "F002", "tiny-0002"),
         (("eval", "last", "absent.csv"), "F001", "absent.csv"),
         (("eval", "text.txt"), "F001", "a model comes first"),
+        (("check", "lats"), "F001", '"last"'),
+        (("runs", "show", "lst"), "F001", '"last"'),
         (("get", "last@x"), "F001", "@3, @4"),
         (("tokens", "last@9", "x"), "F001", "@3, @4"),
         (("train", "--resume", "runs"), "F001", "runs/tiny-0002, runs/tiny-0001"),
