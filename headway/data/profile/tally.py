@@ -100,10 +100,12 @@ class ColumnTally:
                 return
 
     def fact(self, name: str, rows: int, text: str) -> Column:
-        likely = self.labels if name != text and self.labels and 2 <= len(self.labels) <= self.present / 2 else None
+        kind = column_type(self.kinds)
+        named = self.labels if name != text and kind != "date" else None
+        likely = named if named and 2 <= len(named) <= self.present / 2 else None
         return Column(
             name=name,
-            kind=column_type(self.kinds),
+            kind=kind,
             missing=max(0, rows - self.present),  # a sentence has several tags
             example=self.example,
             labels=dict(likely.most_common()) if likely else {},

@@ -361,6 +361,7 @@ def test_batches_do_not_show(tmp_path: Path) -> None:
         ([0, 1, 1, 1], {"1": 3, "0": 1}),
         ([True, False, True, False], {"True": 2, "False": 2}),
         (["a", None, "b", "a", "b"], {"a": 2, "b": 2}),
+        (["2024-01-01", "2024-01-02"] * 5, {}),
         (["a"] * 9, {}),  # always the same
         (["a", "b", "c"], {}),  # never the same
         ([0.5, 1.5] * 5, {}),
