@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.parallel import split_pair_spec
-from headway.data.files.locate import find_files
+from headway.data.files.locate import find_files, skipped_files, skipped_note
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.tasks.inputs import Item, parsed, raw_rows
@@ -59,6 +59,8 @@ class Suitability:
     """From 0 to 1."""
     settings: tuple[str, ...] = ()
     """`key=value` words that training needs to read the file."""
+    recipe: str = ""
+    """The recipe to start from; empty: that of the task."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +167,21 @@ class Task(ABC):
         """How likely a file is for this task, by what `headway data` found in it and by its first rows."""
         return Suitability(0.0)
 
+    def reads(self, rows: Sequence[Row]) -> bool:
+        """Whether rows are surely examples of this task: a model that generates is then scored on them as such."""
+        return False
+
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
         """The texts of each example of data.train, to choose a length and a size by; none if a task reads no texts."""
         return iter(())
+
+    def count(self, data: DataConfig) -> int | None:
+        """How many examples data.train holds, for a task that reads no texts; None if nobody knows."""
+        return None
+
+    def left_out(self, spec: str) -> str:
+        """How many files of a folder are no data of this task, and some of their names; empty if there are none."""
+        return skipped_note(skipped_files(spec))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         """Read a file as training would, and count its bad rows. A `DataError`: training could not read it."""
