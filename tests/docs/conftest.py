@@ -29,7 +29,7 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
-    "embed": "embed", "images": "images", "seq2seq": "translate", "task": "parity",
+    "embed": "embed", "images": "images", "diffusion": "diffusion", "seq2seq": "translate", "task": "parity",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 

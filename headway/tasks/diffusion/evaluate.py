@@ -20,10 +20,10 @@ from headway.tasks.batch import ProcessGroup
 from headway.tasks.classification.predict import gather_logits
 from headway.tasks.diffusion.judge import FEATURES, Judge, judged
 from headway.tasks.diffusion.noise import sample_keys
-from headway.tasks.diffusion.predict import AT_ONCE, as_bytes, draw_images
+from headway.tasks.diffusion.predict import as_bytes, draw_images
 from headway.tasks.diffusion.task import Settings
 from headway.tasks.image_classification.training import thumbnail
-from headway.tasks.image_data import Images
+from headway.tasks.image_data import Images, evaluation_batches
 from headway.tasks.metrics.bootstrap import Evaluation, Numbers, mean_interval
 from headway.tasks.metrics.frechet import FrechetReference, moments
 
@@ -72,9 +72,7 @@ class Measure:
             right = logits.argmax(1).cpu() == asked[rows]
             return torch.cat([features.cpu(), right[:, None].to(features.dtype)], 1)
 
-        every = np.arange(len(asked))
-        batches = [every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)]
-        found = gather_logits(model, batches, FEATURES + 1, features_of, world)
+        found = gather_logits(model, evaluation_batches(len(asked)), FEATURES + 1, features_of, world)
         return found[:, :-1], found[:, -1]
 
     def metrics(self, model: Model, world: ProcessGroup) -> dict[str, float]:

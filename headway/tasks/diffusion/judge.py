@@ -26,7 +26,7 @@ FILE = "judge.safetensors"
 FEATURES = 64
 WIDTHS = ((24, 1), (48, 2), (96, 2))
 """Channels and stride of each convolution."""
-BATCH, EPOCHS, LEAST, MOST = 128, 5, 300, 3000
+BATCH, EPOCHS, LEAST, MOST = 128, 5, 100, 3000
 """Images of a step, epochs, and the fewest and the most steps."""
 RATE = 2e-3
 

@@ -44,8 +44,6 @@ class Settings:
     eval_images: int = 512
     """Images that an evaluation draws."""
 
-    free_on_resume = frozenset({"solver", "steps", "guidance", "eval_images"})
-
     def __post_init__(self) -> None:
         within("diffusion", self, Range(0, 1), "class_dropout")
         within("diffusion", self, Range(1, MAX_STEPS), "steps")
