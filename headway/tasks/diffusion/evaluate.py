@@ -113,4 +113,4 @@ def _pictures(model: Model, measure: Measure, labels: Sequence[str]) -> list[dic
     classes = np.arange(SHOWN) % len(labels)
     keys = sample_keys(SEED, np.arange(SHOWN) // len(labels))
     images = as_bytes(draw_images(model, measure.settings, torch.from_numpy(classes), keys))
-    return [{"png": thumbnail(image), "text": labels[row]} for image, row in zip(images, classes, strict=True)]
+    return [{"png": thumbnail(image), "text": labels[row]} for image, row in zip(images, classes.tolist(), strict=True)]

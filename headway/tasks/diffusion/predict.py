@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from headway.tasks.base import Json
 from headway.tasks.diffusion.noise import normal, sample_keys
 from headway.tasks.diffusion.process import Process
 from headway.tasks.diffusion.solvers import Predict, solve
-from headway.tasks.diffusion.task import Diffusion, DrawExample, Settings, class_number
+from headway.tasks.diffusion.task import NO_CLASS, Diffusion, DrawExample, Settings, class_number
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.predictor import Predictor
 
@@ -118,19 +117,19 @@ class DiffusionPredictor(Predictor[DrawExample, Drawn]):
                 keys = torch.cat([sample_keys(examples[i].seed, np.array([examples[i].number])) for i in some])
                 classes = torch.tensor([rows[i] for i in some])
                 found |= zip(some, as_bytes(draw_images(self.model, settings, classes, keys)), strict=True)
-        named = partial(_name, labels)
-        return [Drawn(named(rows[i]), each.seed, each.number, found[i]) for i, each in enumerate(examples)]
+        names = (*labels, NO_CLASS)
+        return [Drawn(names[rows[i]], each.seed, each.number, found[i]) for i, each in enumerate(examples)]
 
     def _settings(self, example: DrawExample) -> Settings:
-        given = {"steps": example.steps, "guidance": example.guidance}
         settings: Settings = self.recipe.settings
-        return replace(settings, **{name: value for name, value in given.items() if value is not None})
+        steps, guidance = example.steps, example.guidance
+        return replace(
+            settings,
+            steps=settings.steps if steps is None else steps,
+            guidance=settings.guidance if guidance is None else guidance,
+        )
 
     def examine(self, source: str) -> Evaluation:
         from headway.tasks.diffusion.training import evaluate_source
 
         return evaluate_source(self.model, self.loaded.folder, self.recipe, source)
-
-
-def _name(labels: Sequence[str], row: int) -> str:
-    return labels[row] if row < len(labels) else "none"

@@ -168,8 +168,8 @@ class DiffusionTraining(ScoredTraining[Images]):
 
         def losses_of(rows: Index) -> Tensor:
             images = centred(part.pixels(rows).to(device), self.size)
-            drawn = (each[rows].to(device) for each in (times, keys))
-            return image_losses(process, images, *drawn, model, classes[rows].to(device))[:, None]
+            when, noise, labels = (each[rows].to(device) for each in (times, keys, classes))
+            return image_losses(process, images, when, noise, model, labels)[:, None]
 
         batches = evaluation_batches(len(part))
         if model is None:

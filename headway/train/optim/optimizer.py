@@ -30,7 +30,7 @@ def depths(model: Model, names: Iterable[str]) -> dict[str, int]:
         if block is not None:
             found[name] = above[block[1]] + layers[block[1]] - int(block[2])
         else:
-            found[name] = bottom if name.startswith(("source.", "target.")) else 0
+            found[name] = bottom if name.startswith(("source.", "target.", "condition.")) else 0
     return found
 
 

@@ -151,8 +151,17 @@ def test_classes_are_names_numbers_or_none() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [{}, {"class": ""}, {"class": True}, {"class": ["a"]}, {"class": "a", "steps": 0}, {"class": "a", "steps": 1.5}]
-    + [{"class": "a", "seed": -1}, {"class": "a", "guidance": "nan"}, {"class": "a", "guidance": 1e9}],
+    [
+        {},
+        {"class": ""},
+        {"class": True},
+        {"class": ["a"]},
+        {"class": "a", "steps": 0},
+        {"class": "a", "steps": 1.5},
+        {"class": "a", "seed": -1},
+        {"class": "a", "guidance": "nan"},
+        {"class": "a", "guidance": 1e9},
+    ],
 )
 def test_a_bad_request_is_refused(raw: dict[str, Any]) -> None:
     with pytest.raises(DataError) as caught:
@@ -165,7 +174,9 @@ def test_a_request_says_how_to_draw() -> None:
     assert found == DrawExample("7", 0, 3, 4, 2.0)
 
 
-@pytest.mark.parametrize("words", [("diffusion.steps=0",), ("diffusion.class_dropout=1.5",), ("diffusion.guidance=-1",)])
+@pytest.mark.parametrize(
+    "words", [("diffusion.steps=0",), ("diffusion.class_dropout=1.5",), ("diffusion.guidance=-1",)]
+)
 def test_settings_have_ranges(words: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         recipe(*words)
