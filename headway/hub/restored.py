@@ -122,7 +122,7 @@ def resize_images(model: Model, image: int) -> Model:
     config = replace(front.config, image=image)
     if front.positions is not None:
         side, new_side = front.config.image // front.config.patch, config.image // config.patch
-        first, grid = front.positions.split([config.class_token, front.config.count])
+        first, grid = front.positions.split([int(config.class_token), front.config.count])
         grid = grid.float().T.unflatten(1, (side, side))[None]  # 1 width side side
         grid = F.interpolate(grid, size=(new_side, new_side), mode="bicubic", align_corners=False)
         resampled = grid[0].flatten(1).T.to(first.dtype)

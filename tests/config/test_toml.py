@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from headway.config import model as config
 from headway.config.model import (
     ClassifyHeadConfig,
+    ConditionConfig,
+    DenoiseHeadConfig,
     FramesConfig,
     InitConfig,
     LMHeadConfig,
@@ -551,6 +553,8 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     LMHeadConfig: [{"scale": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
+    ConditionConfig: [{"classes": -1}, {"classes": HUGE}, {"frequencies": 0}],
+    DenoiseHeadConfig: [{"patch": 0}, {"channels": 0}, {"channels": HUGE}],
     InitConfig: [{"std": NAN}, {"std": -1.0}],
 }
 NEEDED: dict[type, dict[str, Any]] = {StackConfig: STACK, TokensConfig: {"vocab": 9}}

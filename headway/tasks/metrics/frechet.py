@@ -48,6 +48,7 @@ class FrechetReference:
 
 
 def moments(features: Numbers) -> Moments:
-    """Mean and covariance of features (N, D), in float64."""
-    exact = features.astype(np.float64)
-    return exact.mean(0), np.atleast_2d(np.cov(exact, rowvar=False))
+    """Mean and covariance of features (N, D), in float64; one image alone has no spread."""
+    mean = features.astype(np.float64).mean(0)
+    apart = features - mean
+    return mean, apart.T @ apart / max(1, len(features) - 1)

@@ -21,6 +21,13 @@ def test_equal_sets_are_at_distance_zero_and_a_shift_is_its_square() -> None:
     assert made.distance(*moments(features + np.array([3, 4, 0, 0, 0, 0]))) == pytest.approx(25)
 
 
+def test_moments_are_those_of_numpy_and_one_image_has_no_spread() -> None:
+    features = np.random.default_rng(0).normal(size=(20, 3))
+    assert moments(features)[1] == pytest.approx(np.cov(features, rowvar=False))
+    assert not moments(features[:1])[1].any()
+    assert FrechetReference(features[:1]).distance(*moments(features[:1] + 2)) == pytest.approx(12)
+
+
 def test_diagonal_covariances_have_a_closed_form() -> None:
     ours, theirs = np.array([1.0, 4.0, 9.0]), np.array([4.0, 4.0, 0.0])
     found = reference([0, 0, 1], np.diag(ours)).distance(np.array([2.0, 0, 1]), np.diag(theirs))
