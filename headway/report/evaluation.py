@@ -83,7 +83,12 @@ def blocks(details: Any) -> list[Block]:
         _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
         _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
         _by(details.get("slices"), "by length", _name(details.get("unit", "tokens")), _range),
-        _by(details.get("by_guidance"), "drawn images beside real ones", "", partial(_key, "kind")),
+        _by(
+            details.get("by_guidance"),
+            "drawn images beside real ones, by a classifier that the run has trained",
+            "",
+            partial(_key, "kind"),
+        ),
         _pictures(details.get("pictures"), details.get("pictures_title")),
         _mistakes(details.get("worst")),
     )

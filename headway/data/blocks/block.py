@@ -44,14 +44,14 @@ Look = Callable[[Any], Result]
 """What is done with the table of a block in its thread."""
 
 
-def in_threads(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
+def in_threads(jobs: Iterable[Callable[[], Result]], threads: int = THREADS) -> Iterator[Result]:
     """Yield the results of jobs in order, a few jobs ahead. The next job is asked for after a result was taken."""
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for job in jobs:
                 waiting.append(pool.submit(job))
-                if len(waiting) > THREADS:
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

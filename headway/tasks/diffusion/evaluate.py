@@ -88,8 +88,8 @@ def evaluation(
     guided, unguided = (measure.drawn(model, strength) for strength in (guidance, 1.0))
     real = learned[0].double().numpy()
     rows = [
-        _row(f"drawn with guidance {guidance:g}", *guided, reference),
-        _row("drawn without guidance", *unguided, reference),
+        _row(f"guidance {guidance:g}", *guided, reference),
+        _row("no guidance", *unguided, reference),
         {**_row("training images", real, None, reference), "agreement": learned[1]},
     ]
     metrics = {
