@@ -96,6 +96,8 @@ class Task(ABC):
     """The name that the model hub has for it."""
     takes: ClassVar[Kind] = "text"
     """The kind of input; class: the name of what to draw."""
+    learns: ClassVar[str] = ""
+    """The kind of data that training reads, where it is not told by `takes`."""
     verb: ClassVar[str] = ""
     """The name in requests to /v1/run, where it differs from `name`."""
     Settings: ClassVar[type] = NoSettings

@@ -28,7 +28,36 @@ class ImageExample:
     name: str = ""
 
 
-class ImageTask(Task):
+class LearnsImages(Task):
+    """A task that is trained on images."""
+
+    learns = "image"
+
+    def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
+        return Suitability(0.0)
+
+    def count(self, data: DataConfig) -> int | None:
+        from headway.data.images.rows import ImageRow, find_parts, read_rows
+
+        try:
+            rows = read_rows(find_parts(data.train).get("train", data.train), data)
+            return sum(isinstance(row, ImageRow) for row in rows)
+        except HeadwayError:  # training will say why
+            return None
+
+    def left_out(self, spec: str) -> str:
+        from headway.data.images.rows import other_files
+
+        names = other_files(spec)
+        return f"{counted(len(names), 'files')} left out, no images: {', '.join(names[:3])}" if names else ""
+
+    def files(self, spec: str) -> list[Path]:
+        from headway.data.images.rows import image_files
+
+        return image_files(spec)
+
+
+class ImageTask(LearnsImages):
     """A task whose inputs are images."""
 
     takes = "image"
@@ -77,29 +106,6 @@ class ImageTask(Task):
             name = row.image if isinstance(row.image, str) else row.shown
             more = {"label": row.label} if row.label is not None else {}
             yield Item(ImageExample(row.image, name), row.file, row.line if table or row.line else 0, more)
-
-    def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
-        return Suitability(0.0)
-
-    def count(self, data: DataConfig) -> int | None:
-        from headway.data.images.rows import ImageRow, find_parts, read_rows
-
-        try:
-            rows = read_rows(find_parts(data.train).get("train", data.train), data)
-            return sum(isinstance(row, ImageRow) for row in rows)
-        except HeadwayError:  # training will say why
-            return None
-
-    def left_out(self, spec: str) -> str:
-        from headway.data.images.rows import other_files
-
-        names = other_files(spec)
-        return f"{counted(len(names), 'files')} left out, no images: {', '.join(names[:3])}" if names else ""
-
-    def files(self, spec: str) -> list[Path]:
-        from headway.data.images.rows import image_files
-
-        return image_files(spec)
 
 
 def is_image_name(name: str) -> bool:

@@ -56,7 +56,8 @@ def choose(recipe: Recipe) -> Chosen:
     if recipe.model.from_:
         settings, why = _finetuning(recipe, given.keys, sample, count)
     elif count is not None:
-        settings, why = counted_settings(recipe, given.keys, count), f"a new model for {count:,} {task.takes}s"
+        settings = counted_settings(recipe, given.keys, count)
+        why = f"a new model for {count:,} {task.learns or task.takes}s"
     elif sample is None:
         return complete
     else:
@@ -78,7 +79,8 @@ def _finetuning(
     task = get_task(recipe.task)
     tokenizer = read_tokenizer(folder) if task.takes == "text" else None
     settings = finetuning_settings(recipe, keys, base, tokenizer, sample, count)
-    data = f" on {count:,} {task.takes}s" if count else "" if sample is None else f" on {_described(sample, task)}"
+    kind = task.learns or task.takes
+    data = f" on {count:,} {kind}s" if count else "" if sample is None else f" on {_described(sample, task)}"
     return settings, f"fine-tuning {Path(recipe.model.from_).name}{data}"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from headway.config.baselines import AnyConfig
 from headway.config.ranges import Range, at_least, within
 from headway.errors import DataError, nearest
-from headway.tasks.base import FineTuning, Json, Task, Tries
+from headway.tasks.base import FineTuning, Json, Tries
+from headway.tasks.image import LearnsImages
 from headway.tasks.inputs import INPUT
 
 NO_CLASS = "none"
@@ -63,7 +63,7 @@ class DrawExample:
     guidance: float | None = None
 
 
-class Diffusion(Task):
+class Diffusion(LearnsImages):
     """Images of a class."""
 
     name, title, noun = "diffusion", "image generation", "diffusion model"
@@ -87,11 +87,6 @@ class Diffusion(Task):
             _number(raw, "steps", MAX_STEPS, int, least=1),
             _number(raw, "guidance", MAX_GUIDANCE, float),
         )
-
-    def files(self, spec: str) -> list[Path]:
-        from headway.data.images.rows import image_files
-
-        return image_files(spec)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return config.denoise is not None
