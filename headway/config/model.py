@@ -300,6 +300,10 @@ class DenoiseHeadConfig:
 
     patch: int = 2
     channels: int = 3
+    objective: Literal["v", "epsilon", "flow"] = "v"
+    """What the pixels mean: noise and image together, the noise, or the velocity from image to noise."""
+    schedule: Literal["cosine", "linear"] = "cosine"
+    """How images became noise in training."""
 
     def __post_init__(self) -> None:
         in_range(self, patch=(1, 1 << 14), channels=(1, 1 << 12))

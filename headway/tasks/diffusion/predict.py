@@ -58,9 +58,9 @@ def guided(model: Model, process: Process, classes: Tensor, guidance: float) -> 
 
 def draw_images(model: Model, settings: Settings, classes: Tensor, keys: Tensor) -> Tensor:
     """Images (B, C, S, S) from -1 to 1 for class numbers and keys of noise."""
-    front = model.config.source
-    assert isinstance(front, PatchesConfig)
-    process, device = Process.of(settings), next(model.parameters()).device
+    front, head = model.config.source, model.config.denoise
+    assert isinstance(front, PatchesConfig) and head is not None
+    process, device = Process.of(head), next(model.parameters()).device
     shape, classes, keys = (front.channels, front.image, front.image), classes.to(device), keys.to(device)
     predict = guided(model, process, classes, settings.guidance)
 

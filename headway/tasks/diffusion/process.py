@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headway.config.model import DenoiseHeadConfig
 from headway.tasks.diffusion.task import Settings
 
 FIRST, LAST = 1e-3, 1 - 1e-3
@@ -28,8 +29,9 @@ class Process:
     schedule: str
 
     @classmethod
-    def of(cls, settings: Settings) -> Process:
-        return cls(settings.objective, settings.schedule)
+    def of(cls, trained: Settings | DenoiseHeadConfig) -> Process:
+        """By the settings of a training, or as a trained model says."""
+        return cls(trained.objective, trained.schedule)
 
     def levels(self, times: Tensor) -> tuple[Tensor, Tensor]:
         """α and σ at these times."""

@@ -31,6 +31,7 @@ from headway.tasks.diffusion.judge import centred, judged, make_judge
 from headway.tasks.diffusion.noise import normal, sample_keys
 from headway.tasks.diffusion.predict import as_bytes, denoised, draw_images
 from headway.tasks.diffusion.process import FIRST, LAST, Process
+from headway.tasks.diffusion.task import Settings
 from headway.tasks.image_classification.training import label_numbers, read_labelled, read_part
 from headway.tasks.image_data import ImageData, Images, evaluation_batches
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -98,13 +99,18 @@ class DiffusionTraining(ScoredTraining[Images]):
     def config(self, base: AnyConfig | None) -> AnyConfig:
         ready, count = self.data.preprocess, len(self.labels)
         if base is None:
-            return replace(diffusion_config(self.recipe.model, ready.size, ready.channels, count), labels=self.labels)
-        if isinstance(base, ModelConfig) and base.denoise is not None and base.condition is not None:
-            assert isinstance(base.source, PatchesConfig)
-            source = replace(base.source, image=ready.size)
-            return replace(base, source=source, condition=replace(base.condition, classes=count), labels=self.labels)
-        raise ConfigError(
-            "C004", f"task diffusion trains diffusion models, model.from = {self.recipe.model.from_} is none"
+            base = diffusion_config(self.recipe.model, ready.size, ready.channels, count)
+        if not isinstance(base, ModelConfig) or base.denoise is None or base.condition is None:
+            why = f"task diffusion trains diffusion models, model.from = {self.recipe.model.from_} is none"
+            raise ConfigError("C004", why)
+        assert isinstance(base.source, PatchesConfig)
+        settings: Settings = self.recipe.settings
+        return replace(
+            base,
+            source=replace(base.source, image=ready.size),
+            condition=replace(base.condition, classes=count),
+            denoise=replace(base.denoise, objective=settings.objective, schedule=settings.schedule),
+            labels=self.labels,
         )
 
     @property

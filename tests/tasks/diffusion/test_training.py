@@ -127,6 +127,25 @@ def test_guidance_1_draws_with_the_conditional_model_alone(model: Transformer) -
     assert torch.equal(draw_images(model, settings, classes, keys), expected)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("path", [("v", "linear"), ("epsilon", "cosine"), ("flow", "cosine")])
+def test_a_model_says_itself_what_it_predicts(model: Transformer, training: DiffusionTraining, path: Any) -> None:
+    """A saved folder has no recipe of its run."""
+    words = (f"diffusion.objective={path[0]}", f"diffusion.schedule={path[1]}")
+    made = DiffusionTraining(recipe(*words), training.data, training.labels, training.folder, lambda make: make())
+    head = made.config(None).denoise
+    assert head is not None and (head.objective, head.schedule) == path
+    other = Transformer(
+        replace(model.config, denoise=replace(model.config.denoise, objective=path[0], schedule=path[1]))
+    )
+    other.load_state_dict(model.state_dict())
+    settings, classes, keys = Settings(steps=4, guidance=1.0), torch.tensor([1]), sample_keys(0, np.arange(1))
+    predict = guided(other, Process(*path), classes, 1.0)
+    expected = solve("dpm", Process(*path), predict, normal(keys, (1, 8, 8)), 4, lambda step: keys)
+    assert torch.equal(draw_images(other, settings, classes, keys), expected)
+    assert not torch.allclose(draw_images(model, settings, classes, keys), expected, atol=1e-2)
+
+
 def test_images_are_a_function_of_seed_number_and_class(model: Transformer) -> None:
     some = predictor(model)
     asked = [DrawExample("a"), DrawExample("a", 1), DrawExample("b"), DrawExample("a", seed=1), DrawExample("none")]
