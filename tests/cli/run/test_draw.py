@@ -55,6 +55,9 @@ def test_a_grid_is_written_to_the_file(draw: Run) -> None:
     found = pixels("grid.png")
     times = -(-256 // (2 * 8 + 2))  # small images are enlarged
     assert found.shape == ((2 * 8 + 2) * times, (3 * 8 + 4) * times, 3)
+    small = found[::times, ::times]
+    cells = {small[y : y + 8, x : x + 8].tobytes() for y in (0, 10) for x in (0, 10, 20)}
+    assert len(cells) == 6
     assert draw(*words, "--out", "again.png").code == 0
     assert Path("again.png").read_bytes() == Path("grid.png").read_bytes()
     assert draw(*words[:4], "2", *QUICK, "--out", "other.png").code == 0
