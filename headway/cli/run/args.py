@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.api.results import check_out
+from headway.cli.run.pictures import ROLLOUTS, check_picture
 from headway.cli.run.stream import stdin_is_piped
 from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
@@ -23,6 +24,8 @@ from headway.tasks.registry import task_names
 
 COUNTS = ("top", "n_best")
 """Settings that are integers from 1."""
+LOOKS = ("rollout", "layer")
+"""Settings of the pictures of a vision model's attention."""
 SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
 
 
@@ -49,6 +52,8 @@ class RunArgs:
     near: str = ""
     index: str = ""
     align: bool = False
+    rollout: str = ""
+    attention: str = ""
     json: bool = False
 
     def check(self) -> None:
@@ -72,6 +77,9 @@ class RunArgs:
             if not (self.file or "-" in self.args or stdin_is_piped()):
                 raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
             check_out(self.out)
+        for name in ("rollout", "attention"):
+            if path := getattr(self, name):
+                check_picture(f"--{name}", path)
         self.named_task()
         if self.file or not self.score:
             self._check_settings()
@@ -80,8 +88,9 @@ class RunArgs:
         """Refuse what a model that generates does not accept."""
         if self.file:
             _refuse_together("file", self._sampling_options())
-        for name, given in {"context": self.context, "json": self.json and not self.file, "align": self.align}.items():
-            if given:
+        given = {"context": self.context, "json": self.json and not self.file, "align": self.align}
+        for name, value in (given | {"rollout": self.rollout, "attention": self.attention}).items():
+            if value:
                 raise UsageError("U001", f"--{name} does not apply to a model that continues a text")
 
     def generation_options(self, *, search: bool) -> dict[str, Any]:
@@ -235,7 +244,8 @@ def check_sections(settings: Mapping[str, Any]) -> None:
 
     for name in COUNTS:
         check_count(name, settings.get(name, 1))
-    sections = {name: value for name, value in settings.items() if name not in ("task", *COUNTS)}
+    _check_looks(settings)
+    sections = {name: value for name, value in settings.items() if name not in ("task", *COUNTS, *LOOKS)}
     for name, value in sections.items():
         if not isinstance(value, Mapping):
             raise UsageError("U001", f"{name}={value} sets nothing: {name} is a section", f"set {name}.KEY=VALUE")
@@ -247,7 +257,14 @@ def check_sections(settings: Mapping[str, Any]) -> None:
 
 def setting_names() -> tuple[str, ...]:
     """What may stand before = for a model that predicts: single settings, and sections of a recipe."""
-    return ("task", "pair", "data", *COUNTS, *task_names())
+    return ("task", "pair", "data", *COUNTS, *LOOKS, *task_names())
+
+
+def _check_looks(settings: Mapping[str, Any]) -> None:
+    if (how := settings.get("rollout", ROLLOUTS[0])) not in ROLLOUTS:
+        raise UsageError("U001", f"rollout={how} is unknown", f"one of {', '.join(ROLLOUTS)}")
+    if type(layer := settings.get("layer", 0)) is not int or layer < 0:
+        raise UsageError("U001", f"layer={layer} should be an integer from 0")
 
 
 def check_count(name: str, value: Any) -> None:

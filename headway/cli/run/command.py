@@ -38,6 +38,7 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
         "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
+        "headway run images photo.jpg --rollout looked.png --attention heads.png rollout=gradient",
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
     )
 )
@@ -78,6 +79,12 @@ def run(
         str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
     ] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
+    rollout: Annotated[
+        str, typer.Option(help="draw where a vision model looked; rollout=gradient: for its label", metavar="PNG")
+    ] = "",
+    attention: Annotated[
+        str, typer.Option(help="draw the class token's attention, head by head; layer=N", metavar="PNG")
+    ] = "",
     device: Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,
@@ -93,7 +100,8 @@ def run(
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
-        context=context, near=near, index=index, align=align, json=json_,
+        context=context, near=near, index=index, align=align, rollout=rollout,
+        attention=attention, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)
