@@ -5,6 +5,7 @@ Letters: B batch, T tokens, M width of the model, C channels.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -137,20 +138,36 @@ class PatchEmbedding(nn.Module):
         self.first = nn.Parameter(torch.zeros(width))
         self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
         self.positions = nn.Parameter(torch.zeros(1 + config.count, width))
+        self.any_size = False
+        """Whether square images of other sizes are read too: a training that crops asks for it."""
 
     def forward(self, images: Tensor, masked: Tensor | None = None) -> Embedded:
         """images (B, C, height, width); `masked` (B, patches) replaces patches by the mask token."""
         side, expected = self.config.patch, (self.config.channels, self.config.image, self.config.image)
-        if tuple(images.shape[1:]) != expected:
+        size = images.shape[-1]
+        positions: Tensor = self.positions
+        if self.any_size and tuple(images.shape[1:]) == (expected[0], size, size) and size >= side:
+            positions = resampled(positions, size // side)
+        elif tuple(images.shape[1:]) != expected:
             raise DataError("D001", f"images of shape {tuple(images.shape[1:])}, the model takes {expected}")
-        whole = self.config.image // side * side  # pixels that fill no patch are left out
+        whole = size // side * side  # pixels that fill no patch are left out
         grid = images[:, :, :whole, :whole].unflatten(3, (-1, side)).unflatten(2, (-1, side))
         x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
         if masked is not None and self.mask is not None:
             x = torch.where(masked[..., None], self.mask.to(x.dtype), x)
-        x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1) + self.positions.to(x.dtype)
+        x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1) + positions.to(x.dtype)
         x = F.dropout(x, self.config.dropout, self.training)
         return Embedded(x, Layout.of(x.shape[1], None, x.device))
+
+
+def resampled(positions: Tensor, side: int) -> Tensor:
+    """Positions of a class token and a square of patches, for side × side patches: bicubic, as of DINOv2 and DeiT."""
+    old = math.isqrt(len(positions) - 1)
+    if old == side:
+        return positions
+    first, square = positions[:1], positions[1:].float().T.unflatten(1, (old, old))[None]  # 1 width side side
+    square = F.interpolate(square, size=(side, side), mode="bicubic", align_corners=False)
+    return torch.cat([first, square[0].flatten(1).T.to(first.dtype)])
 
 
 class FrameEmbedding(nn.Module):

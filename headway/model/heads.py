@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from headway.config.model import (
     ClassifyHeadConfig,
+    DistillConfig,
     LMHeadConfig,
     ModelConfig,
     SpanHeadConfig,
@@ -136,6 +137,26 @@ class SpanHead(nn.Module):
             x = self.norm(x + self.ffn(x))
         logits: Tensor = self.output(x)
         return logits
+
+
+class ProjectionHead(nn.Module):
+    """DINO's head (Caron et al. 2021): three layers to a vector of length one, and its cosines with the outputs."""
+
+    def __init__(self, config: DistillConfig, stack: StackConfig) -> None:
+        super().__init__()
+        self.layer1 = nn.Linear(stack.d_model, config.hidden)
+        self.layer2 = nn.Linear(config.hidden, config.hidden)
+        self.layer3 = nn.Linear(config.hidden, config.bottleneck)
+        self.output = nn.Linear(config.bottleneck, config.outputs, bias=False)
+
+    def forward(self, x: Tensor, free: Tensor | None = None) -> Tensor:
+        """(B, M) to (B, outputs). `free` is the share of its gradient that the last layer gets."""
+        x = self.layer3(F.gelu(self.layer2(F.gelu(self.layer1(x)))))
+        rows = F.normalize(self.output.weight, dim=-1)  # weight normalization with its length held at one
+        if free is not None:
+            rows = rows.detach() + free * (rows - rows.detach())
+        x = F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+        return F.linear(x, rows)
 
 
 @dataclass(frozen=True)

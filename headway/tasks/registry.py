@@ -27,6 +27,7 @@ BUILT_IN = {
     "lm": "headway.tasks.lm.task:LanguageModeling",
     "chat": "headway.tasks.chat.task:Chat",
     "images": "headway.tasks.image_classification.task:ImageClassification",
+    "dino": "headway.tasks.dino.task:Dino",
     "embed": "headway.tasks.embedding.task:Embedding",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""

@@ -110,6 +110,10 @@ class Training(ABC):
     def loss(self) -> Callable[..., Tensor]:
         """A function of the model and a batch's tensors: the summed loss. It is compiled, so it has no state."""
 
+    def after_step(self, model: Model, share: float, world: ProcessGroup) -> None:
+        """Change weights that no gradient changes, such as a teacher's; `share` of the budget is spent."""
+        return
+
     @abstractmethod
     def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
         """Metrics on the validation data, with the loss as `valid`; the same in every process."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,16 +48,16 @@ def smooth(values: Map, side: int) -> Map:
     return values
 
 
-def picture(image: Pixels) -> Pixels:
+def picture(image: Pixels, least: int = SIDE) -> Pixels:
     """An image (channels, size, size) as a picture (side, side, 3), each pixel repeated so that people can see it."""
     shown = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
-    times = max(1, -(-SIDE // shown.shape[0]))
+    times = max(1, -(-least // shown.shape[0]))
     return np.ascontiguousarray(shown.repeat(times, 0).repeat(times, 1))
 
 
-def overlaid(image: Pixels, values: Map) -> Pixels:
+def overlaid(image: Pixels, values: Map, least: int = SIDE) -> Pixels:
     """A map of patches as colours over the image (channels, size, size) that it is of."""
-    below = picture(image)
+    below = picture(image, least)
     heat = spread(smooth(values, len(below)))
     share = (MOST * heat**0.5)[..., None]  # what is cold stays the picture, darkened a little
     grey = below.astype(np.float32).mean(-1, keepdims=True) * 0.8
@@ -76,15 +76,15 @@ def sheet(rows: Sequence[Sequence[Pixels]], gap: int = 8) -> Pixels:
     return whole
 
 
-def beside(images: Sequence[Pixels], maps: Sequence[Map]) -> Pixels:
+def beside(images: Iterable[Pixels], maps: Iterable[Map]) -> Pixels:
     """Each image, and to its right the same image under its map."""
     return sheet([[picture(image), overlaid(image, values)] for image, values in zip(images, maps, strict=True)])
 
 
-def by_head(images: Sequence[Pixels], maps: Sequence[Sequence[Map]], columns: int = 6) -> Pixels:
+def by_head(images: Iterable[Pixels], maps: Iterable[Iterable[Map]], columns: int = 6, side: int = SIDE) -> Pixels:
     """Each image, then the image under each of its maps; many maps take several rows."""
     rows = []
     for image, several in zip(images, maps, strict=True):
-        pictures = [picture(image), *(overlaid(image, values) for values in several)]
+        pictures = [picture(image, side), *(overlaid(image, values, side) for values in several)]
         rows += [pictures[at : at + columns + 1] for at in range(0, len(pictures), columns + 1)]
     return sheet(rows)
