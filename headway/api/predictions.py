@@ -173,9 +173,9 @@ class Predictions(_Base):
         """
         from headway.tasks.vision.attention import gradient_rollout, rollout
 
-        _, x = self._images(images)
+        _, x, many = self._images(images)
         found: NDArray[np.float32] = (gradient_rollout if gradient else rollout)(self.model, x).cpu().numpy()
-        return found if isinstance(images, list | tuple) else found[0]
+        return found if many else found[0]
 
     def class_attention(self, images: Any, layer: int | None = None) -> NDArray[np.float32]:
         """How much each head of a layer looks from the class token at each patch: an array (heads, rows, columns).
@@ -184,8 +184,9 @@ class Predictions(_Base):
         """
         from headway.tasks.vision.attention import class_attention
 
-        found: NDArray[np.float32] = class_attention(self.model, self._images(images)[1], layer).cpu().numpy()
-        return found if isinstance(images, list | tuple) else found[0]
+        _, x, many = self._images(images)
+        found: NDArray[np.float32] = class_attention(self.model, x, layer).cpu().numpy()
+        return found if many else found[0]
 
     def shown_pixels(self, images: Sequence[Any]) -> NDArray[np.uint8]:
         """What of the images the patches cover: bytes (images, channels, side, side)."""
@@ -193,13 +194,12 @@ class Predictions(_Base):
         shown: NDArray[np.uint8] = self._images(images)[0].numpy()[..., :side, :side]
         return shown
 
-    def _images(self, images: Any) -> tuple[Tensor, Tensor]:
-        """Bytes, and the model's input."""
-        from headway.tasks.image import example_of
+    def _images(self, images: Any) -> tuple[Tensor, Tensor, bool]:
+        """Bytes, the model's input, and whether there may be several."""
         from headway.tasks.vision.inputs import read_images
 
-        several = images if isinstance(images, list | tuple) else [images]
-        return read_images(self, [example_of(image, number) for number, image in enumerate(several, start=1)])
+        examples, many = several_images(images)
+        return (*read_images(self, examples), many)
 
     def _pool(self, asked: str) -> str:
         from headway.tasks.embedding.predict import EmbeddingPredictor

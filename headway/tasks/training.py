@@ -85,9 +85,12 @@ class Training(ABC):
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the log; `samples`, `tokens` and `valid_tokens` are always among them."""
 
+    guesser: ClassVar[str] = "a model that ignores its input"
+    """Whose metrics `chance` has."""
+
     @property
     def chance(self) -> dict[str, float]:
-        """Metrics of `evaluate` for a model that ignores its input; empty if nobody knows.
+        """Metrics of `evaluate` for a model that has learned nothing; empty if nobody knows.
 
         A run that scores no better has learned nothing: its report says so.
         """

@@ -71,8 +71,9 @@ class Dino(ImageTask):
     name, title, noun = "dino", "self-supervised image features", "image encoder"
     pipeline_tag = "image-feature-extraction"
     Settings = Settings
-    tries = Tries("picture.png", own="photo.jpg", request={"input": "data:image/png;base64,…"})
+    tries = Tries("drawn:circle --attention heads.png", own="photo.jpg", request={"input": "drawn:circle"})
     made_up = "pictures that headway draws"
+    loss_tells = False
     fine_tuning = FineTuning(lr=5e-5)
     options = frozenset({"rollout"})
     training = "headway.tasks.dino.training:DinoTraining"

@@ -62,6 +62,7 @@ class DinoTraining(ScoredTraining[Images]):
     labels: tuple[str, ...]
     tokenizer = None
     higher_is_better = True
+    guesser = "an encoder with random weights"
 
     @classmethod
     def prepare(cls, context: TaskContext) -> DinoTraining:
@@ -246,6 +247,11 @@ class DinoTraining(ScoredTraining[Images]):
 
     def evaluate_in_full(self, model: Model, part: Images) -> Evaluation:
         return self._scores(model.finished(), part).evaluation()
+
+    @property
+    def tries(self) -> list[str]:
+        first = self.data.valid.rows[0]
+        return [] if first.line else [first.file, "--attention", "heads.png"]
 
     def sample(self, model: Model) -> str:
         """Held-out images by the label of their nearest training image."""
