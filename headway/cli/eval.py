@@ -61,7 +61,7 @@ def evaluate(
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
     place = str(next(bundle.model.parameters()).device)
-    found = evaluate_model(bundle, task, settings, lambda name: load_bundle(name, place, "auto", quiet=True), say)
+    found = evaluate_model(bundle, task, settings, lambda name: load_bundle(name, place, "auto", quiet), say)
     result = found.to_dict()
     if json_:
         print(json.dumps(result))
