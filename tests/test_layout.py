@@ -64,7 +64,7 @@ CALLED_FROM_OUTSIDE = {
 }
 
 FILE_LINES = 600
-MODEL_LINES = 1800
+MODEL_LINES = 1900
 
 
 Files = Sequence[tuple[str, str]]

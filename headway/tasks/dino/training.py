@@ -203,7 +203,8 @@ class DinoTraining(ScoredTraining[Images]):
             distill.seen.copy_(torch.tensor(world.sum(*distill.seen.tolist())))
         mean = distill.seen[:-1] / distill.seen[-1]
         mean = torch.where(mean.isfinite().all(), mean, distill.centre)  # a step that was left out
-        distill.centre.lerp_(mean, 1 - settings.centre_momentum)
+        first = (distill.share == 0) & (settings.centre_momentum < 1)  # 0 is no centre: it begins as the first mean
+        distill.centre.lerp_(mean, torch.where(first, 1.0, 1 - settings.centre_momentum))
         distill.seen.zero_()
         distill.share.fill_(share)
 

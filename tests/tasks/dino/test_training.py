@@ -142,11 +142,15 @@ def test_after_a_step_teacher_and_centre_are_moving_averages(task: DinoTraining)
         expected = m * before[f"distill.teacher.{name}"] + (1 - m) * before[name]
         torch.testing.assert_close(after[f"distill.teacher.{name}"], expected)
         assert not torch.equal(before[f"distill.teacher.{name}"], before[name])
-    centre = (1 - settings.centre_momentum) * torch.cat(outputs).mean(0)
+    centre = torch.cat(outputs).mean(0)
     torch.testing.assert_close(after["distill.centre"], centre, rtol=1e-4, atol=1e-6)
     assert not model.distill.seen.any() and float(model.distill.share) == 0.25
-    model.distill.seen.fill_(math.nan)  # of a step that was left out
+    model.distill.seen.fill_(2.0)
     task.after_step(model, 0.5, ALONE)
+    centre = settings.centre_momentum * centre + (1 - settings.centre_momentum)  # the mean of two 2s is 1
+    torch.testing.assert_close(model.distill.centre, centre, rtol=1e-4, atol=1e-6)
+    model.distill.seen.fill_(math.nan)  # of a step that was left out
+    task.after_step(model, 0.75, ALONE)
     torch.testing.assert_close(model.distill.centre, centre, rtol=1e-4, atol=1e-6)
 
 
