@@ -13,6 +13,8 @@ from headway.config.toml import build
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need them
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from headway.data.images.decode import Pixels
@@ -191,6 +193,42 @@ class Predictions(_Base):
             seen[str(name)] += 1
         found = [as_picture(each.image) for each in predictor.predict(examples)]
         return found[0] if one else np.stack(found) if found else np.zeros((0, 0, 0), np.uint8)
+
+    def rollout(self, images: Any, *, gradient: bool = False) -> NDArray[np.float32]:
+        """Where a vision model looked, patch by patch: `model.rollout("photo.jpg")` is an array (rows, columns).
+
+        A list of images gives (images, rows, columns). `gradient` weights attention by how much the predicted label
+        depends on it.
+        """
+        from headway.tasks.vision.attention import gradient_rollout, rollout
+
+        _, x, many = self._images(images)
+        found: NDArray[np.float32] = (gradient_rollout if gradient else rollout)(self.model, x).cpu().numpy()
+        return found if many else found[0]
+
+    def class_attention(self, images: Any, layer: int | None = None) -> NDArray[np.float32]:
+        """How much each head of a layer looks from the class token at each patch: an array (heads, rows, columns).
+
+        A list of images gives one more axis in front. `layer` counts from 0; by default the last one.
+        """
+        from headway.tasks.vision.attention import class_attention
+
+        _, x, many = self._images(images)
+        found: NDArray[np.float32] = class_attention(self.model, x, layer).cpu().numpy()
+        return found if many else found[0]
+
+    def shown_pixels(self, images: Sequence[Any]) -> NDArray[np.uint8]:
+        """What of the images the patches cover: bytes (images, channels, side, side)."""
+        side = self.model.config.source.image // self.model.config.source.patch * self.model.config.source.patch  # type: ignore[union-attr]
+        shown: NDArray[np.uint8] = self._images(images)[0].numpy()[..., :side, :side]
+        return shown
+
+    def _images(self, images: Any) -> tuple[Tensor, Tensor, bool]:
+        """Bytes, the model's input, and whether there may be several."""
+        from headway.tasks.vision.inputs import read_images
+
+        examples, many = several_images(images)
+        return (*read_images(self, examples), many)
 
     def _pool(self, asked: str) -> str:
         from headway.tasks.embedding.predict import EmbeddingPredictor

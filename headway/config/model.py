@@ -326,6 +326,18 @@ class SpecialTokens:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistillConfig:
+    """Self-distillation (DINO, Caron et al. 2021): a teacher beside the model, and a projection head for both."""
+
+    outputs: int
+    hidden: int
+    bottleneck: int
+
+    def __post_init__(self) -> None:
+        in_range(self, outputs=(2, MAX_VOCAB), hidden=(1, MAX_WIDTH), bottleneck=(1, MAX_WIDTH))
+
+
+@dataclass(frozen=True, kw_only=True)
 class InitConfig:
     """Initialisation. normal: BERT, ViT; residual: GPT-2's 1/√(2·layers) on branch outputs; xavier: 2017; t5."""
 
@@ -357,6 +369,8 @@ class ModelConfig:
     tag: TagHeadConfig | None = None
     span: SpanHeadConfig | None = None
     denoise: DenoiseHeadConfig | None = None
+    distill: DistillConfig | None = None
+    """Of a model in training only: its run saves the teacher alone."""
     special: SpecialTokens = field(default_factory=SpecialTokens)
     labels: tuple[str, ...] = ()
     init: InitConfig = field(default_factory=InitConfig)

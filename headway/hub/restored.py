@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.baselines.build import make_model
@@ -21,10 +20,10 @@ from headway.hub.checkpoint import SUFFIX, checkpoints_of, last_weights, newest_
 from headway.hub.convert import tie_weights
 from headway.hub.download import run_base
 from headway.hub.run_names import is_checkpoint, is_running, is_unfinished, note, run_of, step_of, unfinished_note
-from headway.hub.trainable import frozen_digest, mark_trainable, trainable_weights
+from headway.hub.trainable import frozen_digest, frozen_weights, mark_trainable, trainable_weights
 from headway.hub.weights import file_order
 from headway.jsonfile import show
-from headway.model.embed import PatchEmbedding
+from headway.model.embed import PatchEmbedding, resampled
 from headway.model.lora import merge_adapters
 from headway.model.model import Model, Transformer
 
@@ -72,7 +71,7 @@ def restored_model(place: Path, load_base: LoadBase) -> tuple[int, Model]:
     Nothing is written: another process may train the run meanwhile.
     """
     if is_checkpoint(place):
-        return step_of(place), _build(place, *_read(place), load_base)
+        return step_of(place), _build(place, *_read(place), load_base).finished()
 
     def read(path: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor]]:
         return path, *_read(path)
@@ -85,7 +84,7 @@ def restored_model(place: Path, load_base: LoadBase) -> tuple[int, Model]:
         hint = "wait for it; train.save_every sets when" if is_running(place) else f"headway train --resume {place}"
         raise NotFoundError("F002", f"{show(place)} {state}, so there is no model", hint)
     note(unfinished_note(place, step_of(found[0])))
-    return step_of(found[0]), _build(*found, load_base)
+    return step_of(found[0]), _build(*found, load_base).finished()
 
 
 def average_weights(checkpoints: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -107,26 +106,21 @@ def fitted_model(base: Model, config: AnyConfig) -> Model:
     state = model.state_dict()
     state |= {name: have[name] for name, tensor in state.items() if name in have and have[name].shape == tensor.shape}
     model.load_state_dict(state)
+    if isinstance(model, Transformer) and model.config.distill is not None:
+        model.distill.start(model)
     return model
 
 
 @torch.no_grad()
 def resize_images(model: Model, image: int) -> Model:
-    """Change a vision model in place to square images of another size: its grid of positions is resampled once.
-
-    The interpolation is bicubic, as of DINOv2 and DeiT.
-    """
+    """Change a vision model in place to square images of another size: its grid of positions is resampled once."""
     front = getattr(model, "source", None)
     if not isinstance(front, PatchEmbedding):
         raise DataError("D001", "only a model that reads images has an image size")
     config = replace(front.config, image=image)
     if front.positions is not None:
-        side, new_side = front.config.image // front.config.patch, config.image // config.patch
-        first, grid = front.positions.split([int(config.class_token), front.config.count])
-        grid = grid.float().T.unflatten(1, (side, side))[None]  # 1 width side side
-        grid = F.interpolate(grid, size=(new_side, new_side), mode="bicubic", align_corners=False)
-        resampled = grid[0].flatten(1).T.to(first.dtype)
-        front.positions = nn.Parameter(torch.cat([first, resampled]))
+        side = config.image // config.patch
+        front.positions = nn.Parameter(resampled(front.positions, side, int(config.class_token)))
     front.config = config
     assert isinstance(model, Transformer)
     model.config = replace(model.config, source=config)
@@ -180,8 +174,7 @@ def _build(path: Path, state: dict[str, Any], weights: dict[str, Tensor], load_b
         tie_weights(model)
     else:
         model = _beside_frozen(path, config, shape, weights, recipe["seed"], load_base)
-        frozen = ((name, p.detach()) for name, p in model.named_parameters() if not p.requires_grad)
-        if frozen_digest(frozen) != state["progress"]["base"]:
+        if frozen_digest(frozen_weights(model)) != state["progress"]["base"]:
             raise other_base()
         merge_adapters(model)
     return model.eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -54,8 +54,17 @@ def check_freeze(config: AnyConfig, freeze: int) -> None:
 
 
 def trainable_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that training changes, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+    """The weights that training changes, by name: by gradients, or because a teacher follows them."""
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    teacher = getattr(model, "distill", None)
+    follow = {} if teacher is None else teacher.state_dict(prefix="distill.")
+    return trained | {name: tensor for name, tensor in follow.items() if name not in trained}
+
+
+def frozen_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weights that stay as they are, by name."""
+    changing = trainable_weights(model)
+    return ((name, p.detach()) for name, p in model.named_parameters() if name not in changing)
 
 
 def frozen_digest(weights: Iterable[tuple[str, Tensor]]) -> str:

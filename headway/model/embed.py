@@ -5,6 +5,7 @@ Letters: B batch, T tokens, M width of the model, C channels.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -145,27 +146,43 @@ class PatchEmbedding(nn.Module):
         self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
         learned = config.positions == "learned"
         self.positions = nn.Parameter(torch.zeros(config.class_token + config.count, width)) if learned else None
+        self.any_size = False
+        """Whether square images of other sizes are read too: a training that crops asks for it."""
 
     def forward(self, images: Tensor, masked: Tensor | None = None) -> Embedded:
         """images (B, C, height, width); `masked` (B, patches) replaces patches by the mask token."""
         side, expected = self.config.patch, (self.config.channels, self.config.image, self.config.image)
-        if tuple(images.shape[1:]) != expected:
+        size = images.shape[-1]
+        fits = self.any_size and tuple(images.shape[1:]) == (expected[0], size, size) and size >= side
+        if not fits and tuple(images.shape[1:]) != expected:
             raise DataError("D001", f"images of shape {tuple(images.shape[1:])}, the model takes {expected}")
-        whole = self.config.image // side * side  # pixels that fill no patch are left out
+        whole = size // side * side  # pixels that fill no patch are left out
         grid = images[:, :, :whole, :whole].unflatten(3, (-1, side)).unflatten(2, (-1, side))
         x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
         if masked is not None and self.mask is not None:
             x = torch.where(masked[..., None], self.mask.to(x.dtype), x)
         if self.first is not None:
             x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1)
-        x = x + (self._fixed_positions(x) if self.positions is None else self.positions).to(x.dtype)
+        x = x + self._positions(size // side, x).to(x.dtype)
         x = F.dropout(x, self.config.dropout, self.training)
         return Embedded(x, Layout.of(x.shape[1], None, x.device))
 
-    def _fixed_positions(self, x: Tensor) -> Tensor:
-        """(tokens, M); zeros for the class token."""
-        grid = grid_sinusoidal(self.config.image // self.config.patch, x.shape[2], x.device)
+    def _positions(self, side: int, x: Tensor) -> Tensor:
+        """(tokens, M) for side × side patches; fixed ones are zeros for the class token."""
+        if self.positions is not None:
+            return resampled(self.positions, side, int(self.config.class_token))
+        grid = grid_sinusoidal(side, x.shape[2], x.device)
         return F.pad(grid, (0, 0, x.shape[1] - len(grid), 0))
+
+
+def resampled(positions: Tensor, side: int, before: int = 1) -> Tensor:
+    """Positions of `before` tokens and a square of patches, for side × side patches: bicubic, as of DINOv2 and DeiT."""
+    old = math.isqrt(len(positions) - before)
+    if old == side:
+        return positions
+    first, square = positions[:before], positions[before:].float().T.unflatten(1, (old, old))[None]  # 1 width side side
+    square = F.interpolate(square, size=(side, side), mode="bicubic", align_corners=False)
+    return torch.cat([first, square[0].flatten(1).T.to(first.dtype)])
 
 
 class FrameEmbedding(nn.Module):

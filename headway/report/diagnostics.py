@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headway.errors import counted
 from headway.report.advice.budget import STEEP
-from headway.report.advice.evidence import clipped_share, late_improvement, uniform_loss
+from headway.report.advice.evidence import clipped_share, guesser, late_improvement, uniform_loss
 from headway.report.advice.fit import overfit
 from headway.report.advice.rules import suggestions
 from headway.report.format import brief, count, join_words, metric_title, number, percent
@@ -91,8 +91,11 @@ def summary(run: History, data: str) -> str:
         text += f" ({number(bits)} bits per byte)"
     if (step := as_count(best.get("step"))) is not None:
         text += f", at step {count(step)}"
+    chance = run.last_event("data").get("chance")
     if (guess := uniform_loss(run)) is not None:
         text += f" (a uniform guess: {number(guess)})"
+    elif isinstance(chance, dict) and (guess := as_float(chance.get(facts.primary_metric))) is not None:
+        text += f" ({guesser(run)}: {number(guess)})"
     return text + "."
 
 

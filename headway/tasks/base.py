@@ -122,6 +122,8 @@ class Task(ABC):
     """Whether `headway eval` has data of the task's own kind to evaluate on; if not, plain text."""
     predicts_tokens: ClassVar[bool] = False
     """Whether the loss is the cross entropy of tokens of the vocabulary: a report then knows the loss of guessing."""
+    loss_tells: ClassVar[bool] = True
+    """Whether a lower loss is a better model; if not, a report looks at the primary metric alone."""
     networks: ClassVar[bool] = False
     """Whether the networks before the transformer (model.kind) can be trained for it."""
     windows: ClassVar[bool] = False

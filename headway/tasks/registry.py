@@ -27,6 +27,7 @@ BUILT_IN = {
     "chat": "headway.tasks.chat.task:Chat",
     "images": "headway.tasks.image_classification.task:ImageClassification",
     "diffusion": "headway.tasks.diffusion.task:Diffusion",
+    "dino": "headway.tasks.dino.task:Dino",
     "embed": "headway.tasks.embedding.task:Embedding",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""

@@ -85,9 +85,12 @@ class Training(ABC):
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the log; `samples`, `tokens` and `valid_tokens` are always among them."""
 
+    guesser: ClassVar[str] = "a model that ignores its input"
+    """Whose metrics `chance` has."""
+
     @property
     def chance(self) -> dict[str, float]:
-        """Metrics of `evaluate` for a model that ignores its input; empty if nobody knows.
+        """Metrics of `evaluate` for a model that has learned nothing; empty if nobody knows.
 
         A run that scores no better has learned nothing: its report says so.
         """
@@ -109,6 +112,10 @@ class Training(ABC):
     @abstractmethod
     def loss(self) -> Callable[..., Tensor]:
         """A function of the model and a batch's tensors: the summed loss. It is compiled, so it has no state."""
+
+    def after_step(self, model: Model, share: float, world: ProcessGroup) -> None:
+        """Change weights that no gradient changes, such as a teacher's; `share` of the budget is spent."""
+        return
 
     @abstractmethod
     def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:

@@ -145,6 +145,7 @@ class Loop:
             now.skipped = 0
         now.step += 1
         now.tokens += int(tokens)
+        self.task.after_step(self.model, self.budget_spent, self.world)
         if self.ema is not None and not problem:
             self.ema.update(config.ema, now.step)
         return {"loss": loss / count, "grad_norm": norm, "lr": self.peak_lrs[0] * factor}

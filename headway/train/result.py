@@ -51,7 +51,7 @@ def finish(loop: Loop, recipe: Recipe, folder: Path, report: Report) -> None:
 
 def saved_weights(model: Model) -> dict[str, Tensor]:
     """The weights that the run's folder will hold: the adapters, if nothing else trains, or all."""
-    return trainable_weights(model) if _trains_adapters_only(model) else dict(model.named_parameters())
+    return trainable_weights(model) if _trains_adapters_only(model) else dict(model.finished().named_parameters())
 
 
 def _trains_adapters_only(model: Model) -> bool:
@@ -66,7 +66,7 @@ def _write_model(loop: Loop, model: Model, recipe: Recipe, folder: Path) -> None
             tokenizer.save(folder)
     else:
         merge_adapters(model)  # an adapter's folder has no place for a new head
-        write_model_files(model, folder, tokenizer, settings_folder(shape.from_))
+        write_model_files(model.finished(), folder, tokenizer, settings_folder(shape.from_))
     write_side_files(folder, loop.task.model_files)
 
 

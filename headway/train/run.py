@@ -266,7 +266,8 @@ def _train(run: Run, report: Report) -> None:
     report("restart" if loop.progress.step else "start", **_start_facts(run))
     if run.chosen and run.chosen.settings:
         report("chosen", settings=dict(run.chosen.settings), line=str(run.chosen))
-    report("data", **run.task.facts, chance=run.task.chance, bad_tests=run.task.bad_tests.count)
+    chance = {"chance": run.task.chance, "guesser": run.task.guesser}
+    report("data", **run.task.facts, **chance, bad_tests=run.task.bad_tests.count)
     if run.notes:
         report("changes", step=loop.progress.step, notes=run.notes)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from headway.hub.restored import check_saved, other_base
-from headway.hub.trainable import frozen_digest, trainable_weights
+from headway.hub.trainable import frozen_digest, frozen_weights, trainable_weights
 from headway.train.distributed import World, full_tensor, shard_like
 from headway.train.loop import Loop
 
@@ -66,8 +66,7 @@ def load_weights(weights: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
 
 
 def _base_digest(loop: Loop) -> str:
-    frozen = ((name, p) for name, p in loop.model.named_parameters() if not p.requires_grad)
-    return frozen_digest((name, full_tensor(p.detach())) for name, p in frozen)
+    return frozen_digest((name, full_tensor(p)) for name, p in frozen_weights(loop.model))
 
 
 def _random_states(world: World) -> dict[str, Tensor]:

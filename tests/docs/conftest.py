@@ -29,7 +29,8 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
-    "embed": "embed", "images": "images", "diffusion": "diffusion", "seq2seq": "translate", "task": "parity",
+    "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "seq2seq": "translate",
+    "task": "parity",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -132,13 +133,14 @@ STANDS_FOR = {
     "smollm2": "chat", "org/name": "lm", "./my-model": "lm", "./large": "lm", "./small": "lm",
     "sentence-transformers/all-MiniLM-L6-v2": "mlm", "bert-base-uncased": "mlm", "./encoder": "mlm", "M": "mlm",
     "runs/mlm-0001": "mlm", "google-t5/t5-small": "translate", "google/vit-base-patch16-224": "images",
+    "runs/dino-0001": "dino",
 }  # fmt: skip
 """A model that the pages name → the recipe whose small run takes its place."""
 
 DATA = {
     "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
     "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
-    "images": "photos",
+    "images": "photos", "dino": "photos",
 }  # fmt: skip
 """Recipe → what its small run is trained on; parity makes up its data."""
 

@@ -51,6 +51,7 @@ MORE = {
     "seq2seq": ("seq2seq.eval_texts=1000", "seq2seq.max_new_tokens=6", "seq2seq.beam=2"),
     "embed": ("train.batch=8",),
     "diffusion": ("diffusion.eval_images=8", "diffusion.steps=2"),
+    "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),
 }
 INPUTS: dict[str, list[Any]] = {
     "mlm": [{"input": "the [MASK] statement"}, {"input": "a [MASK] of [MASK]"}],

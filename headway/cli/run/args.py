@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.api.results import check_out
+from headway.cli.run.pictures import ROLLOUTS, check_picture
 from headway.cli.run.stream import stdin_is_piped
 from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
@@ -28,6 +29,8 @@ CLASS = "class"
 """The word before = that names what a model should draw."""
 MOST_IMAGES = 10_000
 """Images of one grid."""
+LOOKS = ("rollout", "layer")
+"""Settings of the pictures of a vision model's attention."""
 SETTING = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\.[A-Za-z_]+)?=")
 
 
@@ -57,6 +60,8 @@ class RunArgs:
     grid: str = ""
     steps: int | None = None
     guidance: float | None = None
+    rollout: str = ""
+    attention: str = ""
     json: bool = False
 
     def check(self) -> None:
@@ -82,6 +87,9 @@ class RunArgs:
             if not (self.file or "-" in self.args or stdin_is_piped()):
                 raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
             check_out(self.out)
+        for name in ("rollout", "attention"):
+            if path := getattr(self, name):
+                check_picture(f"--{name}", path)
         self.named_task()
         if self.file or not self.score:
             self._check_settings()
@@ -102,7 +110,8 @@ class RunArgs:
         if self.file:
             _refuse_together("file", self._sampling_options())
         refused = {"context": self.context, "json": self.json and not self.file, "align": self.align, **self.drawing}
-        for name, given in {**refused, "out": self._draws}.items():
+        refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention}
+        for name, given in refused.items():
             if given:
                 raise UsageError("U001", f"--{name} does not apply to a model that continues a text")
 
@@ -268,7 +277,8 @@ def check_sections(settings: Mapping[str, Any]) -> None:
 
     for name in COUNTS:
         check_count(name, settings.get(name, 1))
-    sections = {name: value for name, value in settings.items() if name not in ("task", *COUNTS)}
+    _check_looks(settings)
+    sections = {name: value for name, value in settings.items() if name not in ("task", *COUNTS, *LOOKS)}
     for name, value in sections.items():
         if not isinstance(value, Mapping):
             raise UsageError("U001", f"{name}={value} sets nothing: {name} is a section", f"set {name}.KEY=VALUE")
@@ -280,7 +290,7 @@ def check_sections(settings: Mapping[str, Any]) -> None:
 
 def setting_names() -> tuple[str, ...]:
     """What may stand before = for a model that predicts: single settings, and sections of a recipe."""
-    return ("task", "pair", CLASS, "data", *COUNTS, *task_names())
+    return ("task", "pair", CLASS, "data", *COUNTS, *LOOKS, *task_names())
 
 
 def grid_size(grid: str) -> tuple[int, int]:
@@ -290,6 +300,13 @@ def grid_size(grid: str) -> tuple[int, int]:
         hint = f"such as 4x4: rows and columns, {MOST_IMAGES:,} images at most"
         raise UsageError("U001", f"--grid {grid} is no size of a grid", hint)
     return int(found[1]), int(found[2])
+
+
+def _check_looks(settings: Mapping[str, Any]) -> None:
+    if (how := settings.get("rollout", ROLLOUTS[0])) not in ROLLOUTS:
+        raise UsageError("U001", f"rollout={how} is unknown", f"one of {', '.join(ROLLOUTS)}")
+    if type(layer := settings.get("layer", 0)) is not int or layer < 0:
+        raise UsageError("U001", f"layer={layer} should be an integer from 0")
 
 
 def check_count(name: str, value: Any) -> None:

@@ -41,6 +41,7 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
         "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
+        "headway run images photo.jpg --rollout looked.png --attention heads.png rollout=gradient",
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
         "headway run shapes class=circle --grid 4x4 --out grid.png --steps 30 --guidance 3 --seed 1",
     )
@@ -90,6 +91,12 @@ def run(
     guidance: Annotated[
         float | None, typer.Option(help="how closely images follow their class: 1 is not at all guided")
     ] = None,
+    rollout: Annotated[
+        str, typer.Option(help="draw where a vision model looked; rollout=gradient: for its label", metavar="PNG")
+    ] = "",
+    attention: Annotated[
+        str, typer.Option(help="draw the class token's attention, head by head; layer=N", metavar="PNG")
+    ] = "",
     device: Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,
@@ -105,7 +112,8 @@ def run(
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
-        context=context, near=near, index=index, align=align, grid=grid, steps=steps, guidance=guidance, json=json_,
+        context=context, near=near, index=index, align=align, grid=grid, steps=steps, guidance=guidance,
+        rollout=rollout, attention=attention, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from headway.api.evaluation import recipe_for
 from headway.api.results import open_results
-from headway.cli.run.args import COUNTS, RunArgs, check_count
+from headway.cli.run.args import COUNTS, LOOKS, RunArgs, check_count
 from headway.cli.run.draw import draw
+from headway.cli.run.pictures import draw_attention
 from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, check_some, print_count, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
@@ -39,7 +40,7 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
         if front is None or front.kind != "tokens":
             raise DataError("D001", f"{bundle.name} does not read text")
     task = _search_task() if args.near else task
-    settings = {key: value for key, value in args.settings.items() if key not in ("task", *COUNTS)}
+    settings = {key: value for key, value in args.settings.items() if key not in ("task", *COUNTS, *LOOKS)}
     session = _Session(bundle, task, recipe_for(bundle, task.name, settings), args, say)
     _check(session)
     with read_as(session.recipe.data.encoding):
@@ -65,12 +66,22 @@ def _check(session: _Session) -> None:
         ("class=…", args.classes, "class" in task.options and not args.source),
         *((f"--{name}", value, name in task.options and not args.source) for name, value in args.drawing.items()),
         ("--out", args.out and not args.source, "grid" in task.options),
+        ("--rollout", args.rollout, "rollout" in task.options),
+        ("--attention", args.attention, "rollout" in task.options),
         *((name, args.settings.get(name), name in task.options) for name in COUNTS),
     ):
         if value and not fits:
             beside = name == "pair=…" or name.removeprefix("--").removesuffix("=…") in task.options
             other = "a text" if name == "--file" else "--file" if args.source and beside else task.title
             raise UsageError("U001", f"{name} does not go with {other}", "see headway run -h")
+    for name, option in (("rollout", args.rollout), ("layer", args.attention)):
+        if name in args.settings and not option:
+            needs = "--rollout" if name == "rollout" else "--attention"
+            raise UsageError(
+                "U001", f"{name}={args.settings[name]} needs {needs}", f"headway run M photo.jpg {needs} a.png"
+            )
+    if (args.rollout or args.attention) and args.source:
+        raise UsageError("U001", "--rollout and --attention draw the images of the command line, not those of --file")
     if args.near and not (args.source or args.texts):
         raise UsageError("U001", '--nearest needs a text to look for: headway run M --nearest FILE "…"')
     if not args.texts and not args.source and not args.classes:
@@ -146,6 +157,8 @@ class _Session:
         else:
             for line in self.task.render(list(zip(examples, found, strict=True)), colours=colours()):
                 print(line)
+        if self.args.rollout or self.args.attention:
+            draw_attention(self.bundle, [example.image for example in examples], self.args, self.say)
 
     def tell_truncated(self, count: int, limit: int) -> None:
         if count:

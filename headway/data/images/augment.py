@@ -62,10 +62,13 @@ class Uniform:
         return found
 
 
-def draw(config: AugmentConfig, seed: int, samples: Index, share: float = 1.0) -> Draws:
-    """The random numbers of samples. `share`: of the stored side, which a result without a crop shows the middle."""
+def draw(config: AugmentConfig, seed: int, samples: Index, share: float = 1.0, most: float = 1.0) -> Draws:
+    """The random numbers of samples. `share`: of the stored side, which a result without a crop shows the middle.
+
+    `most`: the largest share of the area that a crop keeps.
+    """
     uniform = Uniform(seed, samples)
-    matrices, operations = _geometry(config, uniform, len(samples), share), np.zeros((len(samples), 2, 2))
+    matrices, operations = _geometry(config, uniform, len(samples), share, most), np.zeros((len(samples), 2, 2))
     for number in range({"none": 0, "trivial": 1, "rand": 2}[config.policy]):
         change, operations[:, number] = _operation(config, uniform)
         matrices = matrices @ change
@@ -75,9 +78,9 @@ def draw(config: AugmentConfig, seed: int, samples: Index, share: float = 1.0) -
     return Draws(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
 
 
-def _geometry(config: AugmentConfig, uniform: Uniform, count: int, share: float) -> Floats:
+def _geometry(config: AugmentConfig, uniform: Uniform, count: int, share: float, most: float) -> Floats:
     """Crop, shift and flip as matrices (B, 3, 3)."""
-    area, ratio = uniform(config.crop, 1.0), np.exp(uniform(-ASPECT, ASPECT) / 2)
+    area, ratio = uniform(config.crop, most), np.exp(uniform(-ASPECT, ASPECT) / 2)
     wide, high = np.ones(count), np.ones(count)
     if config.crop < 1:
         wide, high = (np.minimum(1.0, np.sqrt(area) * r) for r in (ratio, 1 / ratio))
@@ -160,6 +163,13 @@ def mix(x: Tensor, other: Tensor, mixed: Tensor) -> Tensor:
     cut = (boxes[:, 2] > boxes[:, 0])[:, None, None, None]
     pasted = torch.where(_inside(boxes, x.shape[-1])[:, None], other, x)
     return torch.where(cut, pasted, share * x + (1 - share) * other)
+
+
+def grey_or_solarized(x: Tensor, chosen: Tensor) -> Tensor:
+    """Some images without colours, some with their bright pixels inverted; `chosen` (B, 2) is 1 for those."""
+    grey, solarized = (each[:, None, None, None] > 0.5 for each in chosen.unbind(1))
+    x = torch.where(grey, _grey(x).expand_as(x), x)
+    return torch.where(solarized, _solarize(x, x.new_full((), 0.5)), x)
 
 
 def middle(images: Tensor, size: int) -> Tensor:

@@ -42,8 +42,8 @@ class Evidence:
 
     @cached_property
     def blocks(self) -> Series:
-        """The mean loss of each tenth of the run; empty for a run that is too short to have a curve."""
-        if len(self.losses) < 2 * BLOCKS:
+        """The mean loss of each tenth of the run; empty for a run whose curve is too short, or tells nothing."""
+        if len(self.losses) < 2 * BLOCKS or not loss_tells(self.run):
             return np.array([])
         return np.array([part.mean() for part in np.array_split(self.losses, BLOCKS)])
 
@@ -65,6 +65,11 @@ class Evidence:
         found = self.run.last_event("data").get("chance")
         pairs = found.items() if isinstance(found, dict) else ()
         return {str(name): value for name, each in pairs if (value := as_float(each)) is not None}
+
+    @property
+    def guesser(self) -> str:
+        """Whose metrics `chance` has."""
+        return guesser(self.run)
 
     @property
     def metric(self) -> str:
@@ -153,6 +158,17 @@ class Evidence:
         return [e for e, loss, usual in pairs if loss is None or usual is None or loss - usual > 0.1 * first]
 
 
+def guesser(run: History) -> str:
+    """Whose metrics the task recorded as those of chance."""
+    return str(run.last_event("data").get("guesser") or "a model that ignores its input")
+
+
+def loss_tells(run: History) -> bool:
+    """Whether a lower loss is a better model."""
+    task = known_task(run.task)
+    return task is None or task.loss_tells
+
+
 def clipped_share(run: History, after: int) -> float | None:
     """Share of the steps later than `after` whose gradient norm exceeded `train.clip`."""
     limit, norms = as_float(run.setting("train.clip")), run.steps["grad_norm"]
@@ -168,8 +184,9 @@ def throughput(run: History) -> Series:
 
 
 def validation_losses(run: History) -> list[tuple[int, float]]:
-    """(step, validation loss) of each evaluation that has both."""
-    pairs = ((as_count(e.get("step")), as_float(e.get("valid"))) for e in run.evals)
+    """(step, validation loss) of each evaluation that has both; none where the loss does not tell a good model."""
+    evals = run.evals if loss_tells(run) else []
+    pairs = ((as_count(e.get("step")), as_float(e.get("valid"))) for e in evals)
     return sorted((step, loss) for step, loss in pairs if step is not None and loss is not None)
 
 

@@ -79,7 +79,7 @@ def _beside_chance(e: Evidence) -> str:
     guess, value, title = e.chance.get(e.metric), e.best(e.metric), metric_title(e.metric)
     if guess is None or value is None:
         return f"The training loss was {number(e.first_loss)} at the start and {number(e.last_loss)} at the end."
-    return f"The best {title} is {number(value)}; a model that ignores its input has {number(guess)}."
+    return f"The best {title} is {number(value)}; {e.guesser} has {number(guess)}."
 
 
 def _remedy(e: Evidence) -> tuple[str, Changes]:

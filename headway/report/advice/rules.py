@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from headway.report.advice import budget, data, fit, machine, rate, result, warmup
+from headway.report.advice import budget, collapse, data, fit, machine, rate, result, warmup
 from headway.report.advice.evidence import Evidence
 from headway.report.advice.suggestion import Suggestion
 from headway.runs.history import History
@@ -29,6 +29,7 @@ EVERYTHING = frozenset({"result", "rate", "budget", "fit", "labels"})
 RULES = (
     Rule(budget.stopped, "budget", EVERYTHING, finished=False),
     Rule(rate.not_finite, "rate", EVERYTHING, finished=False),
+    Rule(collapse.collapsed, "result", EVERYTHING),
     Rule(result.one_class, "result", EVERYTHING),
     Rule(result.nothing_learned, "result", EVERYTHING),
     Rule(rate.rate_too_high, "rate", frozenset({"rate", "fit", "budget"})),

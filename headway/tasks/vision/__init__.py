@@ -1,0 +1,1 @@
+"""What tasks with a vision encoder share"""
