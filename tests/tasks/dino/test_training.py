@@ -154,6 +154,15 @@ def test_after_a_step_teacher_and_centre_are_moving_averages(task: DinoTraining)
     torch.testing.assert_close(model.distill.centre, centre, rtol=1e-4, atol=1e-6)
 
 
+def test_the_teacher_begins_as_the_student(task: DinoTraining) -> None:
+    model = build_model(task.recipe, task, torch.device("cpu"))
+    assert isinstance(model, Transformer)
+    ours, teacher = model.state_dict(), model.distill.teacher.state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in teacher.items())
+    heads = (model.distill.head.state_dict(), model.distill.teacher_head.state_dict())
+    assert all(torch.equal(heads[0][name], tensor) for name, tensor in heads[1].items())
+
+
 def test_only_a_model_in_training_reads_other_sizes(task: DinoTraining) -> None:
     model = model_of(task)
     assert model(torch.zeros(1, 3, 16, 16)).hidden.shape == (1, 5, 16)
