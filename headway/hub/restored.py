@@ -118,7 +118,7 @@ def resize_images(model: Model, image: int) -> Model:
         raise DataError("D001", "only a model that reads images has an image size")
     config = replace(front.config, image=image)
     side, new_side = front.config.image // front.config.patch, config.image // config.patch
-    first, grid = front.positions[:1], front.positions[1:]
+    first, grid = front.positions.split([config.leading, front.config.count])
     grid = grid.float().T.unflatten(1, (side, side))[None]  # 1 width side side
     grid = F.interpolate(grid, size=(new_side, new_side), mode="bicubic", align_corners=False)
     resampled = grid[0].flatten(1).T.to(first.dtype)

@@ -128,15 +128,17 @@ class TokenEmbedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Square patches through one linear map, a class token in front, learned positions (ViT)."""
+    """Square patches through one linear map, a class token in front, learned positions (ViT); then CLIP's norm."""
 
     def __init__(self, config: PatchesConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.project = nn.Linear(config.channels * config.patch**2, width)
+        self.project = nn.Linear(config.channels * config.patch**2, width, bias=config.bias)
         self.first = nn.Parameter(torch.zeros(width))
+        self.second = nn.Parameter(torch.zeros(width)) if config.distillation else None
         self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
-        self.positions = nn.Parameter(torch.zeros(1 + config.count, width))
+        self.positions = nn.Parameter(torch.zeros(config.leading + config.count, width))
+        self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
 
     def forward(self, images: Tensor, masked: Tensor | None = None) -> Embedded:
         """images (B, C, height, width); `masked` (B, patches) replaces patches by the mask token."""
@@ -148,7 +150,10 @@ class PatchEmbedding(nn.Module):
         x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
         if masked is not None and self.mask is not None:
             x = torch.where(masked[..., None], self.mask.to(x.dtype), x)
-        x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1) + self.positions.to(x.dtype)
+        leading = [token.to(x.dtype).expand(len(x), 1, -1) for token in (self.first, self.second) if token is not None]
+        x = torch.cat([*leading, x], 1) + self.positions.to(x.dtype)
+        if self.norm is not None:
+            x = self.norm(x)
         x = F.dropout(x, self.config.dropout, self.training)
         return Embedded(x, Layout.of(x.shape[1], None, x.device))
 

@@ -31,7 +31,9 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
             module.weight.normal_(0, std)
         elif isinstance(module, PatchEmbedding):  # Dosovitskiy et al. 2021
             nn.init.trunc_normal_(module.positions, std=how.std)
-            nn.init.trunc_normal_(module.first, std=how.std)
+            for token in (module.first, module.second):
+                if token is not None:
+                    nn.init.trunc_normal_(token, std=how.std)
     for module in model.modules():
         if isinstance(module, TokenEmbedding):  # rows that no token uses
             module.table.weight[module.config.vocab :] = 0

@@ -95,7 +95,7 @@ def perturbed(oracle: Any, separate_head: bool) -> Any:
 def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     generator = torch.Generator().manual_seed(7)
     kind, architecture = config["model_type"], (config.get("architectures") or [""])[0]
-    if kind in ("vit", "dinov2"):
+    if kind in ("vit", "deit", "dinov2"):
         return torch.randn(2, 3, 32, 32, generator=generator), None
     tokens = torch.randint(4, VOCAB - 1, (2, 96 if kind == "big_bird" else 30), generator=generator)
     tokens[:, -1] = config["eos_token_id"] if kind in ("bart", "t5") else tokens[:, -1]
@@ -111,7 +111,8 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
 
 def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     kind, name = oracle.config.model_type, type(oracle).__name__
-    field = {"vit": "pixel_values", "dinov2": "pixel_values", "whisper": "input_features"}.get(kind, "input_ids")
+    images = dict.fromkeys(("vit", "deit", "dinov2"), "pixel_values")
+    field = {**images, "whisper": "input_features"}.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: inputs}
     if targets is not None and "Sequence" not in name and "Question" not in name:
         arguments["decoder_input_ids"] = targets

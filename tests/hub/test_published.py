@@ -25,6 +25,7 @@ QUICK = (
     "HuggingFaceTB/SmolLM2-135M-Instruct", "google/gemma-2b", "google-t5/t5-3b", "google/flan-t5-small",
     "facebook/bart-large-cnn", "facebook/bart-large-mnli", "sshleifer/distilbart-cnn-12-6",
     "Helsinki-NLP/opus-mt-en-de", "openai/whisper-tiny", "google/vit-base-patch16-224", "facebook/dinov2-small",
+    "facebook/deit-tiny-distilled-patch16-224",
     "facebook/dinov2-giant",
 )  # fmt: skip
 """One of each kind; the others differ from them in sizes, labels or keys and are slow tests."""

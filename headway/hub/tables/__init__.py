@@ -5,7 +5,7 @@ from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA
 from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
 from headway.hub.tables.t5 import T5
-from headway.hub.tables.vision import DINOV2, VIT
+from headway.hub.tables.vision import DEIT, DINOV2, VIT
 
-_ALL = (BERT, ROBERTA, DISTILBERT, BIGBIRD, GPT2, LLAMA, GEMMA, T5, BART, MARIAN, WHISPER, VIT, DINOV2)
+_ALL = (BERT, ROBERTA, DISTILBERT, BIGBIRD, GPT2, LLAMA, GEMMA, T5, BART, MARIAN, WHISPER, VIT, DEIT, DINOV2)
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

@@ -1,8 +1,9 @@
-"""Tables of vision models: ViT (Dosovitskiy et al. 2021), DINOv2 (Oquab et al. 2023)."""
+"""Tables of vision models: ViT (Dosovitskiy et al. 2021), DeiT (Touvron et al. 2021), DINOv2 (Oquab et al. 2023)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headway.config.model import ModelConfig
@@ -13,6 +14,7 @@ from headway.hub.tables.bert import ACTIVATIONS
 
 _EMBED = (
     Tensor("source.first", "embeddings.cls_token", "lead2"),
+    Tensor("source.second", "embeddings.distillation_token", "lead2", when="source.distillation"),
     Tensor("source.mask", "embeddings.mask_token", "lead1"),
     Tensor("source.positions", "embeddings.position_embeddings", "lead1"),
     Tensor("source.project", "embeddings.patch_embeddings.projection", "patches"),
@@ -99,6 +101,24 @@ VIT = Family(
     unused=("encoder_stride", "pooler_output_size"),
     on_read=_read_vit,
 )
+
+
+DEIT = replace(
+    VIT,
+    name="deit",
+    fixed=_FIXED | {"source.distillation": True},
+    heads={
+        "DeiTModel": VIT.heads["ViTModel"],
+        "DeiTForImageClassification": VIT.heads["ViTForImageClassification"],
+        "DeiTForImageClassificationWithTeacher": Head(
+            {"classify.labels": 2, "classify.distilled": True},
+            (Tensor("classify.output", "cls_classifier"), Tensor("classify.second", "distillation_classifier")),
+            labels="classify.labels",
+        ),
+    },
+    prefix="deit.",
+)
+"""Published models without a distillation token are of the family ViT."""
 
 
 def _read_dino(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
