@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.baselines.build import make_model
-from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.baselines import AnyConfig, BaselineConfig, TwoTowersConfig
 from headway.config.model import ModelConfig, PatchesConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.toml import build
@@ -25,6 +25,7 @@ from headway.hub.trainable import frozen_digest, mark_trainable, trainable_weigh
 from headway.hub.weights import file_order
 from headway.jsonfile import show
 from headway.model.embed import PatchEmbedding
+from headway.model.joint.towers import TwoTowers
 from headway.model.lora import merge_adapters
 from headway.model.model import Model, Transformer
 
@@ -97,9 +98,10 @@ def fitted_model(base: Model, config: AnyConfig) -> Model:
     """The base model with another config: weights of the same name and shape are kept, others start from the seed."""
     if config == base.config:
         return base
-    front, wanted = getattr(base, "source", None), getattr(config, "source", None)
+    tower = base.image if isinstance(base, TwoTowers) else base
+    front, wanted = getattr(tower, "source", None), getattr(config, "source", None)
     if isinstance(front, PatchEmbedding) and isinstance(wanted, PatchesConfig) and front.config.image != wanted.image:
-        resize_images(base, wanted.image)
+        resize_images(tower, wanted.image)
     model, have = make_model(config), base.state_dict()
     state = model.state_dict()
     state |= {name: have[name] for name, tensor in state.items() if name in have and have[name].shape == tensor.shape}
@@ -130,7 +132,9 @@ def resize_images(model: Model, image: int) -> Model:
 
 
 def own_config(values: Mapping[str, Any]) -> AnyConfig:
-    """A config from plain values, of a transformer or of a baseline."""
+    """A config from plain values: of a baseline, of two towers, or of a transformer."""
+    if "projection" in values:
+        return build(TwoTowersConfig, values)
     return build(BaselineConfig, values) if "network" in values else build(ModelConfig, values)
 
 

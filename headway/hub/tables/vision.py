@@ -45,7 +45,7 @@ def _block(*pairs: tuple[str, str]) -> tuple[Tensor, ...]:
     return (Tensor("encoder.blocks.{i}.attention.qkv", _QKV), *named)
 
 
-def _square(settings: Config) -> None:
+def square(settings: Config) -> None:
     """A size may be given as height and width."""
     for name, path in (("image_size", "source.image"), ("patch_size", "source.patch")):
         if isinstance(size := settings[path], list):
@@ -55,7 +55,7 @@ def _square(settings: Config) -> None:
 
 
 def _read_vit(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _square(settings)
+    square(settings)
     pooled = theirs.get("pooler_output_size")
     if pooled and pooled != settings["encoder.d_model"]:
         both = f"pooler_output_size = {short(pooled)}, hidden_size = {short(settings['encoder.d_model'])}"
@@ -122,7 +122,7 @@ DEIT = replace(
 
 
 def _read_dino(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _square(settings)
+    square(settings)
     ratio = theirs.get("mlp_ratio", 4)
     if type(ratio) not in (int, float) or not 0 < ratio <= 64:
         raise ConfigError("C003", f"config.json: mlp_ratio = {short(ratio)} is outside 0 … 64")
