@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
     from headway.data.profile.pairs import PairSurvey
+    from headway.data.profile.pictures import ImageSurvey
     from headway.data.profile.survey import Survey
     from headway.tasks.base import Task
 
@@ -125,3 +126,13 @@ def next_of_pairs(found: PairSurvey, encoding: str) -> str:
     words = ["headway", "train", "translate", f"data.train={found.spec}"]
     words += [] if encoding == UTF_8 else [f"data.encoding={encoding}"]
     return f"next: {shlex.join([*words, *(['data.bad_rows=skip'] if found.bad else [])])}"
+
+
+def next_of_images(found: ImageSurvey, sheet: Path | None) -> str:
+    """What to do next with images: train with their labels, look at them."""
+    if not found.images:
+        return ""
+    skip = ["data.bad_rows=skip"] if found.bad else []
+    steps = [["headway", "train", "images", f"data.train={found.spec}", *skip]] if len(found.labels) > 1 else []
+    steps += [["headway", "data", found.spec, "--sheet", "images.html"]] if sheet is None else []
+    return "next: " + "   ".join(map(shlex.join, steps)) if steps else ""

@@ -16,6 +16,7 @@ from headway.resources import save_text
 
 if TYPE_CHECKING:
     from headway.data.chat_template.template import Message
+    from headway.tasks.image import ImageExample
 
 HINT = 'a text is "…", several are a list: ["…", "…"]'
 FOLDER = "data"
@@ -41,6 +42,16 @@ def several_texts(texts: Any, name: str = "texts") -> list[str]:
     for number, text in enumerate(found, start=1):
         one_text(text, f"number {number} of {name}")
     return found
+
+
+def several_images(images: Any) -> tuple[list[ImageExample], bool]:
+    """Images of a list or any other iterable, and whether there may be several; an array of one image is one."""
+    from headway.tasks.image import example_of
+
+    many = isinstance(images, Iterable) and not (
+        isinstance(images, str | bytes | os.PathLike) or getattr(images, "ndim", 0) in (2, 3) or hasattr(images, "mode")
+    )
+    return [example_of(image, i) for i, image in enumerate(images if many else [images], start=1)], many
 
 
 def conversation(messages: str | Sequence[Message]) -> Sequence[Message]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from headway.api.inputs import keyword_settings, one_text, several_texts
+from headway.api.inputs import keyword_settings, one_text, several_images, several_texts
 from headway.api.tables import Results, one_or_all
 from headway.config.toml import build
 from headway.errors import ConfigError
@@ -33,15 +33,25 @@ class Predictions(_Base):
     """What a `Bundle` predicts with the head of its model; a model without that head says so."""
 
     @overload
-    def classify(self, texts: str, pairs: str | None = None) -> Prediction: ...  # type: ignore[overload-overlap]
+    def classify(self, texts: str, pairs: str | None = None) -> Prediction: ...
     @overload
-    def classify(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> Results[Prediction]: ...
-    def classify(
-        self, texts: str | Iterable[str], pairs: str | Iterable[str] | None = None
-    ) -> Prediction | Results[Prediction]:
-        """The label of each text, or of each pair of texts: `model.classify("a dull film").label`."""
-        from headway.tasks.classification.predict import classify
+    def classify(self, texts: Iterable[Any], pairs: Iterable[str] | None = None) -> Results[Prediction]: ...
+    @overload
+    def classify(self, texts: Any, pairs: None = None) -> Prediction: ...
+    def classify(self, texts: Any, pairs: str | Iterable[str] | None = None) -> Prediction | Results[Prediction]:
+        """The label of each text, or of each pair of texts: `model.classify("a dull film").label`.
 
+        A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow.
+        """
+        from headway.tasks.classification.predict import classify
+        from headway.tasks.image import reads_images
+
+        if reads_images(self.model.config):
+            from headway.tasks.image_classification.predict import ImageClassificationPredictor
+
+            images, many = several_images(texts)
+            found = ImageClassificationPredictor(self).predict(images)
+            return Results(found) if many else found[0]
         second = None if pairs is None else several_texts(pairs, "pairs")
         return one_or_all(texts, classify(self.model, self.require_tokenizer(), several_texts(texts), second))
 

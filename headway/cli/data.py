@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.api.dataset import next_of_pairs, next_step, profile
+from headway.api.dataset import next_of_images, next_of_pairs, next_step, profile
 from headway.cli.app import Json, Quiet, app, examples
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
@@ -40,6 +40,7 @@ File = Annotated[
         "headway data old.csv --encoding cp1252",
         "headway data train.jsonl.gz valid.jsonl.gz --column text",
         'headway data "corpus/*.txt" --tokenizer runs/tiny-0001',
+        "headway data photos --sheet photos.html",
         "headway data chats.jsonl --chat smollm2",
         "headway data org/name:train --json",
         "headway data reviews.csv --bad",
@@ -60,6 +61,9 @@ def data(
     encoding: Annotated[
         str, typer.Option(help="the encoding of text files, such as cp1252; a byte order mark comes first")
     ] = UTF_8,
+    sheet: Annotated[
+        Path | None, typer.Option(help="of images: write a contact sheet, .png or .html", metavar="FILE")
+    ] = None,
     bad: Annotated[bool, typer.Option("--bad", help="list all bad rows, and nothing else")] = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -70,6 +74,7 @@ def data(
     """
     from headway.data.datasets.parallel import split_pair_spec
     from headway.data.files.lines import read_as
+    from headway.data.profile.pictures import holds_images
 
     check_encoding("--encoding", encoding)
     say = progress_printer(quiet)
@@ -79,7 +84,14 @@ def data(
     if (chat or sides) and (wrong := [name for name, given in others.items() if given]):
         other = "two files SOURCE,TARGET" if sides else "--chat"
         raise UsageError("U001", f"{wrong[0]} does not go with {other}", "leave one of them out")
-    if chat:
+    if not (sides or chat) and holds_images(file):
+        others["--encoding"] = "" if encoding == UTF_8 else encoding
+        if wrong := [name for name, given in others.items() if given]:
+            raise UsageError("U001", f"{wrong[0]} does not go with images", "leave it out")
+        step = _show_images(file, keep, sheet, bad=bad, json_=json_)
+    elif sheet is not None:
+        raise UsageError("U001", "--sheet is for images", f"{file} holds none")
+    elif chat:
         with read_as(encoding):
             _show_chats(file, chat, keep, bad=bad, json_=json_)
         step = "next: " + shlex.join(["headway", "train", "instruct", f"data.train={file}", f"model.from={chat}"])
@@ -97,6 +109,17 @@ def data(
         step = next_step(found, all_shown=bad or found.survey.bad <= SHOWN_BAD)
     if step:
         say(step)
+
+
+def _show_images(file: str, keep: int, sheet: Path | None, *, bad: bool, json_: bool) -> str:
+    """Print a survey of images, write its contact sheet, and return what to do next."""
+    from headway.data.profile.pictures import survey_images, write_sheet
+
+    found, thumbnails = survey_images(file, keep)
+    _print(found, bad=bad, json_=json_)
+    if sheet is not None:
+        write_sheet(sheet, found, thumbnails)
+    return next_of_images(found, sheet)
 
 
 def _print(found: Any, *, bad: bool, json_: bool) -> None:

@@ -58,6 +58,7 @@ def train(
 ) -> None:
     """Train a model from a recipe, or resume a run."""
     from headway.tasks.recipe import load_recipe
+    from headway.tasks.registry import get_task
 
     args = [recipe, *(settings or [])] if resume and recipe else settings or []
     if bool(recipe) == bool(resume) and not (resume and all("=" in arg for arg in args)):
@@ -70,7 +71,6 @@ def train(
         _launch(processes, sys.argv[1:], progress_printer(quiet))
     say = progress_printer(quiet)
     with progress.bar("loading"):
-        from headway.data.files.locate import skipped_files, skipped_note
         from headway.hub.run_names import resolve_run
         from headway.train import run as runs
         from headway.train.distributed import close_distributed
@@ -86,7 +86,7 @@ def train(
     else:
         run = runs.start(*named, [recipe, *args])
         for spec in filter(None, (run.recipe.data.train, run.recipe.data.valid, run.recipe.data.test)):
-            if note := skipped_note(skipped_files(spec)):
+            if note := get_task(run.recipe.task).left_out(spec):
                 say(f"{spec}: {note}")
     try:
         runs.train(run, progress.Display(quiet).report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import struct
 from functools import partial
@@ -149,9 +150,17 @@ class Routes:
 
     async def run(self, request: Request) -> Response:
         """Run a task of the model on texts."""
-        raw = await _json_bytes(request)
+        raw = await self._uploaded(request) or await _json_bytes(request)
         _, task, items, tokens = await self.server.run_in_thread(self._parse_inputs, RunRequest, raw)
         return JSONResponse({**self._list(await self.served.tasks.run(task, items), tokens), "task": task})
+
+    async def _uploaded(self, request: Request) -> bytes | None:
+        """The JSON for a body that is an image file itself, where the model reads images; None for other bodies."""
+        kind, name = request.headers.get("content-type", ""), next(iter(self.served.tasks.names), "")
+        if not kind.startswith("image/") or not name or self.served.tasks.tasks[name].takes != "image":
+            return None
+        image = base64.b64encode(await request.body()).decode()
+        return json.dumps({"model": self.served.id, "input": image}).encode()
 
     def _parse_inputs(self, schema: type[Any], raw: bytes) -> tuple[Any, str, list[Any], int]:
         body, tasks = self._parse(schema, raw), self.served.tasks

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -29,6 +29,7 @@ from headway.serve.limits import Limits
 from headway.serve.metrics import Log, Metrics
 from headway.serve.predict import Tasks
 from headway.serve.requests import Grammars, RequestBuilder
+from headway.tasks.image import reads_images
 from headway.tasks.predictor import Loaded
 
 T = TypeVar("T")
@@ -47,7 +48,10 @@ class ServedModel:
     """The model that is served, with its engine. `start` and `close` start and end the engine's thread."""
 
     def __init__(self, bundle: Loaded, limits: Limits, name: str = "") -> None:
-        config, self.model, self.limits = bundle.model.config, bundle.model, limits
+        config, self.model = bundle.model.config, bundle.model
+        if reads_images(config):
+            limits = replace(limits, body_bytes=limits.image_bytes)
+        self.limits = limits
         self.id, self.created = name or _name(bundle), int(time.time())
         self.engine: Engine | None = None
         self.requests: RequestBuilder | None = None

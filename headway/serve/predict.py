@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from headway.data.chat_template.template import special_token_strings
+from headway.data.images.decode import image_size
 from headway.errors import DataError
 from headway.generate.engine.request import Event
 from headway.generate.score import score_prompt
@@ -92,10 +93,24 @@ class Tasks:
             raise ApiError(400, f"{len(inputs)} inputs; there should be 1 to {self.limits.inputs}", "D001", "input")
         if task.takes != "text":
             self._second(body, task, len(inputs))
-            return [self._parse(task, raw, i) for i, raw in enumerate(inputs)], 0
+            examples = [self._parse(task, raw, i) for i, raw in enumerate(inputs)]
+            if task.takes == "image":
+                self._check_images(examples)
+            return examples, 0
         texts, own = zip(*(self._text(task, raw, i) for i, raw in enumerate(inputs)), strict=True)
         second = self._second(body, task, len(texts)) if not any(own) else [each or "" for each in own]
         return self._texts(task, list(texts), second)
+
+    def _check_images(self, examples: list[Any]) -> None:
+        """Refuse images that cannot be opened, or that would take much memory, before any is decoded."""
+        for number, example in enumerate(examples):
+            try:
+                width, height = image_size(example.image)
+            except DataError as error:
+                raise ApiError(400, f"input {number}: {error.message}", error.code, "input") from None
+            if width * height > self.limits.image_pixels:
+                message = f"input {number} has {width} × {height} pixels; the limit is {self.limits.image_pixels:,}"
+                raise ApiError(400, message, "D001", "input")
 
     def _spelled(self, given: Any) -> list[Any]:
         """The inputs of a request. A list of token ids stands for the text of these tokens, as in OpenAI's API."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.parallel import split_pair_spec
-from headway.data.files.locate import find_files
+from headway.data.files.locate import find_files, skipped_files, skipped_note
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
 from headway.tasks.inputs import Item, parsed, raw_rows
@@ -167,6 +167,14 @@ class Task(ABC):
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
         """The texts of each example of data.train, to choose a length and a size by; none if a task reads no texts."""
         return iter(())
+
+    def count(self, data: DataConfig) -> int | None:
+        """How many examples data.train holds, for a task that reads no texts; None if nobody knows."""
+        return None
+
+    def left_out(self, spec: str) -> str:
+        """How many files of a folder are no data of this task, and some of their names; empty if there are none."""
+        return skipped_note(skipped_files(spec))
 
     def bad_rows(self, source: str, data: DataConfig, bad: BadRows) -> None:
         """Read a file as training would, and count its bad rows. A `DataError`: training could not read it."""

@@ -11,7 +11,7 @@ from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows
-from headway.errors import DataError, NotFoundError
+from headway.errors import DataError, HeadwayError, NotFoundError, counted
 from headway.tasks.base import Json, Suitability, Task
 from headway.tasks.inputs import INPUT, Item, parsed, raw_rows, reject
 
@@ -42,11 +42,12 @@ class ImageTask(Task):
         return self._parse(raw, None)
 
     def _parse(self, raw: Mapping[str, Any], folder: Path | None) -> ImageExample:
-        from headway.data.images.rows import IMAGE_COLUMNS, parse_image
+        from headway.data.images.rows import DRAWN, IMAGE_COLUMNS, parse_image
 
         value = next((raw[name] for name in (INPUT, *IMAGE_COLUMNS) if raw.get(name) is not None), None)
         image = parse_image(value, folder)
-        return ImageExample(image, image if isinstance(image, str) else "")
+        named = isinstance(value, str) and (isinstance(image, str) or value.startswith(DRAWN))
+        return ImageExample(image, str(value) if named else "")
 
     def echo(self, example: ImageExample) -> Json:
         return {"image": example.name} if example.name else {}
@@ -79,6 +80,21 @@ class ImageTask(Task):
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         return Suitability(0.0)
+
+    def count(self, data: DataConfig) -> int | None:
+        from headway.data.images.rows import ImageRow, find_parts, read_rows
+
+        try:
+            rows = read_rows(find_parts(data.train).get("train", data.train), data)
+            return sum(isinstance(row, ImageRow) for row in rows)
+        except HeadwayError:  # training will say why
+            return None
+
+    def left_out(self, spec: str) -> str:
+        from headway.data.images.rows import other_files
+
+        names = other_files(spec)
+        return f"{counted(len(names), 'files')} left out, no images: {', '.join(names[:3])}" if names else ""
 
     def files(self, spec: str) -> list[Path]:
         from headway.data.images.rows import image_files

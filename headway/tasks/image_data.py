@@ -27,7 +27,7 @@ from headway.data.images.preprocess import BILINEAR, FILE, Preprocess, chw, read
 from headway.data.images.rows import ImageRow, find_parts, image_files, read_rows
 from headway.data.images.store import ImageStore, build_store, store_of
 from headway.data.synthetic.pictures import make_pictures
-from headway.errors import ConfigError, DataError, counted
+from headway.errors import ConfigError, DataError
 from headway.hub.download import resolve, side_file
 from headway.hub.folder import open_folder
 from headway.model.model import Model
@@ -233,8 +233,3 @@ def decode_images(examples: Sequence[Any], preprocess: Preprocess) -> Tensor:
             raise DataError(each.code, each.reason)
         found.append(each[1])
     return torch.from_numpy(np.stack(found))
-
-
-def left_out(names: Sequence[str]) -> str:
-    """How many other files are beside the images."""
-    return f"{counted(len(names), 'files')} left out, no images: {', '.join(names[:3])}" if names else ""

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from headway.cli import main
+from headway.data.images.png import png
+from headway.data.synthetic.pictures import make_pictures
 from headway.tasks import registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +29,7 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
-    "embed": "embed", "seq2seq": "translate", "task": "parity",
+    "embed": "embed", "images": "images", "seq2seq": "translate", "task": "parity",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -129,13 +131,14 @@ GENERATED = ("seq2seq.eval_texts=2", "seq2seq.max_new_tokens=6", "seq2seq.beam=2
 STANDS_FOR = {
     "smollm2": "chat", "org/name": "lm", "./my-model": "lm", "./large": "lm", "./small": "lm",
     "sentence-transformers/all-MiniLM-L6-v2": "mlm", "bert-base-uncased": "mlm", "./encoder": "mlm", "M": "mlm",
-    "runs/mlm-0001": "mlm", "google-t5/t5-small": "translate",
+    "runs/mlm-0001": "mlm", "google-t5/t5-small": "translate", "google/vit-base-patch16-224": "images",
 }  # fmt: skip
 """A model that the pages name → the recipe whose small run takes its place."""
 
 DATA = {
     "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
     "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
+    "images": "photos",
 }  # fmt: skip
 """Recipe → what its small run is trained on; parity makes up its data."""
 
@@ -170,9 +173,22 @@ def write_files(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     for name, line in (("a.en", "a small dog runs .\n"), ("a.de", "ein kleiner hund rennt .\n")):
         (folder / name).write_text(line * 20)
+    write_photos(folder)
     (folder / "logs").mkdir()
     with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
+
+
+def write_photos(folder: Path) -> None:
+    """Photos in a folder for each class, and a table of them."""
+    lines = ["path,animal"]
+    for number, picture in enumerate(make_pictures(12, kinds=("circle", "ring"))):
+        path = folder / "photos" / ("dog" if number % 2 else "cat") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(picture.pixels.transpose(1, 2, 0)))
+        lines.append(f"{path.relative_to(folder)},{path.parent.name}")
+    (folder / "photo.png").write_bytes(png(picture.pixels.transpose(1, 2, 0)))
+    (folder / "photos.csv").write_text("\n".join([*lines, ""]))
 
 
 class Workspace:

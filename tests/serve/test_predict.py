@@ -350,6 +350,6 @@ def test_the_line_to_try_a_model_with(guesser: Bundle, translator: Bundle, bundl
 
 
 def test_a_model_that_has_nothing_to_do_with_text() -> None:
-    model = Transformer(presets.vit(1, 16, 2, image=32, patch=16, labels=2))
+    model = Transformer(replace(presets.vit(1, 16, 2, image=32, patch=16, labels=2), classify=None))
     with pytest.raises(DataError, match="nothing to serve"):
         ServedModel(Bundle("eye", model, train_tokenizer("bytes", []), None), Limits())

@@ -8,6 +8,7 @@ same predictions; bad rows are named; help, model card and report know the task.
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import math
@@ -28,6 +29,8 @@ from headway.api import Bundle, load
 from headway.cli import main
 from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
+from headway.data.images.png import png
+from headway.data.synthetic.pictures import make_pictures
 from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
@@ -63,6 +66,24 @@ TRAINING: dict[str, list[Any]] = {
 }
 """Task → rows that it is trained on."""
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
+PICTURES = [png(picture.pixels.transpose(1, 2, 0)) for picture in make_pictures(3, seed=7)]
+
+
+def inputs_of(task: Task, folder: Path) -> list[Any]:
+    """Inputs for a task; images are files in the folder."""
+    if task.takes != "image":
+        return INPUTS.get(task.name, TEXTS)
+    paths = [folder / f"{number}.png" for number in range(len(PICTURES))]
+    for path, picture in zip(paths, PICTURES, strict=True):
+        path.write_bytes(picture)
+    return [{"input": str(path)} for path in paths]
+
+
+def training_rows(task: Task, folder: Path) -> list[Any] | None:
+    if task.takes != "image":
+        return TRAINING.get(task.name)
+    raws = inputs_of(task, folder)[:2]
+    return [{"image": raw["input"], "label": label, "caption": "a dog"} for raw, label in zip(raws, "ab", strict=True)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,8 +110,11 @@ class Trained:
         options = RunOptions(sampling=Sampling(seed=1, max_tokens=6)) if self.task.generates else RunOptions()
         return self.task.load_predictor()(bundle, self.bundle().recipe, options)
 
+    def inputs(self) -> list[Any]:
+        return inputs_of(self.task, self.folder)
+
     def examples(self) -> list[Any]:
-        return [self.task.parse(raw) for raw in INPUTS.get(self.task.name, TEXTS)]
+        return [self.task.parse(raw) for raw in self.inputs()]
 
 
 @pytest.fixture(scope="module", params=TASKS)
@@ -166,7 +190,7 @@ def test_eval_is_the_evaluation_of_training(trained: Trained) -> None:
 def test_arguments_files_and_pipes_give_the_same(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    task, raws = trained.task, INPUTS.get(trained.task.name, TEXTS)
+    task, raws = trained.task, trained.inputs()
     more = ["-q", "--device", "cpu", *(["--seed", "1", "--tokens", "6"] if task.generates else [])]
     if context := raws[0].get("context"):
         (tmp_path / "context.txt").write_text(context)
@@ -198,7 +222,12 @@ def test_requests_give_the_same(trained: Trained) -> None:
     from headway.serve.limits import Limits
     from headway.serve.predict import Tasks
 
-    bundle, raws = trained.bundle(), INPUTS.get(trained.task.name, TEXTS)
+    bundle, raws = trained.bundle(), trained.inputs()
+    expected = [each.to_dict() for each in trained.predictor(bundle).predict(trained.examples())]
+    if trained.task.takes == "image":  # a client sends the bytes: a path would be one of the server
+        with pytest.raises(DataError):
+            trained.task.parse_request(raws[0])
+        raws = [{"input": base64.b64encode(picture).decode()} for picture in PICTURES]
     tasks = Tasks(bundle, Limits(), bundle.config.max_length)
     assert bundle.tokenizer is not None or all(task.takes != "text" for task in tasks.tasks.values())
     name = tasks.choose(trained.task.name)
@@ -206,7 +235,6 @@ def test_requests_give_the_same(trained: Trained) -> None:
     examples, _ = tasks.check(body, name)
     found = asyncio.run(tasks.run(name, examples))
     assert [row.pop("index") for row in found] == list(range(len(raws)))
-    expected = [each.to_dict() for each in trained.predictor(bundle).predict(trained.examples())]
     assert close(found, expected)
     sample = SimpleNamespace(**{"pair": None, "context": None, **tasks.sample(name)})
     assert asyncio.run(tasks.run(name, tasks.check(sample, name)[0]))
@@ -214,7 +242,7 @@ def test_requests_give_the_same(trained: Trained) -> None:
 
 def test_a_file_of_training_is_a_file_of_inputs(trained: Trained, tmp_path: Path) -> None:
     """Columns that training takes are found when the model is used; targets are left alone."""
-    rows = TRAINING.get(trained.task.name)
+    rows = training_rows(trained.task, tmp_path)
     if rows is None:
         pytest.skip("trained on plain text")
     path = tmp_path / "rows.jsonl"
@@ -225,7 +253,7 @@ def test_a_file_of_training_is_a_file_of_inputs(trained: Trained, tmp_path: Path
 
 
 def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Trained, tmp_path: Path) -> None:
-    rows = TRAINING.get(trained.task.name, [{"text": "a dog runs"}] * 2)
+    rows = training_rows(trained.task, tmp_path) or [{"text": "a dog runs"}] * 2
     if trained.task.name == "chat":
         rows = [{"question": "who ?", "answer": "anna"}] * 2
     path = tmp_path / "rows.jsonl"
@@ -236,7 +264,7 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    good, field = INPUTS.get(trained.task.name, TEXTS)[0], "numbers" if trained.task.takes == "table" else "text"
+    good, field = trained.inputs()[0], {"table": "numbers", "image": "image"}.get(trained.task.takes, "text")
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"

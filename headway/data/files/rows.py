@@ -62,10 +62,11 @@ class BadRows:
                 hint += f"; {shlex.join(words)} shows them"
             if flaw.code == "D003":
                 hint = f"{ENCODING_HINT}\n  {hint}"
-            raise DataError(flaw.code, f"{where} {unit} {flaw.line}{', ' if column else ': '}{reason}", hint)
+            place = f"{where} {unit} {flaw.line}" if flaw.line else where  # a file may be a row of its own
+            raise DataError(flaw.code, f"{place}{', ' if column else ': '}{reason}", hint)
         self.count += 1
         if len(self.first) < self.keep:
-            self.first.append(f"{where}:{flaw.line}: {reason}")
+            self.first.append(f"{where}:{flaw.line}: {reason}" if flaw.line else f"{where}: {reason}")
 
     def no_rows(self, spec: str, what: str) -> DataError:
         """The error if no row could be used."""

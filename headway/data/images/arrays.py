@@ -66,7 +66,7 @@ def _read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 def read_npz(path: Path, part: str, names: tuple[str, ...]) -> Arrays:
     """Images and labels of an npz file; `names` are those of the part (train …) where the file holds several."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             images = _named(file.files, IMAGE_NAMES, names)
             if images is None:
                 have = ", ".join(file.files[:8])

@@ -51,7 +51,7 @@ def open_image(source: Any, name: str = "") -> Image:
         opened = source if isinstance(source, image.Image) else image.open(_file(source))
         _check_size(opened, where)
         return _upright(opened)
-    except image.DecompressionBombError:
+    except (image.DecompressionBombError, image.DecompressionBombWarning):  # the latter if warnings are errors
         raise DataError("D001", f"{where} claims more than {MAX_PIXELS:,} pixels: it is not decoded") from None
     except image.UnidentifiedImageError:
         empty = (isinstance(source, bytes) and not source) or (isinstance(source, str | Path) and _size(source) == 0)
@@ -62,6 +62,20 @@ def open_image(source: Any, name: str = "") -> Image:
             raise NotFoundError("F001", f"no such file: {where}") from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:100]
         raise DataError("D001", f"{where} cannot be decoded: {reason}") from None
+
+
+def image_size(source: Any) -> tuple[int, int]:
+    """Width and height, by the header alone: nothing is decoded."""
+    if isinstance(source, np.ndarray):
+        return source.shape[1], source.shape[0]
+    image = pillow()
+    try:
+        with image.open(_file(source)) as opened:
+            return int(opened.width), int(opened.height)
+    except (OSError, SyntaxError, ValueError, image.DecompressionBombError, image.DecompressionBombWarning) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:100]
+        reason = "this is no image that Pillow knows" if isinstance(error, image.UnidentifiedImageError) else reason
+        raise DataError("D001", f"the image cannot be opened: {reason}") from None
 
 
 def as_pixels(array: NDArray[Any], name: str = "the array") -> Pixels:
@@ -87,7 +101,7 @@ def _file(source: Any) -> Any:
     if isinstance(source, bytes):
         return io.BytesIO(source)
     if isinstance(source, str | Path):
-        return source
+        return io.BytesIO(Path(source).read_bytes())  # Pillow leaves a file open that it cannot decode
     raise TypeError(f"an image is a path, bytes, an array or an image of Pillow, not {type(source).__name__}")
 
 

@@ -14,7 +14,7 @@ from headway.errors import ConfigError
 from headway.jsonfile import read_json
 
 FILE = "preprocessor_config.json"
-NEAREST, LANCZOS, BILINEAR, BICUBIC = 0, 1, 2, 3
+BILINEAR, BICUBIC = 2, 3
 """Pillow's numbers for ways to resample, which the files have."""
 SQUASHES = ("ViTImageProcessor", "ViTFeatureExtractor", "DeiTImageProcessor", "DeiTFeatureExtractor")
 """Processors for which a single number is the height and the width, and not the shorter side."""

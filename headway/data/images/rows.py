@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import glob
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from headway.data.files.locate import file_format, find_files
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import peek
 from headway.data.images.arrays import IDX, idx_images, npz_parts, read_idx, read_npz
+from headway.data.synthetic.pictures import KINDS, make_pictures
 from headway.errors import DataError, NotFoundError, nearest
 from headway.jsonfile import show
 
@@ -35,6 +37,8 @@ IMAGE_COLUMNS = IMAGE.names
 """Names under which a row or a request has its image."""
 METADATA = "metadata"
 """The table that `datasets` reads beside the images of a folder."""
+DRAWN = "drawn:"
+"""`drawn:circle` is a picture that headway draws, to try a model with."""
 DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
 
 
@@ -99,7 +103,7 @@ def image_files(spec: str) -> list[Path]:
     if path.is_dir():
         found = [each for each in _below(path) if each.suffix.lower() in SUFFIXES or _is_array_or_table(each)]
         return found + [each for each in _below(path) if "-idx" in each.name.lower()]
-    return find_files(spec)
+    return _matches(spec) or find_files(spec)
 
 
 def read_rows(spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
@@ -126,16 +130,18 @@ def _split(spec: str) -> tuple[str, str]:
 
 def _found_rows(spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
     """Rows of a glob, a table or a dataset of the hub."""
-    import glob
-
-    pattern = os.path.expanduser(spec)
-    matches = [Path(each) for each in sorted(glob.glob(pattern, recursive=True))] if glob.has_magic(pattern) else []
-    pictures = [each for each in matches if each.suffix.lower() in SUFFIXES]
-    if pictures:
+    if pictures := _matches(spec):
         yield from (ImageRow(str(each), each.parent.name or None, file=str(each)) for each in pictures)
         return
     for path in find_files(spec):
         yield from _table_rows(path, data)
+
+
+def _matches(spec: str) -> list[Path]:
+    """The image files that a glob matches."""
+    pattern = os.path.expanduser(spec)
+    found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
+    return [Path(each) for each in found if Path(each).suffix.lower() in SUFFIXES]
 
 
 def _folder_rows(folder: Path, data: DataConfig) -> Iterator[ImageRow | Flaw]:
@@ -220,7 +226,7 @@ def _class_names(path: Path, label: str) -> dict[int, str]:
 
 
 def parse_image(value: Any, folder: Path | None) -> Any:
-    """An image in a row or request: a path, bytes, base64, or `datasets`' {"bytes", "path"}.
+    """An image in a row or request: a path, bytes, base64, `drawn:circle`, or `datasets`' {"bytes", "path"}.
 
     Paths are relative to `folder`; without one they are refused, since a request must not read files of the server.
     """
@@ -228,6 +234,8 @@ def parse_image(value: Any, folder: Path | None) -> Any:
         value = value["bytes"] if value.get("bytes") is not None else value.get("path")
     if isinstance(value, bytes):
         return value
+    if isinstance(value, str) and value.startswith(DRAWN):
+        return _drawn(value.removeprefix(DRAWN))
     if not isinstance(value, str) or not value.strip():
         raise DataError("D001", "expected an image: a path, or the bytes of a file")
     if DATA_URL.match(value) or folder is None:
@@ -238,6 +246,14 @@ def parse_image(value: Any, folder: Path | None) -> Any:
         names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise NotFoundError("F001", f"no such file: {show(path)[-200:]}{nearest(path.name, names)}")
     return str(path)
+
+
+def _drawn(kind: str) -> Any:
+    """A picture of a kind that headway draws, other than those that it trains on."""
+    if kind not in KINDS:
+        what = f"headway draws no {kind[:40]!r}{nearest(kind, KINDS)}"
+        raise DataError("D001", what, f"it draws {', '.join(KINDS)}")
+    return make_pictures(1, seed=1, kinds=(kind,))[0].pixels.transpose(1, 2, 0)
 
 
 def _decoded(value: str) -> bytes:

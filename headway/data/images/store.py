@@ -29,6 +29,7 @@ from headway.data.images.decode import Pixels
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow, stored
 from headway.errors import DataError, NotFoundError
+from headway.jsonfile import show
 from headway.progress import bar
 from headway.resources import write_error
 
@@ -94,7 +95,8 @@ def decoded(
         try:
             return row, decode(row)
         except (DataError, NotFoundError) as error:
-            return Flaw(row.file, row.line, error.message, code=error.code, seen=False)
+            reason = error.message.removeprefix(show(row.file)).removeprefix(":").strip()
+            return Flaw(row.file, row.line, reason, code=error.code, seen=True)
 
     count = threads or os.cpu_count() or 1
     with ThreadPoolExecutor(count, thread_name_prefix="decode") as pool:

@@ -18,7 +18,7 @@ from headway.hub.folder import open_folder, read_tokenizer
 from headway.tasks.base import Task
 from headway.tasks.defaults.finetuning import finetuning_settings
 from headway.tasks.defaults.sample import Sample, take_sample
-from headway.tasks.defaults.scratch import SIZE, scratch_settings
+from headway.tasks.defaults.scratch import SIZE, counted_settings, scratch_settings
 from headway.tasks.recipe import BUDGET, Recipe, with_settings
 from headway.tasks.registry import get_task
 
@@ -50,29 +50,35 @@ def choose(recipe: Recipe) -> Chosen:
     new = given is not None and given.starter and recipe.data.train and recipe.model.kind == "transformer"
     if given is None or not (recipe.model.from_ or new):
         return complete
-    sample = take_sample(get_task(recipe.task), recipe.data) if recipe.data.train else None
+    task = get_task(recipe.task)
+    sample = take_sample(task, recipe.data) if recipe.data.train else None
+    count = task.count(recipe.data) if recipe.data.train and sample is None else None
     if recipe.model.from_:
-        settings, why = _finetuning(recipe, given.keys, sample)
+        settings, why = _finetuning(recipe, given.keys, sample, count)
+    elif count is not None:
+        settings, why = counted_settings(recipe, given.keys, count), f"a new model for {count:,} {task.takes}s"
     elif sample is None:
         return complete
     else:
         settings = scratch_settings(recipe, given.keys, sample)
-        why = f"a new model for {_described(sample, get_task(recipe.task))}"
+        why = f"a new model for {_described(sample, task)}"
     settings = _left(settings, given.keys)
     return (
         Chosen(replace(with_settings(recipe, _nested(settings)), given=None), settings, why) if settings else complete
     )
 
 
-def _finetuning(recipe: Recipe, keys: frozenset[str], sample: Sample | None) -> tuple[dict[str, Any], str]:
+def _finetuning(
+    recipe: Recipe, keys: frozenset[str], sample: Sample | None, count: int | None
+) -> tuple[dict[str, Any], str]:
     folder = resolve(recipe.model.from_)
     if is_adapter(folder):  # its base is only known when it is loaded
         return {}, ""
     base = open_folder(folder).config
     task = get_task(recipe.task)
     tokenizer = read_tokenizer(folder) if task.takes == "text" else None
-    settings = finetuning_settings(recipe, keys, base, tokenizer, sample)
-    data = "" if sample is None else f" on {_described(sample, task)}"
+    settings = finetuning_settings(recipe, keys, base, tokenizer, sample, count)
+    data = f" on {count:,} {task.takes}s" if count else "" if sample is None else f" on {_described(sample, task)}"
     return settings, f"fine-tuning {Path(recipe.model.from_).name}{data}"
 
 

@@ -34,9 +34,17 @@ COVERED = 0.99
 
 
 def finetuning_settings(
-    recipe: Recipe, keys: Collection[str], base: AnyConfig, tokenizer: Tokenizer | None, sample: Sample | None
+    recipe: Recipe,
+    keys: Collection[str],
+    base: AnyConfig,
+    tokenizer: Tokenizer | None,
+    sample: Sample | None,
+    count: int | None = None,
 ) -> dict[str, Any]:
-    """Key → value of every setting for which fine-tuning has a rule; `keys` are those that were given."""
+    """Key → value of every setting for which fine-tuning has a rule; `keys` are those that were given.
+
+    `count` is the number of examples that are no texts.
+    """
     task = get_task(recipe.task)
     rule = task.fine_tuning
     chosen: dict[str, Any] = {
@@ -49,6 +57,8 @@ def finetuning_settings(
         "train.keep_best": rule.keep_best,
         **{f"{task.name}.{name}": value for name, value in rule.settings.items()},
     }
+    if count is not None:
+        return {**chosen, **budget(recipe, keys, held_in(recipe, count), rule)}
     if sample is None or tokenizer is None:
         return {**chosen, "train.epochs": rule.epochs[0], "train.batch": 32, "train.warmup": 50}
     most = min(rule.longest, base.max_length or rule.longest)
@@ -59,9 +69,12 @@ def finetuning_settings(
     rows = sample.rows
     if task.fills_rows:
         rows = max(1, sample.tokens(tokenizer) // (recipe.data.length if "data.length" in keys else length))
-    if not recipe.data.valid:
-        rows = max(1, round(0.9 * rows))
-    return {"data.length": length, **chosen, **_budget(recipe, keys, rows, rule)}
+    return {"data.length": length, **chosen, **budget(recipe, keys, held_in(recipe, rows), rule)}
+
+
+def held_in(recipe: Recipe, rows: int) -> int:
+    """The examples that are left for training."""
+    return rows if recipe.data.valid else max(1, round(0.9 * rows))
 
 
 def learning_rate(lr: float, width: int, *, lora: bool) -> float:
@@ -70,12 +83,14 @@ def learning_rate(lr: float, width: int, *, lora: bool) -> float:
     return float(f"{rate:.1e}")
 
 
-def _budget(recipe: Recipe, keys: Collection[str], rows: int, rule: FineTuning) -> dict[str, Any]:
+def budget(
+    recipe: Recipe, keys: Collection[str], rows: int, rule: FineTuning, per_root: float = EPOCHS
+) -> dict[str, Any]:
     """Epochs and batch, and what is counted in steps: the warm-up, and how often to evaluate, sample and save."""
     train = recipe.train
     batch = train.batch if "train.batch" in keys and train.batch else rule.batch or (16 if rows < FEW else 32)
     fewest, most = rule.epochs
-    epochs: float | None = float(min(max(round(EPOCHS / math.sqrt(rows)), fewest), most))
+    epochs: float | None = float(min(max(round(per_root / math.sqrt(rows)), fewest), most))
     if "train.epochs" in keys:
         epochs = train.epochs
     if "train.steps" in keys and train.steps:

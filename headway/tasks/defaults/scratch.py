@@ -11,7 +11,8 @@ from typing import Any
 from headway.data.datasets.text import DEFAULT_VOCAB_SIZE
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
-from headway.tasks.base import Task
+from headway.tasks.base import FineTuning, Task
+from headway.tasks.defaults.finetuning import budget, held_in
 from headway.tasks.defaults.sample import Sample, covering_length
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task
@@ -33,6 +34,8 @@ RATE, MOST_LR = 0.25, 2e-3
 """The learning rate is this share of 1/width, and at most so much."""
 COVERED = 0.99
 """Share of the examples that data.length does not cut."""
+COUNTED_EPOCHS = (10.0, 100.0)
+"""The fewest and the most epochs of a new model, for many and for few examples that are no texts."""
 VOCAB, FEWEST_PIECES, MOST_PIECES = 4, 300, 32_000
 """Pieces of a vocabulary: this many times the root of the number of characters, within bounds."""
 MANY = 10_000
@@ -161,3 +164,9 @@ def _examples(recipe: Recipe, keys: Collection[str], wanted: Wanted, task: Task)
 def _largest(fits: Callable[[int, int], bool]) -> tuple[int, int]:
     """The largest size that fits; the smallest one if none does."""
     return next((size for size in reversed(SIZES) if fits(*size)), SIZES[0])
+
+
+def counted_settings(recipe: Recipe, keys: Collection[str], count: int) -> dict[str, Any]:
+    """Key → value for a new model that learns from examples that are no texts: the budget, by their number."""
+    rule = FineTuning(epochs=COUNTED_EPOCHS, batch=recipe.train.batch)
+    return budget(recipe, keys, held_in(recipe, count), rule, EPOCHS)

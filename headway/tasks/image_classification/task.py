@@ -34,7 +34,7 @@ class ImageClassification(ImageTask):
 
     name, title, noun, pipeline_tag = "images", "image classification", "image classifier", "image-classification"
     Settings = Settings
-    tries = Tries("picture.png", own="photo.jpg", request={"input": "data:image/png;base64,…"})
+    tries = Tries("drawn:circle", own="photo.jpg", request={"input": "drawn:circle"})
     made_up = "pictures that headway draws"
     fine_tuning = FineTuning(lr=5e-5)
     options = frozenset({"rollout"})

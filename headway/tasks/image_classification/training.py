@@ -194,6 +194,11 @@ class ImageClassificationTraining(ScoredTraining[Images]):
     def evaluate_in_full(self, model: Model, part: Images) -> Evaluation:
         return evaluate_images(model, part, self.data.preprocess, self.labels)
 
+    @property
+    def tries(self) -> list[str]:
+        first = self.data.valid.rows[0]
+        return [] if first.line else [first.file]
+
     def sample(self, model: Model) -> str:
         some = Images(self.data.valid.store, self.data.valid.rows[:SAMPLES])
         found = as_predictions("single", self.labels, predict_logits(model, some, self.data.preprocess))
