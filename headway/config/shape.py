@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.baselines import AnyConfig, BaselineConfig, TwoTowersConfig
 from headway.config.model import (
     InitConfig,
     LMHeadConfig,
@@ -13,6 +13,7 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
+    SpecialTokens,
     StackConfig,
     TokensConfig,
 )
@@ -66,6 +67,22 @@ def vision_config(shape: ShapeConfig, size: int, channels: int) -> ModelConfig:
         raise ConfigError("C004", f"model.patch = {patch} is larger than the images, which have {size} pixels a side")
     front = PatchesConfig(image=size, patch=patch, channels=channels, dropout=shape.dropout)
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
+
+
+def towers_config(
+    shape: ShapeConfig, images: PatchesConfig, vocab: int, length: int, special: SpecialTokens
+) -> TwoTowersConfig:
+    """A tower for images and a causal one for texts, of one shape, in CLIP's layout; the shared space is as wide."""
+    stack = _stack(shape, causal=True)
+    front = replace(images, bias=False, norm=True)
+    tokens = TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout)
+    image = ModelConfig(encoder=replace(stack, causal=False), source=front, family="clip_vision_model")
+    return TwoTowersConfig(
+        image=image,
+        text=ModelConfig(encoder=stack, source=tokens, family="clip_text_model"),
+        projection=stack.d_model,
+        special=special,
+    )
 
 
 def default_patch(size: int) -> int:

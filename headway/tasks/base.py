@@ -108,7 +108,8 @@ class Task(ABC):
     made_up: ClassVar[str] = "made-up data"
     """What the task learns from where a recipe names no data."""
     options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, rollout."""
+    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, rollout, nearest,
+    labels."""
     second: ClassVar[str] = ""
     """The field that brings an input a second text: pair or context."""
     generates: ClassVar[bool] = False

@@ -28,6 +28,7 @@ BUILT_IN = {
     "chat": "headway.tasks.chat.task:Chat",
     "images": "headway.tasks.image_classification.task:ImageClassification",
     "embed": "headway.tasks.embedding.task:Embedding",
+    "contrastive": "headway.tasks.contrastive.task:Contrastive",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

@@ -49,6 +49,7 @@ class RunArgs:
     near: str = ""
     index: str = ""
     align: bool = False
+    labels: str = ""
     json: bool = False
 
     def check(self) -> None:

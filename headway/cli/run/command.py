@@ -38,6 +38,8 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
         "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
+        'headway run clip photo.png --labels "a cat,a dog"',
+        'headway run clip --nearest photos/ "a dog on a beach"',
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
     )
 )
@@ -77,6 +79,9 @@ def run(
     index: Annotated[
         str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
     ] = "",
+    labels: Annotated[
+        str, typer.Option(help="of an image: texts to choose among, with commas between them", metavar="A,B")
+    ] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
     device: Device = "auto",
     json_: Json = False,
@@ -93,7 +98,7 @@ def run(
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
-        context=context, near=near, index=index, align=align, json=json_,
+        context=context, near=near, index=index, align=align, labels=labels, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)

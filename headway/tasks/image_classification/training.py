@@ -243,7 +243,7 @@ def evaluate_images(
     found = evaluation(results, part.rows, None, {"bad_rows": bad})
     found.details["pictures"] = [
         {
-            "png": _thumbnail(part.store.pixels[part.rows[wrong["example"]].place]),
+            "png": thumbnail(part.store.pixels[part.rows[wrong["example"]].place]),
             "text": f"{wrong['predicted']} ({wrong['probability']:.2f}), labelled {wrong['label']}",
         }
         for wrong in found.details["worst"][:SHOWN]
@@ -251,7 +251,7 @@ def evaluate_images(
     return found
 
 
-def _thumbnail(pixels: Any) -> str:
+def thumbnail(pixels: Any) -> str:
     """A PNG file as a data URL."""
     picture = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
     return f"data:image/png;base64,{base64.b64encode(png(enlarged(picture, SHOWN_SIDE))).decode()}"

@@ -334,14 +334,20 @@ def metric_of(recipe: Recipe, pairs: Sequence[Pair]) -> str:
 
 def pair_tokenizer(folder: Path, recipe: Recipe, pairs: Sequence[Pair]) -> Tokenizer:
     """One vocabulary for both sides, or one for each; trained once per run and kept with it."""
+    sides = [pair.source for pair in pairs], [pair.targets[0] for pair in pairs]
+    if recipe.settings.vocabulary == "shared":
+        return text_tokenizer(folder, recipe.data, chain.from_iterable(zip(*sides, strict=True)))
     if not (folder / "tokenizer.json").exists():
-        sides = [pair.source for pair in pairs], [pair.targets[0] for pair in pairs]
-        if recipe.settings.vocabulary == "shared":
-            made = _train_tokenizer(recipe.data, chain.from_iterable(zip(*sides, strict=True)))
-        else:
-            made, target = (_train_tokenizer(recipe.data, side) for side in sides)
-            made.target = target
+        made, target = (_train_tokenizer(recipe.data, side) for side in sides)
+        made.target = target
         made.save(folder)
+    return load_tokenizer(folder)
+
+
+def text_tokenizer(folder: Path, data: DataConfig, texts: Iterable[str]) -> Tokenizer:
+    """A vocabulary of texts that end with an end token; trained once per run and kept with it."""
+    if not (folder / "tokenizer.json").exists():
+        _train_tokenizer(data, texts).save(folder)
     return load_tokenizer(folder)
 
 
