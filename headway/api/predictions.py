@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need t
     from headway.tasks.predictor import Loaded as _Base
     from headway.tasks.qa.evaluate import Answer
     from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
+    from headway.tasks.recipe import Recipe
     from headway.tasks.seq2seq.translate import Translation
     from headway.tasks.tagging.predict import Entity
 else:
@@ -163,15 +164,10 @@ class Predictions(_Base):
         self, texts: str | Iterable[str], beam: Beam | None = None, **settings: Any
     ) -> Results[Translation] | Results[list[Translation]]:
         """The best outputs of an encoder–decoder for each text, with scores: `model.hypotheses("Hello", n_best=3)`."""
-        from headway.generate.beam.rules import Beam
-        from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate
+        from headway.tasks.seq2seq.translate import recipe_of, translate
 
-        recipe, given = recipe_of(self.model, self.folder, self.recipe), keyword_settings(beam, settings)
-        if beam is None:  # by default as in training
-            checked = build(Beam, given)
-            beam = replace(
-                beam_for(recipe), **self.generation.rules, **{name: getattr(checked, name) for name in given}
-            )
+        recipe = recipe_of(self.model, self.folder, self.recipe)
+        beam = self._beam(recipe, beam, settings)
         found = translate(self.model, self.require_tokenizer(), several_texts(texts), recipe, beam)
         return Results(found[0]) if isinstance(texts, str) else Results(found)
 
@@ -183,6 +179,36 @@ class Predictions(_Base):
         """The translation or summary of a text, or of each of a list: `model.translate("Good day", width=4)`."""
         found = [best[0].text for best in self.hypotheses(several_texts(texts), beam, **settings)]
         return found[0] if isinstance(texts, str) else found
+
+    @overload
+    def caption(self, images: str, beam: Beam | None = None, **settings: Any) -> str: ...
+    @overload
+    def caption(self, images: Iterable[Any], beam: Beam | None = None, **settings: Any) -> list[str]: ...
+    @overload
+    def caption(self, images: Any, beam: Beam | None = None, **settings: Any) -> str: ...
+    def caption(self, images: Any, beam: Beam | None = None, **settings: Any) -> str | list[str]:
+        """What an image shows, or each of a list: `model.caption("photo.png", width=4)`.
+
+        An image is a path, the bytes of a file, an array, or an image of Pillow.
+        """
+        from headway.tasks.caption.predict import CaptionPredictor
+
+        examples, many = several_images(images)
+        predictor = CaptionPredictor(self)
+        found = predictor.search(examples, self._beam(predictor.recipe, beam, settings))
+        texts = [best[0].text for best in found]
+        return texts if many else texts[0]
+
+    def _beam(self, recipe: Recipe, beam: Beam | None, settings: dict[str, Any]) -> Beam:
+        """The search that a caller asks for, by default as in training."""
+        from headway.generate.beam.rules import Beam
+        from headway.tasks.seq2seq.translate import beam_for
+
+        given = keyword_settings(beam, settings)
+        if beam is not None:
+            return beam
+        checked = build(Beam, given)
+        return replace(beam_for(recipe), **self.generation.rules, **{name: getattr(checked, name) for name in given})
 
     def _towers(self) -> ContrastivePredictor | None:
         """The predictor of a model of images and texts; None for other models."""

@@ -69,6 +69,22 @@ def vision_config(shape: ShapeConfig, size: int, channels: int) -> ModelConfig:
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
 
 
+def caption_config(
+    shape: ShapeConfig, images: PatchesConfig, vocab: int, length: int, special: SpecialTokens
+) -> ModelConfig:
+    """An encoder of images and a decoder of texts, both of one shape; in headway's own layout."""
+    decoder = replace(_stack(shape, causal=True), cross=True)
+    layers = shape.depth if shape.encoder_depth is None else shape.encoder_depth
+    return ModelConfig(
+        encoder=replace(_stack(shape), n_layers=layers, final_norm=True),
+        decoder=decoder,
+        source=images,
+        target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
+        lm=LMHeadConfig(tied=shape.tied),
+        special=special,
+    )
+
+
 def towers_config(
     shape: ShapeConfig, images: PatchesConfig, vocab: int, length: int, special: SpecialTokens
 ) -> TwoTowersConfig:

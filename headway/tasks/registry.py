@@ -27,6 +27,7 @@ BUILT_IN = {
     "lm": "headway.tasks.lm.task:LanguageModeling",
     "chat": "headway.tasks.chat.task:Chat",
     "images": "headway.tasks.image_classification.task:ImageClassification",
+    "caption": "headway.tasks.caption.task:Caption",
     "embed": "headway.tasks.embedding.task:Embedding",
     "contrastive": "headway.tasks.contrastive.task:Contrastive",
 }

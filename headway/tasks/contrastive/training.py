@@ -37,7 +37,7 @@ from headway.tasks.image_classification.training import SHOWN, thumbnail
 from headway.tasks.image_data import ImageData, Images, load_images, normalised, read_store
 from headway.tasks.metrics.bootstrap import Evaluation, mean_interval, mean_metric
 from headway.tasks.recipe import Recipe
-from headway.tasks.seq2seq.training import text_tokenizer
+from headway.tasks.seq2seq.writing import text_tokenizer
 from headway.tasks.training import ScoredTraining, TaskContext
 
 WITHIN = (1, 5)
