@@ -214,6 +214,11 @@ def human_time(seconds: float) -> str:
     return f"{seconds // size} {name}" + (f" {rest} {TIMES[big + 1][1]}" if rest else "")
 
 
+def printable(text: Any) -> str:
+    """On one line, without control characters that act on a terminal."""
+    return "".join(letter if letter.isprintable() else "·" for letter in str(text))
+
+
 @contextmanager
 def bar(label: str, total: int | None = None, unit: str = "") -> Iterator[Callable[[int], None]]:
     """Show work that may take long; the function that it gives counts what is done.
@@ -384,8 +389,8 @@ class Display:
 
     def _sample(self, text: str, **_: Any) -> None:
         dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
-        for line in _whole(text.strip().splitlines()):
-            say(f"  {dim}{line[:100]}{plain}")
+        for line in _whole([line for line in text.splitlines() if line.strip()]):
+            say(f"  {dim}{printable(line.expandtabs())[:100]}{plain}")
 
     def _kept(self, step: int, best: int, early: int, **_: Any) -> None:
         why = f"no improvement in {counted(early, 'evaluations')}, stopped at step {step:,}; " if early else ""

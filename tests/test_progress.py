@@ -373,6 +373,12 @@ def test_examples_are_shown_whole(lines: list[str], shown: int, capfd: pytest.Ca
     assert capfd.readouterr().err.splitlines() == [f"  {line}" for line in lines[:shown]]
 
 
+def test_a_sample_is_text_only(capfd: pytest.CaptureFixture[str]) -> None:
+    """A young model generates control characters, too."""
+    Display(False).report("sample", text="a prompt\n→ \x1b[2Jb\u202eé漢\x07\r\n\n \n  \tc")
+    assert capfd.readouterr().err == "  a prompt\n  → ·[2Jb·é漢·\n          c\n"
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

@@ -29,6 +29,7 @@ from headway.generate.decode import Sampling, decode
 from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Decoder
 from headway.generate.trace import Choice, Growth
+from headway.hub.adapter import is_adapter
 from headway.hub.download import local_model, resolve
 from headway.hub.folder import (
     check_memory,
@@ -349,12 +350,10 @@ def load(
         torch.manual_seed(seed)
         model: Model = Transformer(preset(name)).to(device=device, dtype=dtype).eval()
         return Bundle(name, model, None, None)
-    folder, step = place or resolve(name), None
-    if is_restorable(folder):
-        opened = open_folder(folder)
-        model, step = load_opened(opened, dtype, device), opened.step
-    else:
-        model = load_model(folder, dtype, device)
+    folder = place or resolve(name)
+    opened = None if is_adapter(folder) and not is_restorable(folder) else open_folder(folder)
+    model = load_model(folder, dtype, device) if opened is None else load_opened(opened, dtype, device)
+    step = None if opened is None else opened.step
     if image is not None:
         resize_images(model, image)
     run = run_of(folder)

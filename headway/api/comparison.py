@@ -16,7 +16,8 @@ from headway.api.settings import full_key, recipe_task, recipe_words, word
 from headway.api.tables import frame, html_table, text_table
 from headway.api.training import write_documents
 from headway.config.recipe import RUNS
-from headway.errors import ConfigError, DivergedError, HeadwayError
+from headway.config.toml import parse_overrides
+from headway.errors import ConfigError, DivergedError, HeadwayError, UsageError
 from headway.progress import Display, progress_printer, track
 
 if TYPE_CHECKING:
@@ -106,6 +107,10 @@ def compare_values(
             )
         name = full_key(key, task)
         words.append(f"{name}=" + ",".join(word(name, value).partition("=")[2] for value in values))
+    if not vary and seeds == 1:
+        example = next((key for key, value in more.items() if isinstance(value, list | tuple)), "lr")
+        hint = f'vary={{"{example}": {list(more.get(example, (1e-3, 1e-4)))}}}, or seeds=3'
+        raise UsageError("U001", "nothing to compare: no setting is varied", hint)
     many = [seeds] if isinstance(seeds, int) else list(seeds)
     words.append("seeds=" + ",".join(map(str, many)))
     return compare_recipe(recipe, grid(words), progress_printer(quiet), quiet=quiet)
@@ -113,6 +118,7 @@ def compare_values(
 
 def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> Comparison:
     """Train a recipe with the values and seeds of a plan."""
+    from headway.report.report import write_report
     from headway.runs.compare import compare
 
     name, recipes = _recipes(recipe, plan)
@@ -122,6 +128,9 @@ def compare_recipe(recipe: str, plan: Grid, say: Say, *, quiet: bool) -> Compari
     waiting = track([each for row in recipes for each in row], "comparing", unit="runs")
     done = [[_run(name, next(waiting), f"run {next(numbers)} of {total}", say, quiet) for _ in row] for row in recipes]
     waiting.close()
+    for run in (each for row in done for each in row):
+        if not (run.folder / "run" / "report.html").exists():  # the page links it; a run that diverged has none yet
+            write_report(run.folder)
     found = compare(name, plan, done)
     _write(folder, found)
     return Comparison(folder, found)
@@ -135,6 +144,7 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
     from headway.train.run import with_absolute_paths
 
     found, name = [], ""
+    _check_keys(what, plan)
     for args in plan.variants:
         name, recipe = load_recipe(what, [*plan.common, *args])
         if recipe.gpus > 1:
@@ -145,6 +155,22 @@ def _recipes(what: str, plan: Grid) -> tuple[str, list[list[Recipe]]]:
         out, recipe = str(Path(recipe.out) / f"compare-{label}"), with_absolute_paths(recipe)
         found.append([replace(recipe, out=out, seed=seed) for seed in plan.seeds_from(recipe.seed)])
     return name, found
+
+
+def _check_keys(what: str, plan: Grid) -> None:
+    """Refuse a key that another one was meant by, with all of its values: a variant's own error has only one."""
+    from headway.config.keys import did_you_mean, meant
+    from headway.tasks.recipe import current_settings, recipe_keys
+
+    known = recipe_keys(recipe_task(what, plan.common))
+    for key in plan.keys:
+        values = ",".join(
+            dict.fromkeys(v for args in plan.variants for k, _, v in (a.partition("=") for a in args) if k == key)
+        )
+        renamed = current_settings(parse_overrides([f"{key}=0"]), note=False) != parse_overrides([f"{key}=0"])
+        if key not in known and not renamed and (found := meant(key, known)):
+            hint = f"write {found[0]} for {key}" if plan.together else f"write {found[0]}={values}"
+            raise ConfigError("C014", f"unknown setting {key}{did_you_mean(key, known)}", hint)
 
 
 def _check_base(recipe: Recipe) -> None:

@@ -33,6 +33,8 @@ class Profile:
     survey: Survey
     task: Task | None
     """The task that fits the data best; None if none does, or if it cannot use a single row."""
+    recipe: str
+    """The recipe to start from; empty without a task."""
     settings: tuple[str, ...]
     """`key=value` words that training needs to read the data."""
 
@@ -75,15 +77,16 @@ def profile(
     with read_as(encoding):
         for task, fit in suggestions(found):
             try:
-                read = _as_read(found, task, fit.settings, keep)
+                recipe = fit.recipe or task.starter or task.name
+                read = _as_read(found, task, recipe, fit.settings, keep)
             except DataError:  # training could not read it: files with other columns, say
                 continue
             usable = not read.task or read.bad < found.rows + found.bad
-            return Profile(read, task if usable else None, (*fit.settings, *encoded))
-    return Profile(found, None, encoded)
+            return Profile(read, task if usable else None, recipe if usable else "", (*fit.settings, *encoded))
+    return Profile(found, None, "", encoded)
 
 
-def _as_read(found: Survey, task: Task, settings: Sequence[str], keep: int) -> Survey:
+def _as_read(found: Survey, task: Task, recipe: str, settings: Sequence[str], keep: int) -> Survey:
     """The survey with the rows that the task cannot use among the bad ones: rows without a label, say."""
     from headway.config.recipe import DataConfig
     from headway.data.files.rows import BadRows
@@ -97,21 +100,20 @@ def _as_read(found: Survey, task: Task, settings: Sequence[str], keep: int) -> S
     except DataError as error:
         if error.code != "D002":  # every row is bad: they are counted by then
             raise
-    name = task.starter or task.name
-    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=name) if bad.count > found.bad else found
+    return replace(found, bad=bad.count, bad_lines=tuple(bad.first), task=recipe) if bad.count > found.bad else found
 
 
 def next_step(profile: Profile, all_shown: bool) -> str:
     """What to do next: train, evaluate on questions, read in another encoding, or look at the bad rows."""
-    found, task, settings = profile.survey, profile.task, list(profile.settings)
+    found, settings = profile.survey, list(profile.settings)
     if found.bad_lines and (guess := re.search(r"not UTF-8.*data\.encoding=([\w-]+)", found.bad_lines[0])):
         return f"next: {shlex.join(['headway', 'data', found.spec, '--encoding', guess[1]])}"
     if found.choices:
         encoded = [word for word in settings if word.startswith("data.encoding=")]
         return f"next: {shlex.join(['headway', 'eval', 'MODEL', found.spec, 'task=choices', *encoded])}"
-    if task is None:
+    if not profile.recipe:
         return f"next: {shlex.join(['headway', 'data', found.spec])} --bad" if found.bad and not all_shown else ""
-    words = ["headway", "train", task.starter or task.name, f"data.train={found.spec}"]
+    words = ["headway", "train", profile.recipe, f"data.train={found.spec}"]
     if found.overlap:
         words.append(f"data.valid={found.overlap.valid}")
     if found.bad:
@@ -121,9 +123,12 @@ def next_step(profile: Profile, all_shown: bool) -> str:
 
 def next_of_pairs(found: PairSurvey, encoding: str) -> str:
     """What to do next with two parallel files."""
+    from headway.data.datasets.parallel import are_summaries
+
     if not found.pairs or found.source_lines != found.target_lines:
         return ""
-    words = ["headway", "train", "translate", f"data.train={found.spec}"]
+    recipe = "summarize" if are_summaries(found.samples) else "translate"
+    words = ["headway", "train", recipe, f"data.train={found.spec}"]
     words += [] if encoding == UTF_8 else [f"data.encoding={encoding}"]
     return f"next: {shlex.join([*words, *(['data.bad_rows=skip'] if found.bad else [])])}"
 

@@ -14,11 +14,14 @@ from headway.api.results import open_results
 from headway.api.settings import plain
 from headway.api.tables import Results, frame, html_table
 from headway.config.keys import did_you_mean, dotted_keys
-from headway.config.recipe import DataConfig
+from headway.config.recipe import UTF_8, DataConfig
 from headway.config.toml import merge
+from headway.data.files.lines import read_as
+from headway.data.files.rows import first_rows
 from headway.errors import ConfigError, DataError, HeadwayError, NotFoundError, UsageError, counted, nearest
+from headway.jsonfile import show
 from headway.progress import progress_printer
-from headway.tasks.registry import get_task, task_names
+from headway.tasks.registry import get_task, task_names, tasks
 
 if TYPE_CHECKING:
     import pandas
@@ -156,11 +159,30 @@ def _is_data_setting(key: str) -> bool:
 
 def evaluate_model(bundle: Any, task: str, settings: Mapping[str, Any], load: Load, say: Say) -> EvaluationResult:
     """A model on the data that `settings` name; `task` is empty for what the model is for."""
+    task = task or _task_of_rows(bundle.task, settings, say)
     measure = _measure(task, task or bundle.task, own=not OTHER_DATA & settings.keys())
     config = measure.config({**settings, **({"task": measure.name} if measure.name in task_names() else {})})
     facts, predictions = measure.run(bundle, config, load, say)
     rows = (row if isinstance(row, Mapping) else {"value": row} for row in predictions)
     return EvaluationResult({"model": bundle.name, **facts}, Results(rows))
+
+
+def _task_of_rows(own: str, settings: Mapping[str, Any], say: Say) -> str:
+    """The model's own task if the data are surely for it, and nothing says how to read them as a text; else ""."""
+    inner = settings["data"] if isinstance(settings.get("data"), Mapping) else {}
+    spec = settings.get("file" if inner else "data", "")
+    if not spec or settings.keys() & {"column", "length", "overlap"} or "text" in inner or not get_task(own).generates:
+        return ""
+    with read_as(inner.get("encoding", UTF_8)):
+        rows = first_rows(spec)
+    found = next((task for task in tasks() if task.generates and task.evaluates and task.reads(rows)), None)
+    if found is None:
+        return ""
+    same = found.name == own
+    say(
+        f"{show(spec)} holds {found.title}: " + (f"scored as task={own}" if same else f"task={found.name} scores it so")
+    )
+    return own if same else ""
 
 
 def _measure(asked: str, name: str, own: bool) -> Measure:

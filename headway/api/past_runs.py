@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from headway.api.tables import Results, frame, html_table, text_table
 from headway.api.training import resume_run
 from headway.errors import NotFoundError, counted, nearest
+from headway.progress import printable
 from headway.runs.compare import NOT_METRICS, final_metrics
 from headway.runs.events import as_float, smooth
 from headway.runs.history import History, read_run
@@ -185,7 +186,7 @@ def list_row(run: History) -> tuple[str, ...]:
     facts = run_numbers(run)
     numbers = (w.fixed(facts["loss"]), w.fixed(facts["valid"]), best_metric(facts), w.fixed(facts["bits_per_byte"]))
     spent = (w.duration(facts["seconds"]), w.size(facts["bytes"]), w.moment(facts["started"]))
-    first = (w.printable(run.name), run.status, w.printable(run.task), w.count(facts["steps"]))
+    first = (printable(run.name), run.status, printable(run.task), w.count(facts["steps"]))
     return *first, _model(facts), *numbers, *spent
 
 

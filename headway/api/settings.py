@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from headway.config.keys import did_you_mean
 from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import key_of, parse_overrides, short
-from headway.errors import ConfigError, nearest
-from headway.tasks.recipe import Recipe, load_recipe
+from headway.errors import ConfigError
+from headway.tasks.recipe import PLAIN, Recipe, load_recipe, setting_word
 from headway.tasks.registry import get_task
 
 SHARED = {"data": DataConfig, "model": ShapeConfig, "train": TrainConfig}
-PLAIN = {"data": "data.train", "model": "model.from"}
-"""A section that was given a plain value → the setting that is meant: data="reviews.csv", model="org/name"."""
 SEPARATORS = set(",[]{}\"'+=# ")
 """Characters that mean something inside a word of `headway compare`."""
 
@@ -50,7 +49,7 @@ def recipe_task(recipe: str, settings: Sequence[str | tuple[str, Any]]) -> str:
     """The task of a recipe by its name; `task=…` may replace it."""
     task = load_recipe(recipe)[1].task
     for each in settings:
-        key, value = each if isinstance(each, tuple) else next(iter(parse_overrides([each]).items()))
+        key, value = each if isinstance(each, tuple) else next(iter(parse_overrides([setting_word(each)]).items()))
         task = value if key == "task" and isinstance(value, str) else task
     return task
 
@@ -99,9 +98,7 @@ def full_key(key: str, task: str) -> str:
         return found[0]
     if found:
         raise ConfigError("C014", f"{key} may be {' or '.join(found)}", f'write the one you mean: "{found[0]}=…"')
-    last = {name.rpartition(".")[2]: name for name in known}
-    close = nearest(key, last).replace('"', "").removeprefix(" — did you mean ").removesuffix("?")
-    raise ConfigError("C014", f"unknown setting {key}" + (f' — did you mean "{last[close]}"?' if close else ""))
+    raise ConfigError("C014", f"unknown setting {key}{did_you_mean(key, known)}", "headway explain lists all settings")
 
 
 def setting_keys(task: str) -> list[str]:

@@ -7,7 +7,9 @@ is fast.
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -75,7 +77,15 @@ RecipeSettings = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress messages")]
+
+
+def _hide_notes(quiet: bool) -> bool:
+    """Whether notes are printed, such as which weights stand in for those of a run that did not finish."""
+    logging.getLogger("headway").disabled = quiet
+    return quiet
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress messages", callback=_hide_notes)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
 Dtype = Annotated[str, typer.Option(help="dtype of the weights: auto (as stored), float32, bfloat16 or float16")]
 
@@ -133,11 +143,15 @@ def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:
 
 @contextmanager
 def _quick_imports() -> Iterator[None]:
-    """Import without garbage collection: it walks over all that was imported so far, and nothing of it is garbage."""
+    """Import without garbage collection: it walks over all that was imported so far, and nothing of it is garbage.
+
+    Later collections leave it out too: the first one would take a tenth of a second.
+    """
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
 
 
@@ -188,6 +202,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except Exception as error:
         code = _report_unexpected(error, debug)
+    finally:
+        _hide_notes(False)
     code = code if isinstance(code, int) else 0
     if path := os.environ.get(EXIT_FILE):
         _leave_code(Path(path), code)
@@ -217,7 +233,7 @@ def _leave_code(path: Path, code: int) -> None:
 def _report_unexpected(error: Exception, debug: bool) -> int:
     """Report an error that is not ours: of the command-line parser, of memory or disk, or a bug."""
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        usage = UsageError("U001", error.format_message(), "see: headway --help")
+        usage = UsageError("U001", error.format_message(), _usage_hint(error))
         return _report(str(usage), usage.exit_code, debug)
     if (short := as_headway_error(error)) is not None:
         return _report(str(short), short.exit_code, debug)
@@ -226,6 +242,14 @@ def _report_unexpected(error: Exception, debug: bool) -> int:
         "B000", f"unexpected error: {text}", "this is a bug: --debug prints the traceback, please report it"
     )
     return _report(str(bug), bug.exit_code, debug)
+
+
+def _usage_hint(error: Any) -> str:
+    """Where the help is; a verb that is none may be a recipe."""
+    word = re.search(r"No such command '([\w-]+)'", error.format_message())
+    if word and word[1] in recipe_names():
+        return f"a recipe: headway train {word[1]}"
+    return f"see: {error.ctx.command_path if error.ctx else 'headway'} --help"
 
 
 def _report(text: str, code: int, debug: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,7 +61,7 @@ def evaluate(
     say = progress_printer(quiet)
     bundle = load_bundle(model, device, "auto", quiet)
     place = str(next(bundle.model.parameters()).device)
-    found = evaluate_model(bundle, task, settings, lambda name: load_bundle(name, place, "auto", quiet=True), say)
+    found = evaluate_model(bundle, task, settings, lambda name: load_bundle(name, place, "auto", quiet), say)
     result = found.to_dict()
     if json_:
         print(json.dumps(result))
@@ -89,7 +90,7 @@ def _check_names(model: str, data: Any) -> None:
     from headway.hub.download import local_model
 
     local_model(model)
-    if isinstance(data, str) and data and "," not in data and not may_be_hub(data):
+    if isinstance(data, str) and data and "," not in data and not may_be_hub(data) and not Path(data).exists():
         find_files(data)
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from itertools import chain
+import re
+from collections.abc import Sequence
+from shutil import get_terminal_size
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.app import Json, Quiet, app, examples, print_rows
+from headway.cli.app import Json, Quiet, app, examples, print_table
 from headway.errors import UsageError
 from headway.progress import progress_printer
 
 if TYPE_CHECKING:
     from headway.reference.recipes import RecipeFacts
+
+CLAUSE = re.compile(r"(?<=.{12})[:.?(]")
+"""Where the short form of a title ends."""
+DETAILS = re.compile(r",| for [\d,]+ steps| of a .*CPU.*")
+"""What is left out of a time."""
 
 
 @app.command(
@@ -30,7 +38,7 @@ def recipes(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """List the recipes that come with headway: task, time, score."""
+    """List the recipes that come with headway: task and time."""
     from headway.reference.recipes import recipes as known
     from headway.reference.schema import recipe_schema
 
@@ -45,11 +53,16 @@ def recipes(
     if json_:
         print(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
         return
-    rows = [((each.name, each.title), (f"  {each.task}", "; ".join(filter(None, _told(each))))) for each in found]
-    print_rows(list(chain.from_iterable(rows)))
+    wide = min(100, get_terminal_size().columns) - sum(max(map(len, each)) + 2 for each in _beside(found))
+    rows = [
+        (name, task, shorten(CLAUSE.split(each.title)[0], wide, placeholder="…"), time)
+        for each, name, task, time in zip(found, *_beside(found), strict=True)
+    ]
+    print_table(("recipe", "task", "", "time"), rows, left=(0, 1, 2, 3))
     say("next: headway explain RECIPE   headway train RECIPE")
 
 
-def _told(facts: RecipeFacts) -> tuple[str, str]:
-    """Time and score; a score that tells the time already is not told twice."""
-    return "" if facts.time in facts.score else facts.time, facts.score
+def _beside(found: Sequence[RecipeFacts]) -> tuple[list[str], ...]:
+    """The columns beside the titles: names, tasks, and times without what they depend on."""
+    times = [DETAILS.sub("", each.time) if each.time[:1].isdigit() else "" for each in found]
+    return [each.name for each in found], [each.task for each in found], times

@@ -15,7 +15,7 @@ from headway.cli.app import Json, Quiet, app, examples, print_table
 from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import UsageError
-from headway.progress import progress_printer
+from headway.progress import printable, progress_printer
 
 if TYPE_CHECKING:
     from headway.runs.history import History
@@ -59,12 +59,12 @@ def list_(out: Out = HERE, json_: Json = False, quiet: Quiet = False) -> None:
         print_table(LIST_HEAD, [list_row(run) for run in found], left=(0, 1, 2))
     for run in found:
         if run.problem:
-            say(f"{_shown(run.name)}: {_shown(run.problem)}")
-    newest = f"{shlex.quote(_shown(found[0].name))}{_place(out)}" if found else ""
+            say(f"{printable(run.name)}: {printable(run.problem)}")
+    newest = f"{shlex.quote(printable(found[0].name))}{_place(out)}" if found else ""
     if newest:
         say(f"next: headway runs show {newest}   headway runs report {newest}")
     else:
-        say(f"no runs in {_shown(out)}. next: headway train tiny")
+        say(f"no runs in {printable(out)}. next: headway train tiny")
 
 
 @runs.command(epilog=examples("headway runs show last", "headway runs show tiny-0001", "headway runs show last --json"))
@@ -82,19 +82,19 @@ def show(name: Name, out: Out = HERE, json_: Json = False, quiet: Quiet = False)
     if json_:
         print(json.dumps({**run_numbers(run), "report": gather(run)}, allow_nan=False))
         return
-    print(_shown(run.name), run.status, sep="  ")
+    print(printable(run.name), run.status, sep="  ")
     for sentence in verdict(run):
-        print(textwrap.fill(_shown(sentence), 100, initial_indent="  ", subsequent_indent="  "))
+        print(textwrap.fill(printable(sentence), 100, initial_indent="  ", subsequent_indent="  "))
     print()
     print_table((), [(key, value) for key, value in _lines(run) if value != "–"], left=(0, 1), indent="  ")
     if chart := text_chart(run.steps["loss"]):
         print("\n  training loss", *(f"  {line}" for line in chart), sep="\n")
     for event in run.samples[-1:]:
-        print(f"\n  sample at step {_shown(event.get('step', '–'))}")
-        print(*(f"    {_shown(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
+        print(f"\n  sample at step {printable(event.get('step', '–'))}")
+        print(*(f"    {printable(line)}" for line in str(event.get("text", "")).strip().split("\n")[:12]), sep="\n")
     for suggestion in suggestions(run):
-        print("", *(f"  {_shown(line)}" for line in suggestion.lines), sep="\n")
-    progress_printer(quiet)(f"next: headway runs report {shlex.quote(_shown(name))}{_place(out)}")
+        print("", *(f"  {printable(line)}" for line in suggestion.lines), sep="\n")
+    progress_printer(quiet)(f"next: headway runs report {shlex.quote(printable(name))}{_place(out)}")
 
 
 @runs.command(epilog=examples("headway runs diff tiny-0001 tiny-0002", "headway runs diff tiny-0001 last --json"))
@@ -122,7 +122,7 @@ def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet:
     rows += [
         (key, a, b) for (key, a), (_, b) in zip(_lines(pair[0]), _lines(pair[1]), strict=True) if (a, b) != ("–", "–")
     ]
-    print_table(("", *(_shown(run.name) for run in pair)), rows, left=(0, 1, 2))
+    print_table(("", *(printable(run.name) for run in pair)), rows, left=(0, 1, 2))
     if not keys:
         progress_printer(quiet)("the recipes are the same")
 
@@ -180,15 +180,15 @@ def prune(
         items = [{"path": str(i.path), "reason": i.reason, "bytes": i.size, "deleted": i in gone} for i in found]
         print(json.dumps({"items": items, "bytes": sum(i.size for i in found)}))
     elif found:
-        print_table((), [(_shown(i.path), size(i.size), _shown(i.reason)) for i in found], left=(0, 2))
+        print_table((), [(printable(i.path), size(i.size), printable(i.reason)) for i in found], left=(0, 2))
     total = size(sum(i.size for i in (gone if yes else found)))
     if not found:
-        progress_printer(quiet)(f"nothing to delete in {_shown(out)}")
+        progress_printer(quiet)(f"nothing to delete in {printable(out)}")
     elif yes:
         kept = f"; {len(found) - len(gone)} are in use and were kept" if len(gone) < len(found) else ""
         progress_printer(quiet)(f"{total} deleted{kept}")
     else:
-        which = f" {_shown(name)}" if name else ""
+        which = f" {printable(name)}" if name else ""
         command = f"headway runs prune{which}{' --broken' * broken} --yes{_place(out)}"
         progress_printer(quiet)(f"{total} can be deleted; nothing was deleted yet. next: {command}")
 
@@ -203,7 +203,7 @@ def _lines(run: History) -> list[tuple[str, str]]:
 
     facts = run_numbers(run)
     return [
-        ("status", _shown(run.status + (f": {run.problem}" if run.problem else ""))),
+        ("status", printable(run.status + (f": {run.problem}" if run.problem else ""))),
         ("started", w.moment(facts["started"])),
         ("parameters", w.of_all(facts["trained"], facts["parameters"])),
         ("steps", w.count(facts["steps"])),
@@ -217,13 +217,13 @@ def _lines(run: History) -> list[tuple[str, str]]:
         ("tokens/s", w.count(facts["tokens_per_second"])),
         ("time", w.duration(facts["seconds"])),
         ("on disk", w.size(facts["bytes"])),
-        ("folder", _shown(facts["folder"])),
+        ("folder", printable(facts["folder"])),
     ]
 
 
 def _place(out: Path) -> str:
     """--out, for a command to type next."""
-    return "" if out == HERE else f" --out {shlex.quote(_shown(out))}"
+    return "" if out == HERE else f" --out {shlex.quote(printable(out))}"
 
 
 def _flat(recipe: dict[str, Any], where: str = "") -> dict[str, Any]:
@@ -238,10 +238,4 @@ def _differs(settings: Sequence[dict[str, Any]], key: str) -> bool:
 
 
 def _value(value: Any) -> str:
-    return "–" if value is None else _shown(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _shown(text: Any) -> str:
-    from headway.report.format import printable
-
-    return printable(text)
+    return "–" if value is None else printable(json.dumps(value, ensure_ascii=False, default=str))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -30,6 +32,7 @@ class Source(Protocol):
     def shape(self, name: str) -> tuple[int, ...]: ...
     def dtype(self, name: str) -> str: ...
     def read(self, name: str) -> Tensor: ...
+    def fill(self, name: str, out: Tensor) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,10 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
         _check(piece, stored, ("int8",) if parameter.dtype == torch.int8 else FLOATS, source, by_name)
     _refuse_unknown_tensors(family, prefix, pieces, by_name)
-    for piece, parameter in track(pieces, "loading weights", unit="tensors"):
-        parts = [_read_part(piece, i, parameter, source, by_name) for i in range(len(piece.theirs))]
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        state[piece.ours] = _pad_rows(whole, parameter.shape)
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        found = pool.map(lambda each: _read(each[0], each[1], source, by_name), pieces)
+        for (piece, _), whole in zip(track(pieces, "loading weights", unit="tensors"), found, strict=True):
+            state[piece.ours] = whole
     missing = model.load_state_dict(state, strict=False, assign=True)
     assert not missing.unexpected_keys, missing
     tie_weights(model)
@@ -208,19 +211,24 @@ def _are_equal(source: Source, left: str, right: str) -> bool:
     return torch.equal(a.to(common), b.to(common))
 
 
-def _read_part(piece: StackedTensor, i: int, parameter: Tensor, source: Source, by_name: Mapping[str, str]) -> Tensor:
-    shape = (piece.rows[i], *parameter.shape[1:])
-    if i == piece.absent:
-        return torch.zeros(shape)
-    tensor = source.read(by_name[piece.theirs[i]])
-    return tensor.T.contiguous() if piece.op == "transpose" and tensor.ndim == 2 else tensor.reshape(shape)
-
-
-def _pad_rows(tensor: Tensor, shape: torch.Size) -> Tensor:
-    """Add the zero rows that round a vocabulary up."""
-    if tensor.shape == shape:
-        return tensor
-    return torch.cat([tensor, tensor.new_zeros(shape[0] - len(tensor), *shape[1:])])
+def _read(piece: StackedTensor, parameter: Tensor, source: Source, by_name: Mapping[str, str]) -> Tensor:
+    """A parameter from its tensors. Only what is stacked, transposed or padded is copied: the rest may stay mapped."""
+    names = {i: by_name[name] for i, name in enumerate(piece.theirs) if i != piece.absent}
+    turned = piece.op == "transpose" and parameter.ndim == 2
+    if piece.rows == (len(parameter),) and not turned:
+        return source.read(names[0]).reshape(parameter.shape)
+    dtypes = [getattr(torch, source.dtype(name)) for name in names.values()]
+    whole = torch.empty(parameter.shape, dtype=reduce(torch.promote_types, dtypes))
+    *parts, padding = whole.split([*piece.rows, len(whole) - sum(piece.rows)])
+    padding.zero_()
+    for i, part in enumerate(parts):
+        if i == piece.absent:
+            part.zero_()
+        elif turned:
+            part.copy_(source.read(names[i]).T)
+        else:
+            source.fill(names[i], part)
+    return whole
 
 
 def _modern_name(name: str) -> str:

@@ -15,6 +15,7 @@ from headway.data.files.locate import hub_errors
 from headway.errors import NetworkError, NotFoundError, nearest
 from headway.hub.checkpoint import run_steps
 from headway.hub.run_names import (
+    LAST,
     is_checkpoint,
     is_unfinished,
     named_checkpoint,
@@ -137,10 +138,14 @@ def _not_found(what: str, out: Path) -> NotFoundError:
     """The error for a name that nothing has, with the nearest name there is."""
     folder, name = os.path.split(os.path.expanduser(what))
     if os.path.isfile(os.path.expanduser(what)):
-        return NotFoundError("F001", f"{show(what)} is a file, not a model folder", f"give its folder: {folder or '.'}")
-    known = list(PACKAGES)
+        weights = name.endswith((".safetensors", ".bin", ".pt", ".pth", ".json"))
+        hint = f"give its folder: {folder or '.'}" if weights else "a model comes first, files of data after it"
+        return NotFoundError("F001", f"{show(what)} is a file, not a model folder", hint)
+    known = [LAST, *PACKAGES]
     with suppress(OSError, ValueError):
-        known = [path.name for path in run_folders(out)] + [*PRESETS, *PACKAGES] if not folder else os.listdir(folder)
+        known = (
+            [LAST, *(path.name for path in run_folders(out)), *PRESETS, *PACKAGES] if not folder else os.listdir(folder)
+        )
     close = nearest(name, known)
     hint = "give a run, a folder, org/name[@revision] of the hub, or a preset"
     if os.path.isdir(folder) and HUB_ID.fullmatch(what) and "--" not in what and ".." not in what:

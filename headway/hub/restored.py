@@ -58,6 +58,9 @@ class TensorSource:
     def read(self, name: str) -> Tensor:
         return self._tensors[name]
 
+    def fill(self, name: str, out: Tensor) -> None:
+        out.copy_(self._tensors[name].reshape(out.shape))
+
 
 def is_restorable(place: Path) -> bool:
     """Whether the model of a folder is in a checkpoint: it is one, or a run that did not finish."""

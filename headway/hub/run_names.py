@@ -16,7 +16,7 @@ from headway.jsonfile import show
 
 LOCK = "run.lock"
 """The file in a run's folder `run` that its trainer locks."""
-BEST = "best"
+LAST, BEST = "last", "best"
 SHOWN = 5
 """The most names or steps that an error lists."""
 START = "start one: headway train tiny"
@@ -38,6 +38,10 @@ def resolve_run(name: str, out: Path) -> Path:
     if (found := named_run(name, out) or run_beginning(name, out)) is not None:
         return found
     names = [path.name for path in run_folders(out)]
+    if (checkpoint := named_checkpoint(name, out)) is not None:
+        run = name.rpartition("@")[0]
+        hint = f"name the run: {show(run)}; run, eval, export, check and serve take {show(name)}"
+        raise NotFoundError("F001", f"{show(name)} is the model of step {step_of(checkpoint)}, not a run", hint)
     if os.path.isdir(place := os.path.expanduser(name)):
         if inside := run_folders(Path(place)):
             hint = f"name one of them: {_listed([str(path) for path in inside])}"
@@ -45,12 +49,12 @@ def resolve_run(name: str, out: Path) -> Path:
         hint = f"runs are in {show(out)}: {_listed(names)}" if names else START
         raise NotFoundError("F001", f"{show(name)} is not a run: it has no folder `run`", hint)
     hint = f"there are: {_listed(names)}" if names else START
-    raise NotFoundError("F001", f"no run {show(name)} in {show(out)}{nearest(name, names)}", hint)
+    raise NotFoundError("F001", f"no run {show(name)} in {show(out)}{nearest(name, [LAST, *names])}", hint)
 
 
 def named_run(name: str, out: Path) -> Path | None:
     """A run by path, by `last` or by its full name; None if there is none. `last` without runs is an error."""
-    if name == "last":
+    if name == LAST:
         if not (known := [path for path in run_folders(out) if (path / "run" / "recipe.toml").exists()]):
             raise NotFoundError("F001", f"`last` is the newest run, and there are no runs in {show(out)}", START)
         return known[-1]

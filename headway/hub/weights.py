@@ -100,6 +100,10 @@ class Weights:
         unit = VECTOR_BYTES if tensor.element_size() == 1 else tensor.element_size()
         return tensor.clone() if tensor.data_ptr() % unit else tensor
 
+    def fill(self, name: str, out: torch.Tensor) -> None:
+        """Copy the tensor into `out`, rows of a larger one."""
+        out.copy_(self.read(name).reshape(out.shape))
+
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
             raise _damaged(self.folder, f"no tensor {_brief.repr(name)}", code="X002")

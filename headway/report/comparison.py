@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from headway.report import format as w
-from headway.report.charts import Line, Panel, Scale, axis_ticks, view
+from headway.report.charts import WIDTH, Line, Panel, Scale, axis_ticks, scale_for, view
 from headway.report.page import render_page
 
 LOOKS = ("train", "valid", "lr", "norm", "rate")
@@ -28,8 +29,6 @@ def metric_names(found: Mapping[str, Any]) -> list[str]:
 def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table: one row per variant, with up to `most` metrics."""
     names = metric_names(found)[:most]
-    keys = found["keys"]
-    head = ["settings" if len(keys) > 2 else " ".join(keys) or "runs", *(name.replace("_", " ") for name in names)]
     lines = []
     for variant in found["variants"]:
         done = sum(run["status"] == "finished" for run in variant["runs"])
@@ -37,24 +36,34 @@ def rows(found: Mapping[str, Any], most: int = 3) -> tuple[list[str], list[list[
         lines.append(
             [
                 variant["name"],
-                *(_value(variant["figures"].get(name)) for name in names),
-                w.of_all(variant.get("trained"), variant["parameters"]),
-                w.duration(variant["seconds"]),
-                w.brief(variant["tokens_per_second"]),
+                *(" ".join(_value(variant["figures"].get(name))).rstrip() for name in names),
+                *_cost(variant),
                 count,
             ]
         )
-    return [*head, "parameters", "time", "tokens/s", "runs"], lines
+    return [*_head(found, names), "runs"], lines
 
 
-def _value(metric: Mapping[str, Any] | None) -> str:
-    """1.234 ± 0.012 [1.204, 1.264]: mean, standard deviation, confidence interval of the mean."""
+def _head(found: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    keys = found["keys"]
+    first = "settings" if len(keys) > 2 else " ".join(keys) or "runs"
+    return [first, *(name.replace("_", " ") for name in names), "parameters", "time", "tokens/s"]
+
+
+def _cost(variant: Mapping[str, Any]) -> tuple[str, str, str]:
+    size = w.of_all(variant.get("trained"), variant["parameters"])
+    return size, w.duration(variant["seconds"]), w.brief(variant["tokens_per_second"])
+
+
+def _value(metric: Mapping[str, Any] | None) -> tuple[str, str]:
+    """1.234 ± 0.012 and [1.204, 1.264]: mean and standard deviation; confidence interval of the mean."""
     if metric is None:
-        return w.ABSENT
-    if metric["sd"] is None:
-        return w.fixed(metric["mean"])
-    low, high = w.fixed(metric["low"]), w.fixed(metric["high"])
-    return f"{w.fixed(metric['mean'])} ± {w.fixed(metric['sd'])} [{low}, {high}]"
+        return w.ABSENT, ""
+    mean, sd = w.fixed(metric["mean"]), metric["sd"]
+    if sd is None:
+        return mean, ""
+    spread = f"{sd:.3f}" if sd < 0.01 and len(mean.partition(".")[2]) == 3 else w.fixed(sd)  # no finer than the mean
+    return f"{mean} ± {spread}", f"[{w.fixed(metric['low'])}, {w.fixed(metric['high'])}]"
 
 
 def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -86,12 +95,57 @@ def render(found: Mapping[str, Any]) -> str:
         "title": f"{found['recipe']}: {', '.join(found['keys']) or 'runs'} compared",
         "about": f"seeds {seeds}" + (f"; {settings}" if settings else ""),
         "several": len(found["seeds"]) > 1,
-        "results": rows(found, most=9),
+        "results": _results(found),
+        "intervals": _intervals(found),
         "curves": _plot(found, "loss", "step", loss, [0.0, *(x for each in loss for x, _ in each)]),
         "lengths": length_rows(found),
         "by_length": _plot(found, _metric_name(found), "tokens of the input", middles, ends),
     }
     return render_page("compare.html", values)
+
+
+def _results(found: Mapping[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Head and rows of the page's table: all metrics, and links to the runs' reports, one for each seed."""
+    names = metric_names(found)
+    lines = [
+        {
+            "name": variant["name"],
+            "metrics": [_value(variant["figures"].get(name)) for name in names],
+            "cost": _cost(variant),
+            "reports": [(run, quote(f"{run['name']}/run/report.html")) for run in variant["runs"]],
+        }
+        for variant in found["variants"]
+    ]
+    return [*_head(found, names), "report of seed"], lines
+
+
+def _intervals(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first metric of each variant on one axis: its runs, their mean, its interval. None without a metric."""
+    name = next(iter(metric_names(found)), "")
+    known = [(i, v, v["figures"][name]) for i, v in enumerate(found["variants"]) if name in v["figures"]]
+    values = [x for _, _, m in known for x in (*m["values"], m["low"], m["high"]) if x is not None]
+    scale = scale_for([Line(name=name, look="", x=np.zeros(len(values)), y=np.array(values))], log=False)
+    if scale is None:
+        return None
+
+    def place(value: float) -> float:
+        return WIDTH * float(scale(np.array(value)))
+
+    lines = [
+        {
+            "name": variant["name"],
+            "look": _look(i),
+            "mean": place(metric["mean"]),
+            "ends": () if metric["low"] is None else (place(metric["low"]), place(metric["high"])),
+            "runs": [place(value) for value in metric["values"]],
+        }
+        for i, variant, metric in known
+    ]
+    return {"lines": lines, "width": WIDTH, "ticks": axis_ticks(scale), "across": w.metric_title(name)}
+
+
+def _look(variant: int) -> str:
+    return LOOKS[variant % len(LOOKS)] + (" second" if variant >= len(LOOKS) else "")
 
 
 def _plot(
@@ -104,9 +158,8 @@ def _plot(
     """A curve for each variant with two points or more. `up` and `across` name the axes; `ends` set their range."""
     lines = []
     for i, (variant, each) in enumerate(zip(found["variants"], points, strict=True)):
-        look = LOOKS[i % len(LOOKS)] + (" second" if i >= len(LOOKS) else "")
         x, y = np.array(each, dtype=np.float64).reshape(-1, 2).T
-        lines += [Line(name=variant["name"], look=look, x=x, y=y, dots=True)] if len(x) > 1 else []
+        lines += [Line(name=variant["name"], look=_look(i), x=x, y=y, dots=True)] if len(x) > 1 else []
     if not lines:
         return None
     margin = (max(ends) - min(ends)) * 0.02  # room for the last dot

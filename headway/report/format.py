@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, TypeGuard
+from typing import TypeGuard
+
+from headway.progress import printable
 
 ABSENT = "–"
 """Printed where the log has no value."""
@@ -101,11 +103,6 @@ def join_words(words: Iterable[str]) -> str:
     """a, b and c"""
     *first, last = [*words] or [""]
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def printable(text: Any) -> str:
-    """On one line, without control characters that act on a terminal."""
-    return "".join(letter if letter.isprintable() else "·" for letter in str(text))
 
 
 def _finite(value: float | None) -> TypeGuard[float]:

@@ -10,6 +10,7 @@ from typing import Any
 from headway.config.toml import to_toml
 from headway.errors import HeadwayError
 from headway.jsonfile import read_json
+from headway.progress import printable
 from headway.report import format as w
 from headway.report.diagnostics import data_name, describe_data, summary, verdict
 from headway.report.report import COMMAND, HELD_BACK, gather, write_text
@@ -206,7 +207,7 @@ def escape_markdown(text: Any) -> str:
 
 def code_span(text: Any) -> str:
     """Text in a code span of one line."""
-    line = w.printable(text)
+    line = printable(text)
     ticks = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     pad = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
     return f"{ticks}{pad}{line}{pad}{ticks}"

@@ -59,6 +59,8 @@ class Suitability:
     """From 0 to 1."""
     settings: tuple[str, ...] = ()
     """`key=value` words that training needs to read the file."""
+    recipe: str = ""
+    """The recipe to start from; empty: that of the task."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,10 @@ class Task(ABC):
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         """How likely a file is for this task, by what `headway data` found in it and by its first rows."""
         return Suitability(0.0)
+
+    def reads(self, rows: Sequence[Row]) -> bool:
+        """Whether rows are surely examples of this task: a model that generates is then scored on them as such."""
+        return False
 
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
         """The texts of each example of data.train, to choose a length and a size by; none if a task reads no texts."""

@@ -6,6 +6,7 @@ task's name in files and is `settings` in Python.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -17,7 +18,7 @@ from headway.config.files import SUFFIXES, read_settings
 from headway.config.keys import check_keys, dotted_keys
 from headway.config.recipe import RUNS, DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import build, line_of, merge, parse_overrides, read_toml, to_dict
-from headway.errors import ConfigError, NotFoundError, nearest
+from headway.errors import ConfigError, NotFoundError, nearest, short
 from headway.tasks.registry import BUILT_IN, get_task, task_names, tasks
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -32,6 +33,9 @@ PRIVATE = (SETTINGS, GIVEN)
 """Fields of a recipe that no file has."""
 BUDGET = frozenset({"steps", "minutes", "epochs"})
 """Settings of `train` of which a recipe has one."""
+
+PLAIN = {"data": "data.train", "model": "model.from"}
+"""A section that was given a plain value → the setting that is meant: data=reviews.csv, model=org/name."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
         if Path(what).is_file():
             raise ConfigError("C001", f"{what} is no recipe file", f"recipes end in {', '.join(SUFFIXES)}")
         raise NotFoundError("F001", f"no recipe {what}{nearest(what, names)}", f"there are: {', '.join(names)}")
-    over = current_settings(_listed(parse_overrides(overrides)))
+    over = current_settings(_listed(parse_overrides([setting_word(word) for word in overrides])))
     data = current_settings(_own_sections(data, over.get("task", data.get("task", Recipe.task))))
     ours = path.parent == RECIPES
     starter = ours and data.pop(STARTER, False) is True
@@ -182,6 +186,16 @@ def load_recipe(what: str, overrides: Sequence[str] = ()) -> tuple[str, Recipe]:
     if ours and not starter:  # tuned by hand, and its scores are documented
         return path.stem, recipe
     return path.stem, replace(recipe, given=Given(_keys(over) if starter else _keys(data) | _keys(over), starter))
+
+
+def setting_word(word: str) -> str:
+    """A word as `key=value`; a section with a plain value is its usual setting. Anything else is an error."""
+    key, equals, value = word.partition("=")
+    if not equals:
+        like_data = Path(word).suffix or Path(word).exists()
+        hint = f"for data of yours: {shlex.quote(f'data.train={word}')}" if like_data else "such as train.lr=1e-3"
+        raise ConfigError("C001", f"{short(word)} is not key=value", hint)
+    return f"{PLAIN[key]}={value}" if key in PLAIN and not value.startswith("{") else word
 
 
 def _keys(values: Mapping[str, Any]) -> frozenset[str]:

@@ -9,8 +9,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from headway.config.baselines import AnyConfig
-from headway.data.files.locate import file_format, find_files
-from headway.data.files.rows import peek
+from headway.data.files.rows import first_rows
 from headway.errors import ConfigError, nearest
 from headway.tasks.base import Suitability, Task
 
@@ -76,7 +75,6 @@ def fitting(config: AnyConfig, special: Iterable[str] | None = None) -> list[Tas
 
 def suggestions(survey: Survey) -> list[tuple[Task, Suitability]]:
     """The tasks that a file may be for, the likeliest first."""
-    path = find_files(survey.spec)[0]
-    rows = [] if file_format(path)[0] == "text" else peek(path)[1]
+    rows = first_rows(survey.spec)
     found = [(task, task.suits(survey, rows)) for task in tasks()]
     return sorted((each for each in found if each[1].confidence > 0), key=lambda each: -each[1].confidence)

@@ -25,8 +25,8 @@ from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task
 
-MOST_WORDS, MOST_LETTERS = 8, 400
-"""The words of an example that are worth typing, and the letters that are searched for them."""
+MOST_WORDS, MOST_LETTERS, SEARCHED = 8, 80, 400
+"""The words and letters of an example that are worth typing, and the letters that are searched for them."""
 
 T = TypeVar("T")
 Part = TypeVar("Part")
@@ -169,8 +169,8 @@ class Training(ABC):
 
 def short_text(texts: Iterable[str]) -> str:
     """The first words of the first text that a command line takes for a text; empty if there is none."""
-    found = (re.search(r"\w[^\n=]*", text[:MOST_LETTERS]) for text in texts)
-    return next((" ".join(match[0].split()[:MOST_WORDS]) for match in found if match), "")
+    found = (re.search(r"\w[^\n=]*", text[:SEARCHED]) for text in texts)
+    return next((" ".join(match[0].split()[:MOST_WORDS])[:MOST_LETTERS] for match in found if match), "")
 
 
 def make_training(context: TaskContext) -> Training:

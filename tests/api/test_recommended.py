@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from headway.api.dataset import profile
+from headway.api.dataset import next_of_pairs, next_step, profile
 from headway.config.recipe import DataConfig
 from headway.data.datasets.labeled import read_labeled
 from headway.data.files.rows import BadRows, documents
+from headway.data.profile.pairs import survey_pairs
 from headway.data.profile.survey import survey
 from headway.tasks.registry import get_task
 
@@ -122,3 +124,37 @@ def test_without_settings_training_reads_what_the_survey_read_or_asks(tmp_path: 
     path.write_bytes(file.raw)
     if survey(str(path)).sure:
         assert [document.text for document in documents(str(path))] == file.texts
+
+
+ARTICLE = (
+    "The council of Halmar met on Monday to talk about the old bridge over the river. Several members said that the "
+    "bridge is too narrow for buses, and one of them showed pictures of cars that wait for an hour. After a long "
+    "debate the council decided to build a new bridge next year, and to keep the old one for people on foot."
+)
+GERMAN = "Der Rat von Halmar beschloss am Montag nach langer Debatte, im nächsten Jahr eine neue Brücke zu bauen."
+CHINESE = (
+    "哈尔马市议会周一开会讨论河上的旧桥。几位议员说桥太窄,公交车过不去,有人还展示了汽车等候一小时的照片。"
+    "经过长时间辩论,议会决定明年建一座新桥,旧桥留给行人使用。"
+)
+PAIRS = {
+    "English": (ARTICLE, "Halmar's council decided on Monday to build a new bridge for buses next year.", "summarize"),
+    "Chinese": (CHINESE, "议会决定明年建一座新桥,旧桥留给行人。", "summarize"),
+    "German": (ARTICLE, GERMAN, "translate"),
+    "English to Chinese": (ARTICLE, CHINESE, "translate"),
+    "of the same length": (ARTICLE, ARTICLE.replace("Monday", "Tuesday"), "translate"),
+}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("ending", ["jsonl", "files"])
+def test_short_texts_of_long_ones_in_their_language_are_summaries(kind: str, ending: str, tmp_path: Path) -> None:
+    source, target, recipe = PAIRS[kind]
+    if ending == "files":
+        for name, text in (("a.src", source), ("a.tgt", target)):
+            (tmp_path / name).write_text(f"{text}\n" * 5, encoding="utf-8")
+        step = next_of_pairs(survey_pairs(str(tmp_path / "a.src"), str(tmp_path / "a.tgt")), "utf-8")
+    else:
+        file = tmp_path / "rows.jsonl"
+        file.write_text((json.dumps({"id": 1, "source": source, "target": [target]}) + "\n") * 5, encoding="utf-8")
+        step = next_step(profile(str(file)), all_shown=True)
+    assert step.split()[1:4] == ["headway", "train", recipe]

@@ -68,8 +68,14 @@ def test_ambiguous_and_unknown_keys_name_the_dotted_form() -> None:
             assert f".{key}" in caught.value.message
     with pytest.raises(ConfigError, match=r"C014.*stepz.*train\.steps"):
         recipe_words("tiny", (), {"stepz": 3})
+    with pytest.raises(ConfigError, match=r'C014.*"train\.lr"'):
+        recipe_words("tiny", (), {"learning_rate": 1e-3})
+    with pytest.raises(ConfigError, match=r'C014.*"data\.length"'):
+        run_words("lm", {"max_seq_lenght": 64})
     with pytest.raises(ConfigError, match="C014"):
         recipe_words("tiny", (), {"xyzzy": 3})
+    with pytest.raises(ConfigError, match=r"C001(.|\n)*data\.train=book\.txt"):
+        recipe_words("tiny", ("book.txt",), {"steps": 3})
     with pytest.raises(NotFoundError, match=r"F001.*tiny"):
         recipe_words("tinny", (), {"steps": 3})
 

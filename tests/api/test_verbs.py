@@ -160,6 +160,8 @@ def test_what_cannot_be_compared() -> None:
             headway.compare("tiny", vary)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="U001"):
         headway.compare("tiny")
+    with pytest.raises(UsageError, match=r'vary={"lr": \[0\.1, 0\.2\]}'):
+        headway.compare("tiny", steps=3, lr=[0.1, 0.2])
 
 
 def test_a_dataset_is_looked_at(run: Command) -> None:

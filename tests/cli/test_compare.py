@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,10 @@ def test_a_run_that_diverges_is_a_result(run: Run, text: str) -> None:
     rows = [line.split() for line in done.out.splitlines() if line]
     assert rows[1][-1] == "1" and rows[2][-3:] == ["0", "of", "1"]
     assert "error[T001]" in done.err
+    page = Path("runs/compare-tiny-lr/compare.html")
+    links = re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8"))
+    assert links == ["tiny-0001/run/report.html", "tiny-0002/run/report.html"]
+    assert all((page.parent / link).is_file() for link in links)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +97,9 @@ def test_a_run_that_diverges_is_a_result(run: Run, text: str) -> None:
         (("model.kind=gru",), 2, "nothing to compare"),
         (("model.kind=gru,gruu",), 3, "gruu"),
         (("model.nrom=dyt,rmsnorm",), 3, 'did you mean "model.norm"'),
+        (("lr=1e-3,1e-4", "model.depth=1,2"), 3, "train.lr=1e-3,1e-4\n"),
+        (("learning_rate=1e-3,1e-4,1e-5",), 3, "train.lr=1e-3,1e-4,1e-5\n"),
+        (("lr+model.norm=1e-3+dyt,1e-4+rmsnorm",), 3, "train.lr"),
         (("model.depth=1,2", "gpus=2"), 3, "one process"),
     ],
 )

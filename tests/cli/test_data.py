@@ -113,7 +113,7 @@ def test_a_task_that_could_not_read_all_files_is_not_recommended(run: Run) -> No
     Path("c").mkdir()
     Path("c/a.csv").write_text("dialogue,summary\n" + "a long talk about dogs,dogs\n" * 3)
     Path("c/b.csv").write_text("dialogue,summary1,summary2\n" + "a long talk about cats,cats,a cat\n" * 3)
-    assert run("c/a.csv").err == "next: headway train translate data.train=c/a.csv\n"
+    assert run("c/a.csv").err == "next: headway train summarize data.train=c/a.csv\n"
     assert run("c").err == "next: headway train lm data.train=c\n"
 
 

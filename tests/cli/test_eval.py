@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from headway.cli import main
 from headway.config.presets import gpt2
 from headway.data.tokenizers.train import train_tokenizer
 from headway.hub.folder import save_model
@@ -91,3 +93,61 @@ def test_mistakes_come_before_the_model(quiz: Path, run: Run) -> None:
 def test_an_encoder_answers_nothing(quiz: Path, tmp_path: Path, run: Run) -> None:
     code, _, err = run("bert-tiny", quiz, "task=choices", "--device", "cpu")
     assert code == 4 and "D001" in err
+
+
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a chat run, and files of conversations in several forms."""
+    place = tmp_path_factory.mktemp("talks")
+    asked = [(f"what is {i} plus one ?", f"it is {i + 1} .") for i in range(30)]
+    roles = [("user", "assistant"), ("human", "gpt")]
+    rows = {
+        "messages": [[{"role": r, "content": t} for r, t in zip(roles[0], each, strict=True)] for each in asked],
+        "conversations": [[{"from": r, "value": t} for r, t in zip(roles[1], each, strict=True)] for each in asked],
+    }
+    for name, each in rows.items():
+        (place / f"{name}.jsonl").write_text("".join(json.dumps({name: row}) + "\n" for row in each))
+    (place / "pairs.csv").write_text("question,answer\n" + "".join(f"{a},{b}\n" for a, b in asked))
+    (place / "text.csv").write_text("text,answer\n" + "".join(f"{a},{b}\n" for a, b in asked))
+    small = ("model.depth=1", "model.width=16", "model.heads=2", "train.steps=2", "train.eval_every=2")
+    with chdir(place), pytest.raises(SystemExit) as done:
+        main(["train", "chat", "data.train=messages.jsonl", *small, "-q"])
+    assert done.value.code == 0
+    return place
+
+
+@pytest.mark.parametrize("file", ["messages.jsonl", "conversations.jsonl", "pairs.csv"])
+def test_a_chat_model_is_scored_on_conversations(
+    talks: Path, run: Run, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(talks)
+    done = run("last", file, "--json")
+    assert done.code == 0 and "task=chat" in done.err
+    found = json.loads(done.out)
+    assert found == json.loads(run("last", file, "task=chat", "--json").out)
+    assert found["task"] == "chat" and found["examples"] == 30 and "answered" in found["figures"]
+    assert run("last", file, "data.encoding=utf-8", "--json").out == done.out
+    against = json.loads(run("last", file, "--against", "chat-0001", "--json").out)
+    assert against["gain"] == [0.0, 0.0, 0.0] and against["theirs"]["figures"] == found["figures"]
+
+
+def test_other_data_of_a_chat_model_and_conversations_of_another(
+    talks: Path, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(talks)
+    for words in (("text.csv",), ("pairs.csv", "--column", "answer"), ("pairs.csv", "data.text=answer")):
+        done = run("last", *words, "--json")
+        assert done.code == 0 and "bits_per_byte" in json.loads(done.out) and "task=chat" not in done.err, words
+    done = run(folder, "messages.jsonl")
+    assert done.code == 4 and "error[D004]" in done.err and "task=chat" in done.err
+
+
+def test_a_text_for_a_chat_model(
+    talks: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(talks)
+    for words, said in ((("what is 2 ?",), True), (("--score", "what is 2 ?"), False)):
+        capfd.readouterr()
+        with pytest.raises(SystemExit):
+            main(["run", "last", *words])
+        assert ("--chat" in capfd.readouterr().err) == said

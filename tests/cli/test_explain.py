@@ -101,11 +101,20 @@ def test_an_unknown_word_names_the_nearest(run: Run, word: str, named: str) -> N
     assert done.code == (2 if word else 0) and named in done.err + done.out
 
 
-def test_recipes_are_listed(run: Run) -> None:
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_recipes_are_listed(run: Run, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each, in a table that fits the terminal, and 100 columns."""
+    monkeypatch.setenv("COLUMNS", str(columns))
     done = run("recipes")
     assert done.code == 0 and done.err.startswith("next: ")
-    assert [line.split()[0] for line in done.out.splitlines() if line[2] != " "] == recipe_names()
-    assert max(map(len, done.out.splitlines())) <= 80
+    lines = done.out.splitlines()
+    assert [line.split()[0] for line in lines] == ["recipe", *recipe_names()]
+    assert max(map(len, lines)) <= min(columns, 100)
+    tiny = next(line for line in lines if line.startswith("tiny "))
+    assert tiny.split()[1] == "lm" and "A first language model" in tiny and tiny.endswith("  95 s on two cores")
+
+
+def test_recipes_as_json(run: Run) -> None:
     found = {each["name"]: each for each in json.loads(run("recipes", "--json").out)}
     assert found["sst2"]["task"] == "classify" and found["tiny"]["time"].startswith("95 s")
     assert "2.02" in found["tiny"]["score"] and found["tiny"]["values"]["train"]["steps"] == 1400

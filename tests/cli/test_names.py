@@ -59,6 +59,14 @@ def test_a_run_by_any_name(run: Run, caplog: pytest.LogCaptureFixture, name: str
     assert used == (name in ("last", "tiny-0002", "runs/tiny-0002") and words[0] != "tokens")
 
 
+@pytest.mark.parametrize("words", [("run", "last", "the", "--tokens", "2"), ("eval", "last", "text.txt")])
+def test_quiet_says_nothing_of_weights(run: Run, caplog: pytest.LogCaptureFixture, words: tuple[str, ...]) -> None:
+    done = run(*words, "-q")
+    assert (done.code, done.err, caplog.text) == (0, "", "")
+    run_names.note.cache_clear()
+    assert run(*words).code == 0 and "step 4" in caplog.text  # the next command says it again
+
+
 def test_an_export_says_what_it_is(run: Run, tmp_path: Path) -> None:
     for name, step in (("last", "step 4"), ("last@3", "step 3"), ("tiny-0001", "")):
         folder = tmp_path / name
@@ -94,6 +102,9 @@ def test_pruning_one_run(run: Run) -> None:
         (("run", "text.txt", "x"), "F001", "is a file"),
         (("run", "runs", "x"), "F002", "tiny-0002"),
         (("eval", "last", "absent.csv"), "F001", "absent.csv"),
+        (("eval", "text.txt"), "F001", "a model comes first"),
+        (("check", "lats"), "F001", '"last"'),
+        (("runs", "show", "lst"), "F001", '"last"'),
         (("get", "last@x"), "F001", "@3, @4"),
         (("tokens", "last@9", "x"), "F001", "@3, @4"),
         (("train", "--resume", "runs"), "F001", "runs/tiny-0002, runs/tiny-0001"),
@@ -101,6 +112,10 @@ def test_pruning_one_run(run: Run) -> None:
         (("runs", "show", "tiny-0003"), "F001", "tiny-000"),
         (("runs", "report", "runs"), "F001", "runs/tiny-0002"),
         (("runs", "prune", "nope"), "F001", "nope"),
+        (("runs", "show", "last@4"), "F001", "name the run: last;"),
+        (("runs", "diff", "tiny-0001@6", "last"), "F001", "name the run: tiny-0001;"),
+        (("runs", "report", "last@9"), "F001", "@3, @4"),
+        (("train", "--resume", "last@4"), "F001", "name the run: last;"),
     ],
 )
 def test_what_is_not_there(
@@ -144,6 +159,12 @@ def test_a_blank_in_a_text_for_a_model_that_fills_none(run: Run) -> None:
     for text in ("the [MASK] dog", "the ___ dog", "<mask>"):
         assert "headway train mlm" in run("run", "tiny-0001", text, "--tokens", "1").err
     assert "mlm" not in run("run", "tiny-0001", "the _ dog", "--tokens", "1").err
+
+
+def test_a_file_that_is_given_as_a_text(run: Run) -> None:
+    done = run("run", "tiny-0001", "text.txt", "--tokens", "1")
+    assert done.code == 0 and "--file text.txt" in done.err and "--chat" not in done.err
+    assert "--file" not in run("run", "tiny-0001", "--file", "text.txt", "--tokens", "1").err
 
 
 def test_settings_of_a_beam_search_without_one(run: Run) -> None:

@@ -126,3 +126,27 @@ def test_an_encoding_is_followed_by_every_verb(run: Run, tmp_path: Path, monkeyp
     (first, *_) = run("run", "last", "--file", "alt.csv", "-q").out.splitlines()
     assert json.loads(first)["text"] == "Schön 0"
     assert run("run", "last", "--file", "alt.csv", "data.encoding=utf-8", "-q").code == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("train", "classify", "my reviews.csv"), "C001", "'data.train=my reviews.csv'"),
+        (("train", "classify", "."), "C001", "data.train=."),
+        (("train", "classify", "epochs"), "C001", "train.lr=1e-3"),
+        (("train", "classify", "data=absent.csv"), "F001", "absent.csv"),
+        (("train", "classify", "model=./absent"), "F001", "absent"),
+        (("classify",), "U001", "headway train classify"),
+        (("runs", "show"), "U001", "headway runs show --help"),
+        (("run", "tiny", "The", "tokens=20"), "C014", "--tokens 20"),
+        (("run", "tiny", "The", "out=b.csv"), "C014", "--out b.csv"),
+        (("run", "tiny", "Hello", "score=true"), "C014", "write --score\n"),
+        (("run", "tiny", "Hello", "trace_file=x"), "C014", "--trace-file x"),
+    ],
+)
+def test_what_is_typed_a_little_wrong_is_answered_with_the_right_words(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: str, named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(*words)
+    assert f"error[{code}]" in done.err and named in done.err and "\nerror" not in done.err, done.err

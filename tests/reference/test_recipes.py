@@ -43,6 +43,7 @@ def test_the_time_of_a_recipe() -> None:
     assert recipe("tiny").time == "95 s on two cores of a small CPU"
     assert recipe("sst2").time == "6 s on an H200"  # told by its score
     assert recipe("ptb").time == "71 s on one H200"
+    assert recipe("summarize").time == "60 s for 300 steps on two cores of a CPU"  # not that of one step
     assert recipe("lm").time == "as long as train.minutes says"
     assert recipe("tiny").to_dict()["values"]["train"]["batch"] == 12
 

@@ -193,4 +193,3 @@ def test_words() -> None:
         "a and b",
         "a, b and c",
     ]
-    assert wording.printable("a\x1b[2J\nb\u202eé漢") == "a·[2J·b·é漢"

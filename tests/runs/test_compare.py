@@ -264,6 +264,41 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert "<i>" not in html and "<b>:" not in html and "&lt;i&gt;" in html
 
 
+def test_the_page_links_each_report(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / f"my run #{s}", s, [1.0, 2.0]) for s in (3, 4)]
+    html = render(compare("x", grid(["seeds=3,4"]), [runs]))
+    links = re.findall(r'<a href="([^"]+)" title="([^"]+)">(\d+)</a>', html)
+    assert links == [(f"my%20run%20%23{s}/run/report.html", f"my run #{s}, finished", str(s)) for s in (3, 4)]
+
+
+def test_runs_means_and_intervals_on_one_axis(tmp_path: Path) -> None:
+    """The runs of a variant lie around its mean; a variant without the metric has no line."""
+    plan = grid(["model.kind=gru,lstm", "seeds=3"])
+    seeds = [[a_run(tmp_path / f"{kind}{s}", s, [4.0, at + s]) for s in (1, 2, 3)] for kind, at in (("g", 0), ("l", 9))]
+    html = render(compare("x", plan, seeds))
+    (drawn,) = re.findall(r'class="intervals".*?</section>', html, re.S)
+    first, second = re.findall(r"<svg.*?</svg>", drawn, re.S)
+    runs = [float(x) for x in re.findall(r'class="rule" d="M([\d.]+) ', first)]
+    (low, high), (mean, _) = (
+        [float(x) for x in re.findall(pattern, first)[0]]
+        for pattern in (r'line [^"]*" d="M([\d.]+) 10H([\d.]+)', r'dot [^"]*" d="M(([\d.]+)) 10h0')
+    )
+    assert runs == sorted(runs) and mean == pytest.approx(runs[1]) and low < runs[0] < runs[2] < high
+    assert mean - low == pytest.approx(high - mean, abs=0.2)
+    assert float(re.findall(r'dot [^"]*" d="M([\d.]+)', second)[0]) > high
+    assert "intervals" not in render(compare("x", plan, [[], []])).partition("<body>")[2]
+
+
+def test_a_deviation_is_no_finer_than_its_mean(tmp_path: Path) -> None:
+    def shown(*valids: float) -> str:
+        place = tmp_path / str(valids)
+        runs = [a_run(place / str(s), s, [valid]) for s, valid in enumerate(valids)]
+        return rows(compare("x", grid(["seeds=2"]), [runs]))[1][0][1].partition(" [")[0]
+
+    assert shown(4.1825, 4.1835) == "4.183 ± 0.001"
+    assert shown(0.0011, 0.0013) == "0.0012 ± 0.000141"
+
+
 def test_more_variants_than_colours(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", 1, [1.0, 2.0])
     words = ",".join(str(n) for n in range(7))

@@ -7,6 +7,7 @@ depends on the model's task: texts and settings are split when they are first us
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -222,7 +223,11 @@ class RunArgs:
             elif found[1] in known or found[1] in self._beam_settings:
                 generation.append(arg)
             else:
-                key = arg.partition("=")[0]
+                key, _, value = arg.partition("=")
+                if key in {each.name for each in fields(self)} - {"args", "near"}:
+                    words = "" if isinstance(getattr(self, key), bool) else f" {shlex.quote(value)}"
+                    hint = f"write --{key.replace('_', '-')}{words}"
+                    raise ConfigError("C014", f"{key} is an option, not a setting", hint)
                 close = did_you_mean(key, [*known, *names, *dotted_keys(DataConfig, "data")])
                 hint = f"headway explain {'beam' if self.beam else 'sampling'} lists the settings of generation"
                 raise ConfigError("C014", f"unknown setting {key}{close}", hint)

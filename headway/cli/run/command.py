@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +14,7 @@ from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
+from headway.jsonfile import show
 from headway.progress import progress_printer
 from headway.tasks.base import Task
 from headway.tasks.registry import get_task, tasks
@@ -107,7 +110,7 @@ def run(
     if (task.generates or "beam" in task.options) and not score:
         for note in bundle.notes:
             say(note)
-    if note := _note_on_blanks(bundle, task, run_args):
+    if note := _note_on_blanks(bundle, task, run_args) or _note_on_texts(task, run_args):
         say(note)
     if near or not task.generates:
         predict(bundle, task, run_args, run_args.generation_options(search="beam" in task.options), say)
@@ -118,10 +121,18 @@ def run(
 def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
     """What to do about a blank in a text for a model that does not fill blanks; empty if there is none."""
     blank = next((found[0] for text in args.args if (found := BLANK.search(text))), "")
-    filler = next(each for each in tasks() if each.verb == "fill")
     if not blank or task.verb == "fill":
         return ""
+    filler = next(each for each in tasks() if each.verb == "fill")
     what = f"{blank} is read as text: {bundle.name} is for {task.title}"
     if filler.fits(bundle.config):
         return f"{what}. To fill it: task={filler.name}"
     return f"{what}, and has no head that fills blanks. A {filler.noun} does: headway train {filler.name}"
+
+
+def _note_on_texts(task: Task, args: RunArgs) -> str:
+    """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
+    if name := next((word for word in args.args if os.path.isfile(word)), ""):
+        return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
+    asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
+    return "continuing the text; to ask the model a question: --chat" if asks else ""

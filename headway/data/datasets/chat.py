@@ -86,6 +86,11 @@ def read_conversations(spec: str, bad: BadRows, data: DataConfig | None = None) 
     return list(read_examples(spec, roles, _parse_row, "conversations", data, bad))
 
 
+def are_conversations(rows: Sequence[Row]) -> bool:
+    """Whether there are rows, and each has a conversation under usual names."""
+    return bool(rows) and not any(isinstance(_parse_row(row), Flaw) for row in rows)
+
+
 def _parse_row(row: Row, *columns: str) -> Conversation | Flaw:
     names = ("messages",) if len(columns) == 1 else ("prompt", "response")
     values = {name: row.values.get(column) for name, column in zip(names, columns, strict=False)} or row.values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,9 @@ from headway.jsonfile import show
 NESTED = "translation"
 """A column whose values are objects with one text per language."""
 
+SHORTER, SHARED = 2, 0.3
+"""How many times shorter than its source a summary is at least, and the share of its trigrams that the source has."""
+
 
 class Pair(NamedTuple):
     """A source and its targets; training uses the first target, evaluation all of them."""
@@ -34,6 +37,17 @@ def split_pair_spec(spec: str) -> tuple[str, str] | None:
     """Split a spec of two files, `train.en,train.de`; None for any other spec."""
     parts = spec.split(",")
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) and not os.path.exists(spec) else None
+
+
+def are_summaries(pairs: Iterable[tuple[str, str]]) -> bool:
+    """Whether targets are much shorter than their sources, and in the same language."""
+    lengths, shared, trigrams = [0, 0], 0, 0
+    for source, target in pairs:
+        source, target = source.lower(), target.lower()
+        parts = [target[i : i + 3] for i in range(len(target) - 2)]  # letters, since not all languages have spaces
+        lengths = [lengths[0] + len(source), lengths[1] + len(target)]
+        shared, trigrams = shared + sum(part in source for part in parts), trigrams + len(parts)
+    return lengths[0] >= SHORTER * lengths[1] and shared > SHARED * trigrams
 
 
 def fingerprint_pairs(spec: str) -> str:
@@ -92,7 +106,7 @@ def _read_table(path: Path, text: str, pair: str) -> Iterator[Pair | Flaw]:
     given = {SOURCE.setting: text, TARGET.setting: pair}
     names = find_columns(path, [_unnest(row.values) for row in first], (SOURCE, TARGET), given)
     for row in rows:
-        yield row if isinstance(row, Flaw) else _parse_row(row, *names)
+        yield row if isinstance(row, Flaw) else parse_row(row, *names)
 
 
 def _unnest(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,7 +114,8 @@ def _unnest(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**values, **inner} if isinstance(inner, Mapping) else values
 
 
-def _parse_row(row: Row, text: str, pair: str) -> Pair | Flaw:
+def parse_row(row: Row, text: str, pair: str) -> Pair | Flaw:
+    """The pair in a row with these two columns."""
     values = _unnest(row.values)
     for name in (text, pair):
         if not _texts(values.get(name)):

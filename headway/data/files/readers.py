@@ -17,15 +17,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from headway.data.files import lines as stream
 from headway.data.files.lines import (
@@ -34,24 +31,23 @@ from headway.data.files.lines import (
     JsonText,
     Lines,
     LongLine,
-    damaged,
     decode,
-    open_bytes,
     open_text,
     read_lines,
 )
 from headway.data.files.locate import file_format
 from headway.data.files.nested import rows_inside
+from headway.data.files.parquet import batch_rows, parquet_batches
 from headway.data.files.sheets import sheet_rows
 from headway.errors import counted
-from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
-from headway.resources import write_error
+from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, unreadable
 
 NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?(?:[ T]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\s*")
+UNCLOSED = "a quote opens here and is never closed"
 CSV_REASONS = {
     "expected after": "text after a closing quote: inside a quoted cell, write quotes twice",
-    "unexpected end of data": "a quote opens here and is never closed",
+    "unexpected end of data": UNCLOSED,
     "new-line character": "a carriage return outside quotes",
 }
 """Part of a message of the csv module → our reason."""
@@ -61,8 +57,8 @@ HEADER_ROWS, LONG_NAME = 20, 20
 """Lines that show whether the first one is a header; letters of a text that is longer than most names."""
 COLUMNS = 100_000
 """The most columns of a table; a file with more is not a table."""
-PARQUET_ROWS, FEWEST_ROWS = 256, 8
-"""Rows converted to Python objects at a time; fewer for a large row group, because one cell may be most of it."""
+PARQUET_ROWS = 256
+"""Rows converted to Python objects at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +127,12 @@ def empty_file(path: Path | str) -> Flaw:
 
 def _csv(path: Path) -> Found:
     with open_text(path) as file:
-        first = file.peek(1 << 16).partition(b"\n")[0]
-        delimiter = ";" if b";" in first and b"," not in first else ","
-        yield from table(str(path), Lines(file), delimiter)
+        yield from table(str(path), Lines(file), csv_delimiter(file))
+
+
+def csv_delimiter(file: io.BufferedReader) -> str:
+    first = file.peek(1 << 16).partition(b"\n")[0]
+    return ";" if b";" in first and b"," not in first else ","
 
 
 def _tsv(path: Path) -> Found:
@@ -166,6 +165,10 @@ class _Record:
         if self.size > stream.ROW_LIMIT:
             raise csv.Error("unexpected end of data")
         return line
+
+
+def table_records(lines: Lines, delimiter: str) -> Iterator[Record]:
+    return _tsv_records(lines) if delimiter == "\t" else _csv_records(lines, delimiter)
 
 
 def _csv_records(lines: Lines, delimiter: str) -> Iterator[Record]:
@@ -214,9 +217,7 @@ def _tsv_cell(cell: str) -> str:
 def table(file: str, lines: Lines, delimiter: str, *, header: bool | None = None) -> Found:
     """Yield the rows of a table in a text file; `header` says whether the first line has names, if that is known."""
     # A csv without a header is rare, and headers of forms are whole questions; for tsv both are common.
-    if delimiter == "\t":
-        return _named_rows(file, _tsv_records(lines), sentences=False, header=header)
-    return _named_rows(file, _csv_records(lines, delimiter), sentences=True, header=header)
+    return _named_rows(file, table_records(lines, delimiter), sentences=delimiter != "\t", header=header)
 
 
 def _sheet(path: Path) -> Found:
@@ -228,33 +229,34 @@ def _named_rows(file: str, records: Iterable[Record], *, sentences: bool, header
 
     `sentences`: whether names may be sentences.
     """
-    names: list[str] = []
     records = iter(records)
     first = list(islice(records, HEADER_ROWS)) if header is None else []
     records = chain(first, records)
     for line, cells in records:
-        if isinstance(cells, BadLine):
-            lost = "" if names else ", so none of the file is read"  # without a header the columns are unknown
-            yield Flaw(file, line, cells.reason + lost, code=cells.code)
-            if lost:
-                return
-            continue
+        if isinstance(cells, BadLine):  # without a header the columns are unknown
+            yield Flaw(file, line, f"{cells.reason}, so none of the file is read", code=cells.code)
+            return
         if not cells:  # a blank line
             continue
-        if not names:
-            header = _are_names(cells, [row for _, row in first if isinstance(row, list)], sentences, header)
-            names = [(header and cell.strip()) or f"column{i}" for i, cell in enumerate(cells, start=1)]
-            if wrong := _unusable(names):
-                yield Flaw(file, line, f"{wrong}, so none of the file is read")
-                return
-            if header:
-                continue
-        if len(cells) != len(names):
-            yield Flaw(file, line, f"{counted(len(cells), 'cells')} where the first line has {len(names)}")
+        header = _are_names(cells, [row for _, row in first if isinstance(row, list)], sentences, header)
+        names = [(header and cell.strip()) or f"column{i}" for i, cell in enumerate(cells, start=1)]
+        if wrong := _unusable(names):
+            yield Flaw(file, line, f"{wrong}, so none of the file is read")
         else:
+            yield from rows_under(names, file, records if header else chain([(line, cells)], records))
+        return
+    yield empty_file(file)
+
+
+def rows_under(names: Sequence[str], file: str, records: Iterable[Record]) -> Found:
+    """Yield the rows of a table whose columns are known."""
+    for line, cells in records:
+        if isinstance(cells, BadLine):
+            yield Flaw(file, line, cells.reason, code=cells.code)
+        elif len(cells) == len(names):
             yield Row(dict(zip(names, cells, strict=True)), file, line)
-    if not names:
-        yield empty_file(file)
+        elif cells:  # otherwise a blank line
+            yield Flaw(file, line, f"{counted(len(cells), 'cells')} where the first line has {len(names)}")
 
 
 def _unusable(names: Sequence[str]) -> str:
@@ -354,63 +356,13 @@ def _nested(path: Path, line: int) -> Found:
 
 
 def _parquet(path: Path) -> Found:
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
-
-    number = 0
-    with _seekable(path) as file:
-        try:
-            table = ParquetFile(file)
-            names = table.schema_arrow.names
-            if len(set(names)) < len(names):
-                yield Flaw(str(path), 1, "two columns have the same name, so none of the file is read")
-                return
-            for group in range(table.num_row_groups):
-                count, size = (
-                    getattr(table.metadata.row_group(group), name) for name in ("num_rows", "total_byte_size")
-                )
-                if size > max(1, count) * stream.ROW_LIMIT:  # unpacked: the library would hold it several times
-                    why = f"{counted(count, 'rows')} of {size:,} bytes; a row may have {stream.ROW_LIMIT:,}"
-                    yield Flaw(str(path), number + 1, why)
-                    number += count
-                    continue
-                some = max(FEWEST_ROWS, min(PARQUET_ROWS, PARQUET_ROWS * stream.ROW_LIMIT // (size or 1)))
-                for batch in table.iter_batches(batch_size=some, row_groups=[group], use_threads=False):
-                    for values in _objects(batch):
-                        number += 1
-                        if isinstance(values, str):
-                            yield Flaw(str(path), number, values)
-                        else:
-                            yield Row(values, str(path), number)
-        except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
-            raise damaged(path, f"no parquet after row {number:,}: {str(error).splitlines()[0]}") from None
+    for number, batch in parquet_batches(path, PARQUET_ROWS):
+        for i, values in enumerate(batch_rows(batch)):
+            yield parquet_row(str(path), number + i, values)
 
 
-def _objects(batch: Any) -> list[dict[str, Any] | str]:
-    """Return the rows of a batch as dicts; a string in place of a row is the reason it is unusable."""
-    import pyarrow
-
-    try:
-        return list(batch.to_pylist())
-    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # one bad value makes the batch fail: find it
-        if len(batch) == 1:
-            return [f"a value that Python cannot hold: {str(error)[:80]}"]
-        return [row for i in range(len(batch)) for row in _objects(batch.slice(i, 1))]
-
-
-@contextmanager
-def _seekable(path: Path) -> Iterator[BinaryIO]:
-    """Open a parquet file, which is read from its end: a compressed one is unpacked to disk first."""
-    with open_bytes(path) as file:
-        if not file_format(path)[1]:
-            yield file
-            return
-        with tempfile.TemporaryFile() as unpacked:
-            try:
-                shutil.copyfileobj(file, unpacked)
-            except OSError as error:
-                raise write_error(tempfile.gettempdir(), error, f"has no room to unpack {show(path)}") from None
-            yield unpacked
+def parquet_row(file: str, number: int, values: dict[str, Any] | str) -> Row | Flaw:
+    return Flaw(file, number, values) if isinstance(values, str) else Row(values, file, number)
 
 
 READERS: dict[str, Callable[[Path], Found]] = {

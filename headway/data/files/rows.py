@@ -148,6 +148,12 @@ def peek(path: Path) -> tuple[Iterator[Row | Flaw], list[Row]]:
     return chain(first, items), found
 
 
+def first_rows(spec: str) -> list[Row]:
+    """The first rows of a spec's first file; none of a text file."""
+    path = find_files(spec)[0]
+    return [] if file_format(path)[0] == "text" else peek(path)[1]
+
+
 def text_flaw(row: Row | Flaw, column: str) -> Flaw | None:
     """The reason why a row's column is not a usable text, if it is not."""
     if isinstance(row, Flaw):

@@ -103,7 +103,7 @@ def image_files(spec: str) -> list[Path]:
     if path.is_dir():
         found = [each for each in _below(path) if each.suffix.lower() in SUFFIXES or _is_array_or_table(each)]
         return found + [each for each in _below(path) if "-idx" in each.name.lower()]
-    return _matches(spec) or find_files(spec)
+    return matching_images(spec) or find_files(spec)
 
 
 def read_rows(spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
@@ -130,14 +130,14 @@ def _split(spec: str) -> tuple[str, str]:
 
 def _found_rows(spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
     """Rows of a glob, a table or a dataset of the hub."""
-    if pictures := _matches(spec):
+    if pictures := matching_images(spec):
         yield from (ImageRow(str(each), each.parent.name or None, file=str(each)) for each in pictures)
         return
     for path in find_files(spec):
         yield from _table_rows(path, data)
 
 
-def _matches(spec: str) -> list[Path]:
+def matching_images(spec: str) -> list[Path]:
     """The image files that a glob matches."""
     pattern = os.path.expanduser(spec)
     found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []

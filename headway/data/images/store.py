@@ -13,17 +13,17 @@ import hashlib
 import json
 import os
 import secrets
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from headway.data.batching.token_store import VERIFY_ALL_BELOW, cache_folder, prune
+from headway.data.blocks.block import in_threads
 from headway.data.files.readers import Flaw
 from headway.data.images.decode import Pixels
 from headway.data.images.preprocess import Preprocess
@@ -36,8 +36,6 @@ from headway.resources import write_error
 FORMAT_VERSION = 1
 HEADER = 1024
 SUFFIX = ".images"
-AHEAD = 4
-"""Images that are decoded ahead, for each thread."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +96,7 @@ def decoded(
             reason = error.message.removeprefix(show(row.file)).removeprefix(":").strip()
             return Flaw(row.file, row.line, reason, code=error.code, seen=True)
 
-    count = threads or os.cpu_count() or 1
-    with ThreadPoolExecutor(count, thread_name_prefix="decode") as pool:
-        waiting: deque[Future[tuple[ImageRow, Pixels] | Flaw]] = deque()
-        for row in rows:
-            waiting.append(pool.submit(work, row))
-            if len(waiting) >= AHEAD * count:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    return in_threads((partial(work, row) for row in rows), threads or 2 * (os.cpu_count() or 1))
 
 
 def _write(path: Path, rows: Iterable[ImageRow | Flaw], preprocess: Preprocess) -> None:

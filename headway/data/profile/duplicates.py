@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.data.batching.permutation import splitmix64
-from headway.data.profile.texts import Counts, Hashes
+from headway.data.profile.folding import Counts
+from headway.data.profile.texts import Hashes
 
 NGRAM = 13
 """Words of an n-gram that two texts hardly share by chance (Brown et al. 2020, appendix C)."""
@@ -68,29 +69,46 @@ class DuplicateIndex:
         each with the place of its original."""
         in_order = self.hashes()
         in_order.sort()
-        twice = in_order[1:][in_order[1:] == in_order[:-1]]
-        count = len(twice) << self.halvings
-        return count, self._places(np.unique(twice), examples)
+        repeated = in_order[1:] == in_order[:-1]
+        twice = in_order[1:][repeated & ~np.append(False, repeated)[:-1]]  # each once
+        del in_order
+        return int(repeated.sum()) << self.halvings, self._places(twice, examples)
 
     def _places(self, twice: Hashes, examples: int) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
-        first: dict[int, str] = {}
+        seen = np.zeros(len(twice), dtype=bool)
         for (hashes, lines), file in zip(self._parts, self._files, strict=True):
-            for i in np.flatnonzero(np.isin(hashes, twice)).tolist() if len(twice) else ():
-                key, place = int(hashes[i]), f"{file}:{lines[i]}"
-                if len(found) == examples:
-                    return found
-                if key in first:
-                    found.append((place, first[key]))
-                else:
-                    first[key] = place
+            if len(found) == examples:
+                break
+            rows = np.flatnonzero(_among(hashes, twice))
+            which = np.searchsorted(twice, hashes[rows])
+            again = np.ones(len(which), dtype=bool)
+            again[np.unique(which, return_index=True)[1]] = False  # the first one in this part
+            again |= seen[which]
+            seen[which] = True
+            places = rows[again][: examples - len(found)].tolist()
+            found += [(f"{file}:{lines[i]}", self._first(hashes[i])) for i in places]
         return found
+
+    def _first(self, key: np.uint64) -> str:
+        """The place of the first text with this hash."""
+        parts = zip(self._parts, self._files, strict=True)
+        return next(f"{file}:{lines[at[0]]}" for (some, lines), file in parts if len(at := np.flatnonzero(some == key)))
 
     def count_in(self, other: DuplicateIndex) -> int:
         """Count the texts that also occur in another index, scaled up from the hashes that both keep."""
         halvings = max(self.halvings, other.halvings)
         mine, theirs = (each[_sampled(each, halvings)] for each in (self.hashes(), other.hashes()))
-        return int(np.isin(mine, theirs).sum()) << halvings
+        theirs.sort()
+        return int(_among(mine, theirs).sum()) << halvings
+
+
+def _among(hashes: Hashes, known: Hashes) -> NDArray[np.bool_]:
+    """Which hashes are among known ones, which are in order."""
+    if not len(known):
+        return np.zeros(len(hashes), dtype=bool)
+    among: NDArray[np.bool_] = known[np.searchsorted(known, hashes).clip(max=len(known) - 1)] == hashes
+    return among
 
 
 def _sampled(hashes: Hashes, halvings: int) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.profile.texts import Counts
+from headway.data.profile.folding import Counts
 
 MANY = 1 << 16
 """Lengths below it are counted together."""

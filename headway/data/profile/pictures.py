@@ -28,6 +28,7 @@ from headway.data.images.rows import (
     ImageRow,
     find_parts,
     image_files,
+    matching_images,
     other_files,
     read_rows,
 )
@@ -112,16 +113,9 @@ def holds_images(spec: str) -> bool:
         pictures = any(each.suffix.lower() in SUFFIXES for each in path.rglob("*") if each.is_file())
         return pictures or bool(idx_images(path)) or any(_is_table_of_images(each) for each in image_files(spec)[:1])
     if not path.is_file():
-        return any(each.suffix.lower() in SUFFIXES for each in _quietly(spec))
+        return bool(matching_images(spec))
     named = path.suffix.lower() in SUFFIXES or path.suffix.lower() == ".npz" or IDX.fullmatch(path.name) is not None
     return named or _is_table_of_images(path)
-
-
-def _quietly(spec: str) -> list[Path]:
-    try:
-        return image_files(spec)
-    except HeadwayError:
-        return []
 
 
 def _is_table_of_images(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from headway.data.blocks.block import Block
+from headway.data.blocks.json_lines import json_blocks
+from headway.data.blocks.parquet import parquet_blocks
+from headway.data.blocks.tables import table_blocks
 from headway.data.datasets.conll import is_conll, sentences_of
-from headway.data.files.blocks import Block, json_blocks
 from headway.data.files.columns import (
     CONTEXT,
     QUESTION,
@@ -25,14 +28,23 @@ from headway.data.files.columns import (
 from headway.data.files.locate import file_format
 from headway.data.files.readers import Flaw, Row, empty_file
 from headway.data.files.rows import BadRows, Document, find_files, peek, text_flaw
+from headway.data.profile.folding import Counts
 from headway.data.profile.tally import ColumnTally
-from headway.data.profile.texts import Counts, Measured, measure, text_array
+from headway.data.profile.texts import Measured, measure, text_array
 from headway.errors import DataError
 
 BATCH_TEXTS, BATCH_CHARACTERS = 1000, 1_000_000
 """The most texts, and characters, of a batch."""
 COLUMNS = 1000
 """The most columns that are counted."""
+
+BLOCKS: dict[str, Callable[..., Iterator[tuple[Block, Any]]]] = {
+    "jsonl": json_blocks,
+    "csv": table_blocks,
+    "tsv": table_blocks,
+    "parquet": parquet_blocks,
+}
+"""Format → the blocks of a file. Other files are read row by row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,52 +70,51 @@ class Scan:
 
     def batches(self) -> Iterator[Batch]:
         for path in self.files:
-            if file_format(path)[0] == "jsonl":
-                yield from self._json_batches(path)
+            if blocks := BLOCKS.get(file_format(path)[0]):
+                yield from self._block_batches(path, blocks)
             else:
                 yield from _batched(self._texts(path))
 
-    def _json_batches(self, path: Path) -> Iterator[Batch]:
-        """The batches of a JSON lines file, by blocks where possible."""
+    def _block_batches(self, path: Path, blocks: Callable[..., Iterator[tuple[Block, Any]]]) -> Iterator[Batch]:
+        """The batches of a file, by blocks where possible."""
         first = peek(path)[1]
         name, before = self._column(path, first), (self.rows, self.bad.count)
-        for block in json_blocks(path):
-            if (batch := self._block(block, name)) is None:
+        for block, measured in blocks(path, partial(_measured, name)):
+            if not self._can_count(block, name):
                 yield from _batched(self._rows(block.rows(), name))
-            elif len(batch.lines):
+                continue
+            self._count(block)
+            if measured and len((batch := self._good(block, name, measured)).lines):
                 yield batch
-        if before == (self.rows, self.bad.count):
+        if before == (self.rows, self.bad.count) and blocks is json_blocks:
             self.bad.add(empty_file(path))
 
-    def _block(self, block: Block, name: str) -> Batch | None:
-        """Count a block by its columns; None where it has to be read row by row."""
-        from pyarrow import types
+    def _can_count(self, block: Block, name: str) -> bool:
+        """Whether a block can be counted by its columns; otherwise it has to be read row by row."""
+        if block.table is None or not block.table.num_columns:
+            return False
+        names = block.table.column_names
+        return len(self.columns.keys() | set(names)) <= COLUMNS and (not name or _has_texts(block.table, name))
 
-        table = block.table
-        if table is None or not table.num_columns or len(self.columns.keys() | set(table.column_names)) > COLUMNS:
-            return None
-        if name and (name not in table.column_names or not types.is_string(table[name].type)):
-            return None
-        self._add_rows(table.num_rows)
-        for column in table.column_names:
+    def _count(self, block: Block) -> None:
+        self._add_rows(block.table.num_rows)
+        for column in block.table.column_names:
             tally = self.columns.setdefault(column, ColumnTally())
-            tally.add_column(table[column].chunk(0), partial(_value, block, column))
-        lines = block.line + np.arange(table.num_rows)
-        return self._good(block, table[name].chunk(0), name, lines) if name else _batch(block.file, lines[:0], [])
+            tally.add_column(block.table[column].chunk(0), partial(_value, block, column))
 
-    def _good(self, block: Block, texts: Any, name: str, lines: Counts) -> Batch:
+    def _good(self, block: Block, name: str, measured: Measured) -> Batch:
         """The texts of a block that can be used; the others are bad rows."""
-        batch = _batch(block.file, lines, texts.fill_null(""))
-        good = batch.measured.words > 0
-        if b"\\u0000" in block.raw:
-            good &= np.array(["\0" not in text for text in batch.texts.to_pylist()])
+        texts, good = block.table[name].chunk(0), measured.words > 0
+        if measured.nul:
+            good &= np.array([text is not None and "\0" not in text for text in texts.to_pylist()])
         if good.all():
-            return batch
+            return Batch(block.file, block.lines, texts, measured)
         for i in np.flatnonzero(~good).tolist():
             flaw = text_flaw(block.row(i), name)
             assert flaw, "a row without a text has a flaw"
             self.bad.add(flaw)
-        return _batch(block.file, lines[good], batch.texts.take(np.flatnonzero(good)))
+        some = np.flatnonzero(good)
+        return Batch(block.file, block.lines[some], texts.take(some), measured.take(some))
 
     def _texts(self, path: Path) -> Iterator[Document]:
         if is_conll(path):
@@ -181,6 +192,17 @@ class Scan:
                     continue
                 self.columns[name] = ColumnTally()
             self.columns[name].add(value)
+
+
+def _has_texts(table: Any, name: str) -> bool:
+    from pyarrow import types
+
+    return name in table.column_names and types.is_string(table[name].type)
+
+
+def _measured(name: str, table: Any) -> Measured | None:
+    """The texts of a table measured, if it has any."""
+    return measure(table[name].chunk(0).fill_null("")) if table is not None and _has_texts(table, name) else None
 
 
 def _value(block: Block, column: str, index: int) -> Any:

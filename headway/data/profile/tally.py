@@ -12,6 +12,9 @@ import numpy as np
 from headway.data.files.columns import LABEL_LETTERS, LABELS, NO_LABELS, column_type, value_type
 from headway.data.files.rows import brief
 
+PLAIN_NUMBERS = {"int": "^[+-]?[0-9]+$", "float": "^[+-]?[0-9]+[.][0-9]+$"}
+"""Type → texts that surely have it: they need not be looked at one by one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -42,10 +45,14 @@ class ColumnTally:
         self._count([(value, 1)])
 
     def add_column(self, values: Any, value_at: Callable[[int], Any]) -> None:
-        """Add a pyarrow array of JSON values; `value_at` gives the value of one row. The same as `add` for each."""
-        from pyarrow import compute, types
+        """Add a pyarrow array; `value_at` gives the value of one row. The same as `add` for each."""
+        from pyarrow import compute
 
-        text = types.is_string(values.type)
+        if not (kind := _kind(values.type)):
+            for value in values.to_pylist():
+                self.add(value)
+            return
+        text = kind == "text"
         there = compute.not_equal(values, "") if text else compute.is_valid(values)
         rows = np.flatnonzero(there.fill_null(False).to_numpy(zero_copy_only=False))
         if not len(rows):
@@ -56,7 +63,7 @@ class ColumnTally:
                 self.example = example
                 break
         if not text:
-            self.kinds.add(_kind(values.type))
+            self.kinds.add(kind)
         if self.kinds & set(NO_LABELS) or (text and compute.max(compute.utf8_length(values)).as_py() > LABEL_LETTERS):
             self.labels = None
         if self.labels is not None:
@@ -68,11 +75,21 @@ class ColumnTally:
                 self._count(zip(distinct.to_pylist(), counts.field(1).to_pylist(), strict=True))
             values = distinct
         if text and "text" not in self.kinds:  # no other type of texts changes a column of texts
-            for value in values:
-                self.kinds.add(value_type(value.as_py()))
-                if "text" in self.kinds:
-                    break
-            self.kinds.discard("missing")
+            self._add_kinds(values)
+
+    def _add_kinds(self, texts: Any) -> None:
+        from pyarrow import compute
+
+        for kind, pattern in PLAIN_NUMBERS.items():
+            plain = compute.match_substring_regex(texts, pattern).fill_null(False)
+            if compute.any(plain).as_py():
+                self.kinds.add(kind)
+                texts = texts.filter(compute.invert(plain))
+        for value in texts:
+            self.kinds.add(value_type(value.as_py()))
+            if "text" in self.kinds:
+                break
+        self.kinds.discard("missing")
 
     def _count(self, values: Iterable[tuple[Any, int]]) -> None:
         for value, number in values if self.labels is not None else ():
@@ -83,10 +100,12 @@ class ColumnTally:
                 return
 
     def fact(self, name: str, rows: int, text: str) -> Column:
-        likely = self.labels if name != text and self.labels and 2 <= len(self.labels) <= self.present / 2 else None
+        kind = column_type(self.kinds)
+        named = self.labels if name != text and kind != "date" else None
+        likely = named if named and 2 <= len(named) <= self.present / 2 else None
         return Column(
             name=name,
-            kind=column_type(self.kinds),
+            kind=kind,
             missing=max(0, rows - self.present),  # a sentence has several tags
             example=self.example,
             labels=dict(likely.most_common()) if likely else {},
@@ -94,11 +113,14 @@ class ColumnTally:
 
 
 def _kind(kind: Any) -> str:
-    """The type of JSON values of a pyarrow type, as `value_type` calls it."""
+    """The type of all values of a pyarrow type, as `value_type` calls it; "" where the values have to tell."""
     from pyarrow import types
 
-    tests = {"bool": types.is_boolean, "int": types.is_integer, "float": types.is_floating, "list": types.is_list}
-    return next((name for name, test in tests.items() if test(kind)), "object")
+    tests = {
+        **{"text": types.is_string, "bool": types.is_boolean, "int": types.is_integer, "float": types.is_floating},
+        **{"list": types.is_list, "object": types.is_struct},
+    }
+    return next((name for name, test in tests.items() if test(kind)), "")
 
 
 def one_line(value: Any, width: int = 60) -> str:

@@ -1,23 +1,25 @@
 """The header of a GGUF file: metadata of a model, and where its tensors are.
 
 The `gguf` package has a reader too, but it trusts every count (a count of 2⁶⁰ keeps it busy for ever) and needs seconds
-for a vocabulary. headway uses the package for its quantization formats.
+for a vocabulary. headway uses the package for rare quantization formats.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from headway.config.toml import short
 from headway.errors import DamagedError, NotFoundError
+from headway.hub.gguf.formats import Format, format_of
 from headway.jsonfile import AGAIN, show, unreadable
 
 HEADER_LIMIT, VALUES_LIMIT, TENSORS_LIMIT = 256_000_000, 4_000_000, 100_000
@@ -35,13 +37,12 @@ class StoredTensor:
 
     shape: tuple[int, ...]
     """Slowest axis first, as in torch; the file has the reverse order."""
-    kind: int
-    """Number of its quantization format."""
+    format: Format
     begin: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class GGUFFile:
     """A file with its header read and checked; no tensor is read."""
 
@@ -51,19 +52,24 @@ class GGUFFile:
     tensors: dict[str, StoredTensor]
 
 
-BlockSizes = Callable[[int], tuple[int, int] | None]
-"""Number of a quantization format → items and bytes of its blocks; None for an unknown number."""
+_IN_USE: WeakValueDictionary[tuple[object, ...], GGUFFile] = WeakValueDictionary()
+"""Files whose headers somebody still holds: a model and its tokenizer are read from one header."""
 
 
-def read_gguf(path: Path, block_sizes: BlockSizes) -> GGUFFile:
+def open_file(path: Path) -> GGUFFile:
     """The header of a GGUF file, with all counts and offsets checked against the file."""
     try:
         with path.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            key = (path, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            if (known := _IN_USE.get(key)) is not None:
+                return known
             start = file.read(4)
             if start != b"GGUF":
                 raise _damaged(path, f"begins with {start!r}, a GGUF file with b'GGUF'")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-                return _read(path, raw, block_sizes)
+                found = _IN_USE[key] = _read(path, raw)
+                return found
     except OSError as error:
         raise unreadable(path, error) from error
     except _Damaged as error:
@@ -144,7 +150,7 @@ class _Cursor:
         return found
 
 
-def _read(path: Path, raw: mmap.mmap, block_sizes: BlockSizes) -> GGUFFile:
+def _read(path: Path, raw: mmap.mmap) -> GGUFFile:
     cursor = _Cursor(raw)
     version = cursor.number("I")
     if version not in VERSIONS:
@@ -172,8 +178,9 @@ def _read(path: Path, raw: mmap.mmap, block_sizes: BlockSizes) -> GGUFFile:
     for name, shape, kind, offset in found:
         if name in tensors:
             raise _Damaged(f"tensor {show(name[:60])} twice")
-        size = _size(name, shape, kind, block_sizes)
-        tensors[name] = StoredTensor(shape, kind, start + offset, start + offset + size)
+        form = _format(name, shape, kind)
+        size = math.prod(shape) // form.items * form.size
+        tensors[name] = StoredTensor(shape, form, start + offset, start + offset + size)
     _check_places(tensors, cursor.size, alignment, start)
     return GGUFFile(path, metadata, tensors)
 
@@ -186,17 +193,16 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape, cursor.number("I"), cursor.number("Q")
 
 
-def _size(name: str, shape: tuple[int, ...], kind: int, block_sizes: BlockSizes) -> int:
-    """Size of a tensor in bytes."""
-    items = math.prod(shape)
-    if not items:
+def _format(name: str, shape: tuple[int, ...], number: int) -> Format:
+    """The quantization format of a tensor, if its rows are whole blocks."""
+    if not math.prod(shape):
         raise _Damaged(f"tensor {show(name[:60])} has the shape {shape}")
-    sizes = block_sizes(kind)
-    if sizes is None:
-        raise _Damaged(f"tensor {show(name[:60])} has quantization format {kind}, which headway does not know")
-    if shape[-1] % sizes[0]:
-        raise _Damaged(f"tensor {show(name[:60])}: rows of {shape[-1]}, in blocks of {sizes[0]}")
-    return items // sizes[0] * sizes[1]
+    form = format_of(number)
+    if form is None:
+        raise _Damaged(f"tensor {show(name[:60])} has quantization format {number}, which headway does not know")
+    if shape[-1] % form.items:
+        raise _Damaged(f"tensor {show(name[:60])}: rows of {shape[-1]}, in blocks of {form.items}")
+    return form
 
 
 def _check_places(tensors: dict[str, StoredTensor], size: int, alignment: int, start: int) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from headway.config.model import ModelConfig, RopeConfig
 from headway.config.toml import short
-from headway.errors import ConfigError, DamagedError, NotFoundError, nearest
+from headway.errors import ConfigError, DamagedError, nearest
 from headway.hub.family import Family, read_config
-from headway.hub.gguf.file import GGUFFile, StoredTensor, read_gguf
+from headway.hub.gguf.file import GGUFFile, StoredTensor, open_file
 from headway.hub.tables import FAMILIES
 from headway.jsonfile import show, unreadable
 from headway.model.positions import rotary_angles
@@ -38,8 +38,6 @@ TENSORS = {
 }
 """Names in llama.cpp → names in the Hugging Face layout."""
 NAME = re.compile(r"(?:blk\.(?P<block>\d{1,6})\.)?(?P<part>[a-z_]+)\.(?P<leaf>weight|bias)")
-ROW_BYTES = 16_384
-"""Bytes that are dequantized at a time are 16 times as many: the result stays in a core's cache."""
 ROPE_FACTORS = "rope_freqs.weight"
 """Llama 3.1's scaled rotary positions: the file has one divisor per frequency instead of the settings."""
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -72,7 +70,8 @@ class GGUFWeights:
         self._file, self._heads = file, heads
         """`heads`: part → number of heads whose rows llama.cpp interleaves."""
         self._names = {_hf_name(name): name for name in file.tensors if name != ROPE_FACTORS}
-        kinds = {_kinds()[tensor.kind].name for tensor in file.tensors.values() if len(tensor.shape) == 2}
+        self._mapped: Any = None
+        kinds = {tensor.format.name for tensor in file.tensors.values() if len(tensor.shape) == 2}
         self._dtype = PLAIN[kinds.pop()] if len(kinds) == 1 and kinds <= PLAIN.keys() else "float32"
 
     @property
@@ -96,12 +95,33 @@ class GGUFWeights:
         return self._dtype
 
     def read(self, name: str) -> Tensor:
+        whole = torch.empty(self.shape(name), dtype=getattr(torch, self._dtype))
+        self.fill(name, whole)
+        return whole
+
+    def fill(self, name: str, out: Tensor) -> None:
+        """Dequantize a tensor into `out`: contiguous, with the dtype of the model."""
         theirs = self._names[name]
-        tensor = torch.from_numpy(_dequantize(self._file, theirs))
+        stored, raw = self._file.tensors[theirs], self._raw(theirs)
         match = NAME.fullmatch(theirs)
-        if match and match["part"] in self._heads:
-            tensor = _halves_from_pairs(tensor, self._heads[match["part"]])
-        return tensor.to(getattr(torch, self._dtype))
+        heads = self._heads.get(match["part"]) if match else None
+        order = None if heads is None else _halves_from_pairs(stored.shape[0], heads)
+        if order is not None and len(stored.shape) > 1:  # rows move while they are small
+            raw, order = raw.reshape(stored.shape[0], -1)[order], None
+        if PLAIN.get(stored.format.name) == self._dtype and order is None:
+            out.view(torch.uint8).numpy().reshape(-1)[:] = raw.reshape(-1)
+            return
+        numbers = out if out.dtype == torch.float32 and order is None else torch.empty(stored.shape)
+        _dequantize(self._file, theirs, raw, numbers)
+        if numbers is not out:
+            out.copy_(numbers if order is None else numbers[order])
+
+    def _raw(self, name: str) -> Any:
+        """The bytes of a tensor, mapped."""
+        stored: StoredTensor = self._file.tensors[name]
+        if self._mapped is None:
+            self._mapped = _map(self._file)
+        return self._mapped[stored.begin : stored.end]
 
 
 def gguf_in(place: Path) -> Path | None:
@@ -134,61 +154,30 @@ def open_gguf(path: Path) -> tuple[ModelConfig, Family, str, GGUFWeights]:
     return config, family, ARCHITECTURE, GGUFWeights(file, {"attn_q": stack.n_heads, "attn_k": stack.kv_heads})
 
 
-def open_file(path: Path) -> GGUFFile:
-    """A GGUF file, its header checked."""
-    kinds = _kinds()
-    from gguf.constants import GGML_QUANT_SIZES
-
-    return read_gguf(path, lambda kind: GGML_QUANT_SIZES.get(kinds[kind]) if kind in kinds else None)
-
-
-def _kinds() -> dict[int, Any]:
-    if find_spec("gguf") is None:
-        raise NotFoundError("F003", "GGUF files need the package gguf", "pip install 'headway[gguf]'")
-    from gguf.constants import GGMLQuantizationType
-
-    return {int(kind): kind for kind in GGMLQuantizationType}
-
-
-def _dequantize(file: GGUFFile, name: str) -> Any:
-    """A tensor as float32, in memory of its own."""
-    from gguf.constants import GGML_QUANT_SIZES
-    from gguf.quants import dequantize
-
-    stored: StoredTensor = file.tensors[name]
-    kind = _kinds()[stored.kind]
+def _map(file: GGUFFile) -> Any:
+    """The bytes of a file, read on first use."""
     try:
-        raw = np.memmap(file.path, np.uint8, "r", stored.begin, (stored.end - stored.begin,))
-        rows = _even_rows(raw.view(np.ndarray), GGML_QUANT_SIZES[kind][1])  # slices of a memmap are slow
-        found = dequantize(rows, kind).reshape(stored.shape)
-        return np.array(found) if np.shares_memory(found, raw) else found
+        return np.memmap(file.path, np.uint8, "r").view(np.ndarray)  # slices of a memmap are slow
+    except OSError as error:
+        raise unreadable(file.path, error) from error
+
+
+def _dequantize(file: GGUFFile, name: str, raw: Any, out: Tensor) -> None:
+    stored = file.tensors[name]
+    try:
+        stored.format.dequantize(raw, out.numpy())
     except NotImplementedError:
-        what = f"tensor {show(name)} has the format {kind.name}, which the gguf package cannot dequantize"
+        what = f"tensor {show(name)} has the format {stored.format.name}, which the gguf package cannot dequantize"
         raise DamagedError(
             "X001", f"{show(file.path)}: {what}", "use a file with the format Q4_0, Q4_K, Q8_0 or F16"
         ) from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            raise unreadable(file.path, error) from error
+    except ValueError as error:
         raise DamagedError("X001", f"{show(file.path)}: tensor {show(name)}: {error}") from None
 
 
-def _even_rows(raw: Any, block: int) -> Any:
-    """The blocks of a tensor in rows of about ROW_BYTES.
-
-    The gguf package converts 16 rows at a time, whatever their length: with the rows of a small model's matrices it
-    spends five times as long on calls as on numbers.
-    """
-    count = raw.size // block
-    each = max(1, min(count, ROW_BYTES // block))
-    while count % each:
-        each -= 1
-    return raw.reshape(-1, each * block)
-
-
-def _halves_from_pairs(rows: Tensor, heads: int) -> Tensor:
-    """llama.cpp rotates neighbouring rows of a head as a pair, Hugging Face one row of each half."""
-    return rows.reshape(heads, -1, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
+def _halves_from_pairs(rows: int, heads: int) -> Any:
+    """The order of rows: llama.cpp rotates neighbouring rows of a head as a pair, Hugging Face one row of each half."""
+    return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
 def _hf_name(name: str) -> str:
@@ -248,7 +237,9 @@ def _vocab(file: GGUFFile) -> int:
 
 def _llama3(file: GGUFFile, theta: float, width: int) -> dict[str, Any]:
     """Llama 3's settings, if they give the divisors of the file; otherwise an error."""
-    found = torch.from_numpy(_dequantize(file, ROPE_FACTORS).reshape(-1))
+    stored = file.tensors[ROPE_FACTORS]
+    found = torch.empty(math.prod(stored.shape))
+    _dequantize(file, ROPE_FACTORS, _map(file)[stored.begin : stored.end], found)
     factor, (low, high, length) = float(found.max()), LLAMA3.values()
     rope = RopeConfig(
         theta=theta, scaling="llama3", factor=factor, low_factor=low, high_factor=high, original_length=int(length)

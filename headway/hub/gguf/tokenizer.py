@@ -14,8 +14,7 @@ from headway.data.tokenizers.bounds import bounded, check_added, check_names
 from headway.data.tokenizers.spm import MAX_PIECE_CHARACTERS, merges_from_scores
 from headway.data.tokenizers.tokenizer import Tokenizer, backend_errors
 from headway.errors import DamagedError, NotFoundError
-from headway.hub.gguf.file import GGUFFile
-from headway.hub.gguf.model import open_file
+from headway.hub.gguf.file import GGUFFile, open_file
 from headway.jsonfile import show
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
-from headway.data.datasets.chat import read_conversations
+from headway.data.datasets.chat import are_conversations, read_conversations
 from headway.data.files.columns import MESSAGES, column_names, named
 from headway.data.files.readers import Row
 from headway.data.files.rows import BadRows
@@ -32,6 +32,9 @@ class Chat(LanguageModeling):
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         values = [row.values for row in rows]
         return Suitability(0.85 * bool(named(values, MESSAGES) or {"instruction", "output"} <= {*column_names(values)}))
+
+    def reads(self, rows: Sequence[Row]) -> bool:
+        return are_conversations(rows)
 
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
         for conversation in read_conversations(data.train, bad, data):

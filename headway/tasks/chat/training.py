@@ -41,7 +41,7 @@ from headway.progress import track
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.lm.training import EVAL_TOKENS, plan_rows, row_batch, writer_config
 from headway.tasks.losses.tokens import IGNORE, token_loss
-from headway.tasks.metrics.bootstrap import Evaluation, interval
+from headway.tasks.metrics.bootstrap import Evaluation, interval, mean_metric
 from headway.tasks.metrics.chance import unigram_loss
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext, Training
@@ -188,6 +188,7 @@ class ChatTraining(Training):
                 {"loss": float(a / b), "tokens": int(b), "right": int(c), "answers": int(d)}
                 for a, b, c, d in zip(got.loss, got.tokens, got.right, got.answers, strict=True)
             ],
+            mean_metric("answered", got.right, got.answers),  # losses of other tokens do not compare
         )
 
 

@@ -169,4 +169,5 @@ def _largest(fits: Callable[[int, int], bool]) -> tuple[int, int]:
 def counted_settings(recipe: Recipe, keys: Collection[str], count: int) -> dict[str, Any]:
     """Key → value for a new model that learns from examples that are no texts: the budget, by their number."""
     rule = FineTuning(epochs=COUNTED_EPOCHS, batch=recipe.train.batch)
-    return budget(recipe, keys, held_in(recipe, count), rule, EPOCHS)
+    patch = {"model.patch": 0} if get_task(recipe.task).takes == "image" else {}  # the starter's fits its own pictures
+    return {**patch, **budget(recipe, keys, held_in(recipe, count), rule, EPOCHS)}

@@ -23,6 +23,7 @@ from headway.data.batching.token_store import TokenStore
 from headway.data.batching.windows import Ids, Tokens, Windows, evaluation_windows
 from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus
 from headway.data.files.rows import BadRows
+from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.generate.decode import Sampling, generate
@@ -39,7 +40,9 @@ EVAL_TOKENS = 1 << 14
 """Tokens that are evaluated at a time."""
 
 
-SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 160
+SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 160, 0.7
+PROMPT_TOKENS, PROMPT_LETTERS = 1000, 20
+"""Tokens of the validation text in which a prompt is looked for, and the letters that make a line one."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +129,24 @@ class LanguageModelTraining(Training):
 
     @property
     def tries(self) -> list[str]:
-        text = self.tokenizer.decode([int(i) for i in self.valid.ids[:SAMPLE_TOKENS]])
-        return [short_text([text.partition(" ")[2], text])]  # the validation text may begin inside a word
+        return [self.prompt]
+
+    @cached_property
+    def prompt(self) -> str:
+        """The first words of the validation text's first line that is more than a word or two; empty without words."""
+        text = self.tokenizer.decode([int(i) for i in self.valid.ids[:PROMPT_TOKENS]])
+        if not self.data.valid and len(self.valid.starts) == 2:  # held out of one text: it may begin inside a word
+            text = text.partition(" ")[2] or text
+        lines = [words for line in text.splitlines() if (words := short_text([line]))]
+        return next((line for line in lines if len(line) >= PROMPT_LETTERS), lines[0] if lines else "")
 
     def sample(self, model: Model) -> str:
-        """A continuation of the validation text's first words across the ends of documents, the same draw each time."""
-        prompt = [int(i) for i in self.valid.ids[:SAMPLE_PROMPT]]
-        return self.tokenizer.decode(list(generate(model, prompt, SAMPLE_TOKENS, Sampling(seed=0, stop=()))))
+        """The prompt, and under it a continuation across the ends of documents, the same draw each time."""
+        prompt = self.prompt or self.tokenizer.decode([int(i) for i in self.valid.ids[:PROMPT_LETTERS]]).strip()
+        ids = PromptEncoder(self.tokenizer, model.config.special).text(prompt)
+        how = Sampling(temperature=SAMPLE_TEMPERATURE, seed=0, stop=())
+        text = self.tokenizer.decode(list(generate(model, ids, SAMPLE_TOKENS, how)))
+        return f"{prompt}\n→ " + "\n  ".join(text.strip().splitlines())
 
 
 def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | None) -> AnyConfig:

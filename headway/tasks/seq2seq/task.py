@@ -103,7 +103,11 @@ class Seq2Seq(TextTask):
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         names = column_names(row.values for row in rows)
-        return Suitability(0.8 * bool(parallel.NESTED in names or named_together(names, (SOURCE, TARGET))))
+        both = named_together(names, (SOURCE, TARGET))
+        pairs = [pair for row in rows if both and isinstance(pair := parallel.parse_row(row, *both), parallel.Pair)]
+        shortens = parallel.are_summaries((pair.source, pair.targets[0]) for pair in pairs)
+        recipe = "summarize" if shortens else ""
+        return Suitability(0.8 * bool(parallel.NESTED in names or both), recipe=recipe)
 
     def texts(self, data: DataConfig, bad: BadRows) -> Iterator[tuple[str, ...]]:
         pairs = parallel.read_parallel(data.train, data.text, data.pair, bad)

@@ -630,7 +630,7 @@ def test_no_room_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(formats.shutil, "copyfileobj", fail)
+    monkeypatch.setattr("headway.data.files.parquet.shutil.copyfileobj", fail)
     with pytest.raises(HeadwayError, match=r"M002.*No space left on device"):
         list(rows(str(path)))
 

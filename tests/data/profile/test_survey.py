@@ -6,7 +6,6 @@ import json
 import random
 import re
 import tracemalloc
-import unicodedata
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +23,7 @@ from headway.data.profile.lengths import BINS, LengthCounter, length_statistics
 from headway.data.profile.scan import BATCH_TEXTS, split_text
 from headway.data.profile.survey import survey
 from headway.data.profile.tally import one_line
-from headway.data.profile.texts import measure, text_key
+from headway.data.profile.texts import measure
 from headway.data.tokenizers.tokenizer import load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError, NotFoundError
@@ -97,23 +96,8 @@ def test_a_tally_counts_in_every_unit() -> None:
     ],
 )
 def test_equal_up_to_case_and_space(one: str, other: str, equal: bool) -> None:
-    assert (text_key(one.encode()) == text_key(other.encode())) is equal
     first, second = measure(pa.array([one, other])).hashes
     assert (first == second) is np.bool_(equal)
-
-
-@given(
-    st.lists(st.text(st.sampled_from("aB \t\u00a0\x1cäÄ\u0301\u3000ßςΣİ中\u202f\x85.") | st.characters(codec="utf-8")))
-)
-def test_texts_measured_together_are_those_measured_alone(texts: list[str]) -> None:
-    """Against Python's own functions, text by text."""
-    found = measure(pa.array(["before", *texts], pa.string())[1:])
-    plain = [unicodedata.normalize("NFC", " ".join(text.casefold().split())) for text in texts]
-    assert found.characters.tolist() == [len(text) for text in texts]
-    assert found.bytes.tolist() == [len(text.encode()) for text in texts]
-    assert found.words.tolist() == [len(text.split()) for text in texts]
-    assert [text_key(text.encode()).decode() for text in texts] == plain
-    assert [found.hashes.tolist().index(h) for h in found.hashes.tolist()] == [plain.index(text) for text in plain]
 
 
 def add(index: DuplicateIndex, texts: list[str], file: str, line: int) -> None:
@@ -146,6 +130,19 @@ def test_texts_are_not_kept() -> None:
         peaks.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 1000 < 300_000
+
+
+def test_repeats_far_from_their_originals_need_little_memory() -> None:
+    """Every text comes again, after all others: the places of the others are not kept meanwhile."""
+    seen, hashes = DuplicateIndex(), np.random.default_rng(0).integers(0, 2**63, 100_000).astype(np.uint64)
+    for number in range(40):
+        seen.add(hashes[number % 20 :: 20], f"file{number // 20}", np.arange(5000))
+    tracemalloc.start()
+    count, places = seen.repeats()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (count, places) == (100_000, [(f"file1:{i}", f"file0:{i}") for i in range(3)])
+    assert peak < 5_000_000
 
 
 def test_of_very_many_texts_a_sample_is_compared() -> None:
@@ -364,6 +361,7 @@ def test_batches_do_not_show(tmp_path: Path) -> None:
         ([0, 1, 1, 1], {"1": 3, "0": 1}),
         ([True, False, True, False], {"True": 2, "False": 2}),
         (["a", None, "b", "a", "b"], {"a": 2, "b": 2}),
+        (["2024-01-01", "2024-01-02"] * 5, {}),
         (["a"] * 9, {}),  # always the same
         (["a", "b", "c"], {}),  # never the same
         ([0.5, 1.5] * 5, {}),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import io
 import struct
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +33,8 @@ from headway.hub.family import read_config
 from headway.hub.folder import load_folder_tokenizer, load_model, open_folder, read_tokenizer, save_model
 from headway.hub.gguf import model as module
 from headway.hub.gguf import tokenizer as gguf_tokens
-from headway.hub.gguf.model import gguf_in, hf_config, open_file, open_gguf
+from headway.hub.gguf.file import open_file
+from headway.hub.gguf.model import gguf_in, hf_config, open_gguf
 from headway.hub.gguf.tokenizer import RULES, load_gguf_tokenizer
 from headway.hub.tables import FAMILIES
 from headway.model.model import Transformer
@@ -173,19 +176,6 @@ def test_a_file_equals_its_safetensors_twin(kind: str, tied: bool, tmp_path: Pat
         assert torch.equal(ours, theirs), name
     assert torch.equal(logits(model), logits(twin))
     assert not torch.equal(logits(model), logits(twin, 1))
-
-
-@pytest.mark.parametrize("shape", [(37, 256), (3, 4096), (1, 32), (257, 64), (2048, 96)])
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])
-def test_long_rows_are_dequantized_as_the_rows_of_a_matrix(kind: str, shape: tuple[int, int]) -> None:
-    as_type = gguf.GGMLQuantizationType[kind]
-    matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    stored = gguf.quants.quantize(matrix, as_type)
-    raw = stored.view(np.uint8).reshape(-1)
-    rows = module._even_rows(raw, gguf.GGML_QUANT_SIZES[as_type][1])
-    assert rows.shape[1] <= max(module.ROW_BYTES, raw.size // shape[0])
-    found = gguf.quants.dequantize(rows, as_type).reshape(shape)
-    assert np.array_equal(found, gguf.quants.dequantize(stored.view(np.uint8).reshape(shape[0], -1), as_type))
 
 
 @pytest.mark.parametrize(
@@ -399,22 +389,36 @@ def test_strange_and_missing_tensors(tmp_path: Path) -> None:
 
 
 def test_a_format_that_cannot_be_dequantized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "tiny.gguf", tiny(), "Q8_0")
+    path = write(tmp_path / "tiny.gguf", tiny(), "Q5_0")
 
     def fail(data: Any, kind: Any) -> Any:
         raise NotImplementedError(kind.name)
 
     monkeypatch.setattr(gguf.quants, "dequantize", fail)
     message = refused(path, "X001")
-    assert "token_embd.weight" in message and "Q8_0" in message
+    assert "token_embd.weight" in message and "Q5_0" in message
 
 
-def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_common_format_needs_no_package(tmp_path: Path) -> None:
+    path = write(tmp_path / "tiny.gguf", tiny(), "Q4_0")
+    script = f"""
+import sys
+from pathlib import Path
+from headway.hub.folder import load_model
+load_model(Path({str(path)!r}))
+print("gguf" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_header_is_read_once_while_it_is_in_use(tmp_path: Path) -> None:
     path = write(tmp_path / "tiny.gguf", tiny())
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(NotFoundError) as caught:
-        load_model(path)
-    assert (caught.value.code, caught.value.hint) == ("F003", "pip install 'headway[gguf]'")
+    file = open_file(path)
+    assert open_file(path) is file
+    write(tmp_path / "tiny.gguf", tiny(), "Q8_0")
+    assert open_file(path) is not file
+    assert open_file(path).tensors["token_embd.weight"].format.name == "Q8_0"
 
 
 # --- damaged and hostile files -------------------------------------------------------------------

@@ -179,3 +179,46 @@ def test_ends_are_marked_where_there_are_several() -> None:
     one = tokenize_corpus(texts(["a b"], False), tokenizer)
     assert [int(i) for i in several.ids].count(end) == 2 and end not in one.ids
     assert several.starts.tolist() == [0, 3, 5]
+
+
+LETTERS = Transformer(decoder_config(ShapeConfig(depth=1, width=16, heads=2), TOKENIZER.vocab_size, 64)).eval()
+
+
+def reader(text: str) -> LanguageModelTraining:
+    """A training whose validation data is this text."""
+    read = tokenize_corpus(Corpus(lambda: iter([text]), text, False), TOKENIZER)
+    return LanguageModelTraining(Recipe(seed=1, data=DataConfig(length=64)), TOKENIZER, read, read)
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        (
+            "ter()\n   >>> c['red']\n   0\n\n   The example above shows part of the code\nof it",
+            "The example above shows part of the code",
+        ),
+        ("tion of words, of which there are more than the line has room for", "of words, of which there are more than"),
+        ("a = b\nc\nd", "b"),
+        (
+            "量子力学是物理学的一个分支,主要描写微观的事物,与相对论一起被认为是基本理论",
+            "量子力学是物理学的一个分支,主要描写微观的事物,与相对论一起被认为是基本理论",
+        ),
+        ("x" * 500, "x" * 80),
+    ],
+)
+def test_samples_continue_the_first_line_with_words_enough(text: str, prompt: str) -> None:
+    task = reader(text)
+    assert task.tries == [prompt]
+    assert task.sample(LETTERS).split("\n")[0] == prompt
+
+
+def test_a_sample_is_the_same_draw_apart_from_its_prompt() -> None:
+    task = reader("… the first words of a text that a model continues")
+    first, *rest = task.sample(LETTERS).split("\n")
+    assert first == "the first words of a text that a"
+    assert rest[0].startswith("→ ") and all(line.startswith("  ") for line in rest[1:])
+    assert task.sample(LETTERS) == "\n".join([first, *rest])
+
+
+def test_a_text_without_words_has_a_sample_too() -> None:
+    assert reader("*** " * 40).sample(LETTERS).startswith("*** ***")

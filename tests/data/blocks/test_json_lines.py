@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-import unicodedata
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headway.data.files import blocks
-from headway.data.files.blocks import Block, json_blocks
-from headway.data.profile import scan
+from headway.data.blocks import json_lines
+from headway.data.blocks.json_lines import json_blocks
 from headway.data.profile.survey import Survey, survey
-from headway.data.profile.texts import ACCENTS
+
+ByRows = Callable[[str], Survey]
 
 ODD_LINES = [
     '{"text": "a", "text": "b"}', '{"text": NaN}', '{"n": 1e999}', '{"text": "\\udc00"}', '{"text": "\\ud83d\\ude00"}',
@@ -32,15 +30,6 @@ ODD_LINES = [
 ]  # fmt: skip
 
 
-def by_rows(monkeypatch: pytest.MonkeyPatch, spec: str) -> Survey:
-    def slow(path: Path) -> Iterator[Block]:
-        return (replace(block, table=None) for block in json_blocks(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(scan, "json_blocks", slow)
-        return survey(spec)
-
-
 lines = st.lists(
     st.sampled_from(ODD_LINES)
     | st.builds(lambda t, n: json.dumps({"text": t, "n": n}), st.text(max_size=9), st.integers(-3, 3))
@@ -50,27 +39,34 @@ lines = st.lists(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
-@given(lines, st.sampled_from([40, 200, 1 << 22]), st.sampled_from(["\n", "\r\n"]), st.booleans())
+@given(
+    lines, st.sampled_from([40, 200, 1 << 22]), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\n", "\ufeff"])
+)
+@example(['{"n": null}', '{"when": "2020-01-01"}'], 200, "\n", "\n")  # columns stay in the order of their appearance
+@example(['{"text": "a"}', '{"text":', '"b"}', '{"text": "c"} {"text": "d"}'], 200, "\n", "\n")  # as many rows as lines
 def test_blocks_give_what_rows_give(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: list[str], size: int, end: str, last: bool
+    monkeypatch: pytest.MonkeyPatch, by_rows: ByRows, tmp_path: Path, lines: list[str], size: int, end: str, extra: str
 ) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_bytes((end.join(lines) + (end if last else "")).encode("utf-8", "surrogatepass"))
-    monkeypatch.setattr(blocks, "SIZE", size)
-    assert survey(str(path)) == by_rows(monkeypatch, str(path))
+    text = (extra if extra == "\ufeff" else "") + end.join(lines) + (end if extra == "\n" else "")
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    monkeypatch.setattr(json_lines, "SIZE", size)
+    assert survey(str(path)) == by_rows(str(path))
 
 
-def test_undecodable_bytes_and_long_lines_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_undecodable_bytes_and_long_lines_are_named(
+    monkeypatch: pytest.MonkeyPatch, by_rows: ByRows, tmp_path: Path
+) -> None:
     path = tmp_path / "x.jsonl"
     rows = [b'{"text": "row %d"}' % i for i in range(300)]
     rows[123], rows[200] = b'{"text": "caf\xe9"}', b'{"text": "' + b"x" * 5000 + b'"}'
     path.write_bytes(b"\n".join(rows))
-    monkeypatch.setattr(blocks, "SIZE", 512)
+    monkeypatch.setattr(json_lines, "SIZE", 512)
     monkeypatch.setattr("headway.data.files.lines.ROW_LIMIT", 4000)
     found = survey(str(path))
     assert (found.rows, found.bad) == (298, 2)
     assert [line.split(":")[1] for line in found.bad_lines] == ["124", "201"]
-    assert found == by_rows(monkeypatch, str(path))
+    assert found == by_rows(str(path))
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
@@ -80,18 +76,10 @@ def test_ordinary_files_are_taken_by_blocks(monkeypatch: pytest.MonkeyPatch, tmp
     rows += [{"id": i / 2, "text": f"text {i}", "more": [{"a": 1}]} for i in range(500)]  # type: ignore[dict-item]
     raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
-    monkeypatch.setattr(blocks, "SIZE", 4096)
-    found = list(json_blocks(tmp_path / name))
+    monkeypatch.setattr(json_lines, "SIZE", 4096)
+    found = [block for block, _ in json_blocks(tmp_path / name, len)]
     assert len(found) > 5
     assert b"".join(block.raw for block in found) == raw
     assert [block.line for block in found if block.table is None] in ([], [next(b.line for b in found if b.line > 460)])
     facts = {column.name: column.kind for column in survey(str(tmp_path / name)).columns}
     assert facts == {"id": "float", "text": "text", "day": "date", "more": "list"}
-
-
-def test_accents_after_ascii_letters_begin_with_known_bytes() -> None:
-    """`texts.ACCENTS` has to be all of them."""
-    for code in range(0x110000):
-        parts = unicodedata.decomposition(chr(code)).split()
-        if len(parts) == 2 and not parts[0].startswith("<") and int(parts[0], 16) < 128:
-            assert chr(int(parts[1], 16)).encode()[:1] in ACCENTS

@@ -1,4 +1,4 @@
-"""Blocks of a JSON lines file as columns, parsed by pyarrow in threads; a block that needs care is left to the reader.
+"""Blocks of a JSON lines file, parsed by pyarrow; a block that needs care is left to the reader.
 
 A block is taken as columns only where every row is the one that `readers` would give: one object on each line, valid
 UTF-8, finite numbers, no key twice, values of one type in a column.
@@ -6,43 +6,43 @@ UTF-8, finite numbers, no key twice, values of one type in a column.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.data.blocks.block import SIZE, Look, Result, in_threads, is_utf8
 from headway.data.files import lines as stream
 from headway.data.files.lines import Lines, open_text
 from headway.data.files.readers import Flaw, Found, Row, json_lines, json_row
 from headway.jsonfile import JSON_DEPTH
 
-SIZE = 1 << 22
-"""Bytes of a block, up to the end of a line."""
-THREADS = 2
 EXACT_INT = 1 << 53
 """Above it a number with a fraction may have been a large integer."""
 
 
 @dataclass(frozen=True)
-class Block:
+class JsonBlock:
     file: str
     line: int
     """The number of the first line."""
     raw: bytes
     """Whole lines."""
     table: Any
-    """A pyarrow table with a row for each line; None: use `rows`."""
+
+    @property
+    def lines(self) -> NDArray[np.int64]:
+        return self.line + np.arange(self.table.num_rows)
 
     def rows(self) -> Found:
-        """The rows of a block, one by one."""
         return json_lines(self.file, Lines(BytesIO(self.raw), self.line - 1))
 
     def row(self, index: int) -> Row | Flaw:
-        """One row of a block with a table, as the reader gives it."""
         return json_row(self.file, self.line + index, self._lines[index].decode())
 
     @cached_property
@@ -50,27 +50,28 @@ class Block:
         return self.raw.split(b"\n")
 
 
-def json_blocks(path: Path) -> Iterator[Block]:
-    """Yield a JSON lines file in blocks, in order."""
+def json_blocks(path: Path, look: Look[Result]) -> Iterator[tuple[JsonBlock, Result]]:
+    """Yield the blocks of a JSON lines file, each with what `look` makes of its table."""
     schema: Any = None
-    with open_text(path) as file, ThreadPoolExecutor(THREADS) as pool:
-        waiting: deque[tuple[int, bytes, Future[Any]]] = deque()
-        for line, raw in _cut(file):
-            waiting.append((line, raw, pool.submit(_columns, raw, schema)))
-            if len(waiting) > THREADS:
-                yield (block := _finished(path, *waiting.popleft()))
-                schema = schema if block.table is None else _carried(block.table.schema)
-        while waiting:
-            yield _finished(path, *waiting.popleft())
+
+    def jobs(file: BinaryIO) -> Iterator[Callable[[], tuple[JsonBlock, Result]]]:
+        for line, count, raw in _cut(file):
+            yield partial(_parse, str(path), line, count, raw, schema, look)
+
+    with open_text(path) as file:
+        for block, seen in in_threads(jobs(file)):
+            schema = schema if block.table is None else _carried(block.table.schema)
+            yield block, seen
 
 
-def _finished(path: Path, line: int, raw: bytes, columns: Future[Any]) -> Block:
-    return Block(str(path), line, raw, columns.result())
+def _parse(file: str, line: int, count: int, raw: bytes, schema: Any, look: Look[Result]) -> tuple[JsonBlock, Result]:
+    table = _columns(raw, count, schema)
+    return JsonBlock(file, line, raw, table), look(table)
 
 
-def _cut(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines, about SIZE bytes at a time, with the number of the first; a longer line than ROW_LIMIT ends
-    after one byte more, which is what the reader of lines refuses."""
+def _cut(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the number of the first line, the number of lines, and whole lines of about SIZE bytes; a longer line than
+    ROW_LIMIT ends after one byte more, which is what the reader of lines refuses."""
     line, rest = 1, b""
     while part := file.read(SIZE):
         end = part.rfind(b"\n") + 1
@@ -78,28 +79,33 @@ def _cut(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             rest = (rest + part)[: stream.ROW_LIMIT + 1]
             continue
         whole, rest = rest + part[:end], part[end:]
-        yield line, whole
-        line += whole.count(b"\n")
+        count = int(np.count_nonzero(np.frombuffer(whole, dtype=np.uint8) == ord("\n")))
+        yield line, count, whole
+        line += count
     if rest:
-        yield line, rest
+        yield line, 1, rest
 
 
-def _columns(raw: bytes, schema: Any) -> Any:
+def _columns(raw: bytes, lines: int, schema: Any) -> Any:
     """A block as a table; None where the reader has to look at it."""
-    lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
-    between = raw.count(b"}\n{") + (raw.count(b"}\r\n{") if b"\r" in raw else 0)
-    # A line that begins with { after one that ends with } begins a row. As many rows as lines: one row for each.
-    if between != lines - 1 or not raw.startswith(b"{") or b"\0" in raw or len(raw) > 8 * SIZE:
+    if not raw.startswith(b"{") or b"\0" in raw or len(raw) > 8 * SIZE or not _row_on_each_line(raw):
         return None
-    if not raw.isascii():
-        try:
-            raw.decode()
-        except UnicodeDecodeError:
-            return None
+    if not raw.isascii() and not is_utf8(raw):
+        return None
     table = _parsed(raw, schema)
     if table is None or table.num_rows != lines or not _sound(table):
         return None
     return table.combine_chunks() if any(column.num_chunks != 1 for column in table.columns) else table
+
+
+def _row_on_each_line(raw: bytes) -> bool:
+    """Whether a line ends with } and the next one begins with {: as many rows as lines then mean one row on each."""
+    data = np.frombuffer(raw, dtype=np.uint8)
+    ends = np.flatnonzero(data[:-1] == ord("\n"))
+    last = data[ends - 1]
+    if b"\r" in raw:
+        last = np.where(last == ord("\r"), data[ends - 2], last)
+    return bool((last == ord("}")).all() and (data[ends + 1] == ord("{")).all())
 
 
 def _parsed(raw: bytes, schema: Any) -> Any:
@@ -118,8 +124,9 @@ def _parsed(raw: bytes, schema: Any) -> Any:
             except pyarrow.ArrowException:  # a column that now has another type
                 pass
         table = parse(None)
-        plain = _carried(table.schema)
-        return table if plain.equals(table.schema) else parse(plain)
+        if any(_plain(field.type) != field.type for field in table.schema):
+            table = parse(_carried(table.schema)).select(table.column_names)  # in the order of their appearance
+        return table
     except pyarrow.ArrowException:
         return None
 
