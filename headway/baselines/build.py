@@ -6,7 +6,7 @@ from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
 from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import ModelConfig
-from headway.model.joint.towers import TwoTowers
+from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer
 
 

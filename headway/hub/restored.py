@@ -23,9 +23,9 @@ from headway.hub.download import run_base
 from headway.hub.run_names import is_checkpoint, is_running, is_unfinished, note, run_of, step_of, unfinished_note
 from headway.hub.trainable import frozen_digest, mark_trainable, trainable_weights
 from headway.hub.weights import file_order
+from headway.joint.towers import TwoTowers
 from headway.jsonfile import show
 from headway.model.embed import PatchEmbedding
-from headway.model.joint.towers import TwoTowers
 from headway.model.lora import merge_adapters
 from headway.model.model import Model, Transformer
 

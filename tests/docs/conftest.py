@@ -29,7 +29,8 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
-    "embed": "embed", "images": "images", "contrastive": "contrastive", "caption": "caption", "seq2seq": "translate", "task": "parity",
+    "embed": "embed", "images": "images", "contrastive": "contrastive", "caption": "caption",
+    "seq2seq": "translate", "task": "parity",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 

@@ -17,7 +17,7 @@ from headway.errors import ConfigError
 from headway.hub.convert import load_tensors
 from headway.hub.folder import describe, load_model, open_folder, save_model
 from headway.hub.tables.clip import read_clip
-from headway.model.joint.towers import TwoTowers
+from headway.joint.towers import TwoTowers
 
 TOLERANCE = 1e-5
 EOS, PAD = 49, 1

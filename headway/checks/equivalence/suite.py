@@ -33,7 +33,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
-from headway.model.joint.towers import TwoTowers
+from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
 

@@ -17,7 +17,7 @@ from headway.data.batching.padding import Examples, inference_batch_tokens
 from headway.data.images.preprocess import Preprocess
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
-from headway.model.joint.towers import TwoTowers
+from headway.joint.towers import TwoTowers
 from headway.model.model import Model, evaluating
 from headway.tasks.classification.predict import Prediction, as_predictions
 from headway.tasks.contrastive.task import Contrastive, LabelledImage, Phrase, parse_labels

@@ -27,7 +27,7 @@ from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
-from headway.model.joint.towers import TwoTowers
+from headway.joint.towers import TwoTowers
 from headway.model.model import Model
 from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from headway.config.recipe import TrainConfig
+from headway.joint.towers import TwoTowers
 from headway.model.attention import Attention
-from headway.model.joint.towers import TwoTowers
 from headway.model.model import Model
 from headway.model.stack import FeedForward, Stack
 from headway.train.optim.muon import Muon

@@ -19,7 +19,7 @@ from headway.data.images.png import png  # noqa: E402
 from headway.data.images.rows import ImageRow  # noqa: E402
 from headway.data.synthetic.pictures import make_pictures  # noqa: E402
 from headway.errors import ConfigError, DataError, HeadwayError  # noqa: E402
-from headway.model.joint.towers import TwoTowers  # noqa: E402
+from headway.joint.towers import TwoTowers  # noqa: E402
 from headway.tasks.contrastive.predict import ContrastivePredictor  # noqa: E402
 from headway.tasks.contrastive.task import Contrastive, LabelledImage, Phrase  # noqa: E402
 from headway.tasks.contrastive.training import captioned, ranks, symmetric_loss  # noqa: E402
@@ -156,7 +156,7 @@ def test_fine_tuning_keeps_the_weights_and_resizes_the_grid(
     after = towers(load(run(tmp_path, photos, *words)[0]))
     assert torch.allclose(after.text.encoder.blocks[0].ffn.up.weight, before.text.encoder.blocks[0].ffn.up.weight)
     old, new = before.image.source.positions, after.image.source.positions
-    assert (len(old), len(new)) == (17, 37)
+    assert (len(old), len(new)) == (65, 145)
     assert torch.allclose(new[0], old[0], atol=1e-5) and torch.allclose(new[1:].mean(0), old[1:].mean(0), atol=0.02)
 
 
