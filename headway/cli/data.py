@@ -74,6 +74,7 @@ def data(
     """
     from headway.data.datasets.parallel import split_pair_spec
     from headway.data.files.lines import read_as
+    from headway.data.files.locate import find_files
     from headway.data.profile.pictures import holds_images
 
     check_encoding("--encoding", encoding)
@@ -90,6 +91,7 @@ def data(
             raise UsageError("U001", f"{wrong[0]} does not go with images", "leave it out")
         step = _show_images(file, keep, sheet, bad=bad, json_=json_)
     elif sheet is not None:
+        find_files(file)  # a missing file is said first
         raise UsageError("U001", "--sheet is for images", f"{file} holds none")
     elif chat:
         with read_as(encoding):

@@ -48,7 +48,7 @@ def test_the_json_of_a_setting(run: Run) -> None:
 def test_a_name_in_several_sections(run: Run) -> None:
     done = run("explain", "dropout")
     keys = [line for line in done.out.splitlines() if line and not line.startswith(" ")]
-    assert keys == ["model.dropout", "classify.dropout", "tag.dropout"]
+    assert keys[0] == "model.dropout" and {"classify.dropout", "tag.dropout", "images.dropout"} <= {*keys}
     assert "embed.temperature" in run("explain", "temperature").out  # see also
 
 

@@ -66,7 +66,7 @@ HEAD = of_any("tied", "bias", "scale") | {"transform": exactly(None)}
 STACK: dict[str, Rule] = {
     **of_any("d_model", "n_heads", "d_ff", "n_kv_heads", "d_head", "cross", "norm_eps", "norm_offset", "final_norm"),
     **of_any("gated", "qkv_bias", "out_bias", "ffn_bias"),
-    **of_any("dropout", "attention_dropout", "activation_dropout"),  # off while a model generates
+    **of_any("dropout", "attention_dropout", "activation_dropout", "drop_path"),  # off while a model generates
     "n_layers": lambda count: count > 0,
     "causal": exactly(True),
     "norm": exactly("layernorm", "rmsnorm"),

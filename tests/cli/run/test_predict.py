@@ -317,7 +317,7 @@ def test_models_that_write_read_files_too(models: dict[str, Path], run: Run) -> 
         ("lm", ["a", "--nearest", "story.txt"], "D001", "encoder"),
         ("lm", ["a", "--json"], "U001", "--json"),
         ("lm", ["--file", "story.txt", "--beam", "2"], "U001", "--beam"),
-        ("vit-tiny", ["a"], "D001", "text"),
+        ("vit-tiny", ["a"], "F001", "no such file: a"),
     ],
 )
 def test_mistakes_are_named(

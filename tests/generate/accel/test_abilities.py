@@ -63,7 +63,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "ffn_bias": YES_OR_NO, "scale": (None, 0.0, 0.4, -0.3, 1.0), "window": (None, 1, 3),
         "rope": (None, RopeConfig()), "relative": (None, RelativeConfig()), "alibi": YES_OR_NO,
         "sparse": (None, configs.SparseConfig()), "dropout": (0.0, 0.5), "attention_dropout": (0.0, 0.5),
-        "activation_dropout": (0.0, 0.5),
+        "activation_dropout": (0.0, 0.5), "drop_path": (0.0, 0.5),
     },
     RopeConfig: {
         "theta": (10_000.0, 7.0), "factor": (1.0, 3.0), "low_factor": (1.0, 0.5), "high_factor": (4.0, 2.0),
