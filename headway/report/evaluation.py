@@ -83,7 +83,7 @@ def blocks(details: Any) -> list[Block]:
         _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
         _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
         _by(details.get("slices"), "by length", _name(details.get("unit", "tokens")), _range),
-        _pictures(details.get("pictures")),
+        _pictures(details.get("pictures"), details.get("pictures_title")),
         _mistakes(details.get("worst")),
     )
     return [block for block in found if block is not None]
@@ -146,10 +146,11 @@ def _mistakes(found: Any) -> Mistakes | None:
     return Mistakes(rows) if rows else None
 
 
-def _pictures(found: Any) -> Pictures | None:
+def _pictures(found: Any, title: Any) -> Pictures | None:
     images = [(str(row.get("png", "")), _truncate(row.get("text"))) for row in _mappings(found)]
     images = [(png, text) for png, text in images if PNG_URL.fullmatch(png)]
-    return Pictures("pictures with a wrong prediction, the most confident first", images) if images else None
+    usual = "pictures with a wrong prediction, the most confident first"
+    return Pictures(title if isinstance(title, str) else usual, images) if images else None
 
 
 def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -145,7 +145,7 @@ def test_gradients_of_the_temperature_agree(folder: Path, oracle: Any) -> None:
 
 def test_every_check_passes(folder: Path) -> None:
     results = {result.name: result for result in check_model(load_model(folder), compiled=False)}
-    assert all(result.ok for result in results.values()), results
+    assert all(result.ok and result.means for result in results.values()), results
     assert {"image: batch = single", "text: right padding = none", "text: packed = separate", "saved = loaded"} <= set(
         results
     )

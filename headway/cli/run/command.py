@@ -17,6 +17,7 @@ from headway.cli.run.predict import predict
 from headway.jsonfile import show
 from headway.progress import progress_printer
 from headway.tasks.base import Task
+from headway.tasks.image import is_image_name
 from headway.tasks.registry import get_task, tasks
 
 BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
@@ -132,7 +133,8 @@ def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
 
 def _note_on_texts(task: Task, args: RunArgs) -> str:
     """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
-    if name := next((word for word in args.args if os.path.isfile(word)), ""):
+    image = task.takes == "image"
+    if name := next((word for word in args.args if os.path.isfile(word) and not (image and is_image_name(word))), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from headway.config.baselines import AnyConfig
-from headway.config.model import PatchesConfig, SpecialTokens
+from headway.config.model import ModelConfig, PatchesConfig, SpecialTokens
 from headway.config.shape import caption_config, vision_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples
@@ -25,6 +25,8 @@ from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.preprocess import Preprocess
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
+from headway.hub.download import resolve
+from headway.hub.folder import open_folder
 from headway.model.model import Model
 from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch
@@ -91,6 +93,8 @@ class CaptionTraining(WritingTraining[Captions]):
     @classmethod
     def prepare(cls, context: TaskContext) -> CaptionTraining:
         recipe = context.recipe
+        if recipe.model.from_:
+            check_base(open_folder(resolve(recipe.model.from_)).config, recipe.model.from_)
         data = read_captioned(recipe, BadRows(recipe.data.bad_rows))
         texts = [row.text for row in data.train.rows]
         made = context.base or context.rank_zero_first(lambda: text_tokenizer(context.folder, recipe.data, texts))
@@ -139,10 +143,9 @@ class CaptionTraining(WritingTraining[Captions]):
             roles = {role: self.tokenizer.special.get(role) for role in ("pad", "bos", "eos")}
             special = SpecialTokens(**roles, start=self.start)
             return caption_config(self.recipe.model, self._front, self.tokenizer.vocab_size, length, special)
-        if base.kind != "encoder-decoder" or base.lm is None or not reads_images(base):
-            raise ConfigError("C004", f"task caption trains models that describe images, model.from = {what} is none")
+        check_base(base, what)
         check_context(base, length, what)
-        assert isinstance(base.source, PatchesConfig)
+        assert isinstance(base, ModelConfig) and isinstance(base.source, PatchesConfig)
         return replace(base, source=replace(base.source, image=self.data.preprocess.size))
 
     @property
@@ -207,6 +210,12 @@ class CaptionTraining(WritingTraining[Captions]):
         return png(enlarged(grid(images, SAMPLES), 2 * SIDE))
 
 
+def check_base(base: AnyConfig, what: str) -> None:
+    """Refuse a model.from that does not describe images."""
+    if base.kind != "encoder-decoder" or base.lm is None or not reads_images(base):
+        raise ConfigError("C004", f"task caption trains models that describe images, model.from = {what} is none")
+
+
 def make_captions(images: Images, tokenizer: Tokenizer, recipe: Recipe) -> Captions:
     return Captions(images, read_targets(tokenizer, [row.text for row in images.rows], recipe.data.length))
 
@@ -242,6 +251,7 @@ def evaluate_captions(
     found = caption_metrics(recipe.settings.metric, texts, part)
     sizes = [len(ids) for ids in part.target.ids]
     evaluation = assessed(part.pairs, texts, found, sizes, int(part.target.truncated.sum()), bad)
+    evaluation.details["pictures_title"] = "pictures with their captions"
     evaluation.details["pictures"] = [
         {
             "png": thumbnail(part.images.store.pixels[row.place]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,4 +130,4 @@ def _names_image(given: str) -> bool:
 
     if DATA_URL.match(given) or given.startswith(DRAWN):
         return True
-    return is_image_name(given) or (len(given) < 1024 and "\n" not in given and Path(given).is_file())
+    return is_image_name(given) or (given.isprintable() and not Path(given).suffix and os.path.isfile(given))

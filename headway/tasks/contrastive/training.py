@@ -306,7 +306,11 @@ def evaluate_pairs(model: TwoTowers, part: Pairs, preprocess: Preprocess, bad: i
     ]
     metrics = {name: mean_interval(values) for name, values in hits.items()}
     return Evaluation(
-        len(part), metrics, {"bad_rows": bad, "pictures": pictures}, each, mean_metric(first, hits[first])
+        len(part),
+        metrics,
+        {"bad_rows": bad, "pictures": pictures, "pictures_title": "pictures with the caption they are nearest to"},
+        each,
+        mean_metric(first, hits[first]),
     )
 
 

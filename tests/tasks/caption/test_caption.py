@@ -136,6 +136,17 @@ def test_settings_that_cannot_be(words: tuple[str, ...], code: str, tmp_path: Pa
     assert caught.value.code == code
 
 
+def test_a_file_that_is_no_image_is_named_as_a_file(
+    model: Bundle, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An image is not taken for a text; of another file it is told how to read what it lists."""
+    (tmp_path / "list.txt").write_text(f"{photos / '01.png'}\n")
+    for word, noted in ((photos / "01.png", False), (tmp_path / "list.txt", True)):
+        with pytest.raises(SystemExit):
+            main(["run", str(model.folder), str(word)])
+        assert ("--file" in capfd.readouterr().err) == noted
+
+
 def test_a_model_of_another_kind_is_no_base(
     trained: tuple[Path, list[dict[str, Any]]], photos: Path, tmp_path: Path
 ) -> None:
@@ -150,4 +161,8 @@ def test_a_model_of_another_kind_is_no_base(
     assert caught.value.code == "C004"
     base = load(trained[0]).config
     assert task.config(base) == base
-    assert not own_layout(save_model(Transformer(preset("vit-tiny")), tmp_path / "vit"))
+    save_model(Transformer(preset("vit-tiny")), tmp_path / "vit")
+    recipe = load_recipe("caption", [f"data.train={photos}", f"model.from={tmp_path / 'vit'}"])[1]
+    with pytest.raises(ConfigError) as refused:
+        make_training(TaskContext(recipe, tmp_path))
+    assert refused.value.code == "C004" and "vit" in refused.value.message
