@@ -13,14 +13,13 @@ from torch import Tensor
 
 from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig, PatchesConfig, SpecialTokens
-from headway.config.shape import caption_config, vision_config
+from headway.config.shape import caption_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.datasets.parallel import Pair
 from headway.data.files.rows import BadRows
 from headway.data.images.augment import Draws, apply, draw
-from headway.data.images.png import enlarged, grid, png
 from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.preprocess import Preprocess
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -31,10 +30,18 @@ from headway.model.model import Model
 from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch
 from headway.tasks.caption.predict import caption_images
-from headway.tasks.contrastive.training import captioned, read_captioned
+from headway.tasks.contrastive.captions import (
+    caption_facts,
+    caption_tries,
+    captioned_part,
+    evaluated_part,
+    new_front,
+    pictures,
+    read_captioned,
+    sheet,
+)
 from headway.tasks.image import reads_images
-from headway.tasks.image_classification.training import SHOWN, thumbnail
-from headway.tasks.image_data import ImageData, Images, normalised, prepared, read_store
+from headway.tasks.image_data import ImageData, Images, normalised, prepared
 from headway.tasks.metrics.bootstrap import Evaluation, Metric, mean_metric
 from headway.tasks.metrics.translation import metrics, signature
 from headway.tasks.recipe import Recipe
@@ -50,9 +57,6 @@ from headway.tasks.seq2seq.writing import (
     text_tokenizer,
 )
 from headway.tasks.training import TaskContext
-
-SIDE = 64
-"""Pixels that an image of a sample has at least."""
 
 
 @dataclass(frozen=True)
@@ -114,28 +118,13 @@ class CaptionTraining(WritingTraining[Captions]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        train, valid, each = self.train, self.valid, self._front.count + 1
-        facts = {
-            **self.data.about,
-            "samples": len(train),
-            "tokens": len(train) * each + int(train.target.lengths.sum()),
-            "valid_samples": len(valid),
-            "valid_tokens": len(valid) * each + int(valid.target.lengths.sum()),
-            "vocab": self.tokenizer.vocab_size,
-            "size": self.data.preprocess.size,
-            "channels": self.data.preprocess.channels,
-            "cut": int(train.target.truncated.sum() + valid.target.truncated.sum()),
-            "length_99": train.target.length_99,
-        }
+        targets = self.train.target, self.valid.target
+        facts = caption_facts(self.data, self._front.count + 1, self.tokenizer.vocab_size, *targets)
         return {**facts, "signature": signature(self.metric)} if self.recipe.settings.eval_texts else facts
 
     @cached_property
     def _front(self) -> PatchesConfig:
-        """Of a new model; a pretrained one has its own."""
-        ready = self.data.preprocess
-        front = vision_config(self.recipe.model, ready.size, ready.channels).source
-        assert isinstance(front, PatchesConfig)
-        return front
+        return new_front(self.recipe, self.data.preprocess)
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         length, what = self.recipe.data.length, self.recipe.model.from_
@@ -193,7 +182,8 @@ class CaptionTraining(WritingTraining[Captions]):
         return evaluate_captions(model, self.tokenizer, part, self.data.preprocess, self.recipe)
 
     def read_test(self, source: str) -> Captions:
-        return read_part(source, self.recipe, self.data.preprocess, self.tokenizer, self.bad_tests)
+        images = captioned_part(source, self.recipe, self.data.preprocess, self.bad_tests)
+        return make_captions(images, self.tokenizer, self.recipe)
 
     @cached_property
     def test_part(self) -> Captions | None:
@@ -202,12 +192,10 @@ class CaptionTraining(WritingTraining[Captions]):
 
     @property
     def tries(self) -> list[str]:
-        first = self.data.valid.rows[0]
-        return [] if first.line else [first.file]
+        return caption_tries(self.data)
 
     def picture(self, model: Model) -> bytes:
-        images = [self.data.valid.store.pixels[row.place] for row in self.data.valid.rows[:SAMPLES]]
-        return png(enlarged(grid(images, SAMPLES), 2 * SIDE))
+        return sheet(self.data.valid, SAMPLES)
 
 
 def check_base(base: AnyConfig, what: str) -> None:
@@ -218,12 +206,6 @@ def check_base(base: AnyConfig, what: str) -> None:
 
 def make_captions(images: Images, tokenizer: Tokenizer, recipe: Recipe) -> Captions:
     return Captions(images, read_targets(tokenizer, [row.text for row in images.rows], recipe.data.length))
-
-
-def read_part(source: str, recipe: Recipe, preprocess: Preprocess, tokenizer: Tokenizer, bad: BadRows) -> Captions:
-    """The captions of a spec, as the model learns to write them."""
-    store = read_store(source, recipe.data, preprocess, bad)
-    return make_captions(Images(store, captioned(store.rows)), tokenizer, recipe)
 
 
 def written(model: Model, tokenizer: Tokenizer, part: Captions, preprocess: Preprocess, recipe: Recipe) -> list[str]:
@@ -252,13 +234,7 @@ def evaluate_captions(
     sizes = [len(ids) for ids in part.target.ids]
     evaluation = assessed(part.pairs, texts, found, sizes, int(part.target.truncated.sum()), bad)
     evaluation.details["pictures_title"] = "pictures with their captions"
-    evaluation.details["pictures"] = [
-        {
-            "png": thumbnail(part.images.store.pixels[row.place]),
-            "text": text if text == row.text else f"{text} — should be: {row.text}",
-        }
-        for row, text in zip(part.images.rows[:SHOWN], texts, strict=False)
-    ]
+    evaluation.details["pictures"] = pictures(part.images, texts, "should be")
     return evaluation
 
 
@@ -267,8 +243,5 @@ def evaluate_source(
 ) -> Evaluation:
     """On captions of the user's; without a source, on what the run has not learned from."""
     bad = BadRows(recipe.data.bad_rows)
-    if source := source or recipe.data.test or recipe.data.valid:
-        part = read_part(source, recipe, preprocess, tokenizer, bad)
-    else:
-        part = make_captions(read_captioned(recipe, bad).valid, tokenizer, recipe)
+    part = make_captions(evaluated_part(source, recipe, preprocess, bad), tokenizer, recipe)
     return evaluate_captions(model, tokenizer, part, preprocess, recipe, bad.count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,26 +15,33 @@ from torch import Tensor
 
 from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import PatchesConfig, SpecialTokens
-from headway.config.shape import towers_config, vision_config
+from headway.config.shape import towers_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.files.rows import BadRows
 from headway.data.images.augment import Draws, apply, draw
-from headway.data.images.png import enlarged, grid, png
 from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.preprocess import Preprocess
-from headway.data.images.rows import ImageRow
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model
 from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.contrastive.captions import (
+    caption_facts,
+    caption_tries,
+    captioned_part,
+    evaluated_part,
+    new_front,
+    pictures,
+    read_captioned,
+    sheet,
+)
 from headway.tasks.contrastive.predict import example_vectors, image_vectors, towers_of
 from headway.tasks.embedding.vectors import found_at, read_texts
-from headway.tasks.image_classification.training import SHOWN, thumbnail
-from headway.tasks.image_data import ImageData, Images, load_images, normalised, read_store
+from headway.tasks.image_data import ImageData, Images, normalised
 from headway.tasks.metrics.bootstrap import Evaluation, mean_interval, mean_metric
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.writing import text_tokenizer
@@ -44,10 +51,8 @@ WITHIN = (1, 5)
 """Ranks at which recall is counted."""
 EVAL_PAIRS = 64
 """Pairs that are set against each other for the validation loss."""
-SAMPLES, COLUMNS = 8, 8
-"""Held-out images that a sample shows, and how many stand side by side."""
-SIDE = 64
-"""Pixels that an image of a sample has at least."""
+SAMPLES = 8
+"""Held-out images that a sample shows."""
 
 
 class Pairs(NamedTuple):
@@ -87,31 +92,16 @@ class ContrastiveTraining(ScoredTraining[Pairs]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        train, valid, each = self._train, self._valid, self.patches + 1
-        return {
-            **self.data.about,
-            "samples": len(train),
-            "tokens": len(train) * each + int(train.captions.lengths.sum()),
-            "valid_samples": len(valid),
-            "valid_tokens": len(valid) * each + int(valid.captions.lengths.sum()),
-            "vocab": self.tokenizer.vocab_size,
-            "size": self.data.preprocess.size,
-            "channels": self.data.preprocess.channels,
-            "cut": int(train.captions.truncated.sum() + valid.captions.truncated.sum()),
-            "length_99": train.captions.length_99,
-        }
-
-    @cached_property
-    def patches(self) -> int:
-        """Of an image of a new model; a pretrained one has its own."""
-        return self._front.count
+        captions = self._train.captions, self._valid.captions
+        return caption_facts(self.data, self.patches + 1, self.tokenizer.vocab_size, *captions)
 
     @property
+    def patches(self) -> int:
+        return self._front.count
+
+    @cached_property
     def _front(self) -> PatchesConfig:
-        ready = self.data.preprocess
-        front = vision_config(self.recipe.model, ready.size, ready.channels).source
-        assert isinstance(front, PatchesConfig)
-        return front
+        return new_front(self.recipe, self.data.preprocess)
 
     @cached_property
     def chance(self) -> dict[str, float]:
@@ -186,7 +176,8 @@ class ContrastiveTraining(ScoredTraining[Pairs]):
         return self._valid
 
     def read_test(self, source: str) -> Pairs:
-        return read_part(source, self.recipe, self.data.preprocess, self.tokenizer, self.bad_tests)
+        images = captioned_part(source, self.recipe, self.data.preprocess, self.bad_tests)
+        return read_pairs(images, self.tokenizer, self.recipe)
 
     @cached_property
     def test_part(self) -> Pairs | None:
@@ -204,8 +195,7 @@ class ContrastiveTraining(ScoredTraining[Pairs]):
 
     @property
     def tries(self) -> list[str]:
-        first = self.data.valid.rows[0]
-        return [] if first.line else [first.file]
+        return caption_tries(self.data)
 
     def sample(self, model: Model) -> str:
         """The first held-out images, each with the caption that it is nearest to."""
@@ -224,35 +214,13 @@ class ContrastiveTraining(ScoredTraining[Pairs]):
         return [self.data.valid.rows[i].text for i in best.tolist()]
 
     def picture(self, model: Model) -> bytes:
-        images = [self.data.valid.store.pixels[row.place] for row in self.data.valid.rows[:SAMPLES]]
-        return png(enlarged(grid(images, COLUMNS), 2 * SIDE))
-
-
-def read_captioned(recipe: Recipe, bad: BadRows) -> ImageData:
-    """The images of a recipe that have a caption."""
-    return load_images(recipe, bad, captioned)
-
-
-def captioned(rows: Sequence[ImageRow]) -> list[ImageRow]:
-    """Rows with a caption; an error where none has one."""
-    found = [row for row in rows if row.text.strip()]
-    if not found:
-        where = rows[0].file if rows else "the data"
-        hint = "a table with a column of images and one of captions (data.text=COLUMN), such as metadata.csv"
-        raise DataError("D004", f"{where}: the images have no captions", hint)
-    return found
+        return sheet(self.data.valid, SAMPLES)
 
 
 def read_pairs(images: Images, tokenizer: Tokenizer, recipe: Recipe) -> Pairs:
     texts, number = [row.text for row in images.rows], dict[str, int]()
     names = np.array([number.setdefault(text, len(number)) for text in texts])
     return Pairs(images, read_texts(tokenizer, texts, recipe.data.length, recipe.seed), names)
-
-
-def read_part(source: str, recipe: Recipe, preprocess: Preprocess, tokenizer: Tokenizer, bad: BadRows) -> Pairs:
-    """The pairs of a spec, as the model reads them."""
-    store = read_store(source, recipe.data, preprocess, bad)
-    return read_pairs(Images(store, captioned(store.rows)), tokenizer, recipe)
 
 
 def symmetric_loss(logits: Tensor, names: Tensor) -> Tensor:
@@ -293,13 +261,6 @@ def evaluate_pairs(model: TwoTowers, part: Pairs, preprocess: Preprocess, bad: i
     first = next(iter(hits))
     cosines, best = (u @ v.T).max(1)
     texts = [row.text for row in part.images.rows]
-    pictures = [
-        {
-            "png": thumbnail(part.images.store.pixels[row.place]),
-            "text": texts[i] if texts[i] == row.text else f"{texts[i]} — its own: {row.text}",
-        }
-        for row, i in zip(part.images.rows[:SHOWN], best.tolist(), strict=False)
-    ]
     each = [
         {"image": row.shown, "text": row.text, "nearest": texts[i], "cosine": round(cosine, 6)}
         for row, i, cosine in zip(part.images.rows, best.tolist(), cosines.tolist(), strict=True)
@@ -308,7 +269,11 @@ def evaluate_pairs(model: TwoTowers, part: Pairs, preprocess: Preprocess, bad: i
     return Evaluation(
         len(part),
         metrics,
-        {"bad_rows": bad, "pictures": pictures, "pictures_title": "pictures with the caption they are nearest to"},
+        {
+            "bad_rows": bad,
+            "pictures": pictures(part.images, [texts[i] for i in best.tolist()], "its own"),
+            "pictures_title": "pictures with the caption they are nearest to",
+        },
         each,
         mean_metric(first, hits[first]),
     )
@@ -319,8 +284,5 @@ def evaluate_source(
 ) -> Evaluation:
     """On pairs of the user's; without a source, on what the run has not learned from."""
     bad = BadRows(recipe.data.bad_rows)
-    if source := source or recipe.data.test or recipe.data.valid:
-        part = read_part(source, recipe, preprocess, tokenizer, bad)
-    else:
-        part = read_pairs(read_captioned(recipe, bad).valid, tokenizer, recipe)
+    part = read_pairs(evaluated_part(source, recipe, preprocess, bad), tokenizer, recipe)
     return evaluate_pairs(model, part, preprocess, bad.count)

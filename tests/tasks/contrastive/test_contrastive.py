@@ -20,9 +20,10 @@ from headway.data.images.rows import ImageRow  # noqa: E402
 from headway.data.synthetic.pictures import make_pictures  # noqa: E402
 from headway.errors import ConfigError, DataError, HeadwayError  # noqa: E402
 from headway.joint.towers import TwoTowers  # noqa: E402
+from headway.tasks.contrastive.captions import captioned  # noqa: E402
 from headway.tasks.contrastive.predict import ContrastivePredictor  # noqa: E402
 from headway.tasks.contrastive.task import Contrastive, LabelledImage, Phrase  # noqa: E402
-from headway.tasks.contrastive.training import captioned, ranks, symmetric_loss  # noqa: E402
+from headway.tasks.contrastive.training import ranks, symmetric_loss  # noqa: E402
 from headway.tasks.image import ImageExample  # noqa: E402
 from headway.tasks.recipe import load_recipe  # noqa: E402
 from headway.tasks.training import TaskContext, make_training  # noqa: E402
