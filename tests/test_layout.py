@@ -21,7 +21,7 @@ LEVELS = (
     ("errors", "jsonfile", "version", "resources", "progress"),
     ("config",),
     ("data",),
-    ("model", "baselines"),
+    ("model", "baselines", "joint"),
     ("hub", "generate"),
     ("tasks",),
     ("train",),

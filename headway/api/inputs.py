@@ -48,10 +48,16 @@ def several_images(images: Any) -> tuple[list[ImageExample], bool]:
     """Images of a list or any other iterable, and whether there may be several; an array of one image is one."""
     from headway.tasks.image import example_of
 
-    many = isinstance(images, Iterable) and not (
-        isinstance(images, str | bytes | os.PathLike) or getattr(images, "ndim", 0) in (2, 3) or hasattr(images, "mode")
+    found, many = several_things(images)
+    return [example_of(image, i) for i, image in enumerate(found, start=1)], many
+
+
+def several_things(things: Any) -> tuple[list[Any], bool]:
+    """Images and texts of a list or any other iterable, and whether there may be several."""
+    many = isinstance(things, Iterable) and not (
+        isinstance(things, str | bytes | os.PathLike) or getattr(things, "ndim", 0) in (2, 3) or hasattr(things, "mode")
     )
-    return [example_of(image, i) for i, image in enumerate(images if many else [images], start=1)], many
+    return list(things) if many else [things], many
 
 
 def conversation(messages: str | Sequence[Message]) -> Sequence[Message]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from headway.api.inputs import keyword_settings, one_text, several_images, several_texts
+from headway.api.inputs import keyword_settings, one_text, several_images, several_texts, several_things
 from headway.api.tables import Results, one_or_all
 from headway.config.toml import build
 from headway.errors import ConfigError
@@ -20,13 +20,14 @@ if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need t
     from headway.data.images.decode import Pixels
     from headway.generate.beam.rules import Beam
     from headway.tasks.classification.predict import Prediction
-    from headway.tasks.embedding.index import SearchIndex
-    from headway.tasks.embedding.predict import EmbeddingPredictor
+    from headway.tasks.contrastive.predict import ContrastivePredictor
+    from headway.tasks.embedding.index import Encoder, SearchIndex
     from headway.tasks.embedding.vectors import Near
     from headway.tasks.masked_lm.fill import Filled
     from headway.tasks.predictor import Loaded as _Base
     from headway.tasks.qa.evaluate import Answer
     from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
+    from headway.tasks.recipe import Recipe
     from headway.tasks.seq2seq.translate import Translation
     from headway.tasks.tagging.predict import Entity
 else:
@@ -37,19 +38,30 @@ class Predictions(_Base):
     """What a `Bundle` predicts with the head of its model; a model without that head says so."""
 
     @overload
-    def classify(self, texts: str, pairs: str | None = None) -> Prediction: ...
+    def classify(self, texts: str, pairs: str | None = None, labels: Iterable[str] | None = None) -> Prediction: ...
     @overload
-    def classify(self, texts: Iterable[Any], pairs: Iterable[str] | None = None) -> Results[Prediction]: ...
+    def classify(
+        self, texts: Iterable[Any], pairs: Iterable[str] | None = None, labels: Iterable[str] | None = None
+    ) -> Results[Prediction]: ...
     @overload
-    def classify(self, texts: Any, pairs: None = None) -> Prediction: ...
-    def classify(self, texts: Any, pairs: str | Iterable[str] | None = None) -> Prediction | Results[Prediction]:
+    def classify(self, texts: Any, pairs: None = None, labels: Iterable[str] | None = None) -> Prediction: ...
+    def classify(
+        self, texts: Any, pairs: str | Iterable[str] | None = None, labels: Iterable[str] | None = None
+    ) -> Prediction | Results[Prediction]:
         """The label of each text, or of each pair of texts: `model.classify("a dull film").label`.
 
-        A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow.
+        A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow. A model of
+        images and texts chooses among `labels`, which are texts.
         """
         from headway.tasks.classification.predict import classify
         from headway.tasks.image import reads_images
 
+        if (towers := self._towers()) is not None:
+            images, many = several_images(texts)
+            chosen = towers.classify(images, several_texts(labels or [], "labels"))
+            return Results(chosen) if many else chosen[0]
+        if labels is not None:
+            raise ConfigError("C004", "labels are for models of images and texts; this model has its own labels")
         if reads_images(self.model.config):
             from headway.tasks.image_classification.predict import ImageClassificationPredictor
 
@@ -92,20 +104,29 @@ class Predictions(_Base):
 
         return one_or_all(texts, fill_all(self.model, self.require_tokenizer(), several_texts(texts), top))
 
-    def embed(self, texts: str | Iterable[str], pool: str = "") -> Tensor:
+    def embed(self, texts: Any, pool: str = "") -> Tensor:
         """A unit vector for each text: `model.embed(["a cat", "a dog"]) @ model.embed("cats")`.
 
-        `pool` is mean or first, by default as in training.
+        `pool` is mean or first, by default as in training. A model of images and texts takes both.
         """
         from headway.tasks.embedding.vectors import embed
 
+        if (towers := self._towers()) is not None:
+            things, many = several_things(texts)
+            vectors = towers.encode(things)
+            return vectors if many else vectors[0]
         found = embed(self.model, self.require_tokenizer(), several_texts(texts), self._pool(pool))
         return found[0] if isinstance(texts, str) else found
 
-    def nearest(self, query: str, texts: Iterable[str], k: int = 5, pool: str = "") -> Results[Near]:
-        """The k texts nearest in meaning to the query: `model.nearest("cats", ["a cat", "a car"])[0].text`."""
+    def nearest(self, query: Any, texts: Iterable[Any], k: int = 5, pool: str = "") -> Results[Near]:
+        """The k texts nearest in meaning to the query: `model.nearest("cats", ["a cat", "a car"])[0].text`.
+
+        With a model of images and texts, query and texts may be images.
+        """
         from headway.tasks.embedding.vectors import nearest as nearest_texts
 
+        if (towers := self._towers()) is not None:
+            return Results(towers.nearest(query, several_things(texts)[0], k))
         among = several_texts(texts)
         return Results(
             nearest_texts(self.model, self.require_tokenizer(), one_text(query, "query"), among, k, self._pool(pool))
@@ -116,7 +137,7 @@ class Predictions(_Base):
         corpus: str | Iterable[str],
         path: str = "",
         say: Callable[..., None] = lambda text: None,
-        predictor: EmbeddingPredictor | None = None,
+        predictor: Encoder | None = None,
         **reading: Any,
     ) -> SearchIndex:
         """Texts, or a file of texts, to search: `model.search_index("notes.txt", "notes.index").search("cats")`.
@@ -131,8 +152,9 @@ class Predictions(_Base):
         if not isinstance(corpus, str):
             if path:
                 raise ConfigError("C004", "an index in a file is for texts in a file", "give the name of that file")
-            return build_index(self.embed, ((text, number) for number, text in enumerate(corpus, start=1)))
-        predictor = predictor or EmbeddingPredictor(self)
+            shown = str if (towers := self._towers()) is None else lambda thing: towers.shown(towers.example(thing))
+            return build_index(self.embed, ((each, shown(each), i) for i, each in enumerate(corpus, start=1)))
+        predictor = predictor or self._towers() or EmbeddingPredictor(self)
         with read_as(predictor.recipe.data.encoding):
             return corpus_index(predictor, corpus, path, say, **reading)
 
@@ -146,15 +168,10 @@ class Predictions(_Base):
         self, texts: str | Iterable[str], beam: Beam | None = None, **settings: Any
     ) -> Results[Translation] | Results[list[Translation]]:
         """The best outputs of an encoder–decoder for each text, with scores: `model.hypotheses("Hello", n_best=3)`."""
-        from headway.generate.beam.rules import Beam
-        from headway.tasks.seq2seq.translate import beam_for, recipe_of, translate
+        from headway.tasks.seq2seq.translate import recipe_of, translate
 
-        recipe, given = recipe_of(self.model, self.folder, self.recipe), keyword_settings(beam, settings)
-        if beam is None:  # by default as in training
-            checked = build(Beam, given)
-            beam = replace(
-                beam_for(recipe), **self.generation.rules, **{name: getattr(checked, name) for name in given}
-            )
+        recipe = recipe_of(self.model, self.folder, self.recipe)
+        beam = self._beam(recipe, beam, settings)
         found = translate(self.model, self.require_tokenizer(), several_texts(texts), recipe, beam)
         return Results(found[0]) if isinstance(texts, str) else Results(found)
 
@@ -229,6 +246,43 @@ class Predictions(_Base):
 
         examples, many = several_images(images)
         return (*read_images(self, examples), many)
+
+    @overload
+    def caption(self, images: str, beam: Beam | None = None, **settings: Any) -> str: ...
+    @overload
+    def caption(self, images: Iterable[Any], beam: Beam | None = None, **settings: Any) -> list[str]: ...
+    @overload
+    def caption(self, images: Any, beam: Beam | None = None, **settings: Any) -> str: ...
+    def caption(self, images: Any, beam: Beam | None = None, **settings: Any) -> str | list[str]:
+        """What an image shows, or each of a list: `model.caption("photo.png", width=4)`.
+
+        An image is a path, the bytes of a file, an array, or an image of Pillow.
+        """
+        from headway.tasks.caption.predict import CaptionPredictor
+
+        examples, many = several_images(images)
+        predictor = CaptionPredictor(self)
+        found = predictor.search(examples, self._beam(predictor.recipe, beam, settings))
+        texts = [best[0].text for best in found]
+        return texts if many else texts[0]
+
+    def _beam(self, recipe: Recipe, beam: Beam | None, settings: dict[str, Any]) -> Beam:
+        """The search that a caller asks for, by default as in training."""
+        from headway.generate.beam.rules import Beam
+        from headway.tasks.seq2seq.translate import beam_for
+
+        given = keyword_settings(beam, settings)
+        if beam is not None:
+            return beam
+        checked = build(Beam, given)
+        return replace(beam_for(recipe), **self.generation.rules, **{name: getattr(checked, name) for name in given})
+
+    def _towers(self) -> ContrastivePredictor | None:
+        """The predictor of a model of images and texts; None for other models."""
+        from headway.config.baselines import TwoTowersConfig
+        from headway.tasks.contrastive.predict import ContrastivePredictor
+
+        return ContrastivePredictor(self) if isinstance(self.model.config, TwoTowersConfig) else None
 
     def _pool(self, asked: str) -> str:
         from headway.tasks.embedding.predict import EmbeddingPredictor

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
-from headway.config.baselines import AnyConfig
+from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import ModelConfig
+from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer
 
 
@@ -13,4 +14,6 @@ def make_model(config: AnyConfig) -> Model:
     """A new model with initial weights."""
     if isinstance(config, ModelConfig):
         return Transformer(config)
+    if isinstance(config, TwoTowersConfig):
+        return TwoTowers(config)
     return Convolutional(config) if config.network == "conv" else Recurrent(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway.config.baselines import BaselineConfig
+from headway.config.baselines import BaselineConfig, TwoTowersConfig
 from headway.data.batching.windows import embedded_text, split_text
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
@@ -44,6 +44,8 @@ def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Quantizat
     """Quantize the model in place; measure it before and after on the same text."""
     if isinstance(model.config, BaselineConfig):
         raise ConfigError("C004", f"quant = int8 is for transformers; this model is of kind {model.config.network}")
+    if isinstance(model.config, TwoTowersConfig):
+        raise ConfigError("C004", "quant = int8 is for single transformers; this model has two towers")
     if model.config.quantization != "none":
         raise ConfigError("C004", f"quant = int8: the model is already quantized ({model.config.quantization})")
     generates = model.config.kind == "decoder" and model.config.lm is not None

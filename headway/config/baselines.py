@@ -1,6 +1,6 @@
-"""Configs of recurrent and convolutional networks, the transformer's predecessors. No torch here.
+"""Configs of models beside the single transformer: recurrent and convolutional networks, two towers. No torch here.
 
-A `BaselineConfig` has the attributes of a `ModelConfig` that tasks, trainer, decoding and files use.
+They have the attributes of a `ModelConfig` that tasks, trainer, decoding and files use.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from headway.config.model import (
     MAX_LAYERS,
     MAX_WIDTH,
+    FrontConfig,
     LMHeadConfig,
     ModelConfig,
     SpecialTokens,
@@ -122,5 +123,71 @@ class BaselineConfig:
     denoise: ClassVar[None] = None
 
 
-AnyConfig = ModelConfig | BaselineConfig
-"""The config of any model. Code for all models uses what both have in common; mypy checks it."""
+@dataclass(frozen=True, kw_only=True)
+class TwoTowersConfig:
+    """An encoder of images and an encoder of texts with one space for both: CLIP (Radford et al. 2021)."""
+
+    image: ModelConfig
+    text: ModelConfig
+    projection: int = 512
+    """Width of the shared space."""
+    logit_scale: float = 2.6592
+    """Initial logarithm of the factor on cosines: that of 1/0.07."""
+    text_pool: Literal["eos", "highest"] = "eos"
+    """The token that stands for a text: the first end token, or the highest id, as in the first files of CLIP."""
+    special: SpecialTokens = field(default_factory=SpecialTokens)
+    """Of texts; the config of the tower itself has none."""
+    family: str = "clip"
+
+    def __post_init__(self) -> None:
+        in_range(self, projection=(1, MAX_WIDTH), logit_scale=(-10.0, 10.0))
+        for name, kind in (("image", "patches"), ("text", "tokens")):
+            tower: ModelConfig = getattr(self, name)
+            if tower.kind != "encoder" or tower.output_front.kind != kind:
+                raise ConfigError("C004", f"the {name} tower has to be an encoder of {kind}")
+        if self.text_pool == "eos" and len(self.special.eos_ids) != 1:
+            raise ConfigError("C004", 'text_pool = "eos" needs one end token: special.eos')
+
+    @property
+    def fronts(self) -> tuple[FrontConfig, FrontConfig]:
+        """The front ends of both towers."""
+        return self.image.output_front, self.text.output_front
+
+    @property
+    def encoder(self) -> StackConfig:
+        return self.image.output_stack
+
+    @property
+    def source(self) -> FrontConfig:
+        return self.image.output_front
+
+    @property
+    def output_stack(self) -> StackConfig:
+        return self.encoder
+
+    @property
+    def output_front(self) -> FrontConfig:
+        return self.source
+
+    @property
+    def max_length(self) -> int | None:
+        """The most tokens of a text; None if nothing limits them."""
+        return self.text.max_length
+
+    # What two towers do not have, for code that takes any config.
+    kind: ClassVar[Literal["encoder"]] = "encoder"
+    decoder: ClassVar[None] = None
+    target: ClassVar[None] = None
+    shared_embedding: ClassVar[bool] = False
+    quantization: ClassVar[str] = "none"
+    labels: ClassVar[tuple[str, ...]] = ()
+    lm: ClassVar[None] = None
+    nsp: ClassVar[None] = None
+    classify: ClassVar[None] = None
+    tag: ClassVar[None] = None
+    denoise: ClassVar[None] = None
+    span: ClassVar[None] = None
+
+
+AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig
+"""The config of any model. Code for all models uses what all have in common; mypy checks it."""

@@ -11,7 +11,7 @@ from typing import Literal
 from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "tanh"]
 
 MAX_LAYERS, MAX_WIDTH, MAX_LENGTH, MAX_VOCAB = 1_000, 1 << 18, 1 << 24, 1 << 24
 """Bounds no real model comes near: they stop a hostile file before it allocates anything."""
@@ -199,14 +199,27 @@ class PatchesConfig:
     class_token: bool = True
     positions: Literal["learned", "sincos"] = "learned"
     """sincos: DiT's fixed sines and cosines of column and row."""
+    distillation: bool = False
+    """DeiT: a second learned token after the class token, which learns from a teacher (Touvron et al. 2021)."""
+    bias: bool = True
+    """CLIP's map of patches has no bias."""
+    norm: bool = False
+    """CLIP: a norm between the positions and the first block."""
+    norm_eps: float = 1e-5
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         in_range(self, image=(1, 1 << 14), patch=(1, self.image), channels=(1, 1 << 12), dropout=(0.0, 1.0))
+        in_range(self, norm_eps=(0.0, 1.0))
 
     @property
     def count(self) -> int:
         return (self.image // self.patch) ** 2
+
+    @property
+    def leading(self) -> int:
+        """Learned tokens before the patches."""
+        return self.class_token + self.distillation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +279,8 @@ class ClassifyHeadConfig:
     """A dense layer and this activation before the output layer."""
     bias: bool = True
     dropout: float = 0.0
+    distilled: bool = False
+    """DeiT: a second output layer on the distillation token; the logits are the mean of both."""
     several: bool = False
     """Multi-label: each label is a yes/no decision of its own."""
     pairs: bool | None = None
@@ -440,5 +455,5 @@ class ModelConfig:
 def max_positions(front: FrontConfig) -> int | None:
     """The number of positions of a front end; None if nothing limits them."""
     if isinstance(front, PatchesConfig):
-        return front.count + front.class_token
+        return front.count + front.leading
     return front.positions.length if front.positions.kind == "learned" else None

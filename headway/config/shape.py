@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.baselines import AnyConfig, BaselineConfig, TwoTowersConfig
 from headway.config.model import (
     ConditionConfig,
     DenoiseHeadConfig,
@@ -15,6 +15,7 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
+    SpecialTokens,
     StackConfig,
     TokensConfig,
 )
@@ -92,6 +93,38 @@ def _patch(shape: ShapeConfig, size: int) -> int:
     if patch > size:
         raise ConfigError("C004", f"model.patch = {patch} is larger than the images, which have {size} pixels a side")
     return patch
+
+
+def caption_config(
+    shape: ShapeConfig, images: PatchesConfig, vocab: int, length: int, special: SpecialTokens
+) -> ModelConfig:
+    """An encoder of images and a decoder of texts, both of one shape; in headway's own layout."""
+    decoder = replace(_stack(shape, causal=True), cross=True)
+    layers = shape.depth if shape.encoder_depth is None else shape.encoder_depth
+    return ModelConfig(
+        encoder=replace(_stack(shape), n_layers=layers, final_norm=True),
+        decoder=decoder,
+        source=images,
+        target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
+        lm=LMHeadConfig(tied=shape.tied),
+        special=special,
+    )
+
+
+def towers_config(
+    shape: ShapeConfig, images: PatchesConfig, vocab: int, length: int, special: SpecialTokens
+) -> TwoTowersConfig:
+    """A tower for images and a causal one for texts, of one shape, in CLIP's layout; the shared space is as wide."""
+    stack = _stack(shape, causal=True)
+    front = replace(images, bias=False, norm=True)
+    tokens = TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout)
+    image = ModelConfig(encoder=replace(stack, causal=False), source=front, family="clip_vision_model")
+    return TwoTowersConfig(
+        image=image,
+        text=ModelConfig(encoder=stack, source=tokens, family="clip_text_model"),
+        projection=stack.d_model,
+        special=special,
+    )
 
 
 def default_patch(size: int) -> int:

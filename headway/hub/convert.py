@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Protocol
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headway.config.baselines import AnyConfig
-from headway.config.model import ModelConfig, StackConfig
+from headway.config.model import StackConfig
 from headway.config.toml import short
 from headway.errors import DamagedError
 from headway.hub.family import Family, prefix_of, tensors_of, tied_copies_of
@@ -99,11 +99,14 @@ def plan_tensors(
     vocab = dict(model.vocabulary_rows())
     if family is None:
         return [(StackedTensor(n, (n,), "", (vocab.get(p, len(p)),)), p) for n, p in parameters.items()]
-    assert isinstance(model.config, ModelConfig)
+    result: list[tuple[StackedTensor, Tensor]] = []
+    for side, inner in family.towers.items():
+        pieces = plan_tensors(getattr(model, side), inner, next(iter(inner.heads)), inner.prefix)
+        result += [(replace(piece, ours=f"{side}.{piece.ours}"), parameter) for piece, parameter in pieces]
+        parameters = {name: p for name, p in parameters.items() if not name.startswith(f"{side}.")}
     table: dict[str, tuple[list[str], str]] = {}
     for ours, theirs, op in tensors_of(family, model.config, architecture, prefix):
         table[ours] = (theirs.split("|"), op)
-    result: list[tuple[StackedTensor, Tensor]] = []
     for name, parameter in parameters.items():
         module, _, leaf = name.rpartition(".")
         suffix = "" if name in table else f".{leaf}"
@@ -140,6 +143,8 @@ def _stored_shape(piece: StackedTensor, i: int, shape: torch.Size, config: AnyCo
         front = config.source
         assert front is not None and front.kind == "patches"
         return (part[0], front.channels, front.patch, front.patch)
+    if piece.op == "scalar":
+        return ()
     return {"lead1": (1,), "lead2": (1, 1)}.get(piece.op, ()) + part
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headway.config.baselines import AnyConfig
 from headway.config.model import MAX_LENGTH, ModelConfig
 from headway.config.toml import build, short
 from headway.errors import ConfigError, nearest
@@ -56,7 +57,8 @@ class Tensor:
     theirs: str
     """Names separated by `|` are stacked along the first axis: q|k|v."""
     op: str = ""
-    """How the file stores it: `transpose`d, with 1 or 2 leading axes of size one (`lead1`, `lead2`), as `patches`."""
+    """How the file stores it: `transpose`d, with 1 or 2 leading axes of size one (`lead1`, `lead2`), as `patches`, or
+    without an axis (`scalar`)."""
     when: str = ""
     """Path of a setting: the entry applies if it is on, or after `!` if it is off."""
 
@@ -101,6 +103,8 @@ class Family:
     """Second names of tied tensors: copy → the tensor that it has to equal, or alternatives separated by `|`."""
     sinusoidal_tables: tuple[str, ...] = ()
     """Tables of sinusoidal positions that a file may hold; the model computes them."""
+    towers: Mapping[str, Family] = field(default_factory=dict)
+    """Of a model with two towers: the family of each, by its name in a TwoTowersConfig."""
     special: Mapping[str, int] = field(default_factory=dict)
     """Special tokens that `transformers` assumes if config.json does not name them."""
     on_read: Callable[[Config, Mapping[str, Any], Collection[str]], None] | None = None
@@ -125,7 +129,7 @@ def read_config(family: Family, theirs: Mapping[str, Any], names: Collection[str
     """config.json as a ModelConfig; refuses what headway cannot compute."""
     refuse_code(theirs)
     theirs = _one_name_each(family, theirs)
-    _refuse_unknown(family, theirs)
+    refuse_unknown(family, theirs)
     head = family.heads[architecture_in(family, theirs)]
     settings: Config = {**_special(family, theirs), **family.fixed}
     for entry in family.fields:
@@ -180,6 +184,8 @@ def architecture_of(family: Family, config: ModelConfig) -> str:
 def _fits(head: Head, config: ModelConfig) -> bool:
     if any(_get(config, path) is not None for path, value in head.settings.items() if value is None):
         return False  # for example an architecture without a decoder
+    if config.classify is not None and config.classify.distilled != head.settings.get("classify.distilled", False):
+        return False
     wanted = {path.partition(".")[0] for path in head.settings} & set(HEADS)
     has = {name for name in HEADS if getattr(config, name) is not None}
     if config.classify is not None and config.classify.labels == 0:
@@ -195,7 +201,7 @@ def prefix_of(family: Family, architecture: str) -> str:
     return family.prefix if prefix is None else prefix
 
 
-def tensors_of(family: Family, config: ModelConfig, architecture: str, prefix: str) -> Iterator[tuple[str, str, str]]:
+def tensors_of(family: Family, config: AnyConfig, architecture: str, prefix: str) -> Iterator[tuple[str, str, str]]:
     """(our name, their names, op) of every module of every block and of the heads."""
     head = family.heads[architecture]
     for entry in family.tensors:
@@ -234,7 +240,8 @@ def _one_name_each(family: Family, theirs: Mapping[str, Any]) -> Config:
     return plain
 
 
-def _refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
+def refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
+    """Refuse fields, and values of fields, that may change what a model computes in a way that headway cannot."""
     known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | IGNORED
     if theirs.get("quantization_config"):
         raise ConfigError(
@@ -340,7 +347,7 @@ def _get(config: Any, path: str) -> Any:
     return config
 
 
-def _count_out(config: ModelConfig, ours: str, theirs: str, op: str) -> Iterator[tuple[str, str, str]]:
+def _count_out(config: AnyConfig, ours: str, theirs: str, op: str) -> Iterator[tuple[str, str, str]]:
     side = ours.partition(".")[0]
     stack = {"encoder": config.encoder, "source": config.encoder}.get(side, config.decoder)
     if stack is None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from headway.baselines.build import make_model
-from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import ModelConfig
 from headway.config.toml import short, to_dict
 from headway.data.images.preprocess import FILE as PREPROCESSOR
@@ -30,7 +30,8 @@ from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf.tokenizer import load_gguf_tokenizer
 from headway.hub.restored import TensorSource, is_restorable, own_config, restored_model
 from headway.hub.run_names import run_folders
-from headway.hub.tables import FAMILIES
+from headway.hub.tables import FAMILIES, TOWERS
+from headway.hub.tables.clip import inference_only, read_clip, write_clip
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
 from headway.model.model import Model
@@ -76,10 +77,13 @@ def _opened(theirs: Mapping[str, Any], weights: Weights | TensorSource) -> Opene
     kind = theirs.get("model_type")
     if kind == "headway":
         return OpenedFolder(_own_config(theirs), None, OWN_ARCHITECTURE, weights)
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        hint = nearest(str(kind), FAMILIES)
-        raise ConfigError(
-            "C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(FAMILIES)}"
+    known = FAMILIES | TOWERS
+    if not isinstance(kind, str) or kind not in known:
+        hint = nearest(str(kind), known)
+        raise ConfigError("C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(known)}")
+    if kind in TOWERS:
+        return OpenedFolder(
+            read_clip(theirs, weights.names), TOWERS[kind], architecture_in(TOWERS[kind], theirs), weights
         )
     family = FAMILIES[kind]
     return OpenedFolder(read_config(family, theirs, weights.names), family, architecture_in(family, theirs), weights)
@@ -142,7 +146,8 @@ def check_memory(need: int) -> None:
 
 def load_folder_tokenizer(folder: Path, config: AnyConfig) -> Tokenizer | None:
     """The tokenizer of a folder; None for a model without text, and for a folder without one."""
-    if "tokens" not in (getattr(config.source, "kind", ""), getattr(config.target, "kind", "")):
+    fronts = config.fronts if isinstance(config, TwoTowersConfig) else (config.source, config.target)
+    if "tokens" not in [getattr(front, "kind", "") for front in fronts]:
         return None
     try:
         return read_tokenizer(folder)
@@ -237,7 +242,12 @@ def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
                 return family, theirs
         except HeadwayError:
             pass  # the family cannot express this variant
-    own = to_dict(config if isinstance(config, BaselineConfig) else replace(config, family="headway"))
+    if isinstance(config, TwoTowersConfig):
+        with suppress(HeadwayError):  # a tower may have a variant that CLIP cannot express
+            theirs = write_clip(config)
+            if read_clip(theirs) == inference_only(config):
+                return TOWERS[config.family], theirs
+    own = to_dict(replace(config, family="headway") if isinstance(config, ModelConfig) else config)
     return None, {"model_type": "headway", "architectures": [OWN_ARCHITECTURE], "headway": own}
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.baselines.build import make_model
-from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.baselines import AnyConfig, BaselineConfig, TwoTowersConfig
 from headway.config.model import ModelConfig, PatchesConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.toml import build
@@ -22,6 +22,7 @@ from headway.hub.download import run_base
 from headway.hub.run_names import is_checkpoint, is_running, is_unfinished, note, run_of, step_of, unfinished_note
 from headway.hub.trainable import frozen_digest, frozen_weights, mark_trainable, trainable_weights
 from headway.hub.weights import file_order
+from headway.joint.towers import TwoTowers
 from headway.jsonfile import show
 from headway.model.embed import PatchEmbedding, resampled
 from headway.model.lora import merge_adapters
@@ -99,9 +100,10 @@ def fitted_model(base: Model, config: AnyConfig) -> Model:
     """The base model with another config: weights of the same name and shape are kept, others start from the seed."""
     if config == base.config:
         return base
-    front, wanted = getattr(base, "source", None), getattr(config, "source", None)
+    tower = base.image if isinstance(base, TwoTowers) else base
+    front, wanted = getattr(tower, "source", None), getattr(config, "source", None)
     if isinstance(front, PatchEmbedding) and isinstance(wanted, PatchesConfig) and front.config.image != wanted.image:
-        resize_images(base, wanted.image)
+        resize_images(tower, wanted.image)
     model, have = make_model(config), base.state_dict()
     state = model.state_dict()
     state |= {name: have[name] for name, tensor in state.items() if name in have and have[name].shape == tensor.shape}
@@ -120,7 +122,7 @@ def resize_images(model: Model, image: int) -> Model:
     config = replace(front.config, image=image)
     if front.positions is not None:
         side = config.image // config.patch
-        front.positions = nn.Parameter(resampled(front.positions, side, int(config.class_token)))
+        front.positions = nn.Parameter(resampled(front.positions, side, config.leading))
     front.config = config
     assert isinstance(model, Transformer)
     model.config = replace(model.config, source=config)
@@ -128,7 +130,9 @@ def resize_images(model: Model, image: int) -> Model:
 
 
 def own_config(values: Mapping[str, Any]) -> AnyConfig:
-    """A config from plain values, of a transformer or of a baseline."""
+    """A config from plain values: of a baseline, of two towers, or of a transformer."""
+    if "projection" in values:
+        return build(TwoTowersConfig, values)
     return build(BaselineConfig, values) if "network" in values else build(ModelConfig, values)
 
 

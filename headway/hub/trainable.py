@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.baselines import AnyConfig
+from headway.config.model import ModelConfig
 from headway.config.recipe import ShapeConfig
 from headway.errors import ConfigError, counted
 from headway.model.heads import HEADS
@@ -45,8 +46,8 @@ def check_freeze(config: AnyConfig, freeze: int) -> None:
     """Refuse to freeze more blocks than the model has."""
     if not freeze:
         return
-    if isinstance(config, BaselineConfig):
-        raise ConfigError("C004", f"model.freeze = {freeze} needs a transformer, which has blocks to freeze")
+    if not isinstance(config, ModelConfig):
+        raise ConfigError("C004", f"model.freeze = {freeze} needs a single transformer, which has blocks to freeze")
     stack = config.encoder or config.decoder
     if stack is None or freeze > stack.n_layers:
         blocks = 0 if stack is None else stack.n_layers

@@ -136,16 +136,18 @@ class TokenEmbedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Square patches through one linear map, a class token in front, learned positions (ViT); DiT has other ones."""
+    """Square patches through one linear map, a class token in front, positions (ViT), a norm where CLIP has one."""
 
     def __init__(self, config: PatchesConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.project = nn.Linear(config.channels * config.patch**2, width)
+        self.project = nn.Linear(config.channels * config.patch**2, width, bias=config.bias)
         self.first = nn.Parameter(torch.zeros(width)) if config.class_token else None
+        self.second = nn.Parameter(torch.zeros(width)) if config.distillation else None
         self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
         learned = config.positions == "learned"
-        self.positions = nn.Parameter(torch.zeros(config.class_token + config.count, width)) if learned else None
+        self.positions = nn.Parameter(torch.zeros(config.leading + config.count, width)) if learned else None
+        self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
         self.any_size = False
         """Whether square images of other sizes are read too: a training that crops asks for it."""
 
@@ -161,16 +163,18 @@ class PatchEmbedding(nn.Module):
         x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
         if masked is not None and self.mask is not None:
             x = torch.where(masked[..., None], self.mask.to(x.dtype), x)
-        if self.first is not None:
-            x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], 1)
+        leading = [token.to(x.dtype).expand(len(x), 1, -1) for token in (self.first, self.second) if token is not None]
+        x = torch.cat([*leading, x], 1) if leading else x
         x = x + self._positions(size // side, x).to(x.dtype)
+        if self.norm is not None:
+            x = self.norm(x)
         x = F.dropout(x, self.config.dropout, self.training)
         return Embedded(x, Layout.of(x.shape[1], None, x.device))
 
     def _positions(self, side: int, x: Tensor) -> Tensor:
         """(tokens, M) for side × side patches; fixed ones are zeros for the class token."""
         if self.positions is not None:
-            return resampled(self.positions, side, int(self.config.class_token))
+            return resampled(self.positions, side, self.config.leading)
         grid = grid_sinusoidal(side, x.shape[2], x.device)
         return F.pad(grid, (0, 0, x.shape[1] - len(grid), 0))
 

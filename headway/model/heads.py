@@ -82,14 +82,17 @@ class ClassifyHead(nn.Module):
         self.dense = nn.Linear(width, stack.d_model) if config.dense else None
         width = stack.d_model if config.dense else width
         self.output = nn.Linear(width, config.labels, bias=config.bias) if config.labels else None
+        self.second = nn.Linear(stack.d_model, config.labels, bias=config.bias) if config.distilled else None
 
     def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """(B, T, M) to (B, L), or to (B, M) if the head is only a pooler."""
+        other = None if self.second is None else self.second(F.dropout(x[:, 1], self.config.dropout, self.training))
         x = pool(x, attention_mask, self.config.pool)
         if self.dense is not None and self.config.dense is not None:
             x = activation(self.config.dense, self.dense(x))
         x = F.dropout(x, self.config.dropout, self.training)
-        return x if self.output is None else self.output(x)
+        logits: Tensor = x if self.output is None else self.output(x)
+        return logits if other is None else (logits + other) / 2
 
 
 def pool(x: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:

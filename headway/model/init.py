@@ -31,7 +31,7 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
             std = module.embedding_dim**-0.5 if how.kind == "xavier" else 1.0 if how.kind == "t5" else how.std
             module.weight.normal_(0, std)
         elif isinstance(module, PatchEmbedding):  # Dosovitskiy et al. 2021
-            for learned in (module.positions, module.first):
+            for learned in (module.positions, module.first, module.second):
                 if learned is not None:
                     nn.init.trunc_normal_(learned, std=how.std)
     for module in model.modules():

@@ -25,6 +25,7 @@ def activation(name: Activation, x: Tensor) -> Tensor:
     table: dict[str, Callable[[Tensor], Tensor]] = {
         "relu": F.relu,
         "gelu": F.gelu,
+        "quick_gelu": lambda y: y * torch.sigmoid(1.702 * y),  # Hendrycks & Gimpel 2016, as in CLIP
         "silu": F.silu,
         "tanh": torch.tanh,
     }

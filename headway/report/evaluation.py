@@ -155,8 +155,8 @@ def _mistakes(found: Any) -> Mistakes | None:
 def _pictures(found: Any, title: Any) -> Pictures | None:
     images = [(str(row.get("png", "")), _truncate(row.get("text"))) for row in _mappings(found)]
     images = [(png, text) for png, text in images if PNG_URL.fullmatch(png)]
-    title = _name(title or "pictures with a wrong prediction, the most confident first")
-    return Pictures(title, images) if images else None
+    usual = "pictures with a wrong prediction, the most confident first"
+    return Pictures(title if isinstance(title, str) else usual, images) if images else None
 
 
 def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:

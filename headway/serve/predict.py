@@ -104,8 +104,10 @@ class Tasks:
     def _check_images(self, examples: list[Any]) -> None:
         """Refuse images that cannot be opened, or that would take much memory, before any is decoded."""
         for number, example in enumerate(examples):
+            if (image := getattr(example, "image", None)) is None:
+                continue  # a text, for a model of images and texts
             try:
-                width, height = image_size(example.image)
+                width, height = image_size(image)
             except DataError as error:
                 raise ApiError(400, f"input {number}: {error.message}", error.code, "input") from None
             if width * height > self.limits.image_pixels:

@@ -112,8 +112,8 @@ class Task(ABC):
     made_up: ClassVar[str] = "made-up data"
     """What the task learns from where a recipe names no data."""
     options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, rollout, class, grid,
-    steps, guidance, seed."""
+    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, nearest, labels, rollout,
+    class, grid, steps, guidance, seed."""
     second: ClassVar[str] = ""
     """The field that brings an input a second text: pair or context."""
     generates: ClassVar[bool] = False

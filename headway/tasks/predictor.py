@@ -60,6 +60,8 @@ class RunOptions:
     """Beam width; 0: as the recipe says."""
     align: bool = False
     """Which source word each target word came from."""
+    labels: tuple[str, ...] = ()
+    """Texts to choose among for each image."""
     score: bool = False
     """The log-probability of each input instead of a prediction."""
     sampling: Sampling | None = None

@@ -28,7 +28,9 @@ BUILT_IN = {
     "images": "headway.tasks.image_classification.task:ImageClassification",
     "diffusion": "headway.tasks.diffusion.task:Diffusion",
     "dino": "headway.tasks.dino.task:Dino",
+    "caption": "headway.tasks.caption.task:Caption",
     "embed": "headway.tasks.embedding.task:Embedding",
+    "contrastive": "headway.tasks.contrastive.task:Contrastive",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

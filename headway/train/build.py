@@ -19,6 +19,7 @@ from headway.hub.restored import fitted_model
 from headway.hub.trainable import mark_trainable
 from headway.model.lora import add_adapters
 from headway.model.model import Model
+from headway.model.stack import Block
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task
 from headway.tasks.training import Training
@@ -78,6 +79,5 @@ def _from_pretrained(recipe: Recipe, task: Training) -> Model:
 
 def checkpoint_activations(model: Model) -> None:
     """Keep only each block's input, and compute the rest again in the backward pass (activation checkpointing)."""
-    for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
-        for block in stack.blocks if stack is not None else ():
-            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+    for block in [module for module in model.modules() if isinstance(module, Block)]:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headway.model.model import Model
+from headway.model.stack import Block
 
 T = TypeVar("T")
 MAX_TEXT_BYTES = 4096
@@ -102,9 +103,8 @@ def shard(model: Model, world: World) -> None:
     if world.size == 1:
         return
     mesh = init_device_mesh(world.device.type, (world.size,))
-    for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
-        for block in stack.blocks if stack is not None else ():
-            fully_shard(block, mesh=mesh)
+    for block in [module for module in model.modules() if isinstance(module, Block)]:
+        fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 

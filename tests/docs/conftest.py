@@ -29,8 +29,8 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
-    "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "seq2seq": "translate",
-    "task": "parity",
+    "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
+    "caption": "caption", "seq2seq": "translate", "task": "parity",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -133,14 +133,14 @@ STANDS_FOR = {
     "smollm2": "chat", "org/name": "lm", "./my-model": "lm", "./large": "lm", "./small": "lm",
     "sentence-transformers/all-MiniLM-L6-v2": "mlm", "bert-base-uncased": "mlm", "./encoder": "mlm", "M": "mlm",
     "runs/mlm-0001": "mlm", "google-t5/t5-small": "translate", "google/vit-base-patch16-224": "images",
-    "runs/dino-0001": "dino",
+    "runs/dino-0001": "dino", "openai/clip-vit-base-patch32": "contrastive",
 }  # fmt: skip
 """A model that the pages name → the recipe whose small run takes its place."""
 
 DATA = {
     "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
     "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
-    "images": "photos", "dino": "photos",
+    "images": "photos", "dino": "photos", "contrastive": "captioned", "caption": "captioned",
 }  # fmt: skip
 """Recipe → what its small run is trained on; parity makes up its data."""
 
@@ -183,14 +183,18 @@ def write_files(folder: Path) -> None:
 
 def write_photos(folder: Path) -> None:
     """Photos in a folder for each class, and a table of them."""
-    lines = ["path,animal"]
+    lines, told = ["path,animal"], ["file_name,caption"]
+    (folder / "captioned").mkdir()
     for number, picture in enumerate(make_pictures(12, kinds=("circle", "ring"))):
         path = folder / "photos" / ("dog" if number % 2 else "cat") / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(png(picture.pixels.transpose(1, 2, 0)))
         lines.append(f"{path.relative_to(folder)},{path.parent.name}")
+        shutil.copyfile(path, folder / "captioned" / path.name)
+        told.append(f"{path.name},{picture.caption}")
     (folder / "photo.png").write_bytes(png(picture.pixels.transpose(1, 2, 0)))
     (folder / "photos.csv").write_text("\n".join([*lines, ""]))
+    (folder / "captioned" / "metadata.csv").write_text("\n".join([*told, ""]))
 
 
 class Workspace:

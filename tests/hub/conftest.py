@@ -17,6 +17,7 @@ from headway.hub.tables import FAMILIES
 from headway.model.model import Transformer
 
 VOCAB = 60
+IMAGES = ("vit", "deit", "dinov2", "clip_vision_model")
 
 
 def defaults(kind: str) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def perturbed(oracle: Any, separate_head: bool) -> Any:
 def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     generator = torch.Generator().manual_seed(7)
     kind, architecture = config["model_type"], (config.get("architectures") or [""])[0]
-    if kind in ("vit", "dinov2"):
+    if kind in IMAGES:
         return torch.randn(2, 3, 32, 32, generator=generator), None
     tokens = torch.randint(4, VOCAB - 1, (2, 96 if kind == "big_bird" else 30), generator=generator)
     tokens[:, -1] = config["eos_token_id"] if kind in ("bart", "t5") else tokens[:, -1]
@@ -111,7 +112,7 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
 
 def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     kind, name = oracle.config.model_type, type(oracle).__name__
-    field = {"vit": "pixel_values", "dinov2": "pixel_values", "whisper": "input_features"}.get(kind, "input_ids")
+    field = {**dict.fromkeys(IMAGES, "pixel_values"), "whisper": "input_features"}.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: inputs}
     if targets is not None and "Sequence" not in name and "Question" not in name:
         arguments["decoder_input_ids"] = targets
@@ -124,6 +125,10 @@ def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
         return [out.prediction_logits, out.seq_relationship_logits]
     if "logits" in out:
         return [out.logits]
+    if kind == "clip_vision_model":  # its last norm is for the class token alone, ours for all
+        return [oracle.post_layernorm(out.last_hidden_state)]
+    if kind == "clip_text_model":
+        return [out.last_hidden_state]
     pooled = [out.pooler_output] if out.get("pooler_output") is not None and kind != "dinov2" else []
     return [out.last_hidden_state, *pooled]
 

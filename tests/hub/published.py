@@ -540,6 +540,14 @@ _IMAGES: dict[str, Config] = {
         _VIT, encoder_stride=16, problem_type="single_label_classification", torch_dtype="float32",
         **_labels("normal", "nsfw"),
     ),
+    "facebook/deit-base-patch16-224": dict(_VIT, **_IMAGENET),
+    "facebook/deit-base-distilled-patch16-224": {
+        **_VIT, **_IMAGENET, "model_type": "deit", "architectures": ["DeiTForImageClassificationWithTeacher"],
+    },
+    "facebook/deit-tiny-distilled-patch16-224": {
+        **_VIT, **_IMAGENET, "model_type": "deit", "architectures": ["DeiTForImageClassificationWithTeacher"],
+        "hidden_size": 192, "intermediate_size": 768, "num_attention_heads": 3,
+    },
     "facebook/dinov2-small": _dino(
         384, 12, 6, apply_layernorm=True, reshape_hidden_states=True, out_features=["stage12"], out_indices=[12],
         stage_names=["stem", *(f"stage{i}" for i in range(1, 13))],
@@ -617,6 +625,8 @@ PARAMETERS: dict[str, int] = {
     "google/vit-base-patch16-224": 86_567_656,
     "google/vit-base-patch16-224-in21k": 86_389_248,
     "google/vit-large-patch16-224": 304_326_632,
+    "facebook/deit-base-distilled-patch16-224": 87_338_192,
+    "facebook/deit-tiny-distilled-patch16-224": 5_910_800,
     "facebook/dinov2-small": 22_056_576,
     "facebook/dinov2-base": 86_580_480,
     "facebook/dinov2-large": 304_368_640,

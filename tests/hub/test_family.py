@@ -142,7 +142,7 @@ def test_relative_positions_of_bert(kind: str, value: str) -> None:
     assert "position_embedding_type" in message and value in message
 
 
-@pytest.mark.parametrize("kind", ["vit", "dinov2"])
+@pytest.mark.parametrize("kind", ["vit", "deit", "dinov2"])
 @pytest.mark.parametrize("field", ["image_size", "patch_size"])
 def test_a_size_in_two_numbers(kind: str, field: str) -> None:
     assert read(kind, {"model_type": kind, field: [28, 28]}) == read(kind, {"model_type": kind, field: 28})

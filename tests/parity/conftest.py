@@ -129,6 +129,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "whisper-lm": ("WhisperForConditionalGeneration", "WhisperConfig", WHISPER),
     "vit": ("ViTModel", "ViTConfig", VISION),
     "vit-classify": ("ViTForImageClassification", "ViTConfig", dict(VISION, qkv_bias=False, **LABELS)),
+    "deit": ("DeiTModel", "DeiTConfig", VISION),
+    "deit-classify": ("DeiTForImageClassification", "DeiTConfig", dict(VISION, **LABELS)),
+    "deit-teacher": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", dict(VISION, **LABELS)),
     "dinov2": ("Dinov2Model", "Dinov2Config", DINO),
     "dinov2-swiglu": ("Dinov2Model", "Dinov2Config", dict(DINO, use_swiglu_ffn=True)),
     "dinov2-classify": ("Dinov2ForImageClassification", "Dinov2Config", dict(DINO, **LABELS)),
@@ -199,7 +202,7 @@ def batch() -> Callable[..., Batch]:
     def make(config: Any, architecture: str, pad: str = "none") -> Batch:
         generator = torch.Generator().manual_seed(7)
         kind = config.model_type
-        if kind in ("vit", "dinov2"):
+        if kind in ("vit", "deit", "dinov2"):
             return Batch(torch.randn(2, 3, 32, 32, generator=generator))
         length = 38 if kind == "big_bird" and pad == "none" else 40
         tokens = torch.randint(4, VOCAB, (3, length), generator=generator)

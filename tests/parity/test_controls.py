@@ -31,6 +31,7 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bart-lm": ("bart-lm", "encoder", dict(norm_at="pre")),
     "marian-lm": ("marian-lm", "source.positions", dict(layout="interleaved")),
     "vit-classify": ("vit-classify", "encoder", dict(norm_eps=1e-2)),
+    "deit-classify": ("deit-classify", "encoder", dict(norm_eps=1e-2)),
     "dinov2-classify": ("dinov2-classify", "encoder", dict(norm_eps=1e-2)),
     "whisper-lm": ("whisper-lm", "decoder", dict(activation="relu")),
     "bigbird dense": ("bigbird-mlm", "encoder", dict(sparse=None)),

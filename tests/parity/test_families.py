@@ -16,7 +16,7 @@ from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
 
 TOLERANCE = 1e-5
-PADDABLE = [n for n in CASES if not n.startswith(("vit", "dinov2", "whisper"))]
+PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", "whisper"))]
 MakeCase = Callable[[str], Case]
 MakeBatch = Callable[..., Batch]
 
@@ -35,7 +35,8 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     """The oracle's scores under our heads' names."""
     model = case.oracle if oracle is None else oracle
     kind, name = case.config.model_type, type(model).__name__
-    field = {"vit": "pixel_values", "dinov2": "pixel_values", "whisper": "input_features"}.get(kind, "input_ids")
+    images = dict.fromkeys(("vit", "deit", "dinov2"), "pixel_values")
+    field = {**images, "whisper": "input_features"}.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: batch.inputs}
     if batch.attention_mask is not None:
         arguments["attention_mask"] = batch.attention_mask.long()

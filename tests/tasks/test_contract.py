@@ -49,6 +49,7 @@ TINY = ("model.depth=1", "model.width=16", "model.heads=2", "model.dropout=0.1",
 EVERY = ("train.warmup=1", "train.save_every=3", "train.eval_every=6", "train.sample_every=6", "data.length=48")
 MORE = {
     "seq2seq": ("seq2seq.eval_texts=1000", "seq2seq.max_new_tokens=6", "seq2seq.beam=2"),
+    "caption": ("caption.eval_texts=1000", "caption.max_new_tokens=6", "caption.beam=2"),
     "embed": ("train.batch=8",),
     "diffusion": ("diffusion.eval_images=8", "diffusion.steps=2"),
     "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),

@@ -71,7 +71,7 @@ class CheckResult:
     @property
     def means(self) -> str:
         """What holds if the check passes."""
-        return MEANINGS[self.name]
+        return MEANINGS[self.name.rpartition(": ")[2]]  # a tower's name may stand before it
 
     @property
     def ok(self) -> bool:

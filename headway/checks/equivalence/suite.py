@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
+from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
 
@@ -45,12 +47,38 @@ def check_model(
     model: Model, tokenizer: Tokenizer | None = None, *, compiled: bool = True, seed: int = 0
 ) -> Iterator[CheckResult]:
     """Yield each result when it is known. The model is unchanged afterwards."""
+    if isinstance(model, TwoTowers):
+        yield from _check_towers(model, compiled, seed)
+        return
     with evaluating(model):
         checks = _ModelChecks(model, tokenizer, seed)
         for name, check in checks.table().items():
             yield _result(name, check)
         if compiled:
             yield _result("compiled = eager", checks.compiling)
+
+
+def _check_towers(model: TwoTowers, compiled: bool, seed: int) -> Iterator[CheckResult]:
+    """The checks of each tower, and that both are saved together."""
+    for name in ("image", "text"):
+        for result in check_model(getattr(model, name), compiled=compiled, seed=seed):
+            yield replace(result, name=f"{name}: {result.name}")
+    yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
+
+
+def _loaded(model: Model) -> Model:
+    """The model after saving and loading."""
+    like = next(model.parameters())
+    with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
+        save_model(model, Path(folder) / "model")
+        return load_model(Path(folder) / "model", dtype=like.dtype, device=like.device)
+
+
+def _saved(model: Model, loaded: Model) -> Outcome:
+    """Saved and loaded: the same bits."""
+    before, after = (dict(dump_tensors(m, None, "")) for m in (model, loaded))
+    worst = max(max_difference(before[name], after[name]) for name in before)
+    return Outcome(worst, 0.0, "" if loaded.config.family == model.config.family else "in headway's own layout")
 
 
 def _result(name: str, check: Check) -> CheckResult:
@@ -94,7 +122,7 @@ class _ModelChecks:
             "spare rows closed": lambda: weights.spare_rows(self.model, self.limit),
             "LoRA merged = beside": lambda: weights.adapters(self.model, self._read_first),
             "maps = eager weights": self.maps,
-            "saved = loaded": self.saving,
+            "saved = loaded": lambda: _saved(self.model, self.loaded),
             "tied = one matrix": lambda: weights.tied(self.model, self.loaded),
         }
 
@@ -277,17 +305,7 @@ class _ModelChecks:
 
     @cached_property
     def loaded(self) -> Model:
-        """The model after saving and loading."""
-        with tempfile.TemporaryDirectory(prefix="headway-check-") as folder:
-            save_model(self.model, Path(folder) / "model")
-            return load_model(Path(folder) / "model", dtype=self.dtype, device=self.device)
-
-    def saving(self) -> Outcome:
-        """Saved and loaded: the same bits."""
-        before, after = (dict(dump_tensors(m, None, "")) for m in (self.model, self.loaded))
-        worst = max(max_difference(before[name], after[name]) for name in before)
-        same = self.loaded.config.family == self.config.family
-        return Outcome(worst, 0.0, "" if same else "in headway's own layout")
+        return _loaded(self.model)
 
     def compiling(self) -> Outcome:
         if self.device.type == "cpu" and not shutil.which("g++") and not shutil.which("clang++"):

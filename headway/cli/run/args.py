@@ -62,6 +62,7 @@ class RunArgs:
     guidance: float | None = None
     rollout: str = ""
     attention: str = ""
+    labels: str = ""
     json: bool = False
 
     def check(self) -> None:

@@ -17,6 +17,7 @@ from headway.cli.run.predict import predict
 from headway.jsonfile import show
 from headway.progress import progress_printer
 from headway.tasks.base import Task
+from headway.tasks.image import is_image_name
 from headway.tasks.registry import get_task, tasks
 
 BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
@@ -42,6 +43,8 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run sentiment --file reviews.xlsx --out labels.csv",
         'headway run translator "A dog runs." --align',
         "headway run images photo.jpg --rollout looked.png --attention heads.png rollout=gradient",
+        'headway run clip photo.png --labels "a cat,a dog"',
+        'headway run clip --nearest photos/ "a dog on a beach"',
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
         "headway run shapes class=circle --grid 4x4 --out grid.png --steps 30 --guidance 3 --seed 1",
     )
@@ -85,6 +88,9 @@ def run(
     index: Annotated[
         str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
     ] = "",
+    labels: Annotated[
+        str, typer.Option(help="of an image: texts to choose among, with commas between them", metavar="A,B")
+    ] = "",
     align: Annotated[bool, typer.Option("--align", help="which source word each translated word comes from")] = False,
     grid: Annotated[str, typer.Option(help="rows and columns of images to draw", metavar="4x8")] = "",
     steps: Annotated[int | None, typer.Option(help="steps from noise to an image; default: as in training")] = None,
@@ -112,8 +118,8 @@ def run(
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
-        context=context, near=near, index=index, align=align, grid=grid, steps=steps, guidance=guidance,
-        rollout=rollout, attention=attention, json=json_,
+        context=context, near=near, index=index, align=align, labels=labels, grid=grid, steps=steps,
+        guidance=guidance, rollout=rollout, attention=attention, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)
@@ -144,7 +150,8 @@ def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
 
 def _note_on_texts(task: Task, args: RunArgs) -> str:
     """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
-    if name := next((word for word in args.args if os.path.isfile(word)), ""):
+    image = task.takes == "image"
+    if name := next((word for word in args.args if os.path.isfile(word) and not (image and is_image_name(word))), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""

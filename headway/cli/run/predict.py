@@ -39,7 +39,7 @@ def predict(bundle: Any, task: Task, args: RunArgs, generation: Mapping[str, Any
         front = bundle.config.source or bundle.config.target
         if front is None or front.kind != "tokens":
             raise DataError("D001", f"{bundle.name} does not read text")
-    task = _search_task() if args.near else task
+    task = _search_task() if args.near and "nearest" not in task.options else task
     settings = {key: value for key, value in args.settings.items() if key not in ("task", *COUNTS, *LOOKS)}
     session = _Session(bundle, task, recipe_for(bundle, task.name, settings), args, say)
     _check(session)
@@ -68,6 +68,7 @@ def _check(session: _Session) -> None:
         ("--out", args.out and not args.source, "grid" in task.options),
         ("--rollout", args.rollout, "rollout" in task.options),
         ("--attention", args.attention, "rollout" in task.options),
+        ("--labels", args.labels, "labels" in task.options and not args.near),
         *((name, args.settings.get(name), name in task.options) for name in COUNTS),
     ):
         if value and not fits:
@@ -111,11 +112,13 @@ class _Session:
     say: Say
 
     def predictor(self) -> Predictor[Any, Any]:
+        from headway.tasks.contrastive.task import parse_labels
         from headway.tasks.predictor import RunOptions
 
         args = self.args
         counts = {name: args.settings[name] for name in COUNTS if name in args.settings}
-        options = RunOptions(beam=args.beam, align=args.align, score=args.score, **counts)
+        labels = parse_labels(args.labels) if args.labels else ()
+        options = RunOptions(beam=args.beam, align=args.align, score=args.score, labels=labels, **counts)
         return self.task.load_predictor()(self.bundle, self.recipe, options)
 
     def items(self) -> list[Item]:
@@ -201,7 +204,7 @@ class _Session:
                 {"line": int(index.lines[near.place]), "cosine": round(near.cosine, 6), "text": near.text}
                 for near in some
             ]
-            for some in index.search_all([query.example.text for query in queries], top)
+            for some in index.search_all([query.example for query in queries], top)
         ]
         self.show_nearest(queries, found)
         report_bad_rows(bad, self.say)
@@ -226,10 +229,11 @@ class _Session:
             return
         for query, rows in zip(queries, found, strict=True):
             if self.args.json:
-                print(json.dumps({"text": query.example.text, "nearest": rows}, ensure_ascii=False))
+                print(json.dumps({**self.task.echo(query.example), "nearest": rows}, ensure_ascii=False))
                 continue
             if len(queries) > 1:
-                print(shortened(query.example.text))
+                print(shortened(next(iter(self.task.echo(query.example).values()), "")))
             wide = max(len(str(row["line"])) for row in rows)
-            for row in rows:
-                print(f"{row['cosine']:7.4f}  line {row['line']:{wide}}  {shortened(row['text'])}")
+            for row in rows:  # an image file has no lines
+                place = f"line {row['line']:{wide}}  " if row["line"] else ""
+                print(f"{row['cosine']:7.4f}  {place}{shortened(row['text'])}")

@@ -1,8 +1,9 @@
-"""Tables of vision models: ViT (Dosovitskiy et al. 2021), DINOv2 (Oquab et al. 2023)."""
+"""Tables of vision models: ViT (Dosovitskiy et al. 2021), DeiT (Touvron et al. 2021), DINOv2 (Oquab et al. 2023)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headway.config.model import ModelConfig
@@ -13,6 +14,7 @@ from headway.hub.tables.bert import ACTIVATIONS
 
 _EMBED = (
     Tensor("source.first", "embeddings.cls_token", "lead2"),
+    Tensor("source.second", "embeddings.distillation_token", "lead2", when="source.distillation"),
     Tensor("source.mask", "embeddings.mask_token", "lead1"),
     Tensor("source.positions", "embeddings.position_embeddings", "lead1"),
     Tensor("source.project", "embeddings.patch_embeddings.projection", "patches"),
@@ -43,7 +45,7 @@ def _block(*pairs: tuple[str, str]) -> tuple[Tensor, ...]:
     return (Tensor("encoder.blocks.{i}.attention.qkv", _QKV), *named)
 
 
-def _square(settings: Config) -> None:
+def square(settings: Config) -> None:
     """A size may be given as height and width."""
     for name, path in (("image_size", "source.image"), ("patch_size", "source.patch")):
         if isinstance(size := settings[path], list):
@@ -53,7 +55,7 @@ def _square(settings: Config) -> None:
 
 
 def _read_vit(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _square(settings)
+    square(settings)
     pooled = theirs.get("pooler_output_size")
     if pooled and pooled != settings["encoder.d_model"]:
         both = f"pooler_output_size = {short(pooled)}, hidden_size = {short(settings['encoder.d_model'])}"
@@ -101,8 +103,26 @@ VIT = Family(
 )
 
 
+DEIT = replace(
+    VIT,
+    name="deit",
+    fixed=_FIXED | {"source.distillation": True},
+    heads={
+        "DeiTModel": VIT.heads["ViTModel"],
+        "DeiTForImageClassification": VIT.heads["ViTForImageClassification"],
+        "DeiTForImageClassificationWithTeacher": Head(
+            {"classify.labels": 2, "classify.distilled": True},
+            (Tensor("classify.output", "cls_classifier"), Tensor("classify.second", "distillation_classifier")),
+            labels="classify.labels",
+        ),
+    },
+    prefix="deit.",
+)
+"""Published models without a distillation token are of the family ViT."""
+
+
 def _read_dino(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _square(settings)
+    square(settings)
     ratio = theirs.get("mlp_ratio", 4)
     if type(ratio) not in (int, float) or not 0 < ratio <= 64:
         raise ConfigError("C003", f"config.json: mlp_ratio = {short(ratio)} is outside 0 … 64")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,20 +16,36 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from headway.data.files.digest import fingerprint
+from headway.data.files.digest import file_content
 from headway.data.files.rows import BadRows
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DamagedError, counted
 from headway.jsonfile import show
 from headway.model.model import Model
 from headway.progress import track
 from headway.resources import check_writable, replacing, write_error
-from headway.tasks.embedding.predict import EmbeddingPredictor
-from headway.tasks.embedding.vectors import Near, embed, nearest_of
+from headway.tasks.base import Task
+from headway.tasks.embedding.vectors import Near, nearest_of
+from headway.tasks.recipe import Recipe
 
 FORMAT = "headway search index 1"
 BATCH = 4096
 """Texts that are embedded together; their vectors are kept, not their tokens."""
-Encode = Callable[[Sequence[str]], Tensor]
+Encode = Callable[[Sequence[Any]], Tensor]
+
+
+class Encoder(Protocol):
+    """A predictor that gives vectors."""
+
+    model: Model
+    recipe: Recipe
+
+    @property
+    def task(self) -> Task: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    def encode(self, things: Sequence[Any]) -> Tensor: ...
+    def shown(self, example: Any) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -55,11 +71,11 @@ class SearchIndex:
         begin = int(self.ends[place - 1]) if place else 0
         return bytes(self.letters[begin : int(self.ends[place])].numpy()).decode()
 
-    def search(self, query: str, top: int = 5) -> list[Near]:
+    def search(self, query: Any, top: int = 5) -> list[Near]:
         """The texts nearest in meaning to the query, the best first."""
         return self.search_all([query], top)[0]
 
-    def search_all(self, queries: Sequence[str], top: int = 5) -> list[list[Near]]:
+    def search_all(self, queries: Sequence[Any], top: int = 5) -> list[list[Near]]:
         """The same for several queries."""
         return [nearest_of(vector, self.vectors, self.text, top) for vector in self.encode(queries)]
 
@@ -73,13 +89,13 @@ class SearchIndex:
             raise write_error(path, OSError(error.errno, error.strerror)) from None
 
 
-def build_index(encode: Encode, items: Iterator[tuple[str, int]], key: str = "") -> SearchIndex:
-    """Embed texts, each with its line."""
+def build_index(encode: Encode, items: Iterator[tuple[Any, str, int]], key: str = "") -> SearchIndex:
+    """Embed examples, each with the text that is shown for it and its line."""
     vectors, letters, lines, ends = [encode([])], list[bytes](), list[int](), list[int]()
     end = 0
     while batch := list(islice(items, BATCH)):
-        vectors.append(encode([text for text, _ in batch]))
-        for text, line in batch:
+        vectors.append(encode([example for example, _, _ in batch]))
+        for _, text, line in batch:
             raw = text.encode()
             end += len(raw)
             letters.append(raw)
@@ -104,29 +120,25 @@ def open_index(path: Path, encode: Encode) -> SearchIndex:
     return SearchIndex(encode, **tensors, key=about["key"])
 
 
-def corpus_index(
-    predictor: EmbeddingPredictor, corpus: str, path: str, say: Callable[..., None], **reading: Any
-) -> SearchIndex:
+def corpus_index(predictor: Encoder, corpus: str, path: str, say: Callable[..., None], **reading: Any) -> SearchIndex:
     """The index of a file of texts: from `path` if it is of this model and this file, else built, and saved there."""
     recipe, bad = predictor.recipe, BadRows(predictor.recipe.data.bad_rows)
 
-    def encode(texts: Sequence[str]) -> Tensor:
-        return embed(predictor.model, predictor.tokenizer, texts, recipe.settings.pool)
-
-    def texts() -> Iterator[tuple[str, int]]:
+    def examples() -> Iterator[tuple[Any, str, int]]:
         inputs = predictor.task.inputs(corpus, recipe.data, bad, **reading)
         for item in track(inputs, f"embedding {corpus}", unit="texts"):
-            yield item.example.text, item.line
+            yield item.example, predictor.shown(item.example), item.line
 
-    key = _key(predictor, fingerprint(corpus), reading) if path else ""
+    files = predictor.task.files(corpus)
+    key = _key(predictor, "\n".join(file_content(file).sha256 for file in files), reading) if path else ""
     if path and Path(path).exists():
-        known = open_index(Path(path), encode)
+        known = open_index(Path(path), predictor.encode)
         if known.key == key:
             return known
         say(f"{path} is of another model or other texts: building it again")
     if path:
         check_writable(Path(path))
-    index = build_index(encode, texts(), key)
+    index = build_index(predictor.encode, examples(), key)
     if not len(index):
         raise bad.no_rows(corpus, "texts")
     if bad.count:
@@ -137,7 +149,7 @@ def corpus_index(
     return index
 
 
-def _key(predictor: EmbeddingPredictor, corpus: str, reading: Any) -> str:
+def _key(predictor: Encoder, corpus: str, reading: Any) -> str:
     """A digest of all that decides the vectors: weights, tokenizer, settings, texts."""
     about = {"data": asdict(predictor.recipe.data), "settings": asdict(predictor.recipe.settings), "reading": reading}
     parts = (weights_digest(predictor.model), predictor.tokenizer.backend.to_str(), corpus, json.dumps(about))

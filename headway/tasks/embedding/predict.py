@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
 
 from headway.tasks.backbone import limit_of
 from headway.tasks.base import Json
@@ -29,8 +32,16 @@ class EmbeddingPredictor(Predictor[TextExample, Vector]):
     task = Embedding()
 
     def predict(self, examples: Sequence[TextExample]) -> list[Vector]:
-        texts = [example.text for example in examples]
-        return [Vector(row) for row in embed(self.model, self.tokenizer, texts, self.recipe.settings.pool).tolist()]
+        return [Vector(row) for row in self.encode(examples).tolist()]
+
+    def encode(self, things: Sequence[Any]) -> Tensor:
+        """(N, M) of texts, or of examples."""
+        texts = [thing if isinstance(thing, str) else thing.text for thing in things]
+        return embed(self.model, self.tokenizer, texts, self.recipe.settings.pool)
+
+    def shown(self, example: TextExample) -> str:
+        """What a person knows an example by."""
+        return example.text
 
     def truncated(self, examples: Sequence[TextExample]) -> tuple[int, int]:
         if (limit := limit_of(self.model, None)) is None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Section `seq2seq` of a recipe: translation, summarization."""
+class OutputSettings:
+    """Settings of every task whose decoder writes a text for an input."""
 
     label_smoothing: float = 0.1
     """Share of each target that is spread over the vocabulary (Szegedy et al. 2016)."""
@@ -39,6 +39,22 @@ class Settings:
     """Tokens of an output before it may end."""
     no_repeat_ngram_size: int = 0
     """No n-gram of this size is generated twice, as summaries want it (Paulus et al. 2018); 0: no limit."""
+    eval_texts: int = 200
+    """Validation texts that are generated and scored during training; 0: none."""
+    generate_every: int = 1
+    """Evaluations from one such generation to the next; above 1 the loss selects the best checkpoint."""
+
+    def check_output(self, section: str) -> None:
+        """Refuse values outside their ranges; subclasses call it."""
+        shares(section, self, "label_smoothing")
+        at_least(section, self, r_drop=0, beam=1, max_new_tokens=0, min_new_tokens=0, no_repeat_ngram_size=0)
+        at_least(section, self, eval_texts=0, generate_every=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(OutputSettings):
+    """Section `seq2seq` of a recipe: translation, summarization."""
+
     vocabulary: Literal["shared", "separate"] = "shared"
     """shared: one tokenizer for both sides; separate: one for the source and one for the target, each with data.vocab
     subwords. A model of model.from keeps what it was trained with."""
@@ -49,10 +65,6 @@ class Settings:
     et al. 2020)."""
     metric: Literal["auto", "bleu", "rouge"] = "auto"
     """The metric of generated texts; auto is rouge where sources are much longer than targets."""
-    eval_texts: int = 200
-    """Validation texts that are generated and scored during training; 0: none."""
-    generate_every: int = 1
-    """Evaluations from one such generation to the next; above 1 the loss selects the best checkpoint."""
     split: Literal["long", "always", "never"] = "long"
     """Whether a text is split into sentences, each translated by itself: long splits texts that the model could not
     read, and texts with more sentences than it has learned from."""
@@ -61,9 +73,9 @@ class Settings:
     it here; 0: unknown."""
 
     def __post_init__(self) -> None:
-        shares("seq2seq", self, "label_smoothing", "bpe_dropout")
-        at_least("seq2seq", self, r_drop=0, beam=1, max_new_tokens=0, min_new_tokens=0, no_repeat_ngram_size=0)
-        at_least("seq2seq", self, eval_texts=0, generate_every=1, sentences=0)
+        self.check_output("seq2seq")
+        shares("seq2seq", self, "bpe_dropout")
+        at_least("seq2seq", self, sentences=0)
 
 
 class Seq2Seq(TextTask):

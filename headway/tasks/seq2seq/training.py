@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,50 +11,48 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from headway.config.baselines import AnyConfig
 from headway.config.model import SpecialTokens
-from headway.config.recipe import DataConfig
 from headway.config.shape import seq2seq_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
-from headway.data.batching.padding import Examples, inference_batch_tokens
+from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.datasets.next_sentence import p99_sentence_count
 from headway.data.datasets.parallel import Pair, fingerprint_pairs, read_parallel
-from headway.data.datasets.text import DEFAULT_VOCAB_SIZE, HELD_OUT
+from headway.data.datasets.text import HELD_OUT
 from headway.data.files.rows import BadRows
 from headway.data.synthetic.reports import make_reports
 from headway.data.synthetic.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import BpeDropout
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
-from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
-from headway.model.model import Model, evaluating
-from headway.progress import track
+from headway.model.model import Model
 from headway.tasks.backbone import check_context
-from headway.tasks.batch import Batch, ProcessGroup
-from headway.tasks.losses.tokens import IGNORE, r_drop_loss, token_loss
+from headway.tasks.batch import Batch
 from headway.tasks.metrics.bootstrap import Evaluation
-from headway.tasks.metrics.chance import unigram_loss
-from headway.tasks.metrics.slices import QUARTERS, by_size
-from headway.tasks.metrics.translation import metrics, primary_metric, signature
+from headway.tasks.metrics.translation import metrics, signature
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.translate import check_model, check_vocabularies, read_sources, source_limit, translate
-from headway.tasks.training import TaskContext, Training, short_text
+from headway.tasks.seq2seq.writing import (
+    WritingTraining,
+    assessed,
+    decoder_tensors,
+    pair_loss,
+    read_targets,
+    start_token,
+    text_tokenizer,
+    train_ending_tokenizer,
+)
+from headway.tasks.training import TaskContext, short_text
 
 GENERATED = 8000
 """Pairs that are made up where no file is given."""
-MARKS = ("<pad>", "<s>", "</s>")
-"""Padding, the token a decoder starts from, and the end of a text."""
 SUMMARY = 3
 """Sources that are so many times as long as their targets are summarised, not translated."""
-SAMPLES = 2
-PART, MOST_PARTS = 50, 8
-"""Texts that make a part when they are scored by length, and how many parts there are: a curve with an end to it."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,22 @@ class Part:
     def tokens(self) -> int:
         return int(self.source.lengths.sum() + self.target.lengths.sum())
 
+    def some(self, count: int) -> Part:
+        """The first pairs."""
+        return Part(self.pairs[:count], *(Examples(e.ids[:count], e.token_type_ids[:count]) for e in self.sides))
+
+    @property
+    def sides(self) -> tuple[Examples, Examples]:
+        return self.source, self.target
+
+    def batches(self, tokens: int) -> Iterable[list[int]]:
+        """Pairs with sources of similar length."""
+        return Examples(self.source.ids, self.source.token_type_ids).batches(tokens)
+
 
 @dataclass(frozen=True)
-class Seq2SeqTraining(Training):
-    """Texts and what they become, predicted token by token from what the encoder has read."""
+class Seq2SeqTraining(WritingTraining[Part]):
+    """Texts and what they become."""
 
     recipe: Recipe
     tokenizer: Tokenizer
@@ -110,25 +119,11 @@ class Seq2SeqTraining(Training):
         if recipe.settings.vocabulary == "separate" and tokenizer.target is tokenizer:
             raise ConfigError("C004", f"seq2seq.vocabulary = separate, but {recipe.model.from_} has one for both sides")
         parts = [make_part(pairs, tokenizer, data.length, recipe) for pairs in (train, valid)]
-        return cls(recipe, tokenizer, parts[0], parts[1], _start(recipe, tokenizer), context.about(digest, bad))
+        return cls(recipe, tokenizer, parts[0], parts[1], start_token(recipe, tokenizer), context.about(digest, bad))
 
     @cached_property
     def metric(self) -> str:
         return metric_of(self.recipe, self.valid.pairs)
-
-    @property
-    def writes(self) -> bool:
-        """Whether every evaluation scores texts, as well as the loss; several processes have a model in parts."""
-        config = self.recipe.settings
-        return config.generate_every == 1 and config.eval_texts > 0 and self.recipe.gpus == 1
-
-    @property
-    def primary_metric(self) -> str:  # type: ignore[override]
-        return {"bleu": "bleu", "rouge": "rouge_l"}[self.metric] if self.writes else "valid"
-
-    @property
-    def higher_is_better(self) -> bool:  # type: ignore[override]
-        return self.writes
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -144,12 +139,6 @@ class Seq2SeqTraining(Training):
             "length_99": max(self.train.source.length_99, self.train.target.length_99),
         }
         return {**facts, "signature": signature(self.metric)} if self.recipe.settings.eval_texts else facts
-
-    @cached_property
-    def chance(self) -> dict[str, float]:
-        learned, held_out = (list(chain.from_iterable(part.target.ids)) for part in (self.train, self.valid))
-        loss = unigram_loss(learned, held_out, self.tokenizer.target.vocab_size)
-        return {"valid": loss, **({"bleu": 1.0} if self.metric == "bleu" else {})}  # a few common words are right
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         length, what = self.recipe.data.length, self.recipe.model.from_
@@ -212,64 +201,22 @@ class Seq2SeqTraining(Training):
     def loss(self) -> Callable[..., Tensor]:
         return pair_loss(self.recipe.settings.label_smoothing, self.recipe.settings.r_drop)
 
-    def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
-        """The loss without smoothing, and now and then what the texts are worth that the model writes."""
-        config = self.recipe.settings
-        result = self._loss(model, self.valid, world)
-        due = next(self._evaluations) % config.generate_every == config.generate_every - 1
-        if not (due and config.eval_texts and world.size == 1):
-            return result
-        pairs = self.valid.pairs[: config.eval_texts]
-        found = primary_metric(self.metric, self._written(model, pairs), [pair.targets for pair in pairs])
-        return {**result, found.name: found.value}
+    def plain_batch(self, part: Part, rows: Index) -> Batch:
+        return pair_batch(part, rows, self.start)
 
-    def _written(self, model: Model, pairs: Sequence[Pair]) -> list[str]:
-        return [best[0].text for best in translate(model, self.tokenizer, [p.source for p in pairs], self.recipe)]
+    def write(self, model: Model, part: Part) -> list[str]:
+        return [best[0].text for best in translate(model, self.tokenizer, [p.source for p in part.pairs], self.recipe)]
 
-    def _loss(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
-        loss = pair_loss(0.0)
-        with evaluating(model):
-            batches = list(
-                Examples(part.source.ids, part.source.token_type_ids).batches(inference_batch_tokens(world.device) // 2)
-            )
-            total, count = 0.0, 0.0
-            for first in track(range(0, len(batches), world.size), "evaluating", unit="batches"):
-                mine = first + world.rank
-                batch = pair_batch(part, np.array(batches[min(mine, len(batches) - 1)]), self.start)
-                found = float(loss(model, *batch.to(world.device)))
-                if mine < len(batches):  # too few for all: the last process reads again what counts once
-                    total, count = total + found, count + batch.count
-        total, count = world.sum(total, count)
-        return {"valid": total / count, "perplexity": math.exp(min(total / count, 700.0))}
+    def assess(self, model: Model, part: Part) -> Evaluation:
+        return evaluate_in_full(model, self.tokenizer, self.recipe, part.pairs, self.metric)
 
     def read_test(self, spec: str) -> Part:
         data = self.recipe.data
         return make_part(read_pairs(spec, self.recipe, self.bad_tests), self.tokenizer, data.length, self.recipe)
 
-    def evaluate_examples(self, model: Model, part: Part, world: ProcessGroup) -> dict[str, float]:
-        """All of the texts, and all that there is to measure of them."""
-        result = self._loss(model, part, world)
-        if world.size > 1 or not self.recipe.settings.eval_texts:
-            return result
-        found = metrics(self.metric, self._written(model, part.pairs), [pair.targets for pair in part.pairs])
-        return {**result, **{each.name: each.value for each in found}}
-
-    def details(self, model: Model) -> dict[str, Any] | None:
-        if not self.recipe.settings.eval_texts:
-            return None
-        part, name = (self.valid, "valid") if self.test_part is None else (self.test_part, "test")
-        found = evaluate_in_full(model, self.tokenizer, self.recipe, part.pairs, self.metric)
-        return {"data": name, "source": getattr(self.recipe.data, name), **found.as_dict()}
-
     @property
     def tries(self) -> list[str]:
         return [short_text(pair.source for pair in self.valid.pairs)]
-
-    def sample(self, model: Model) -> str:
-        """The first held-out texts, what the model makes of them, and what it should."""
-        pairs = self.valid.pairs[:SAMPLES]
-        rows = zip(pairs, self._written(model, pairs), strict=True)
-        return "\n".join(f"{pair.source[:200]}\n  → {text}\n  = {pair.targets[0]}" for pair, text in rows)
 
     @classmethod
     def evaluate_file(cls, model: Model, tokenizer: Tokenizer, recipe: Recipe, spec: str) -> Evaluation:
@@ -291,15 +238,6 @@ def _same_tokens(config: AnyConfig, folder: str) -> bool:
         return False
     ours, theirs = ((c.special, getattr(c.source, "vocab", 0), c.target and c.target.vocab) for c in (config, other))
     return ours == theirs
-
-
-def _start(recipe: Recipe, tokenizer: Tokenizer) -> int:
-    """What a decoder reads first: as the base has it, or the token that is made for it."""
-    what = recipe.model.from_
-    start = open_folder(resolve(what)).config.special.start if what else tokenizer.target.special.get("bos")
-    if start is None:
-        raise ConfigError("C004", f"model.from = {what} does not say which token its decoder starts from")
-    return start
 
 
 def read_pairs(spec: str, recipe: Recipe, bad: BadRows) -> list[Pair]:
@@ -334,74 +272,29 @@ def metric_of(recipe: Recipe, pairs: Sequence[Pair]) -> str:
 
 def pair_tokenizer(folder: Path, recipe: Recipe, pairs: Sequence[Pair]) -> Tokenizer:
     """One vocabulary for both sides, or one for each; trained once per run and kept with it."""
+    sides = [pair.source for pair in pairs], [pair.targets[0] for pair in pairs]
+    if recipe.settings.vocabulary == "shared":
+        return text_tokenizer(folder, recipe.data, chain.from_iterable(zip(*sides, strict=True)))
     if not (folder / "tokenizer.json").exists():
-        sides = [pair.source for pair in pairs], [pair.targets[0] for pair in pairs]
-        if recipe.settings.vocabulary == "shared":
-            made = _train_tokenizer(recipe.data, chain.from_iterable(zip(*sides, strict=True)))
-        else:
-            made, target = (_train_tokenizer(recipe.data, side) for side in sides)
-            made.target = target
+        made, target = (train_ending_tokenizer(recipe.data, side) for side in sides)
+        made.target = target
         made.save(folder)
     return load_tokenizer(folder)
-
-
-def _train_tokenizer(data: DataConfig, texts: Iterable[str]) -> Tokenizer:
-    """The end of a text is put after it."""
-    from tokenizers.processors import TemplateProcessing
-
-    size = data.vocab or DEFAULT_VOCAB_SIZE.get(data.tokenizer, 0)
-    lines = (f"{text}\n" for text in texts)
-    made = train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=MARKS)
-    end = MARKS[2]
-    made.backend.post_processor = TemplateProcessing(
-        single=["$A", end], pair=["$A", end, "$B:1", f"{end}:1"], special_tokens=[(end, made.special["eos"])]
-    )
-    return made
 
 
 def make_part(pairs: Sequence[Pair], tokenizer: Tokenizer, limit: int | None, recipe: Recipe) -> Part:
     """Both sides as ids, at most `limit` of each; a target that is cut has no end."""
     source = read_sources(tokenizer, [recipe.settings.prefix + pair.source for pair in pairs], limit)
-    writes = tokenizer.target
-    targets: list[list[int]] = []
-    end = writes.special.get("eos")
-    for text in writes.encode_batch([pair.targets[0] for pair in pairs]):
-        targets.append(text.ids if end is None or text.ids[-1:] == [end] else [*text.ids, end])
-    types = [[0] * len(ids[:limit]) for ids in targets]
-    target = Examples([ids[:limit] for ids in targets], types, whole=[len(ids) for ids in targets])
-    return Part(list(pairs), source, target)
+    return Part(list(pairs), source, read_targets(tokenizer, [pair.targets[0] for pair in pairs], limit))
 
 
 def pair_batch(part: Part, rows: Index, start: int) -> Batch:
     """What the encoder reads (N, S), which of it is real, what the decoder reads (N, T) and what it is to predict."""
     source, attention_mask, _ = part.source.read(rows)
     labels, real, _ = part.target.read(rows)
-    inputs = torch.cat([torch.full((len(labels), 1), start), labels[:, :-1]], 1)
-    targets = labels.masked_fill(~real, IGNORE)
     count = int(real.sum())
-    return Batch((source, attention_mask, inputs, targets), count, int(attention_mask.sum()) + count)
-
-
-def pair_loss(label_smoothing: float, r_drop: float = 0.0) -> Callable[..., Tensor]:
-    """Of a model and a batch's tensors: the sum over the target tokens; with `r_drop`, of two passes that agree.
-
-    Padding comes after a target and is causally out of sight: the decoder needs no mask for it.
-    """
-
-    def loss(model: Model, source: Tensor, attention_mask: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        total, _ = token_loss(
-            model.lm, model(source, inputs, attention_mask=attention_mask).hidden, targets, label_smoothing
-        )
-        return total
-
-    def with_r_drop(model: Model, source: Tensor, attention_mask: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        source, attention_mask, inputs = (torch.cat([t, t]) for t in (source, attention_mask, inputs))
-        total, _ = r_drop_loss(
-            model.lm, model(source, inputs, attention_mask=attention_mask).hidden, targets, label_smoothing, r_drop
-        )
-        return total
-
-    return with_r_drop if r_drop else loss
+    tensors = (source, attention_mask, *decoder_tensors(labels, real, start))
+    return Batch(tensors, count, int(attention_mask.sum()) + count)
 
 
 def evaluate_in_full(
@@ -413,16 +306,5 @@ def evaluate_in_full(
     found = metrics(metric, [each.text for each in written], [pair.targets for pair in pairs])
     limit, prefix = source_limit(model, recipe.data.length), recipe.settings.prefix
     sizes = [len(text.ids) for text in tokenizer.encode_batch([prefix + text for text in texts])]
-    parts, first = min(MOST_PARTS, max(QUARTERS, len(pairs) // PART)), found[0]
-    scores = [first.some(np.array([i])) for i in range(len(pairs))]
-    each = [
-        {"line": pair.line, "source": pair.source, "new": one.text, "targets": list(pair.targets), "score": score}
-        for pair, one, score in zip(pairs, written, scores, strict=True)
-    ]
-    details = {
-        "cut": sum(limit is not None and size > limit for size in sizes) if recipe.settings.split == "never" else 0,
-        "bad_rows": bad,
-        "signatures": {m.name: m.signature for m in found},
-        "slices": by_size(sizes, lambda rows: {m.name: m.some(rows) for m in found[:2]}, parts),
-    }
-    return Evaluation(len(pairs), {m.name: m.interval() for m in found}, details, each, first)
+    cut = sum(limit is not None and size > limit for size in sizes) if recipe.settings.split == "never" else 0
+    return assessed(pairs, [each.text for each in written], found, sizes, cut, bad)

@@ -27,7 +27,7 @@ from headway.hub.generation_config import read_generation
 from headway.model.model import Model, evaluating
 from headway.tasks.backbone import limit_of
 from headway.tasks.recipe import Recipe
-from headway.tasks.seq2seq.task import Settings
+from headway.tasks.seq2seq.task import OutputSettings, Settings
 
 READ_TOKENS = {"cpu": 1 << 13}
 """Tokens of sources, times the beams, that are turned at one time; elsewhere there is more room."""
@@ -75,22 +75,28 @@ def beam_for(recipe: Recipe) -> Beam:
     )
 
 
-def recipe_of(model: Model, folder: Path | None, recipe: Recipe | None = None) -> Recipe:
+def recipe_of(
+    model: Model,
+    folder: Path | None,
+    recipe: Recipe | None = None,
+    task: str = "seq2seq",
+    settings: type[OutputSettings] = Settings,
+) -> Recipe:
     """How a model is used: as it was trained, or as its folder says."""
-    if recipe is not None and recipe.task == "seq2seq":
+    if recipe is not None and recipe.task == task:
         return recipe
     said = read_generation(folder)
     length = source_limit(model, None) or LONGEST
     max_new_tokens = min(said.longest or LONGEST, model.config.max_length or LONGEST)
-    config = Settings(
+    config = settings(
         beam=said.beam or 1,  # as `transformers` does where a folder says nothing
-        length_penalty=Settings.length_penalty if said.length_penalty is None else said.length_penalty,
+        length_penalty=OutputSettings.length_penalty if said.length_penalty is None else said.length_penalty,
         max_new_tokens=max_new_tokens,
         min_new_tokens=said.shortest or 0,
         no_repeat_ngram_size=said.no_repeat or 0,
     )
     shape = ShapeConfig(from_="" if folder is None else str(folder))
-    return Recipe(task="seq2seq", data=DataConfig(length=length), model=shape, settings=config)
+    return Recipe(task=task, data=DataConfig(length=length), model=shape, settings=config)
 
 
 def translate(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.config.recipe import TrainConfig
+from headway.joint.towers import TwoTowers
 from headway.model.attention import Attention
 from headway.model.model import Model
 from headway.model.stack import FeedForward, Stack
@@ -21,6 +22,10 @@ BLOCK = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 
 def depths(model: Model, names: Iterable[str]) -> dict[str, int]:
     """The depth of each parameter: 0 for heads, 1 for the top block, and so on down to the embeddings."""
+    if isinstance(model, TwoTowers):
+        parts = {name: name.partition(".") for name in names}
+        towers = {"image": model.image, "text": model.text}
+        return {n: depths(towers[p[0]], [p[2]])[p[2]] if p[0] in towers else 0 for n, p in parts.items()}
     above = {"decoder": 0, "encoder": model.config.decoder.n_layers if model.config.decoder else 0}
     layers = {name: stack.n_layers for name in above if (stack := getattr(model.config, name)) is not None}
     bottom = 1 + sum(layers.values())

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-import headway.tasks.embedding.index
+import headway.tasks.embedding.predict
 from headway.api import load
 from headway.config import presets
 from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConfig
@@ -453,13 +453,13 @@ def test_a_search_index_is_kept_and_used(models: dict[str, Path], run: Run, monk
     first = run(models["embed"], *words, "--index", "c.index")
     assert rows(first) == plain and "4 texts in c.index" in first.err
     embedded: list[int] = []
-    real = headway.tasks.embedding.index.embed
+    real = headway.tasks.embedding.predict.embed
 
     def counting(model: Any, tokenizer: Any, texts: Any, pool: str) -> Any:
         embedded.append(len(texts))
         return real(model, tokenizer, texts, pool)
 
-    monkeypatch.setattr(headway.tasks.embedding.index, "embed", counting)
+    monkeypatch.setattr(headway.tasks.embedding.predict, "embed", counting)
     second = run(models["embed"], *words, "--index", "c.index")
     assert rows(second) == plain and "c.index" not in second.err
     assert embedded == [1]

@@ -203,8 +203,8 @@ def test_many_texts_are_scored_in_more_parts(task: Seq2SeqTraining, monkeypatch:
     """By length, so that the last part is of long texts only; each text is in one of them."""
     model, pairs, counts = model_of(task), task.train.pairs[:40], {}
     for part, most in ((50, 8), (5, 8), (5, 6)):
-        monkeypatch.setattr("headway.tasks.seq2seq.training.PART", part)
-        monkeypatch.setattr("headway.tasks.seq2seq.training.MOST_PARTS", most)
+        monkeypatch.setattr("headway.tasks.seq2seq.writing.PART", part)
+        monkeypatch.setattr("headway.tasks.seq2seq.writing.MOST_PARTS", most)
         slices = evaluate_in_full(model, task.tokenizer, task.recipe, pairs, "bleu").details["slices"]
         assert sum(row["examples"] for row in slices) == 40
         counts[part, most] = len(slices)

@@ -1,0 +1,1 @@
+"""Images and texts in one space: retrieval, search, zero-shot classification"""
