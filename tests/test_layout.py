@@ -64,7 +64,7 @@ CALLED_FROM_OUTSIDE = {
 }
 
 FILE_LINES = 600
-MODEL_LINES = 1900
+MODEL_LINES = 1950
 
 
 Files = Sequence[tuple[str, str]]

@@ -6,6 +6,7 @@ from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
 from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import ModelConfig
+from headway.joint.distillation import Student
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer
 
@@ -13,7 +14,7 @@ from headway.model.model import Model, Transformer
 def make_model(config: AnyConfig) -> Model:
     """A new model with initial weights."""
     if isinstance(config, ModelConfig):
-        return Transformer(config)
+        return Transformer(config) if config.distill is None else Student(config)
     if isinstance(config, TwoTowersConfig):
         return TwoTowers(config)
     return Convolutional(config) if config.network == "conv" else Recurrent(config)

@@ -22,6 +22,7 @@ from headway.hub.download import run_base
 from headway.hub.run_names import is_checkpoint, is_running, is_unfinished, note, run_of, step_of, unfinished_note
 from headway.hub.trainable import frozen_digest, frozen_weights, mark_trainable, trainable_weights
 from headway.hub.weights import file_order
+from headway.joint.distillation import Student
 from headway.joint.towers import TwoTowers
 from headway.jsonfile import show
 from headway.model.embed import PatchEmbedding, resampled
@@ -108,7 +109,7 @@ def fitted_model(base: Model, config: AnyConfig) -> Model:
     state = model.state_dict()
     state |= {name: have[name] for name, tensor in state.items() if name in have and have[name].shape == tensor.shape}
     model.load_state_dict(state)
-    if isinstance(model, Transformer) and model.config.distill is not None:
+    if isinstance(model, Student):
         model.distill.start(model)
     return model
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from headway.config.model import (
     ClassifyHeadConfig,
     DenoiseHeadConfig,
-    DistillConfig,
     LMHeadConfig,
     ModelConfig,
     SpanHeadConfig,
@@ -157,26 +156,6 @@ class DenoiseHead(nn.Module):
         pixels = self.output(x).unflatten(2, (-1, self.patch, self.patch)).unflatten(1, (side, side))
         images: Tensor = pixels.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)  # B C rows·patch columns·patch
         return images
-
-
-class ProjectionHead(nn.Module):
-    """DINO's head (Caron et al. 2021): three layers to a vector of length one, and its cosines with the outputs."""
-
-    def __init__(self, config: DistillConfig, stack: StackConfig) -> None:
-        super().__init__()
-        self.layer1 = nn.Linear(stack.d_model, config.hidden)
-        self.layer2 = nn.Linear(config.hidden, config.hidden)
-        self.layer3 = nn.Linear(config.hidden, config.bottleneck)
-        self.output = nn.Linear(config.bottleneck, config.outputs, bias=False)
-
-    def forward(self, x: Tensor, free: Tensor | None = None) -> Tensor:
-        """(B, M) to (B, outputs). `free` is the share of its gradient that the last layer gets."""
-        x = self.layer3(F.gelu(self.layer2(F.gelu(self.layer1(x)))))
-        rows = F.normalize(self.output.weight, dim=-1)  # weight normalization with its length held at one
-        if free is not None:
-            rows = rows.detach() + free * (rows - rows.detach())
-        x = F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
-        return F.linear(x, rows)
 
 
 @dataclass(frozen=True)

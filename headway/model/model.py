@@ -8,14 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headway.config.baselines import AnyConfig
-from headway.config.model import DistillConfig, ModelConfig
+from headway.config.model import ModelConfig
 from headway.errors import DataError
 from headway.model.attention import Attention, Backend, Hook, scoped
 from headway.model.cache import KVCache, KVCacheLike
@@ -33,7 +33,6 @@ from headway.model.heads import (
     ClassifyHead,
     DenoiseHead,
     LMHead,
-    ProjectionHead,
     SpanHead,
     TagHead,
     make_head,
@@ -175,18 +174,9 @@ class Transformer(Model):
         for name in HEADS:
             if getattr(config, name) is not None:
                 setattr(self, name, make_head(name, config, self.target if config.decoder else self.source))
-        if config.distill is not None:
-            self.distill = Distillation(config, config.distill)
-            assert isinstance(self.source, PatchEmbedding)
-            self.source.any_size = True  # small crops are among the images
         initialise(self, config)
-        if config.distill is not None:
-            self.distill.start(self)
         if config.quantization == "int8":
             quantize_(self)
-
-    def finished(self) -> Transformer:
-        return self if self.config.distill is None else self.distill.teacher
 
     def forward(
         self,
@@ -289,50 +279,3 @@ class Transformer(Model):
 
     def reorder(self, cache: KVCache, /, rows: Tensor) -> KVCache:
         return cache.reorder(rows)
-
-
-class Distillation(nn.Module):
-    """What self-distillation adds to a model: projection heads, and a teacher whose weights follow the model's.
-
-    Checkpoints hold all of it; gradients change only `head`.
-    """
-
-    centre: Tensor
-    """The running mean of the teacher's outputs, which is taken off them."""
-    share: Tensor
-    """The share of the budget that is spent: schedules inside the loss are functions of it."""
-    seen: Tensor
-    """The sum of the teacher's outputs in the current step, and how many there were; 0 between steps."""
-
-    def __init__(self, config: ModelConfig, own: DistillConfig) -> None:
-        super().__init__()
-        stack, front = config.encoder, config.source
-        assert stack is not None and front is not None
-        calm = replace(stack, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, drop_path=0.0)
-        self.head, self.teacher_head = ProjectionHead(own, stack), ProjectionHead(own, stack)
-        self.teacher = Transformer(
-            replace(config, distill=None, encoder=calm, source=replace(front, dropout=0.0))  # a teacher does not drop
-        )
-        self.teacher.requires_grad_(False)
-        self.teacher_head.requires_grad_(False)
-        self.register_buffer("centre", torch.zeros(own.outputs))
-        self.register_buffer("share", torch.zeros(()))
-        self.register_buffer("seen", torch.zeros(own.outputs + 1), persistent=False)
-
-    @torch.no_grad()
-    def start(self, model: Transformer) -> None:
-        """The teacher begins as the model."""
-        self.follow(model, 0.0)
-
-    @torch.no_grad()
-    def follow(self, model: Transformer, momentum: float) -> None:
-        """Move the teacher's weights towards the model's, of which they are a moving average."""
-        ours = dict(model.named_parameters())
-        pairs = [(p, ours[name]) for name, p in self.teacher.named_parameters()]
-        pairs += list(zip(self.teacher_head.parameters(), self.head.parameters(), strict=True))
-        if not momentum:
-            for teacher, student in pairs:
-                teacher.copy_(student)
-        else:
-            teachers, students = zip(*pairs, strict=True)
-            torch._foreach_lerp_(teachers, students, 1 - momentum)

@@ -10,13 +10,14 @@ import math
 import torch
 from torch import Tensor
 
+from headway.joint.distillation import Student
 from headway.model.model import Transformer
 from headway.tasks.dino.crops import LARGE, Crops
 from headway.tasks.dino.task import Settings
 from headway.tasks.losses.tokens import upcast
 
 
-def student_outputs(model: Transformer, crops: Crops, free: Tensor | None) -> Tensor:
+def student_outputs(model: Student, crops: Crops, free: Tensor | None) -> Tensor:
     """(V, B, K), large crops first."""
     each = len(crops.large) // LARGE
     found = [model.distill.head(_class_vectors(model, x), free) for x in crops if x is not None]
@@ -24,7 +25,7 @@ def student_outputs(model: Transformer, crops: Crops, free: Tensor | None) -> Te
 
 
 @torch.no_grad()
-def teacher_outputs(model: Transformer, crops: Crops) -> Tensor:
+def teacher_outputs(model: Student, crops: Crops) -> Tensor:
     """(2, B, K)"""
     found = model.distill.teacher_head(_class_vectors(model.distill.teacher, crops.large))
     return upcast(found).unflatten(0, (LARGE, -1))  # type: ignore[no-any-return]
@@ -35,7 +36,7 @@ def _class_vectors(model: Transformer, images: Tensor) -> Tensor:
     return hidden[:, 0]
 
 
-def targets(settings: Settings, model: Transformer, teacher: Tensor) -> Tensor:
+def targets(settings: Settings, model: Student, teacher: Tensor) -> Tensor:
     """Probabilities (2, B, K): centred, which keeps any output from winning always, and sharpened."""
     low, high, share = settings.first_temperature, settings.teacher_temperature, model.distill.share
     temperature = low + (high - low) * (share / max(settings.warm_share, 1e-9)).clamp(max=1)
@@ -49,7 +50,7 @@ def distillation_loss(settings: Settings, wanted: Tensor, student: Tensor) -> Te
     return (both.sum() - both.diagonal().sum()) / (LARGE * (len(student) - 1))
 
 
-def last_layer_is_free(settings: Settings, model: Transformer) -> Tensor:
+def last_layer_is_free(settings: Settings, model: Student) -> Tensor:
     """0 while the last layer of the head stays as it is, then 1."""
     return (model.distill.share >= settings.freeze_last).to(model.distill.share.dtype)
 

@@ -24,7 +24,8 @@ from headway.data.images.png import png
 from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.rows import ImageRow
 from headway.errors import ConfigError
-from headway.model.model import Model, Transformer, evaluating
+from headway.joint.distillation import Student
+from headway.model.model import Model, evaluating
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.dino.crops import LARGE, draw_crops, make_crops, small_side
 from headway.tasks.dino.features import Scores, features, label_numbers, score_features
@@ -182,7 +183,7 @@ class DinoTraining(ScoredTraining[Images]):
     def loss(self) -> Callable[..., Tensor]:
         settings, size, small = self.settings, self.data.preprocess.size, self.small
 
-        def loss(model: Transformer, images: Tensor, *rest: Tensor) -> Tensor:
+        def loss(model: Student, images: Tensor, *rest: Tensor) -> Tensor:
             crops = make_crops(settings, images, rest[:-1], size, small, rest[-1])
             student = student_outputs(model, crops, last_layer_is_free(settings, model))
             teacher = teacher_outputs(model, crops)
@@ -196,7 +197,7 @@ class DinoTraining(ScoredTraining[Images]):
     @torch.no_grad()
     def after_step(self, model: Model, share: float, world: ProcessGroup) -> None:
         """The teacher follows the student, the centre the mean of the teacher's outputs."""
-        assert isinstance(model, Transformer)
+        assert isinstance(model, Student)
         distill, settings = model.distill, self.settings
         distill.follow(model, momentum(settings, share))
         if world.size > 1:
@@ -221,13 +222,13 @@ class DinoTraining(ScoredTraining[Images]):
         return read_part(source, self.recipe, self.data, self.bad_tests)
 
     def loss_and_metrics(self, model: Model, part: Images, world: ProcessGroup) -> tuple[float, dict[str, float]]:
-        assert isinstance(model, Transformer)
+        assert isinstance(model, Student)
         if world.size > 1:
             model.unshard()  # type: ignore[operator]  # the teacher is used without a forward pass of the model
         loss, measures = self.measure(model, part)
         return loss, {**self._scores(model.finished(), part).metrics, **measures}
 
-    def measure(self, model: Transformer, part: Images) -> tuple[float, dict[str, float]]:
+    def measure(self, model: Student, part: Images) -> tuple[float, dict[str, float]]:
         """The loss of held-out images, the same crops each time, and the measures of a collapse."""
         device, total, wanted = next(model.parameters()).device, 0.0, []
         count = min(MEASURED, len(part))
