@@ -27,8 +27,8 @@ def attention_maps(
     _check(model, layers, chosen)
 
     def hook(name: str, make: Callable[..., Tensor]) -> None:
-        parts = name.split(".")  # decoder blocks 3 attention weights
-        if parts[-1] == "weights" and (layers is None or int(parts[2]) in layers):
+        parts = name.split(".")  # decoder blocks 3 attention weights; before them, the tower of a model that has two
+        if parts[-1] == "weights" and (layers is None or int(parts[parts.index("blocks") + 1]) in layers):
             maps[name.removesuffix(".weights")] = make(heads=chosen)
 
     model(inputs, targets, attention_mask=attention_mask, hook=hook)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from headway.checks.attention_maps import attention_maps
 from headway.checks.equivalence.suite import check_model
 from headway.config.baselines import TwoTowersConfig
 from headway.errors import ConfigError
@@ -273,3 +274,12 @@ def test_a_published_config_is_read_and_counted(name: str) -> None:
     with torch.device("meta"):
         assert TwoTowers(config).parameter_count() == count
     assert config.text_pool == pool
+
+
+def test_attention_maps_name_the_tower(folder: Path) -> None:
+    images, ids, _ = inputs()
+    model = load_model(folder)
+    assert set(attention_maps(model, images, layers=[1])) == {"image.encoder.blocks.1.attention"}
+    maps = attention_maps(model, ids)
+    assert set(maps) == {f"text.encoder.blocks.{i}.attention" for i in range(2)}
+    assert all(float(each.triu(1).abs().max()) == 0 for each in maps.values()), "a text is read causally"
