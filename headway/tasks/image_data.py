@@ -242,6 +242,7 @@ def decode_images(examples: Sequence[Any], preprocess: Preprocess) -> Tensor:
     found: list[Pixels] = []
     for each in decoded(rows, lambda row: preprocess.pixels(row.image, row.file)):
         if isinstance(each, Flaw):
-            raise DataError(each.code, each.reason)
+            where = f"{each.file}: " if each.file else ""
+            raise DataError(each.code, f"{where}{each.reason}")
         found.append(each[1])
     return torch.from_numpy(np.stack(found))
