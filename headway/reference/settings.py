@@ -31,8 +31,8 @@ GENERATION: dict[str, type] = {"sampling": Sampling, "beam": Beam}
 NETWORKS = ("model.kind", "model.attention", "model.bidirectional", "model.kernel")
 """Settings of networks before the transformer, for tasks that can train them."""
 CHOSEN = {
-    "data": ("size", "length", "vocab", "size"),
-    "model": ("patch", "depth", "width", "heads", "norm_at", "dropout", "patch"),
+    "data": ("length", "vocab", "size"),
+    "model": ("depth", "width", "heads", "norm_at", "dropout", "patch"),
     "train": (
         *("lr", "schedule", "warmup", "final_lr", "weight_decay", "betas", "layer_decay", "keep_best"),
         *("epochs", "minutes", "batch", "eval_every", "sample_every", "save_every"),
