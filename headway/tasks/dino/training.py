@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,8 @@ class DinoTraining(ScoredTraining[Images]):
     def read(cls, recipe: Recipe) -> DinoTraining:
         """Read the images of a recipe."""
         bad = BadRows(recipe.data.bad_rows)
-        data = load_images(recipe, bad, lambda rows: _named(rows, bad, recipe.data.label))
+        named = partial(_named, bad=bad, column=recipe.data.label) if recipe.data.train else _by_colour
+        data = load_images(recipe, bad, named)
         known = [row for row in (*data.train.rows, *data.valid.rows) if row.label is not None]
         whole = len(known) == len(data.train) + len(data.valid)
         labels = label_set(data.train.rows, "single") if whole else ()
@@ -283,6 +284,11 @@ class DinoTraining(ScoredTraining[Images]):
 def _named(rows: Sequence[ImageRow], bad: BadRows, column: str) -> list[ImageRow]:
     """Rows with labels as names; where some have none, labels are left alone."""
     return list(rows) if any(row.label is None for row in rows) else parse_labels(rows, "single", bad, column)
+
+
+def _by_colour(rows: Sequence[ImageRow]) -> list[ImageRow]:
+    """Drawn pictures with their colours as labels: a short run without labels finds colours, not yet figures."""
+    return [replace(row, label=row.text.split()[2]) for row in rows]  # a small red circle …
 
 
 def read_part(spec: str, recipe: Recipe, data: ImageData, bad: BadRows) -> Images:
