@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from headway.config import model as config
 from headway.config.model import (
     ClassifyHeadConfig,
+    DistillConfig,
     FramesConfig,
     InitConfig,
     LMHeadConfig,
@@ -551,9 +552,13 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     LMHeadConfig: [{"scale": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
+    DistillConfig: [{"outputs": 1}, {"outputs": HUGE}, {"hidden": 0}, {"bottleneck": 0}],
     InitConfig: [{"std": NAN}, {"std": -1.0}],
 }
-NEEDED: dict[type, dict[str, Any]] = {StackConfig: STACK, TokensConfig: {"vocab": 9}}
+NEEDED: dict[type, dict[str, Any]] = {
+    **{StackConfig: STACK, TokensConfig: {"vocab": 9}},
+    DistillConfig: {"outputs": 4, "hidden": 4, "bottleneck": 4},
+}
 
 
 @pytest.mark.parametrize(("cls", "values"), [(cls, values) for cls, cases in IMPOSSIBLE.items() for values in cases])
