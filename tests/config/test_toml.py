@@ -19,6 +19,7 @@ from headway.config.model import (
     ClassifyHeadConfig,
     ConditionConfig,
     DenoiseHeadConfig,
+    DistillConfig,
     FramesConfig,
     InitConfig,
     LMHeadConfig,
@@ -555,9 +556,13 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
     ConditionConfig: [{"classes": -1}, {"classes": HUGE}, {"frequencies": 0}],
     DenoiseHeadConfig: [{"patch": 0}, {"channels": 0}, {"channels": HUGE}],
+    DistillConfig: [{"outputs": 1}, {"outputs": HUGE}, {"hidden": 0}, {"bottleneck": 0}],
     InitConfig: [{"std": NAN}, {"std": -1.0}],
 }
-NEEDED: dict[type, dict[str, Any]] = {StackConfig: STACK, TokensConfig: {"vocab": 9}}
+NEEDED: dict[type, dict[str, Any]] = {
+    **{StackConfig: STACK, TokensConfig: {"vocab": 9}},
+    DistillConfig: {"outputs": 4, "hidden": 4, "bottleneck": 4},
+}
 
 
 @pytest.mark.parametrize(("cls", "values"), [(cls, values) for cls, cases in IMPOSSIBLE.items() for values in cases])

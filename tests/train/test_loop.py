@@ -162,7 +162,7 @@ def poison(loop: Loop, at: int) -> None:
 
 def events(loop: Loop) -> list[tuple[str, dict[str, Any]]]:
     seen: list[tuple[str, dict[str, Any]]] = []
-    loop.run(lambda kind, **facts: seen.append((kind, facts)), lambda: None, lambda: "")
+    loop.run(lambda kind, **facts: seen.append((kind, facts)), lambda: None, lambda: {"text": ""})
     return seen
 
 
@@ -248,6 +248,7 @@ def test_patience_ends_a_run_and_keeps_the_best() -> None:
         "task",
         SimpleNamespace(
             batch=loop.task.batch,
+            after_step=loop.task.after_step,
             loss=loop.task.loss,
             evaluate=evaluate,
             primary_metric="valid",
