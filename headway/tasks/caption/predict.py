@@ -17,12 +17,12 @@ from headway.model.model import Model, evaluating
 from headway.progress import track
 from headway.tasks.caption.task import Caption, Settings
 from headway.tasks.image import ImageExample, reads_images
-from headway.tasks.image_data import Images, decode_images, folder_preprocess, normalised, prepared
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.predictor import Loaded
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.predict import SearchPredictor, Translations
 from headway.tasks.seq2seq.translate import Translation, recipe_of
+from headway.tasks.vision.data import Images, decode_images, folder_preprocess, normalised, prepared
 
 AT_ONCE = 64
 """Images, times the beams, that are captioned together on a CPU; elsewhere there is more room."""

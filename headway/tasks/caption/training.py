@@ -41,7 +41,6 @@ from headway.tasks.contrastive.captions import (
     sheet,
 )
 from headway.tasks.image import reads_images
-from headway.tasks.image_data import ImageData, Images, normalised, prepared
 from headway.tasks.metrics.bootstrap import Evaluation, Metric, mean_metric
 from headway.tasks.metrics.translation import metrics, signature
 from headway.tasks.recipe import Recipe
@@ -57,6 +56,7 @@ from headway.tasks.seq2seq.writing import (
     text_tokenizer,
 )
 from headway.tasks.training import TaskContext
+from headway.tasks.vision.data import ImageData, Images, normalised, prepared
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
 from headway.errors import DataError
 from headway.tasks.image_classification.training import SHOWN, SHOWN_SIDE, thumbnail
-from headway.tasks.image_data import ImageData, Images, load_images, read_store
 from headway.tasks.recipe import Recipe
+from headway.tasks.vision.data import ImageData, Images, load_images, read_store
 
 
 def captioned(rows: Sequence[ImageRow]) -> list[ImageRow]:

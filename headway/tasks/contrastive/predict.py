@@ -24,9 +24,9 @@ from headway.tasks.contrastive.task import Contrastive, LabelledImage, Phrase, p
 from headway.tasks.embedding.predict import Vector
 from headway.tasks.embedding.vectors import Near, nearest_of, read_texts
 from headway.tasks.image import ImageExample, example_of
-from headway.tasks.image_data import Images, decode_images, evaluation_batches, folder_preprocess, normalised, prepared
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.predictor import Predictor
+from headway.tasks.vision.data import Images, decode_images, evaluation_batches, folder_preprocess, normalised, prepared
 
 AT_ONCE = 64
 """Images that are decoded and read together."""

@@ -41,11 +41,11 @@ from headway.tasks.contrastive.captions import (
 )
 from headway.tasks.contrastive.predict import example_vectors, image_vectors, towers_of
 from headway.tasks.embedding.vectors import found_at, read_texts
-from headway.tasks.image_data import ImageData, Images, normalised
 from headway.tasks.metrics.bootstrap import Evaluation, mean_interval, mean_metric
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.writing import text_tokenizer
 from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.vision.data import ImageData, Images, normalised
 
 WITHIN = (1, 5)
 """Ranks at which recall is counted."""

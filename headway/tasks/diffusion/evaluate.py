@@ -23,9 +23,9 @@ from headway.tasks.diffusion.noise import sample_keys
 from headway.tasks.diffusion.predict import as_bytes, draw_images
 from headway.tasks.diffusion.task import Settings
 from headway.tasks.image_classification.training import thumbnail
-from headway.tasks.image_data import Images, evaluation_batches
 from headway.tasks.metrics.bootstrap import Evaluation, Numbers, mean_interval
 from headway.tasks.metrics.frechet import FrechetReference, moments
+from headway.tasks.vision.data import Images, evaluation_batches
 
 SEED = 1 << 21
 """Noise of the images that are measured: the same in every evaluation."""

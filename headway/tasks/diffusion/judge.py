@@ -20,7 +20,7 @@ from headway.data.images.augment import middle
 from headway.hub.weights import writing
 from headway.progress import track
 from headway.resources import replacing
-from headway.tasks.image_data import Images, evaluation_batches
+from headway.tasks.vision.data import Images, evaluation_batches
 
 FILE = "judge.safetensors"
 FEATURES = 64

@@ -15,11 +15,9 @@ from torch import Tensor
 from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig, PatchesConfig
 from headway.config.shape import diffusion_config
-from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.images.augment import Uniform
 from headway.data.images.png import enlarged, grid, png
-from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.synthetic.pictures import SHAPES, make_pictures
 from headway.errors import ConfigError, NotFoundError
 from headway.model.model import Model
@@ -33,11 +31,12 @@ from headway.tasks.diffusion.predict import as_bytes, denoised, draw_images
 from headway.tasks.diffusion.process import FIRST, LAST, Process
 from headway.tasks.diffusion.task import Settings
 from headway.tasks.image_classification.training import label_numbers, read_labelled, read_part
-from headway.tasks.image_data import ImageData, Images, evaluation_batches
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.training import TaskContext
+from headway.tasks.vision.data import ImageData, Images, evaluation_batches
+from headway.tasks.vision.training import ImageTraining
 
 DRAWN = partial(make_pictures, kinds=tuple(SHAPES), sizes=("large",), places=("in the middle",))
 """What a small model learns to draw in two minutes."""
@@ -50,7 +49,7 @@ VALID_SEED = 1 << 20
 
 
 @dataclass(frozen=True)
-class DiffusionTraining(ScoredTraining[Images]):
+class DiffusionTraining(ImageTraining):
     """Images and their classes."""
 
     recipe: Recipe
@@ -59,7 +58,6 @@ class DiffusionTraining(ScoredTraining[Images]):
     folder: Path
     """Where the judge is kept."""
     rank_zero_first: Callable[[Callable[[], Any]], Any]
-    tokenizer = None
     primary_metric = "distance"
 
     @classmethod
@@ -71,28 +69,11 @@ class DiffusionTraining(ScoredTraining[Images]):
         )
 
     @property
-    def static_shapes(self) -> bool:
-        return True
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {
-            **self.data.about,
-            "samples": len(self.data.train),
-            "tokens": len(self.data.train) * self.patches,
-            "valid_samples": len(self.data.valid),
-            "valid_tokens": len(self.data.valid) * self.patches,
-            "labels": len(self.labels),
-            "size": self.size,
-            "channels": self.data.preprocess.channels,
-        }
-
-    @property
     def size(self) -> int:
         return self.data.preprocess.size
 
     @cached_property
-    def patches(self) -> int:
+    def tokens(self) -> int:
         """Of an image of a new model; a pretrained one has its own."""
         return self.config(None).max_length or 1
 
@@ -114,15 +95,8 @@ class DiffusionTraining(ScoredTraining[Images]):
         )
 
     @property
-    def model_files(self) -> dict[str, Any]:
-        return {PREPROCESSOR: self.data.preprocess.to_dict()}
-
-    @property
     def tries(self) -> list[str]:
         return [f"class={self.labels[0]}"]
-
-    def plan(self, batch: int) -> BatchSampler:
-        return FixedBatchSampler(len(self.data.train), batch)
 
     def batch(self, samples: Index) -> Batch:
         settings, seed, count = self.recipe.settings, self.recipe.seed, len(samples)
@@ -131,7 +105,7 @@ class DiffusionTraining(ScoredTraining[Images]):
         times, hidden = uniform(FIRST, LAST), uniform() < settings.class_dropout
         classes = np.where(hidden, len(self.labels), self.truth[rows])
         numbers = (torch.from_numpy(times.astype(np.float32)), torch.from_numpy(classes), sample_keys(seed, samples))
-        return Batch((self.data.train.pixels(rows), *numbers), count, count * self.patches)
+        return Batch((self.data.train.pixels(rows), *numbers), count, count * self.tokens)
 
     @cached_property
     def truth(self) -> Index:
@@ -145,15 +119,6 @@ class DiffusionTraining(ScoredTraining[Images]):
             return image_losses(process, centred(images, size), times, keys, model, classes).sum()
 
         return loss
-
-    @property
-    def valid_part(self) -> Images:
-        return self.data.valid
-
-    @cached_property
-    def test_part(self) -> Images | None:
-        """Those of data.test, or of the test part beside the training images."""
-        return self.read_test(self.data.test) if self.data.test else None
 
     def read_test(self, source: str) -> Images:
         return read_part(source, self.recipe, self.data.preprocess, self.labels, self.bad_tests)

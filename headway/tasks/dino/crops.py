@@ -14,7 +14,7 @@ from headway.config.augment import AugmentConfig
 from headway.data.batching.permutation import Index
 from headway.data.images.augment import Draws, Uniform, apply, draw, grey_or_solarized
 from headway.tasks.dino.task import Settings
-from headway.tasks.image_data import normalised
+from headway.tasks.vision.data import normalised
 
 LARGE = 2
 """Large crops of an image, which the teacher sees too."""

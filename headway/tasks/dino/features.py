@@ -12,10 +12,10 @@ from torch import Tensor
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
 from headway.model.model import Model, evaluating
-from headway.tasks.image_data import Images, evaluation_batches, prepared
 from headway.tasks.losses.tokens import upcast
 from headway.tasks.metrics.bootstrap import Evaluation, Interval, mean_interval
 from headway.tasks.metrics.features import nearest_labels, probe_labels, spread
+from headway.tasks.vision.data import Images, evaluation_batches, prepared
 
 
 def class_vectors(model: Model, images: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headway.config.baselines import AnyConfig
+from headway.config.model import ModelConfig
 from headway.config.ranges import Range, above_zero, at_least, conflict, shares, within
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.image import ImageExample, ImageTask, reads_images
@@ -80,8 +81,9 @@ class Dino(ImageTask):
     predictor = "headway.tasks.dino.predict:DinoPredictor"
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
-        """An encoder of images without labels; a pooler is none."""
-        return reads_images(config) and config.kind == "encoder" and not config.labels and config.lm is None
+        """An encoder of images alone, without labels; a pooler is none."""
+        plain = isinstance(config, ModelConfig) and config.kind == "encoder" and config.denoise is None
+        return plain and reads_images(config) and not config.labels and config.lm is None
 
     def render(self, found: Sequence[tuple[ImageExample, Json]], *, colours: bool) -> Iterator[str]:
         for example, result in found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +14,11 @@ from headway.baselines.build import make_model
 from headway.config.baselines import AnyConfig
 from headway.config.model import DistillConfig, ModelConfig, PatchesConfig
 from headway.config.shape import vision_config
-from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.datasets.labeled import label_set, parse_labels
 from headway.data.files.rows import BadRows
 from headway.data.images.heatmap import by_head
 from headway.data.images.png import png
-from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.rows import ImageRow
 from headway.errors import ConfigError
 from headway.joint.distillation import Student
@@ -39,12 +36,13 @@ from headway.tasks.dino.loss import (
     teacher_outputs,
 )
 from headway.tasks.dino.task import Settings
-from headway.tasks.image_data import ImageData, Images, load_images, prepared, read_store
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.features import nearest_labels
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.training import TaskContext
 from headway.tasks.vision.attention import class_attention
+from headway.tasks.vision.data import ImageData, Images, load_images, prepared, read_store
+from headway.tasks.vision.training import ImageTraining
 
 MEASURED, AT_ONCE = 512, 64
 """Held-out images that the loss is measured on, and how many at a time."""
@@ -55,13 +53,12 @@ SAMPLED, BANK = 16, 1024
 
 
 @dataclass(frozen=True)
-class DinoTraining(ScoredTraining[Images]):
+class DinoTraining(ImageTraining):
     """Images; their labels, where there are some, only tell how good the features are."""
 
     recipe: Recipe
     data: ImageData
     labels: tuple[str, ...]
-    tokenizer = None
     higher_is_better = True
     guesser = "an encoder with random weights"
 
@@ -89,24 +86,6 @@ class DinoTraining(ScoredTraining[Images]):
     def primary_metric(self) -> str:  # type: ignore[override]
         """Without labels, how much the outputs tell images apart."""
         return "knn" if self.labels else "information"
-
-    @property
-    def static_shapes(self) -> bool:
-        return True
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        each = self.tokens
-        return {
-            **self.data.about,
-            "samples": len(self.data.train),
-            "tokens": len(self.data.train) * each,
-            "valid_samples": len(self.data.valid),
-            "valid_tokens": len(self.data.valid) * each,
-            "labels": len(self.labels),
-            "size": self.data.preprocess.size,
-            "channels": self.data.preprocess.channels,
-        }
 
     @cached_property
     def front(self) -> PatchesConfig:
@@ -167,13 +146,6 @@ class DinoTraining(ScoredTraining[Images]):
             labels=(),
         )
 
-    @property
-    def model_files(self) -> dict[str, Any]:
-        return {PREPROCESSOR: self.data.preprocess.to_dict()}
-
-    def plan(self, batch: int) -> BatchSampler:
-        return FixedBatchSampler(len(self.data.train), batch)
-
     def batch(self, samples: Index) -> Batch:
         seed, train = self.recipe.seed, self.data.train
         images = train.pixels(shuffle_samples(samples, len(train), seed))
@@ -209,15 +181,6 @@ class DinoTraining(ScoredTraining[Images]):
         distill.centre.lerp_(mean, torch.where(first, 1.0, 1 - settings.centre_momentum))
         distill.seen.zero_()
         distill.share.fill_(share)
-
-    @property
-    def valid_part(self) -> Images:
-        return self.data.valid
-
-    @cached_property
-    def test_part(self) -> Images | None:
-        """Those of data.test, or of the test folder beside the training images."""
-        return self.read_test(self.data.test) if self.data.test else None
 
     def read_test(self, source: str) -> Images:
         return read_part(source, self.recipe, self.data, self.bad_tests)

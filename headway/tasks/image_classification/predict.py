@@ -16,7 +16,11 @@ from headway.tasks.batch import ProcessGroup
 from headway.tasks.classification.predict import Prediction, as_predictions, gather_logits
 from headway.tasks.image import ImageExample
 from headway.tasks.image_classification.task import ImageClassification
-from headway.tasks.image_data import (
+from headway.tasks.losses.tokens import upcast
+from headway.tasks.metrics.bootstrap import Evaluation
+from headway.tasks.metrics.classification import Numbers
+from headway.tasks.predictor import Predictor
+from headway.tasks.vision.data import (
     Images,
     decode_images,
     evaluation_batches,
@@ -24,10 +28,6 @@ from headway.tasks.image_data import (
     normalised,
     prepared,
 )
-from headway.tasks.losses.tokens import upcast
-from headway.tasks.metrics.bootstrap import Evaluation
-from headway.tasks.metrics.classification import Numbers
-from headway.tasks.predictor import Predictor
 
 AT_ONCE = 64
 """Images that are decoded and classified together."""

@@ -16,13 +16,11 @@ from torch import Tensor
 from headway.config.baselines import AnyConfig
 from headway.config.model import ClassifyHeadConfig, ModelConfig, PatchesConfig
 from headway.config.shape import vision_config
-from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.datasets.labeled import label_set, parse_labels, with_known_labels
 from headway.data.files.rows import BadRows
 from headway.data.images.augment import PARTNER, Draws, apply, draw, mix
 from headway.data.images.png import enlarged, grid, png
-from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
 from headway.data.synthetic.pictures import make_pictures
@@ -33,13 +31,14 @@ from headway.tasks.classification.evaluate import METRICS, ClassificationResults
 from headway.tasks.classification.predict import as_predictions
 from headway.tasks.image_classification.predict import image_logits, predict_logits
 from headway.tasks.image_classification.task import Settings
-from headway.tasks.image_data import Draw, ImageData, Images, load_images, normalised, read_store
 from headway.tasks.losses.labels import loss_from_logits
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.chance import constant_logits
 from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
-from headway.tasks.training import ScoredTraining, TaskContext
+from headway.tasks.training import TaskContext
+from headway.tasks.vision.data import Draw, ImageData, Images, load_images, normalised, read_store
+from headway.tasks.vision.training import ImageTraining
 
 SAMPLES, COLUMNS = 16, 8
 """Held-out images that a sample shows, and how many stand side by side."""
@@ -50,13 +49,12 @@ SHOWN_SIDE = 64
 
 
 @dataclass(frozen=True)
-class ImageClassificationTraining(ScoredTraining[Images]):
+class ImageClassificationTraining(ImageTraining):
     """Images and their labels."""
 
     recipe: Recipe
     data: ImageData
     labels: tuple[str, ...]
-    tokenizer = None
     primary_metric = METRICS["single"][0]
     higher_is_better = True
 
@@ -69,30 +67,10 @@ class ImageClassificationTraining(ScoredTraining[Images]):
         """Read the images of a recipe."""
         return cls(recipe, *read_labelled(recipe))
 
-    @property
-    def static_shapes(self) -> bool:
-        return True
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        each = self.patches + 1
-        return {
-            **self.data.about,
-            "samples": len(self.data.train),
-            "tokens": len(self.data.train) * each,
-            "valid_samples": len(self.data.valid),
-            "valid_tokens": len(self.data.valid) * each,
-            "labels": len(self.labels),
-            "size": self.data.preprocess.size,
-            "channels": self.data.preprocess.channels,
-        }
-
     @cached_property
-    def patches(self) -> int:
+    def tokens(self) -> int:
         """Of an image of a new model; a pretrained one has its own."""
-        front = self.config(None).source
-        assert isinstance(front, PatchesConfig)
-        return front.count
+        return self.config(None).max_length or 1
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
         settings: Settings = self.recipe.settings
@@ -110,13 +88,6 @@ class ImageClassificationTraining(ScoredTraining[Images]):
         stack = replace(base.encoder, drop_path=self.recipe.model.drop_path or base.encoder.drop_path)
         return replace(base, source=source, encoder=stack, classify=head, labels=self.labels, lm=None)
 
-    @property
-    def model_files(self) -> dict[str, Any]:
-        return {PREPROCESSOR: self.data.preprocess.to_dict()}
-
-    def plan(self, batch: int) -> BatchSampler:
-        return FixedBatchSampler(len(self.data.train), batch)
-
     def batch(self, samples: Index) -> Batch:
         settings, seed, train = self.recipe.settings, self.recipe.seed, self.data.train
         rows = shuffle_samples(samples, len(train), seed)
@@ -128,7 +99,7 @@ class ImageClassificationTraining(ScoredTraining[Images]):
         draws = Draws(*(torch.cat(parts) for parts in zip(*(drawn for _, drawn in several), strict=True)))
         labels = torch.from_numpy(self.truth[np.concatenate([rows for rows, _ in several])])
         count = len(samples)
-        return Batch((images, *draws, labels, self.data.norm), count, count * (self.patches + 1))
+        return Batch((images, *draws, labels, self.data.norm), count, count * self.tokens)
 
     @cached_property
     def truth(self) -> Index:
@@ -155,15 +126,6 @@ class ImageClassificationTraining(ScoredTraining[Images]):
             return (mixed[:, 0] * first + (1 - mixed[:, 0]) * second).sum()
 
         return loss
-
-    @property
-    def valid_part(self) -> Images:
-        return self.data.valid
-
-    @cached_property
-    def test_part(self) -> Images | None:
-        """Those of data.test, or of the test folder beside the training images."""
-        return self.read_test(self.data.test) if self.data.test else None
 
     def read_test(self, source: str) -> Images:
         return read_part(source, self.recipe, self.data.preprocess, self.labels, self.bad_tests)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from headway.tasks.image import ImageExample
-from headway.tasks.image_data import decode_images, folder_preprocess, normalised
 from headway.tasks.predictor import Loaded
+from headway.tasks.vision.data import decode_images, folder_preprocess, normalised
 
 
 def read_images(loaded: Loaded, examples: Sequence[ImageExample]) -> tuple[Tensor, Tensor]:
