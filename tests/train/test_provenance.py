@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headway.data.batching.token_store import TokenStore
+from headway.data.files.locate import find_files
 from headway.errors import ConfigError, DamagedError, DataError, NotFoundError
 from headway.hub.checkpoint import sealed, step_folders, verify
 from headway.tasks.recipe import load_recipe
@@ -255,10 +256,10 @@ def test_many_files_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(provenance, "MAX_FILES", 2)
     for i in range(3):
         (tmp_path / f"{i}.txt").write_text(f"text {i}")
-    (one,) = provenance._files(str(tmp_path))
+    (one,) = provenance._files(find_files(str(tmp_path)))
     assert (one["name"], one["size"]) == ("3 files", 18)
     (tmp_path / "1.txt").write_text("TEXT 1")
-    assert provenance._differences([one], provenance._files(str(tmp_path))) == [
+    assert provenance._differences([one], provenance._files(find_files(str(tmp_path)))) == [
         "3 files has other content, 18 bytes as before"
     ]
 
@@ -267,7 +268,7 @@ def test_the_revision_of_a_hub_dataset_is_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "datasets--a--b" / "snapshots" / ("0f" * 20)
     folder.mkdir(parents=True)
     (folder / "train.txt").write_text("x\n")
-    assert provenance._files(str(folder))[0]["revision"] == "0f" * 20
+    assert provenance._files(find_files(str(folder)))[0]["revision"] == "0f" * 20
 
 
 def test_a_base_that_the_folder_of_a_run_names_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,9 @@ STACK: dict[str, Rule] = {
 }
 MODEL: dict[str, Rule] = {
     **of_any("encoder", "source", "condition", "shared_embedding"),  # the encoder stays the model's own
-    **of_any("nsp", "classify", "tag", "span", "denoise", "special", "labels", "init", "family"),  # not used by a step
+    **of_any(
+        "nsp", "classify", "tag", "span", "denoise", "distill", "special", "labels", "init", "family"
+    ),  # not used by a step
     "decoder": _part_or_none(STACK),
     "target": _part_or_none(TOKENS),
     "lm": _part_or_none(HEAD),

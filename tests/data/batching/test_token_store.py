@@ -390,7 +390,7 @@ def test_opening_is_using_and_building_prunes(tmp_path: Path, monkeypatch: pytes
     os.utime(kept, (0, 0))
     (unused,) = stores(kept.parent, {"unused.tokens": 100})
     opened(never, BYTES)
-    monkeypatch.setattr(prune, "__defaults__", (2 * kept.stat().st_size + 50, None))
+    monkeypatch.setattr(prune, "__defaults__", (2 * kept.stat().st_size + 50, None, ".tokens"))
     new = opened(lambda: DOCUMENTS, BYTES, key="other").path
     assert sorted(kept.parent.iterdir()) == sorted([kept, new]) and not unused.exists()
     prune(0)

@@ -80,7 +80,9 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "init": (configs.InitConfig(kind="xavier"),), "family": ("headway", "gpt2"),
         "nsp": (configs.ClassifyHeadConfig(),), "classify": (configs.ClassifyHeadConfig(),),
         "tag": (configs.TagHeadConfig(),), "span": (configs.SpanHeadConfig(),),
-        "denoise": (configs.DenoiseHeadConfig(),), "condition": (configs.ConditionConfig(),),
+        "denoise": (configs.DenoiseHeadConfig(),),
+        "distill": (configs.DistillConfig(outputs=4, hidden=4, bottleneck=4),),
+        "condition": (configs.ConditionConfig(),),
     },
 }  # fmt: skip
 """Of fields whose type does not name their values."""

@@ -192,7 +192,7 @@ def test_slowed_down(tmp_path: Path) -> None:
 
 
 def test_every_rule_has_a_test() -> None:
-    rules = [rule.check.__name__ for rule in RULES]
+    rules = [rule.check.__name__ for rule in RULES if rule.check.__name__ != "collapsed"]  # tests/tasks/dino has it
     assert [name for name in rules if not any(each.startswith(f"test_{name}") for each in globals())] == []
 
 
