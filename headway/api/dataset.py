@@ -134,10 +134,16 @@ def next_of_pairs(found: PairSurvey, encoding: str) -> str:
 
 
 def next_of_images(found: ImageSurvey, sheet: Path | None) -> str:
-    """What to do next with images: train with their labels, look at them."""
+    """What to do next with images: train the first task that can learn from them, look at them."""
+    from headway.tasks.image import LearnsImages
+    from headway.tasks.registry import tasks
+
     if not found.images:
         return ""
     skip = ["data.bad_rows=skip"] if found.bad else []
-    steps = [["headway", "train", "images", f"data.train={found.spec}", *skip]] if len(found.labels) > 1 else []
+    there = {"": True, "labels": len(found.labels) > 1, "captions": found.captions > 0}
+    able = (task for task in tasks() if isinstance(task, LearnsImages) and there[task.beside])
+    task = next(able, None)
+    steps = [] if task is None else [["headway", "train", task.starter or task.name, f"data.train={found.spec}", *skip]]
     steps += [["headway", "data", found.spec, "--sheet", "images.html"]] if sheet is None else []
     return "next: " + "   ".join(map(shlex.join, steps)) if steps else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
 from headway.config.baselines import AnyConfig
 from headway.config.recipe import DataConfig
@@ -32,6 +32,8 @@ class LearnsImages(Task):
     """A task that is trained on images."""
 
     learns = "image"
+    beside: ClassVar[Literal["labels", "captions", ""]] = ""
+    """What each image needs beside it, so that the task can learn from it."""
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         return Suitability(0.0)

@@ -33,6 +33,7 @@ class Caption(ImageTask):
     """A text that describes an image."""
 
     name, title, noun, pipeline_tag = "caption", "image captioning", "captioning model", "image-to-text"
+    beside = "captions"
     Settings = Settings
     tries = Tries("drawn:circle", own="photo.jpg", request={"input": "drawn:circle"})
     made_up = "pictures that headway draws, with captions"

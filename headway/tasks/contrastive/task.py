@@ -55,6 +55,7 @@ class Contrastive(ImageTask):
     """Images and texts as vectors of one space, in which an image is near the texts that describe it."""
 
     name, title, noun = "contrastive", "contrastive image–text learning", "image–text model"
+    beside = "captions"
     pipeline_tag = "zero-shot-image-classification"
     Settings = Settings
     tries = Tries(

@@ -67,6 +67,7 @@ class Diffusion(LearnsImages):
     """Images of a class."""
 
     name, title, noun = "diffusion", "image generation", "diffusion model"
+    beside = "labels"
     takes = "class"
     Settings = Settings
     tries = Tries("class=circle", own="class=0", request={"input": {"class": "0", "steps": 4}})

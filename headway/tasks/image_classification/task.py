@@ -33,6 +33,7 @@ class ImageClassification(ImageTask):
     """One label for an image."""
 
     name, title, noun, pipeline_tag = "images", "image classification", "image classifier", "image-classification"
+    beside = "labels"
     Settings = Settings
     tries = Tries("drawn:circle", own="photo.jpg", request={"input": "drawn:circle"})
     made_up = "pictures that headway draws"

@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("PIL")
 
+from headway.api.dataset import next_of_images
 from headway.cli import main
 from headway.data.images.decode import open_image
 from headway.data.images.png import png
-from headway.data.profile.pictures import holds_images, survey_images
+from headway.data.profile.pictures import ImageSurvey, holds_images, survey_images
 
 DICE = np.random.default_rng(0)
 
@@ -75,6 +76,14 @@ def test_what_holds_images(photos: Path, tmp_path: Path) -> None:
     assert all(holds_images(str(each)) for each in yes)
     no = (tmp_path / "texts.csv", tmp_path / "words.txt", tmp_path / "nowhere", "org/name")
     assert not any(holds_images(str(each)) for each in no)
+
+
+@pytest.mark.parametrize(
+    ("labels", "captions", "recipe"), [({"a": 1, "b": 1}, 1, "images"), ({}, 1, "caption"), ({"a": 2}, 0, "dino")]
+)
+def test_the_next_step_fits_what_is_beside_the_images(labels: dict[str, int], captions: int, recipe: str) -> None:
+    found = ImageSurvey("photos", images=2, labels=labels, captions=captions)
+    assert next_of_images(found, Path("sheet.html")) == f"next: headway train {recipe} data.train=photos"
 
 
 def test_options_for_texts_are_refused(photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
