@@ -16,7 +16,7 @@ from torch import Tensor
 from headway.api.inputs import Pieces, conversation, keyword_settings, one_text, several_texts
 from headway.api.predictions import Predictions
 from headway.api.tables import Results, one_or_all
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.presets import PRESETS, preset
 from headway.config.toml import build
 from headway.data.chat_template.template import Message

@@ -279,7 +279,7 @@ class Predictions(_Base):
 
     def _towers(self) -> ContrastivePredictor | None:
         """The predictor of a model of images and texts; None for other models."""
-        from headway.config.baselines import TwoTowersConfig
+        from headway.config.networks.towers import TwoTowersConfig
         from headway.tasks.contrastive.predict import ContrastivePredictor
 
         return ContrastivePredictor(self) if isinstance(self.model.config, TwoTowersConfig) else None

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headway.config.baselines import BaselineConfig
+from headway.config.networks.baseline import BaselineConfig
 from headway.errors import DataError
 from headway.model.attention import Backend, Hook
 from headway.model.embed import TokenEmbedding

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
-from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import ModelConfig
+from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.joint.distillation import Student
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.baselines.base import Baseline, initialise_embeddings, masked_softmax
-from headway.config.baselines import BaselineConfig
+from headway.config.networks.baseline import BaselineConfig
 from headway.model.attention import Hook
 from headway.model.masks import Layout
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from headway.baselines.base import Baseline, initialise_embeddings, masked_softmax
-from headway.config.baselines import BaselineConfig
+from headway.config.networks.baseline import BaselineConfig
 from headway.model.attention import Hook
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway.config.baselines import BaselineConfig, TwoTowersConfig
+from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.data.batching.windows import embedded_text, split_text
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headway.config.baselines import AnyConfig, BaselineConfig, TwoTowersConfig
 from headway.config.model import (
     ConditionConfig,
     DenoiseHeadConfig,
@@ -19,6 +18,9 @@ from headway.config.model import (
     StackConfig,
     TokensConfig,
 )
+from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.config.recipe import ShapeConfig
 from headway.errors import ConfigError
 

@@ -11,8 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import StackConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.toml import short
 from headway.errors import DamagedError
 from headway.hub.family import Family, prefix_of, tensors_of, tied_copies_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import MAX_LENGTH, ModelConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.toml import build, short
 from headway.errors import ConfigError, nearest
 from headway.hub.ignored import NAMES as IGNORED

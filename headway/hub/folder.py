@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from headway.baselines.build import make_model
-from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import ModelConfig
+from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.config.toml import short, to_dict
 from headway.data.images.preprocess import FILE as PREPROCESSOR
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer

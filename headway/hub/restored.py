@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from headway.baselines.build import make_model
-from headway.config.baselines import AnyConfig, BaselineConfig, TwoTowersConfig
-from headway.config.model import ModelConfig, PatchesConfig
+from headway.config.model import PatchesConfig
+from headway.config.networks.kinds import AnyConfig, kind_of_config
 from headway.config.recipe import ShapeConfig
 from headway.config.toml import build
 from headway.errors import DamagedError, DataError, NotFoundError
@@ -131,10 +131,8 @@ def resize_images(model: Model, image: int) -> Model:
 
 
 def own_config(values: Mapping[str, Any]) -> AnyConfig:
-    """A config from plain values: of a baseline, of two towers, or of a transformer."""
-    if "projection" in values:
-        return build(TwoTowersConfig, values)
-    return build(BaselineConfig, values) if "network" in values else build(ModelConfig, values)
+    """The config of any kind of model from plain values."""
+    return build(kind_of_config(values), values)
 
 
 def check_saved(weights: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import ShapeConfig
 from headway.errors import ConfigError, counted
 from headway.model.heads import HEADS

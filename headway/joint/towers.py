@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.baselines import TwoTowersConfig
 from headway.config.model import ModelConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.errors import DataError
 from headway.model.attention import Backend, Hook, scoped
 from headway.model.model import Model, Output, Transformer

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.errors import DataError
 from headway.model.attention import Attention, Backend, Hook, scoped
 from headway.model.cache import KVCache, KVCacheLike

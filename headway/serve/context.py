@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from headway.config.baselines import BaselineConfig
 from headway.config.model import max_positions
+from headway.config.networks.baseline import BaselineConfig
 from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, MemoryOrDiskError

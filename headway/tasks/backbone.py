@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig, SpecialTokens
+from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import encoder_config
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError

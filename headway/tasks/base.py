@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.locate import find_files, skipped_files, skipped_note

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows

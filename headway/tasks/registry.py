@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.files.rows import first_rows
 from headway.errors import ConfigError, nearest
 from headway.tasks.base import Suitability, Task

@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import TokensConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.conll import is_conll, sentences_of
 from headway.data.files.columns import (

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.datasets.text import Corpus, train_or_load_tokenizer

@@ -8,7 +8,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from headway.baselines.build import make_model
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import ShapeConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError

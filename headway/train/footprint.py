@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headway.config.baselines import BaselineConfig
 from headway.config.model import ModelConfig
+from headway.config.networks.baseline import BaselineConfig
 from headway.data.batching.batch_sampler import BatchSampler, shard
 from headway.data.batching.permutation import Index
 from headway.errors import MemoryOrDiskError, counted

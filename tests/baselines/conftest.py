@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from headway.baselines.build import make_model
-from headway.config.baselines import BaselineConfig
 from headway.config.model import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
+from headway.config.networks.baseline import BaselineConfig
 from headway.model.model import Transformer
 
 VOCAB, SOURCE_VOCAB = 13, 11

@@ -16,7 +16,7 @@ from headway.checks.attention_maps import attention_maps
 from headway.checks.equivalence.suite import check_model
 from headway.checks.quantization import quantize_and_compare
 from headway.checks.training import digest
-from headway.config.baselines import BaselineConfig
+from headway.config.networks.baseline import BaselineConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import baseline_config, decoder_config, seq2seq_config
 from headway.config.toml import build, to_dict

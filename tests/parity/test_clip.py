@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headway.checks.attention_maps import attention_maps
 from headway.checks.equivalence.suite import check_model
-from headway.config.baselines import TwoTowersConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.errors import ConfigError
 from headway.hub.convert import load_tensors
 from headway.hub.folder import describe, load_model, open_folder, save_model

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from headway.baselines.build import make_model
 from headway.checks.equivalence.result import TOLERANCE, max_difference
-from headway.config.baselines import AnyConfig
 from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.generate.accel import dispatch as fast
 from headway.generate.protocol import Source
 from headway.model.attention import Attention

@@ -27,8 +27,9 @@ from headway.checks.equivalence.reference import (
     too_short,
 )
 from headway.checks.equivalence.result import TOLERANCE, CheckResult, Outcome, max_difference, skip
-from headway.config.baselines import AnyConfig, BaselineConfig
 from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
+from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors

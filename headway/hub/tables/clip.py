@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headway.config.baselines import TwoTowersConfig
 from headway.config.model import InitConfig, ModelConfig, SpecialTokens
+from headway.config.networks.towers import TwoTowersConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
 from headway.hub.family import (

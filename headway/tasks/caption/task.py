@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headway.config.augment import AugmentConfig
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import conflict
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.image import ImageExample, ImageTask, reads_images

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig, PatchesConfig, SpecialTokens
+from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import caption_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples

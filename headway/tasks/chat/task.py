@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.chat import are_conversations, read_conversations
 from headway.data.files.columns import MESSAGES, column_names, named

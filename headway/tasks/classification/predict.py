@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.batching.padding import Examples, inference_batch_tokens, truncate
 from headway.data.batching.permutation import Index
 from headway.data.datasets.labeled import Kind

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import at_least, shares
 from headway.config.recipe import DataConfig
 from headway.data.datasets.labeled import label_columns, label_kind, parse_labels, read_labeled

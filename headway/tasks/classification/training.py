@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ClassifyHeadConfig, ModelConfig, SpecialTokens
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.config.shape import encoder_config
 from headway.data.batching.batch_sampler import BatchSampler

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.config.augment import AugmentConfig
-from headway.config.baselines import AnyConfig, TwoTowersConfig
+from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.config.ranges import above_zero, at_least, conflict
 from headway.errors import DataError
 from headway.tasks.base import FineTuning, Json, Tries

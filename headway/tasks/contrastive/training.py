@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig, TwoTowersConfig
 from headway.config.model import PatchesConfig, SpecialTokens
+from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.towers import TwoTowersConfig
 from headway.config.shape import towers_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.tasks.base import FineTuning
 from headway.tasks.defaults.sample import Sample, covering_length

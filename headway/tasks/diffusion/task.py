@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import Range, at_least, within
 from headway.errors import DataError, nearest
 from headway.tasks.base import FineTuning, Json, Tries

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig, PatchesConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import diffusion_config
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.images.augment import Uniform

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ModelConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import Range, above_zero, at_least, conflict, shares, within
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.image import ImageExample, ImageTask, reads_images

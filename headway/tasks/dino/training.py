@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from headway.baselines.build import make_model
-from headway.config.baselines import AnyConfig
 from headway.config.model import DistillConfig, ModelConfig, PatchesConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import vision_config
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.datasets.labeled import label_set, parse_labels

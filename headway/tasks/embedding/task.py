@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import TokensConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import above_zero
 from headway.config.recipe import DataConfig
 from headway.data.datasets.pairs import read_pairs

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ClassifyHeadConfig, ModelConfig, PatchesConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import vision_config
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.datasets.labeled import label_set, parse_labels, with_known_labels

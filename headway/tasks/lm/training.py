@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import SpecialTokens
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler

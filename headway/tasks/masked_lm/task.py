@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import Range, within
 from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows

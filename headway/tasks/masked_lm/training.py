@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import ClassifyHeadConfig, LMHeadConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.batching.strides import special_layout

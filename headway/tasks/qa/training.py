@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import SpanHeadConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index

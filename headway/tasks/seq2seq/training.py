@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import SpecialTokens
+from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import seq2seq_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
 from headway.data.batching.padding import Examples

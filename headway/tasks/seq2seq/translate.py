@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig, ShapeConfig
 from headway.data.batching.padding import Examples, truncate
 from headway.data.datasets.next_sentence import SENTENCE_END, sentences

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.batching.padding import inference_batch_tokens
 from headway.data.batching.strides import Context, Subwords, subwords
 from headway.data.datasets.tags import scheme_of, spans

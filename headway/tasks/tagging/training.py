@@ -14,8 +14,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.baselines import AnyConfig
 from headway.config.model import TagHeadConfig
+from headway.config.networks.kinds import AnyConfig
 from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.batching.permutation import Index
 from headway.data.datasets.conll import Sentence

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from headway.config.baselines import AnyConfig, BaselineConfig
+from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.kinds import AnyConfig
 
 PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
 """Dense bfloat16 operations per second, by a part of the device's name, from the makers' data sheets."""

@@ -16,8 +16,8 @@ from headway.checks.equivalence import suite as check
 from headway.checks.equivalence import weights as weightcheck
 from headway.checks.equivalence.result import CheckResult
 from headway.checks.equivalence.suite import check_model
-from headway.config.baselines import BaselineConfig
 from headway.config.model import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
+from headway.config.networks.baseline import BaselineConfig
 from headway.config.presets import bert, gpt2, llama, t5, transformer, vit
 from headway.generate import decode, speculative
 from headway.generate import prefix_cache as prefix

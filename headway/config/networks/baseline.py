@@ -1,6 +1,6 @@
-"""Configs of models beside the single transformer: recurrent and convolutional networks, two towers. No torch here.
+"""The config of recurrent and convolutional networks, the baselines of the transformer. No torch here.
 
-They have the attributes of a `ModelConfig` that tasks, trainer, decoding and files use.
+It has the attributes of a `ModelConfig` that tasks, trainer, decoding and files use.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import ClassVar, Literal
 from headway.config.model import (
     MAX_LAYERS,
     MAX_WIDTH,
-    FrontConfig,
     LMHeadConfig,
-    ModelConfig,
     SpecialTokens,
     StackConfig,
     TokensConfig,
     max_positions,
 )
+from headway.config.networks.without import WithoutHeads
 from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
 
@@ -26,7 +25,7 @@ Network = Literal["elman", "gru", "lstm", "conv"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineConfig:
+class BaselineConfig(WithoutHeads):
     """A recurrent or convolutional network that generates text: a language model, or an encoder–decoder."""
 
     network: Network
@@ -52,6 +51,7 @@ class BaselineConfig:
     """Between layers, and before the logits."""
     lm: LMHeadConfig = field(default_factory=LMHeadConfig)
     special: SpecialTokens = field(default_factory=SpecialTokens)
+    family: ClassVar[str] = "headway"
 
     def __post_init__(self) -> None:
         in_range(self, width=(1, MAX_WIDTH), depth=(1, MAX_LAYERS), kernel=(1, 1 << 10), dropout=(0.0, 1.0))
@@ -111,83 +111,3 @@ class BaselineConfig:
     @property
     def output_front(self) -> TokensConfig:
         return self.target
-
-    # What no baseline has, for code that takes any config.
-    family: ClassVar[str] = "headway"
-    quantization: ClassVar[str] = "none"
-    labels: ClassVar[tuple[str, ...]] = ()
-    nsp: ClassVar[None] = None
-    classify: ClassVar[None] = None
-    tag: ClassVar[None] = None
-    span: ClassVar[None] = None
-    denoise: ClassVar[None] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TwoTowersConfig:
-    """An encoder of images and an encoder of texts with one space for both: CLIP (Radford et al. 2021)."""
-
-    image: ModelConfig
-    text: ModelConfig
-    projection: int = 512
-    """Width of the shared space."""
-    logit_scale: float = 2.6592
-    """Initial logarithm of the factor on cosines: that of 1/0.07."""
-    text_pool: Literal["eos", "highest"] = "eos"
-    """The token that stands for a text: the first end token, or the highest id, as in the first files of CLIP."""
-    special: SpecialTokens = field(default_factory=SpecialTokens)
-    """Of texts; the config of the tower itself has none."""
-    family: str = "clip"
-
-    def __post_init__(self) -> None:
-        in_range(self, projection=(1, MAX_WIDTH), logit_scale=(-10.0, 10.0))
-        for name, kind in (("image", "patches"), ("text", "tokens")):
-            tower: ModelConfig = getattr(self, name)
-            if tower.kind != "encoder" or tower.output_front.kind != kind:
-                raise ConfigError("C004", f"the {name} tower has to be an encoder of {kind}")
-        if self.text_pool == "eos" and len(self.special.eos_ids) != 1:
-            raise ConfigError("C004", 'text_pool = "eos" needs one end token: special.eos')
-
-    @property
-    def fronts(self) -> tuple[FrontConfig, FrontConfig]:
-        """The front ends of both towers."""
-        return self.image.output_front, self.text.output_front
-
-    @property
-    def encoder(self) -> StackConfig:
-        return self.image.output_stack
-
-    @property
-    def source(self) -> FrontConfig:
-        return self.image.output_front
-
-    @property
-    def output_stack(self) -> StackConfig:
-        return self.encoder
-
-    @property
-    def output_front(self) -> FrontConfig:
-        return self.source
-
-    @property
-    def max_length(self) -> int | None:
-        """The most tokens of a text; None if nothing limits them."""
-        return self.text.max_length
-
-    # What two towers do not have, for code that takes any config.
-    kind: ClassVar[Literal["encoder"]] = "encoder"
-    decoder: ClassVar[None] = None
-    target: ClassVar[None] = None
-    shared_embedding: ClassVar[bool] = False
-    quantization: ClassVar[str] = "none"
-    labels: ClassVar[tuple[str, ...]] = ()
-    lm: ClassVar[None] = None
-    nsp: ClassVar[None] = None
-    classify: ClassVar[None] = None
-    tag: ClassVar[None] = None
-    denoise: ClassVar[None] = None
-    span: ClassVar[None] = None
-
-
-AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig
-"""The config of any model. Code for all models uses what all have in common; mypy checks it."""

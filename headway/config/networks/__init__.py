@@ -1,0 +1,1 @@
+"""Configs of models beside the single transformer. No torch here"""

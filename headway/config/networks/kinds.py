@@ -1,0 +1,23 @@
+"""The configs of all kinds of models. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headway.config.model import ModelConfig
+from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.towers import TwoTowersConfig
+
+AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig
+"""The config of any model. Code for all models uses what all have in common; mypy checks it."""
+
+MARKS: dict[str, type[BaselineConfig] | type[TwoTowersConfig]] = {
+    "network": BaselineConfig,
+    "projection": TwoTowersConfig,
+}
+"""A field that only this kind of config has."""
+
+
+def kind_of_config(fields: Collection[str]) -> type[AnyConfig]:
+    """The kind of a config with these fields, as a file holds it."""
+    return next((kind for mark, kind in MARKS.items() if mark in fields), ModelConfig)
