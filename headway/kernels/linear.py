@@ -38,6 +38,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _faster_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if torch.compiler.is_compiling():  # compilers choose their own products
+        return False
     plain = type(x) is Tensor and type(weight) in (Tensor, nn.Parameter)  # no subclass, such as a shard
     return (
         plain
@@ -46,7 +48,6 @@ def _faster_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and (bias is None or bias.dtype == torch.float32)
         and x.numel() * len(weight) >= LEAST
         and onednn_is_faster()
-        and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
     )
 

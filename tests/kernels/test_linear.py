@@ -105,6 +105,13 @@ def test_autocast_is_torchs(onednn: list[tuple[int, ...]]) -> None:
     assert not onednn
 
 
+def test_compiled_is_torchs(onednn: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the real choice is traced, on any CPU
+    x, weight = torch.randn(64, 256), torch.randn(128, 256)
+    compiled = torch.compile(linear, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, weight), F.linear(x, weight))
+
+
 @pytest.mark.parametrize(
     ("vendor", "capability", "faster"),
     [("AuthenticAMD", "AVX512", True), ("AuthenticAMD", "AVX2", False), ("GenuineIntel", "AVX512", False)],
