@@ -32,7 +32,9 @@ from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
 from headway.data.images.decode import open_image
 from headway.data.images.png import png
+from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.pictures import make_pictures
+from headway.data.synthetic.sounds import tones
 from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
@@ -75,23 +77,29 @@ TRAINING: dict[str, list[Any]] = {
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 PICTURES = [png(picture.pixels.transpose(1, 2, 0)) for picture in make_pictures(3, seed=7)]
+SOUNDS = [wav_bytes(tone.samples, tone.rate) for tone in tones(3, seed=7, seconds=1.7)]
+FILES = {"image": (PICTURES, "png"), "sound": (SOUNDS, "wav")}
+"""Kind of input → files of it, and their ending."""
 
 
 def inputs_of(task: Task, folder: Path) -> list[Any]:
-    """Inputs for a task; images are files in the folder."""
-    if task.takes != "image":
+    """Inputs for a task; images and sounds are files in the folder."""
+    if task.takes not in FILES:
         return INPUTS.get(task.name, TEXTS)
-    paths = [folder / f"{number}.png" for number in range(len(PICTURES))]
-    for path, picture in zip(paths, PICTURES, strict=True):
-        path.write_bytes(picture)
+    files, ending = FILES[task.takes]
+    paths = [folder / f"{number}.{ending}" for number in range(len(files))]
+    for path, raw in zip(paths, files, strict=True):
+        path.write_bytes(raw)
     return [{"input": str(path)} for path in paths]
 
 
 def training_rows(task: Task, folder: Path) -> list[Any] | None:
-    if task.takes != "image":
+    if task.takes not in FILES:
         return TRAINING.get(task.name)
     raws = inputs_of(task, folder)[:2]
-    return [{"image": raw["input"], "label": label, "caption": "a dog"} for raw, label in zip(raws, "ab", strict=True)]
+    return [
+        {task.takes: raw["input"], "label": label, "caption": "a dog"} for raw, label in zip(raws, "ab", strict=True)
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -235,10 +243,10 @@ def test_requests_give_the_same(trained: Trained) -> None:
 
     bundle, raws = trained.bundle(), trained.inputs()
     expected = [each.to_dict() for each in trained.predictor(bundle).predict(trained.examples())]
-    if trained.task.takes == "image":  # a client sends the bytes: a path would be one of the server
+    if trained.task.takes in FILES:  # a client sends the bytes: a path would be one of the server
         with pytest.raises(DataError):
             trained.task.parse_request(raws[0])
-        raws = [{"input": base64.b64encode(picture).decode()} for picture in PICTURES]
+        raws = [{"input": base64.b64encode(raw).decode()} for raw in FILES[trained.task.takes][0]]
     tasks = Tasks(bundle, Limits(), bundle.config.max_length)
     assert bundle.tokenizer is not None or all(task.takes != "text" for task in tasks.tasks.values())
     name = tasks.choose(trained.task.name)
@@ -276,7 +284,7 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     takes = trained.task.takes
-    good, field = trained.inputs()[0], {"table": "numbers", "image": "image", "class": "class"}.get(takes, "text")
+    good, field = trained.inputs()[0], {"table": "numbers"}.get(takes, "text" if takes == "text" else takes)
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"
