@@ -19,6 +19,7 @@ from headway.config.model import (
     TokensConfig,
 )
 from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.fusion import FusionConfig, FusionMode
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.config.recipe import ShapeConfig
@@ -65,6 +66,34 @@ def vision_config(shape: ShapeConfig, size: int, channels: int) -> ModelConfig:
     """An encoder of images in ViT's layout; the task adds its heads. Positions are learned, as the family has them."""
     front = PatchesConfig(image=size, patch=_patch(shape, size), channels=channels, dropout=shape.dropout)
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
+
+
+def sound_config(shape: ShapeConfig, mels: int, frames: int, patch_frames: int = 0) -> ModelConfig:
+    """An encoder of log-mel spectrograms in ViT's layout, as AST (Gong et al. 2021); the task adds its heads.
+
+    `patch_frames` is the width of a patch in frames; 0: as many as it has bands.
+    """
+    patch = _patch(replace(shape, patch=shape.patch or min(16, mels)), mels)
+    if max(patch_frames, 1) > frames or (not patch_frames and patch > frames):
+        raise ConfigError("C004", f"a patch of {patch_frames or patch} frames is longer than a clip of {frames} frames")
+    wide = 0 if patch_frames == patch else patch_frames
+    front = PatchesConfig(
+        holds="log_mel",
+        image=mels,
+        columns=frames,
+        patch=patch,
+        patch_columns=wide,
+        channels=1,
+        dropout=shape.dropout,
+    )
+    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front)
+
+
+def fusion_config(shape: ShapeConfig, mode: FusionMode, image: PatchesConfig, sound: PatchesConfig) -> FusionConfig:
+    """Encoders of images and sounds; late fusion has half as many blocks with cross-attention on top of them."""
+    stack = _stack(shape, eps=1e-12)
+    joint = replace(stack, cross=True, n_layers=max(1, stack.n_layers // 2)) if mode == "late" else None
+    return FusionConfig(fusion=mode, image=image, sound=sound, encoder=stack, joint=joint)
 
 
 def diffusion_config(shape: ShapeConfig, size: int, channels: int, classes: int) -> ModelConfig:

@@ -32,7 +32,9 @@ from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
 from headway.data.images.decode import open_image
 from headway.data.images.png import png
+from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.pictures import make_pictures
+from headway.data.synthetic.sounds import tones
 from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
@@ -75,23 +77,44 @@ TRAINING: dict[str, list[Any]] = {
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 PICTURES = [png(picture.pixels.transpose(1, 2, 0)) for picture in make_pictures(3, seed=7)]
+SOUNDS = [wav_bytes(tone.samples, tone.rate) for tone in tones(3, seed=7, seconds=1.7)]
+FILES = {"image": (PICTURES, "png"), "sound": (SOUNDS, "wav")}
+"""Kind of input → files of it, and their ending."""
 
 
 def inputs_of(task: Task, folder: Path) -> list[Any]:
-    """Inputs for a task; images are files in the folder."""
-    if task.takes != "image":
+    """Inputs for a task; images and sounds are files in the folder, separated by commas where it takes both."""
+    if task.takes not in FILES:
         return INPUTS.get(task.name, TEXTS)
-    paths = [folder / f"{number}.png" for number in range(len(PICTURES))]
-    for path, picture in zip(paths, PICTURES, strict=True):
-        path.write_bytes(picture)
-    return [{"input": str(path)} for path in paths]
+    names = [",".join(str(each) for each in several) for several in zip(*files_of(task, folder), strict=True)]
+    return [{"input": name} for name in names]
+
+
+def kinds_of(task: Task) -> list[str]:
+    """The kinds of files that an input has."""
+    return ["image", "sound"] if task.name == "fusion" else [task.takes]
+
+
+def files_of(task: Task, folder: Path) -> list[list[Path]]:
+    """The files of the inputs, kind by kind."""
+    found = []
+    for kind in kinds_of(task):
+        files, ending = FILES[kind]
+        paths = [folder / f"{number}.{ending}" for number in range(len(files))]
+        for path, raw in zip(paths, files, strict=True):
+            path.write_bytes(raw)
+        found.append(paths)
+    return found
 
 
 def training_rows(task: Task, folder: Path) -> list[Any] | None:
-    if task.takes != "image":
+    if task.takes not in FILES:
         return TRAINING.get(task.name)
-    raws = inputs_of(task, folder)[:2]
-    return [{"image": raw["input"], "label": label, "caption": "a dog"} for raw, label in zip(raws, "ab", strict=True)]
+    several = zip(*files_of(task, folder), strict=True)
+    return [
+        {**dict(zip(kinds_of(task), map(str, paths), strict=True)), "label": label, "caption": "a dog"}
+        for paths, label in zip(several, "ab", strict=False)
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -235,10 +258,12 @@ def test_requests_give_the_same(trained: Trained) -> None:
 
     bundle, raws = trained.bundle(), trained.inputs()
     expected = [each.to_dict() for each in trained.predictor(bundle).predict(trained.examples())]
-    if trained.task.takes == "image":  # a client sends the bytes: a path would be one of the server
+    if trained.task.takes in FILES:  # a client sends the bytes: a path would be one of the server
         with pytest.raises(DataError):
             trained.task.parse_request(raws[0])
-        raws = [{"input": base64.b64encode(picture).decode()} for picture in PICTURES]
+        coded = [[base64.b64encode(raw).decode() for raw in FILES[kind][0]] for kind in kinds_of(trained.task)]
+        several = [dict(zip(kinds_of(trained.task), each, strict=True)) for each in zip(*coded, strict=True)]
+        raws = [{"input": each if len(each) > 1 else next(iter(each.values()))} for each in several]
     tasks = Tasks(bundle, Limits(), bundle.config.max_length)
     assert bundle.tokenizer is not None or all(task.takes != "text" for task in tasks.tasks.values())
     name = tasks.choose(trained.task.name)
@@ -276,7 +301,8 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     takes = trained.task.takes
-    good, field = trained.inputs()[0], {"table": "numbers", "image": "image", "class": "class"}.get(takes, "text")
+    good, field = trained.inputs()[0], {"table": "numbers"}.get(takes, "text" if takes == "text" else takes)
+    field = "input" if takes in FILES and len(kinds_of(trained.task)) > 1 else field
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"
