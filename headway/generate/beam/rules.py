@@ -213,7 +213,7 @@ class Search(Rules):
         logp = self.possible(logits).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
         if self.beam.width == 1:
             ranks, last = top(self.greedy(logits, groups[0].tokens, step), 1)  # if it is an end token, the search ends
-            own = logp.gather(2, last)
+            own = ranks if self.beam.renormalise else logp.gather(2, last)
             own = own.masked_fill(own == -torch.inf, 0.0)  # a banned token that is forced all the same
             own = own.masked_fill(ranks == -torch.inf, -torch.inf)
             parents, over = self.settle(groups[0], last, own, at, ranks)
