@@ -35,6 +35,8 @@ class Segment:
     compression_ratio: float = 0.0
     no_speech: float = 0.0
     """The probability that nobody speaks; 0 where there was no reason to ask."""
+    seek: int = 0
+    """The first frame of its window."""
     text: str = ""
     words: list[Word] = field(default_factory=list)
 

@@ -65,6 +65,9 @@ class Transcriber:
             if speech.first_timestamp is None:
                 raise ConfigError("C004", "transcribe.timestamps = true, and the model has no timestamps")
             self.rules["timestamps"] = (speech.first_timestamp, speech.end, speech.latest_first)
+        elif speech.first_timestamp is not None:  # `transformers` lets such a text have times, and cuts it there
+            times = range(speech.first_timestamp, model.lm.vocab)
+            self.rules["banned"] = (*self.rules.get("banned", ()), *((token,) for token in times))
         self.device = next(model.parameters()).device
 
     @property
@@ -132,7 +135,7 @@ class Transcriber:
         for segment in segments:
             segment.temperature, segment.no_speech = decoded.temperature, decoded.no_speech
             segment.mean_log_probability = decoded.mean_log_probability
-            segment.compression_ratio = decoded.compression_ratio
+            segment.compression_ratio, segment.seek = decoded.compression_ratio, at
             segment.end = min(segment.end, recording.frames / FRAMES_PER_SECOND) if size < self.window else segment.end
         recording.segments += segments
         recording.conditioned = self.settings.previous_text and decoded.temperature < COOL

@@ -1,0 +1,99 @@
+"""Speech to text: the task, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headway.config.networks.kinds import AnyConfig
+from headway.config.ranges import Range, at_least, within
+from headway.tasks.base import FineTuning, Json, Task, Tries
+from headway.tasks.seq2seq.task import OutputSettings
+from headway.tasks.transcribe.subtitles import FORMATS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(OutputSettings):
+    """Section `transcribe` of a recipe."""
+
+    beam: int = 1
+    """Beam width; 1 takes the likeliest token each time."""
+    seconds: float = 30.0
+    """Seconds of sound that the encoder of a new model reads at once; shorter sounds are padded to it."""
+    mels: Literal[80, 128] = 80
+    """Bands of the spectrogram of a new model."""
+    language: str = ""
+    """The language that is spoken, by its code or name; empty: the model detects it."""
+    translate: bool = False
+    """Whether a model of many languages writes English, whatever is spoken."""
+    timestamps: bool = False
+    """Whether the model writes when each sentence begins and ends; models that headway trains do not."""
+    windows: Literal["sequential", "fixed"] = "sequential"
+    """How a long sound is read. sequential: each window begins where the last sentence ended, which needs timestamps;
+    fixed: windows without gaps, many at once, which is faster and may cut a word."""
+    previous_text: bool = True
+    """Whether the decoder reads the text of the windows before."""
+    prompt: str = ""
+    """A text to read as if it had been said before, such as names that will occur."""
+    temperature: float = 0.0
+    """The first temperature to try; 0 takes the likeliest tokens."""
+    fallback: float = 0.2
+    """By how much the temperature rises, up to 1, while a text looks wrong; 0: there is one try."""
+    compression_ratio: float = 1.35
+    """A text looks wrong whose token ids zlib makes smaller by more than this factor: it repeats itself; 0 is off."""
+    log_probability: float = -1.0
+    """A text looks wrong whose tokens have a lower log-probability than this, on average."""
+    no_speech: float = 0.6
+    """An unlikely text is dropped where the probability that nobody speaks is above this; 1 is off."""
+    seed: int = 0
+    """Seed of texts that are sampled."""
+    metric: Literal["wer", "cer"] = "wer"
+    """The error rate that selects the best checkpoint: of words, or of letters."""
+    normalization: Literal["words", "none"] = "words"
+    """How texts are compared. words: in lower case, without punctuation; none: as they are."""
+
+    def __post_init__(self) -> None:
+        self.check_output("transcribe")
+        within("transcribe", self, Range(0.1, 60), "seconds")
+        within("transcribe", self, Range(0, 1), "temperature", "no_speech")
+        at_least("transcribe", self, fallback=0, compression_ratio=0)
+
+
+@dataclass(frozen=True, slots=True)
+class SoundExample:
+    """A sound to transcribe: it is decoded when it is used."""
+
+    sound: Any
+    """A path, the bytes of a file, samples, or samples and their rate."""
+    name: str = ""
+    start: float = 0.0
+    end: float | None = None
+    """Seconds; None: to the end."""
+
+
+class Transcribe(Task):
+    """The words that are spoken in a sound."""
+
+    name, title, noun, pipeline_tag = "transcribe", "speech recognition", "speech recogniser", "automatic-speech-recognition"
+    takes = "sound"
+    Settings = Settings
+    tries = Tries("talk.wav", own="talk.wav")
+    made_up = "syllables that headway speaks, with their text"
+    options = frozenset({"beam", "language", "words", "format"})
+    formats = FORMATS
+    predicts_tokens = True
+    fine_tuning = FineTuning(lr=1e-5, epochs=(2, 10), keep_best=True)
+    training = "headway.tasks.transcribe.training:TranscribeTraining"
+    predictor = "headway.tasks.transcribe.predict:TranscribePredictor"
+
+    def parse(self, raw: Mapping[str, Any]) -> SoundExample:
+        raise NotImplementedError
+
+    def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
+        frames = getattr(config.source, "kind", "") == "frames"
+        return config.kind == "encoder-decoder" and config.lm is not None and frames
+
+    def render(self, found: Sequence[tuple[SoundExample, Json]], *, colours: bool) -> Iterator[str]:
+        for example, result in found:
+            yield f"{example.name}: {result['text']}" if len(found) > 1 else str(result["text"])
