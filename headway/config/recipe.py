@@ -33,6 +33,9 @@ class DataConfig:
     """Column of the label; empty guesses."""
     image: str = ""
     """Column of the image in a table: paths beside the table, or the bytes of files; empty guesses."""
+    sound: str = ""
+    """Column of the sound in a table: paths beside the table, or the bytes of files; columns start and end, in seconds,
+    make it a segment of the file; empty guesses."""
     size: int = 0
     """Side of the square that images become, in pixels; 0: as model.from, or by the data, at most 128."""
     channels: Literal[0, 1, 3] = 0

@@ -88,7 +88,8 @@ class ImageTask(LearnsImages):
     ) -> Iterator[Item]:
         """Images of a folder, a table, arrays, or a list of paths in a text file or a pipe."""
         from headway.data.files.locate import file_format
-        from headway.data.images.rows import TABLES, read_rows
+        from headway.data.images.rows import read_rows
+        from headway.data.media.listing import TABLES
 
         listed = not isinstance(source, str) or (
             Path(source).is_file()

@@ -56,6 +56,12 @@ IMAGE_NAMES = ("image", "img", "picture", "photo", "file_name", "filename", "ima
 IMAGE = Role("image", "data.image", IMAGE_NAMES, holds="any")
 IMAGE_LABEL = Role("label", "data.label", LABEL_NAMES, holds="any", otherwise="none")
 CAPTION = Role("caption", "data.text", ("caption", "captions", *TEXT_NAMES), holds="texts", otherwise="none")
+SOUND_NAMES = ("audio", "sound", "wav", "speech", "recording", "clip", "audio_path", "audio_file", "sound_file")
+SOUND = Role("sound", "data.sound", (*SOUND_NAMES, "file_name", "filename", "path", "file"), holds="any")
+TRANSCRIPT_NAMES = ("transcription", "transcript", "text", "sentence", "normalized_text")
+TRANSCRIPT = Role("text", "data.text", TRANSCRIPT_NAMES, otherwise="none")
+START = Role("start", "", ("start", "begin", "onset", "start_time"), holds="any", otherwise="none")
+END = Role("end", "", ("end", "stop", "offset", "end_time"), holds="any", otherwise="none")
 ANCHOR = Role("first text", "data.text", otherwise="only")
 POSITIVE = Role("second text", "data.pair", otherwise="only")
 SCORE_NAMES = ("score", "similarity", "similarity_score", "relatedness", "label")
@@ -249,9 +255,8 @@ def quoted(names: Sequence[str]) -> str:
 
 def _settings(given: Mapping[str, str] | DataConfig | None) -> Mapping[str, str]:
     if isinstance(given, DataConfig):
-        return {"data.text": given.text, "data.pair": given.pair, "data.label": given.label} | {
-            "data.image": given.image
-        }
+        texts = {"data.text": given.text, "data.pair": given.pair, "data.label": given.label}
+        return {**texts, "data.image": given.image, "data.sound": given.sound}
     return given or {}
 
 

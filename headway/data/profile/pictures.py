@@ -24,15 +24,14 @@ from headway.data.images.png import grid, png
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import (
     SUFFIXES,
-    TABLES,
     ImageRow,
     find_parts,
     image_files,
-    matching_images,
     other_files,
     read_rows,
 )
-from headway.data.images.store import decoded
+from headway.data.media.listing import TABLES, matching
+from headway.data.media.store import decoded
 from headway.errors import HeadwayError, counted
 from headway.jsonfile import show
 from headway.progress import bar
@@ -113,7 +112,7 @@ def holds_images(spec: str) -> bool:
         pictures = any(each.suffix.lower() in SUFFIXES for each in path.rglob("*") if each.is_file())
         return pictures or bool(idx_images(path)) or any(_is_table_of_images(each) for each in image_files(spec)[:1])
     if not path.is_file():
-        return bool(matching_images(spec))
+        return bool(matching(spec, SUFFIXES))
     named = path.suffix.lower() in SUFFIXES or path.suffix.lower() == ".npz" or IDX.fullmatch(path.name) is not None
     return named or _is_table_of_images(path)
 

@@ -118,8 +118,8 @@ def _frames(reader: _Reader, start: float, end: float | None, where: str) -> tup
     if reader.frames < FEWEST:
         raise DataError("D001", f"{where} has {reader.frames} samples: there is nothing to hear")
     if not 0 <= start < whole or (end is not None and not start < end <= whole + SLACK):
-        last = "its end" if end is None else f"{end:g}"
-        raise DataError("D001", f"{where} has {whole:.3f} seconds: none from {start:g} to {last}")
+        until = "its end" if end is None else f"{end:g}"
+        raise DataError("D001", f"{where} has {whole:.3f} seconds: none from {start:g} to {until}")
     first = round(start * reader.rate)
     last = reader.frames if end is None else min(reader.frames, round(end * reader.rate))
     if last - first < FEWEST:

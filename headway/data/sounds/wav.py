@@ -106,13 +106,14 @@ def _floats(raw: bytes, encoding: int, width: int) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):  # the caller refuses what is infinite
             return np.frombuffer(raw, dtype=f"<f{width}").astype(np.float32)
     if width == 1:
-        return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / 128
+        return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / np.float32(128)
     if width == 3:
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
         raw, width = wide.tobytes(), 4
-    whole = np.frombuffer(raw, dtype=f"<i{width}")
-    return whole.astype(np.float32) / np.float32(1 << (8 * width - 1))
+    found: NDArray[np.float32] = np.frombuffer(raw, dtype=f"<i{width}").astype(np.float32)
+    found /= 1 << (8 * width - 1)
+    return found
 
 
 def wav_bytes(samples: NDArray[np.float32], rate: int) -> bytes:

@@ -64,7 +64,8 @@ def _bursts(rng: np.random.Generator, time: Wave, long: float) -> Wave:
 
 def _chord(rng: np.random.Generator, time: Wave, long: float) -> Wave:
     low = rng.uniform(250, 600)
-    return sum(np.sin(2 * np.pi * low * part * time) for part in (1, 1.25, 1.5)) / np.float64(3)
+    found: Wave = np.sin(2 * np.pi * low * time[:, None] * np.array([1, 1.25, 1.5])).mean(1)
+    return found
 
 
 def _buzz(rng: np.random.Generator, time: Wave, long: float) -> Wave:
@@ -157,7 +158,7 @@ def _spoken(rng: np.random.Generator, rate: int, count: int) -> Spoken:
 
 
 def _syllable(rng: np.random.Generator, name: str, rate: int, pitch: float, tract: float, pace: float) -> Wave:
-    consonant, vowel = name
+    consonant, vowel = name[0], name[1]
     begin, end = (round(rate * pace * rng.uniform(low, high)) for low, high in ((0.06, 0.1), (0.13, 0.2)))
     glide = round(rate * 0.03)
     voice = _pulses(begin + end, rate, pitch)

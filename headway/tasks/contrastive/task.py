@@ -128,7 +128,8 @@ def _phrase(text: str) -> Phrase:
 
 
 def _names_image(given: str) -> bool:
-    from headway.data.images.rows import DATA_URL, DRAWN
+    from headway.data.images.rows import DRAWN
+    from headway.data.media.values import DATA_URL
 
     if DATA_URL.match(given) or given.startswith(DRAWN):
         return True

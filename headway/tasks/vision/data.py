@@ -27,6 +27,7 @@ from headway.data.images.decode import Pixels, open_image
 from headway.data.images.preprocess import BILINEAR, FILE, Preprocess, chw, read_preprocess, resized
 from headway.data.images.rows import ImageRow, find_parts, image_files, read_rows
 from headway.data.images.store import ImageStore, build_store, store_of
+from headway.data.media.store import decoded
 from headway.data.synthetic.pictures import SIDE, Picture, make_pictures
 from headway.errors import ConfigError, DataError
 from headway.hub.download import resolve, side_file
@@ -236,8 +237,6 @@ def folder_preprocess(model: Model, folder: Path | None) -> Preprocess:
 
 def decode_images(examples: Sequence[Any], preprocess: Preprocess) -> Tensor:
     """Images of examples (B, channels, size, size), decoded ahead in threads; a DataError names one that is broken."""
-    from headway.data.images.store import decoded
-
     rows = [ImageRow(example.image, file=example.name, line=0) for example in examples]
     found: list[Pixels] = []
     for each in decoded(rows, lambda row: preprocess.pixels(row.image, row.file)):

@@ -10,11 +10,12 @@ import pytest
 pytest.importorskip("PIL")
 
 from headway.data.files.readers import Flaw
-from headway.data.images import store as stores
 from headway.data.images.png import png
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
-from headway.data.images.store import ImageStore, build_store, decoded
+from headway.data.images.store import ImageStore, build_store
+from headway.data.media import store as stores
+from headway.data.media.store import decoded
 
 READY = Preprocess(8, 10)
 

@@ -1,0 +1,1 @@
+"""What datasets of images and of sounds share: files of folders and tables, values of rows, stores"""
