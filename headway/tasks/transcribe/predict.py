@@ -173,7 +173,7 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
     def examine(self, source: str) -> Evaluation:
         from headway.tasks.transcribe.training import evaluate_source
 
-        return evaluate_source(self.model, self.tokenizer, self.recipe, source)
+        return evaluate_source(self.model, self.tokenizer, self.speech, self.recipe, source)
 
 
 def recording_of(samples: Samples, window: int, channels: int) -> Recording:

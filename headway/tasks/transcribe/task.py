@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
 
 from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import Range, at_least, within
+from headway.config.recipe import DataConfig
+from headway.data.files.readers import Flaw
+from headway.data.files.rows import BadRows
+from headway.errors import DataError, counted, nearest
 from headway.tasks.base import FineTuning, Json, Task, Tries
+from headway.tasks.inputs import INPUT, Item, parsed, raw_rows, reject
 from headway.tasks.seq2seq.task import OutputSettings
 from headway.tasks.transcribe.subtitles import FORMATS
+
+SPOKEN = "spoken:"
+"""`spoken:ma-ti-so` are syllables that headway speaks, to try a model with."""
+MOST_SPOKEN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +82,26 @@ class SoundExample:
     """Seconds; None: to the end."""
 
 
+def spoken_sound(text: str) -> Any:
+    """Syllables that headway speaks, written with hyphens between them."""
+    from headway.data.sounds.decode import RATE
+    from headway.data.synthetic.sounds import SYLLABLES, speak
+
+    said = text.split("-")
+    if wrong := [each for each in said if each not in SYLLABLES]:
+        what = f"headway does not speak {wrong[0][:40]!r}{nearest(wrong[0], SYLLABLES)}"
+        raise DataError("D001", what, f"it speaks {', '.join(SYLLABLES[:6])} … with hyphens between them")
+    return speak(said[:MOST_SPOKEN], seed=1, rate=RATE).samples, RATE
+
+
 class Transcribe(Task):
     """The words that are spoken in a sound."""
 
-    name, title, noun, pipeline_tag = "transcribe", "speech recognition", "speech recogniser", "automatic-speech-recognition"
+    name, title, noun = "transcribe", "speech recognition", "speech recogniser"
+    pipeline_tag = "automatic-speech-recognition"
     takes = "sound"
     Settings = Settings
-    tries = Tries("talk.wav", own="talk.wav")
+    tries = Tries("spoken:ma-ti-so", own="talk.wav", request={"input": "spoken:ma-ti-so"})
     made_up = "syllables that headway speaks, with their text"
     options = frozenset({"beam", "language", "words", "format"})
     formats = FORMATS
@@ -88,7 +111,57 @@ class Transcribe(Task):
     predictor = "headway.tasks.transcribe.predict:TranscribePredictor"
 
     def parse(self, raw: Mapping[str, Any]) -> SoundExample:
-        raise NotImplementedError
+        """A path is one of this machine."""
+        return self._parse(raw, Path())
+
+    def parse_request(self, raw: Mapping[str, Any]) -> SoundExample:
+        """Base64 only: a client must not read files of the server."""
+        return self._parse(raw, None)
+
+    def _parse(self, raw: Mapping[str, Any], folder: Path | None) -> SoundExample:
+        from headway.data.sounds.rows import SOUND_COLUMNS, parse_sound
+
+        value = next((raw[name] for name in (INPUT, *SOUND_COLUMNS) if raw.get(name) is not None), None)
+        made_up = isinstance(value, str) and value.startswith(SPOKEN)
+        sound = spoken_sound(str(value).removeprefix(SPOKEN)) if made_up else parse_sound(value, folder)
+        named = isinstance(value, str) and not isinstance(sound, bytes)
+        return SoundExample(sound, str(value) if named else "")
+
+    def echo(self, example: SoundExample) -> Json:
+        return {"sound": example.name} if example.name else {}
+
+    def inputs(
+        self, source: str | BinaryIO, data: DataConfig, bad: BadRows, *, firm: bool = False, context: str | None = None
+    ) -> Iterator[Item]:
+        """Sounds of a folder or a table, or a list of paths in a text file or a pipe."""
+        from headway.data.files.locate import file_format
+        from headway.data.sounds.rows import SUFFIXES, read_rows
+
+        if not isinstance(source, str) or (
+            Path(source).is_file()
+            and file_format(source)[0] == "text"
+            and Path(source).suffix.lower() not in SUFFIXES
+        ):
+            yield from parsed(raw_rows(source), self.parse, bad)
+            return
+        for row in read_rows(source, data):
+            if isinstance(row, Flaw):
+                reject(row, bad)
+                continue
+            name = row.sound if isinstance(row.sound, str) else row.shown
+            more = {"text": row.text} if row.text else {}
+            yield Item(SoundExample(row.sound, name, row.start, row.end), row.file, row.line, more)
+
+    def files(self, spec: str) -> list[Path]:
+        from headway.data.sounds.rows import sound_files
+
+        return sound_files(spec)
+
+    def left_out(self, spec: str) -> str:
+        from headway.data.sounds.rows import other_files
+
+        names = other_files(spec)
+        return f"{counted(len(names), 'files')} left out, no sounds: {', '.join(names[:3])}" if names else ""
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         frames = getattr(config.source, "kind", "") == "frames"

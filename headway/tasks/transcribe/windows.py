@@ -22,9 +22,9 @@ from headway.tasks.transcribe.prompt import SpeechTokens, detect_languages
 from headway.tasks.transcribe.task import Settings
 from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND, Segment, cut_segments
 
-AT_ONCE = {"cpu": 8}
-"""Windows that are transcribed together; elsewhere there is more room."""
-ROOM = 128
+AT_ONCE = {"cpu": 1 << 14}
+"""Positions of the encoder, times the beams, that are read together; elsewhere there is more room."""
+ROOM = 1 << 18
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Transcriber:
 
     @property
     def batch(self) -> int:
-        return max(1, AT_ONCE.get(self.device.type, ROOM) // self.settings.beam)
+        return max(1, AT_ONCE.get(self.device.type, ROOM) // (self.window // 2 * self.settings.beam))
 
     def transcribe(self, recordings: Sequence[Recording], done: Callable[[Segment], None] | None = None) -> None:
         """Fill in the segments of all recordings; `done` is told each one as soon as it is known."""
