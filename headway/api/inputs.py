@@ -17,6 +17,7 @@ from headway.resources import save_text
 if TYPE_CHECKING:
     from headway.data.chat_template.template import Message
     from headway.tasks.image import ImageExample
+    from headway.tasks.transcribe.task import SoundExample
 
 HINT = 'a text is "…", several are a list: ["…", "…"]'
 FOLDER = "data"
@@ -50,6 +51,16 @@ def several_images(images: Any) -> tuple[list[ImageExample], bool]:
 
     found, many = several_things(images)
     return [example_of(image, i) for i, image in enumerate(found, start=1)], many
+
+
+def several_sounds(sounds: Any) -> tuple[list[SoundExample], bool]:
+    """Sounds of a list or any other iterable, and whether there may be several; a pair of samples and rate is one."""
+    from headway.tasks.transcribe.task import example_of
+
+    pair = isinstance(sounds, tuple) and len(sounds) == 2 and isinstance(sounds[1], int)
+    one = pair or isinstance(sounds, str | bytes | os.PathLike) or getattr(sounds, "ndim", 0) in (1, 2)
+    many = isinstance(sounds, Iterable) and not one
+    return [example_of(sound, i) for i, sound in enumerate(sounds if many else [sounds], start=1)], many
 
 
 def several_things(things: Any) -> tuple[list[Any], bool]:

@@ -133,6 +133,7 @@ def speech_config(
         target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
         lm=LMHeadConfig(tied=shape.tied),
         special=special,
+        init=InitConfig(kind="xavier"),  # with smaller weights a small model listens to nothing for long
         family="whisper" if _whisper_like(shape) else "headway",
     )
 

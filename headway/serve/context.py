@@ -30,6 +30,7 @@ from headway.serve.metrics import Log, Metrics
 from headway.serve.predict import Tasks
 from headway.serve.requests import Grammars, RequestBuilder
 from headway.tasks.image import reads_images
+from headway.tasks.registry import fitting
 from headway.tasks.predictor import Loaded
 
 T = TypeVar("T")
@@ -51,6 +52,8 @@ class ServedModel:
         config, self.model = bundle.model.config, bundle.model
         if reads_images(config):
             limits = replace(limits, body_bytes=limits.image_bytes)
+        if any(task.takes == "sound" for task in fitting(config)):
+            limits = replace(limits, body_bytes=limits.sound_bytes)
         self.limits = limits
         self.id, self.created = name or _name(bundle), int(time.time())
         self.engine: Engine | None = None

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import wave
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from headway.data.files.rows import BadRows
 from headway.data.images.decode import open_image
 from headway.data.images.png import png
 from headway.data.synthetic.pictures import make_pictures
+from headway.data.synthetic.sounds import syllables
 from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
@@ -49,6 +51,7 @@ TINY = ("model.depth=1", "model.width=16", "model.heads=2", "model.dropout=0.1",
 EVERY = ("train.warmup=1", "train.save_every=3", "train.eval_every=6", "train.sample_every=6", "data.length=48")
 MORE = {
     "seq2seq": ("seq2seq.eval_texts=1000", "seq2seq.max_new_tokens=6", "seq2seq.beam=2"),
+    "transcribe": ("transcribe.eval_texts=1000", "transcribe.max_new_tokens=6", "transcribe.fallback=0"),
     "caption": ("caption.eval_texts=1000", "caption.max_new_tokens=6", "caption.beam=2"),
     "embed": ("train.batch=8",),
     "diffusion": ("diffusion.eval_images=8", "diffusion.steps=2"),
@@ -72,13 +75,32 @@ TRAINING: dict[str, list[Any]] = {
     "diffusion": [{"image": "0.png", "label": "circle"}, {"image": "1.png", "label": "ring"}],
 }
 """Task → rows that it is trained on."""
+FIELDS = {"table": "numbers", "image": "image", "class": "class", "sound": "audio"}
+"""What a task takes → the column that has it, if that is not text."""
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 PICTURES = [png(picture.pixels.transpose(1, 2, 0)) for picture in make_pictures(3, seed=7)]
 
 
+def wav(samples: Any, rate: int) -> bytes:
+    """The bytes of a WAV file with 16 bits a sample."""
+    held = io.BytesIO()
+    with wave.open(held, "wb") as file:
+        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.writeframes((np.asarray(samples) * 32767).astype("<i2").tobytes())
+    return held.getvalue()
+
+
+SOUNDS = [wav(spoken.samples, spoken.rate) for spoken in syllables(3, seed=7)]
+
+
 def inputs_of(task: Task, folder: Path) -> list[Any]:
-    """Inputs for a task; images are files in the folder."""
+    """Inputs for a task; images and sounds are files in the folder."""
+    if task.takes == "sound":
+        places = [folder / f"{number}.wav" for number in range(len(SOUNDS))]
+        for path, sound in zip(places, SOUNDS, strict=True):
+            path.write_bytes(sound)
+        return [{"input": str(path)} for path in places]
     if task.takes != "image":
         return INPUTS.get(task.name, TEXTS)
     paths = [folder / f"{number}.png" for number in range(len(PICTURES))]
@@ -88,9 +110,11 @@ def inputs_of(task: Task, folder: Path) -> list[Any]:
 
 
 def training_rows(task: Task, folder: Path) -> list[Any] | None:
-    if task.takes != "image":
+    if task.takes not in ("image", "sound"):
         return TRAINING.get(task.name)
     raws = inputs_of(task, folder)[:2]
+    if task.takes == "sound":
+        return [{"audio": raw["input"], "text": text} for raw, text in zip(raws, ("ma ti", "so"), strict=True)]
     return [{"image": raw["input"], "label": label, "caption": "a dog"} for raw, label in zip(raws, "ab", strict=True)]
 
 
@@ -235,10 +259,11 @@ def test_requests_give_the_same(trained: Trained) -> None:
 
     bundle, raws = trained.bundle(), trained.inputs()
     expected = [each.to_dict() for each in trained.predictor(bundle).predict(trained.examples())]
-    if trained.task.takes == "image":  # a client sends the bytes: a path would be one of the server
+    if trained.task.takes in ("image", "sound"):  # a client sends the bytes: a path would be one of the server
         with pytest.raises(DataError):
             trained.task.parse_request(raws[0])
-        raws = [{"input": base64.b64encode(picture).decode()} for picture in PICTURES]
+        files = PICTURES if trained.task.takes == "image" else SOUNDS
+        raws = [{"input": base64.b64encode(file).decode()} for file in files]
     tasks = Tasks(bundle, Limits(), bundle.config.max_length)
     assert bundle.tokenizer is not None or all(task.takes != "text" for task in tasks.tasks.values())
     name = tasks.choose(trained.task.name)
@@ -276,7 +301,7 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     takes = trained.task.takes
-    good, field = trained.inputs()[0], {"table": "numbers", "image": "image", "class": "class"}.get(takes, "text")
+    good, field = trained.inputs()[0], FIELDS.get(takes, "text")
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"

@@ -45,6 +45,8 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run images photo.jpg --rollout looked.png --attention heads.png rollout=gradient",
         'headway run clip photo.png --labels "a cat,a dog"',
         'headway run clip --nearest photos/ "a dog on a beach"',
+        "headway run whisper-tiny talk.wav --format srt --language de > talk.srt",
+        "headway run whisper-tiny talk.wav --words --json",
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
         "headway run shapes class=circle --grid 4x4 --out grid.png --steps 30 --guidance 3 --seed 1",
     )
@@ -103,6 +105,13 @@ def run(
     attention: Annotated[
         str, typer.Option(help="draw the class token's attention, head by head; layer=N", metavar="PNG")
     ] = "",
+    language: Annotated[
+        str, typer.Option(help="the language that is spoken, such as de; default: the model detects it", metavar="CODE")
+    ] = "",
+    words: Annotated[bool, typer.Option("--words", help="of speech: when each word was said")] = False,
+    format_: Annotated[
+        str, typer.Option("--format", help="of speech: txt, srt, vtt or json", metavar="FORMAT")
+    ] = "",
     device: Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,
@@ -119,7 +128,8 @@ def run(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
         context=context, near=near, index=index, align=align, labels=labels, grid=grid, steps=steps,
-        guidance=guidance, rollout=rollout, attention=attention, json=json_,
+        guidance=guidance, rollout=rollout, attention=attention, language=language, words=words, format=format_,
+        json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)
@@ -150,8 +160,9 @@ def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
 
 def _note_on_texts(task: Task, args: RunArgs) -> str:
     """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
-    image = task.takes == "image"
-    if name := next((word for word in args.args if os.path.isfile(word) and not (image and is_image_name(word))), ""):
+    image, sound = task.takes == "image", task.takes == "sound"
+    texts = [word for word in args.args if not sound and not (image and is_image_name(word))]
+    if name := next((word for word in texts if os.path.isfile(word)), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""

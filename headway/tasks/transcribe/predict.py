@@ -55,6 +55,8 @@ def _segment(segment: Segment) -> Json:
         "start": round(segment.start, 3),
         "end": round(segment.end, 3),
         "text": segment.text,
+        "seek": segment.seek,
+        "tokens": segment.tokens,
         "temperature": segment.temperature,
         "mean_log_probability": round(segment.mean_log_probability, DIGITS),
         "compression_ratio": round(segment.compression_ratio, DIGITS),

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headway.tasks.transcribe.languages import NAMES
+
 
 def plain_text(found: Mapping[str, Any]) -> str:
     return str(found["text"])
@@ -32,7 +34,33 @@ def as_json(found: Mapping[str, Any]) -> str:
     return json.dumps(found, ensure_ascii=False, indent=2)
 
 
-FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {"txt": plain_text, "srt": srt, "vtt": vtt, "json": as_json}
+def verbose_json(found: Mapping[str, Any]) -> str:
+    """The names that OpenAI's API has for these values."""
+    segments = [
+        {
+            **{"id": number, **{key: part[key] for key in ("seek", "start", "end", "text", "tokens", "temperature")}},
+            "avg_logprob": part["mean_log_probability"],
+            "compression_ratio": part["compression_ratio"],
+            "no_speech_prob": part["no_speech"],
+        }
+        for number, part in enumerate(found["segments"])
+    ]
+    code = found.get("language", "")
+    made: dict[str, Any] = {"task": "transcribe", "language": NAMES.get(code, code), "duration": found["duration"]}
+    made |= {"text": found["text"], "segments": segments}
+    if any("words" in part for part in found["segments"]):
+        words = [word for part in found["segments"] for word in part.get("words", ())]
+        made["words"] = [{key: word[key] for key in ("word", "start", "end")} for word in words]
+    return json.dumps(made, ensure_ascii=False)
+
+
+FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "txt": plain_text,
+    "srt": srt,
+    "vtt": vtt,
+    "json": as_json,
+    "verbose_json": verbose_json,
+}
 
 
 def clock(seconds: float, point: str) -> str:

@@ -12,7 +12,7 @@ from headway.config.ranges import Range, at_least, within
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
-from headway.errors import DataError, counted, nearest
+from headway.errors import DataError, NotFoundError, counted, nearest
 from headway.tasks.base import FineTuning, Json, Task, Tries
 from headway.tasks.inputs import INPUT, Item, parsed, raw_rows, reject
 from headway.tasks.seq2seq.task import OutputSettings
@@ -80,6 +80,17 @@ class SoundExample:
     start: float = 0.0
     end: float | None = None
     """Seconds; None: to the end."""
+
+
+def example_of(sound: Any, number: int) -> SoundExample:
+    """A sound that Python hands in: a path, bytes, samples, or a pair of samples and their rate."""
+    if isinstance(sound, str | Path):
+        if not Path(sound).is_file():
+            raise NotFoundError("F001", f"no such file: {sound}")
+        return SoundExample(str(sound), str(sound))
+    if sound is None or isinstance(sound, bool | int | float):
+        raise DataError("D001", f"sound {number}: expected a path, bytes, samples, or samples and their rate")
+    return SoundExample(sound, f"sound {number}")
 
 
 def spoken_sound(text: str) -> Any:
