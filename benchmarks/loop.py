@@ -88,7 +88,7 @@ def whole(loop: Loop, log: Log, watch: list[int]) -> float:
             if len(marks) % max(1, loop.config.steps // 10) == 0:  # type: ignore[operator]
                 watch.append(resident())
 
-    loop.run(tell, lambda: None, lambda: "")
+    loop.run(tell, lambda: None, dict)
     first = max(10, len(marks) // 10)
     return (marks[-1] - marks[first]) / (len(marks) - 1 - first)
 

@@ -1,10 +1,14 @@
-"""Training step on a GPU (forward, backward, clipping, fused AdamW; bf16), headway against transformers.
+"""Training step on a GPU (forward, backward, clipping, fused AdamW; bf16), headway against transformers and others.
 
-python benchmarks/step.py [--only gpt2,gpt2x2,bert,bertall,vit] [--rounds 5] [--repeats 10]
+python benchmarks/step.py [--only gpt2,gpt2x2,bert,bertall,vit,dit] [--rounds 5] [--repeats 10]
+python benchmarks/step.py --only vit --variants "transformers eager,transformers compiled,timm eager,timm compiled,…"
+python benchmarks/step.py --only dit --variants "plain eager,plain compiled,headway eager,headway recorded"
 
 Both sides see the same work: the same shapes, no dropout, no padding, and for BERT 15 % of the tokens masked.
 "compiled" is torch.compile; "recorded", headway's default, replays the compiled step as CUDA graphs.
 headway sends only the masked positions through the output layer, as its mlm task does; "bertall" sends all.
+"plain" is a diffusion transformer written by hand (plain_dit.py); its step includes the noise, as headway's does.
+Ratios are to the compiled step of the first other side.
 MFU: 6 · weights + 12 · layers · width · length operations a token, against 989 TFLOP/s.
 """
 
@@ -23,13 +27,19 @@ import torch
 import torch.nn.functional as F
 import transformers
 from common import alternate, clean, emit, machine, ratio
+from plain_dit import PlainDiT, plain_loss
 from torch import Tensor
 
+from headway.config.model import ModelConfig
 from headway.config.presets import preset
-from headway.config.recipe import TrainConfig
+from headway.config.recipe import ShapeConfig, TrainConfig
+from headway.config.shape import diffusion_config
 from headway.model.embed import TokenEmbedding
 from headway.model.model import Transformer
 from headway.tasks.batch import Batch
+from headway.tasks.diffusion.judge import centred
+from headway.tasks.diffusion.process import Process
+from headway.tasks.diffusion.training import image_losses
 from headway.tasks.losses.tokens import token_loss
 from headway.tasks.masked_lm.training import MaskedLMTraining
 from headway.train.compute import Compute
@@ -69,8 +79,12 @@ class Work:
         """Sum of the losses."""
         raise NotImplementedError
 
-    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+    def theirs(self, side: str) -> tuple[torch.nn.Module, Callable[[Any], Tensor]]:
+        """A model of another library, and the mean loss of a (compiled) model."""
         raise NotImplementedError
+
+    def config(self) -> ModelConfig:
+        return preset(self.preset)
 
 
 class Gpt2(Work):
@@ -86,11 +100,11 @@ class Gpt2(Work):
         ids, following = batch
         return token_loss(model.lm, model(ids).hidden, following)[0]
 
-    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+    def theirs(self, side: str) -> tuple[torch.nn.Module, Callable[[Any], Tensor]]:
         config = transformers.GPT2Config(
             attn_implementation="sdpa", resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False
         )
-        return transformers.GPT2LMHeadModel(config), {"input_ids": self.ids, "labels": self.ids}
+        return transformers.GPT2LMHeadModel(config), own_loss(input_ids=self.ids, labels=self.ids)
 
 
 class Gpt2Large(Gpt2):
@@ -117,11 +131,14 @@ class Bert(Work):
         ids, places, answers = batch
         return MaskedLMTraining.loss(model, ids, None, None, places, answers, None)
 
-    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+    def config(self) -> ModelConfig:
+        return replace(preset(self.preset), nsp=None)
+
+    def theirs(self, side: str) -> tuple[torch.nn.Module, Callable[[Any], Tensor]]:
         config = transformers.BertConfig(
             attn_implementation="sdpa", hidden_dropout_prob=0, attention_probs_dropout_prob=0
         )
-        return transformers.BertForMaskedLM(config), {"input_ids": self.ids, "labels": self.labels}
+        return transformers.BertForMaskedLM(config), own_loss(input_ids=self.ids, labels=self.labels)
 
 
 class BertAll(Bert):
@@ -152,12 +169,46 @@ class Vit(Work):
         images, labels = batch
         return F.cross_entropy(model.classify(model(images).hidden).float(), labels, reduction="sum")
 
-    def theirs(self) -> tuple[Any, dict[str, Tensor]]:
+    def theirs(self, side: str) -> tuple[torch.nn.Module, Callable[[Any], Tensor]]:
+        if side == "timm":
+            import timm
+
+            made = timm.create_model("vit_base_patch16_224", num_classes=1000)
+            return made, lambda model: F.cross_entropy(model(self.images), self.labels)
         config = transformers.ViTConfig(num_labels=1000, attn_implementation="sdpa")
-        return transformers.ViTForImageClassification(config), {
-            "pixel_values": self.images,
-            "labels": self.labels,
-        }
+        made = transformers.ViTForImageClassification(config)
+        return made, own_loss(pixel_values=self.images, labels=self.labels)
+
+
+class Dit(Work):
+    """Images of four channels and 32 × 32 values, as DiT's are: 64 tokens each."""
+
+    name, preset, length, rows = "dit-b4 256 images", "", 64, 256
+    tokens = 256 * 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images = torch.randint(0, 256, (self.rows, 4, 32, 32), device="cuda", dtype=torch.uint8)
+        self.times = torch.rand(self.rows, device="cuda") * 0.98 + 0.01
+        self.classes = torch.randint(0, 1000, (self.rows,), device="cuda")
+        keys = torch.randint(0, 1 << 62, (self.rows,), device="cuda")
+        self.batch, self.predictions = (self.images, self.times, self.classes, keys), self.rows
+
+    def config(self) -> ModelConfig:
+        return diffusion_config(ShapeConfig(depth=12, width=768, heads=12, patch=4), 32, 4, 1000)
+
+    def ours(self, model: Transformer, *batch: Tensor) -> Tensor:
+        images, times, classes, keys = batch
+        return image_losses(Process("v", "cosine"), centred(images, 32), times, keys, model, classes).sum()
+
+    def theirs(self, side: str) -> tuple[torch.nn.Module, Callable[[Any], Tensor]]:
+        made = PlainDiT(channels=4, side=32, patch=4, width=768, depth=12, heads=12, classes=1000)
+        return made, lambda model: plain_loss(model, self.images, self.times, self.classes)
+
+
+def own_loss(**batch: Tensor) -> Callable[[Any], Tensor]:
+    """The loss that a model of transformers computes by itself."""
+    return lambda model: model(**batch).loss
 
 
 def training_step(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Step:
@@ -194,14 +245,12 @@ def build(work: Work, variant: str) -> tuple[Step, int]:
     """A step of one variant, and the number of weights."""
     side, _, mode = variant.partition(" ")
     if side == "headway":
-        config = preset(work.preset)
-        config = replace(config, nsp=None) if work.preset == "bert-base" else config
-        model = without_dropout(Transformer(config).cuda().train())
+        model = without_dropout(Transformer(work.config()).cuda().train())
         return our_step(model, work, mode), model.parameter_count()
-    model, batch = work.theirs()
+    model, loss = work.theirs(side)
     model = model.cuda().train()
     call = torch.compile(model) if mode == "compiled" else model
-    return training_step(model, lambda: call(**batch).loss), sum(p.numel() for p in model.parameters())
+    return training_step(model, lambda: loss(call)), sum(p.numel() for p in model.parameters())
 
 
 def measure(work: Work, args: argparse.Namespace) -> None:
@@ -217,11 +266,11 @@ def measure(work: Work, args: argparse.Namespace) -> None:
         peaks[variant] = (torch.cuda.max_memory_allocated() - before + 16 * counts[variant]) / 2**30
         variants[variant] = step
     times = alternate(variants, args.rounds, warm=2, repeats=args.repeats)
-    stack = preset(work.preset).output_stack
+    stack = work.config().output_stack
+    against = next((name for name in times if name.endswith("compiled") and not name.startswith("headway")), "")
     for variant, seconds in times.items():
         flops = 6 * counts[variant] + 12 * stack.n_layers * stack.d_model * work.length
         rate = work.tokens / statistics.median(seconds)
-        against = "transformers compiled"
         emit(
             name=work.name,
             variant=variant,
@@ -231,6 +280,9 @@ def measure(work: Work, args: argparse.Namespace) -> None:
             peak_gib=peaks[variant],
             ratio=ratio(times, variant, against) if against in times else None,
         )
+
+
+WORKS = {"gpt2": Gpt2, "gpt2x2": Gpt2Large, "bert": Bert, "bertall": BertAll, "vit": Vit, "dit": Dit}
 
 
 def main() -> None:
@@ -244,7 +296,7 @@ def main() -> None:
     transformers.utils.logging.set_verbosity_error()
     emit(**machine(), transformers=transformers.__version__)
     for name in args.only.split(","):
-        measure({"gpt2": Gpt2, "gpt2x2": Gpt2Large, "bert": Bert, "bertall": BertAll, "vit": Vit}[name](), args)
+        measure(WORKS[name](), args)
         clean()
 
 

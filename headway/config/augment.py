@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from headway.config.ranges import Range, at_least, shares, within
+from headway.config.ranges import Range, shares, within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class AugmentConfig:
         within(section, self, Range(0, 1, above=True), "crop")
         shares(section, self, "shift", "jitter")
         within(section, self, Range(0, 1), "magnitude", "erase")
-        at_least(section, self, mixup=0, cutmix=0)
+        within(section, self, Range(0, 100), "mixup", "cutmix")
 
     @property
     def mixes(self) -> bool:

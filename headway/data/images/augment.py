@@ -8,7 +8,7 @@ Letters: B images, C channels, R stored side, S side of the result.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ ASPECT = np.log(4 / 3)
 """The largest logarithm of the aspect ratio of a random crop."""
 ERASED = (0.02, 1 / 3)
 """Smallest and largest share of the area that is erased."""
+QUANTILES = 4097
+"""Places at which a beta distribution is tabulated."""
 SHEAR, TRANSLATE, ROTATE, ENHANCE = 0.3, 0.3, np.pi / 6, 0.9
 """The strongest operations of a policy: a slope, a share of the side, radians, a factor's distance from 1."""
 SHAPES = 5
@@ -74,7 +76,7 @@ def draw(config: AugmentConfig, seed: int, samples: Index, share: float = 1.0, m
         matrices = matrices @ change
     jitter = np.stack([1 + uniform(-config.jitter, config.jitter) for _ in range(3)], 1)
     erased = np.concatenate([_box(uniform, uniform(*ERASED) * (uniform() < config.erase)), _colour(uniform)], 1)
-    parts = (matrices[:, :2], operations, jitter, erased, _mixed(config, uniform, seed, samples))
+    parts = (matrices[:, :2], operations, jitter, erased, _mixed(config, uniform, len(samples)))
     return Draws(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
 
 
@@ -121,20 +123,41 @@ def _colour(uniform: Uniform) -> Floats:
     return np.stack([uniform() for _ in range(3)], 1)
 
 
-def _mixed(config: AugmentConfig, uniform: Uniform, seed: int, samples: Index) -> Floats:
+def _mixed(config: AugmentConfig, uniform: Uniform, count: int) -> Floats:
     """The share of the first image and the box of the second."""
-    found = np.tile([1.0, 0, 0, 0, 0], (len(samples), 1))
+    found = np.tile([1.0, 0, 0, 0, 0], (count, 1))
     if not config.mixes:
         return found
     cut = uniform() < (0.5 if config.mixup > 0 and config.cutmix > 0 else float(config.cutmix > 0))
-    for row, sample in enumerate(samples):
-        a = config.cutmix if cut[row] else config.mixup
-        found[row, 0] = np.random.default_rng([seed & (2**63 - 1), int(sample)]).beta(a, a)
+    drawn = uniform()
+    found[:, 0] = np.where(cut, _beta(config.cutmix, drawn), _beta(config.mixup, drawn))
     boxes = _box(uniform, 1 - found[:, 0])
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     found[:, 0] = np.where(cut, 1 - area, found[:, 0])
     found[:, 1:] = np.where(cut[:, None], boxes, 0.0)
     return found
+
+
+def _beta(a: float, drawn: Floats) -> Floats:
+    """Numbers with the distribution Beta(a, a), from numbers that are uniform between 0 and 1."""
+    shares, below = _beta_quantiles(a) if a > 0 else (np.ones(2), np.array([0.0, 1.0]))
+    upper = drawn > 0.5
+    found = np.interp(np.where(upper, 1 - drawn, drawn), below, shares)
+    return np.where(upper, 1 - found, found)
+
+
+@cache
+def _beta_quantiles(a: float) -> tuple[Floats, Floats]:
+    """Numbers from 0 to 1/2, and the share of Beta(a, a) below each of them.
+
+    For a < 1 the density is infinite at 0; that of r = x^a is not, so the integral is taken over r.
+    """
+    power = min(a, 1.0)
+    r = np.linspace(0, 0.5**power, QUANTILES)
+    x = r ** (1 / power)
+    density = x ** (a - power) * (1 - x) ** (a - 1)
+    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return x, 0.5 * below / below[-1]
 
 
 def apply(config: AugmentConfig, images: Tensor, draws: Draws, size: int) -> Tensor:

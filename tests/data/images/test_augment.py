@@ -100,6 +100,15 @@ def test_mixed_images_and_their_share(name: str) -> None:
     assert set(found.unique().tolist()) == {0.0, 1.0} if name == "cutmix" else len(found.unique()) > 10
 
 
+@pytest.mark.parametrize("a", [0.05, 0.2, 0.8, 1.0, 4.0, 100.0])
+def test_shares_of_mixed_images_have_a_beta_distribution(a: float) -> None:
+    ours = np.sort(draw(AugmentConfig(mixup=a), 5, np.arange(20_000)).mixed[:, 0].numpy())
+    theirs = np.sort(np.random.default_rng(0).beta(a, a, 20_000))
+    places = np.linspace(0.001, 0.999, 201)
+    below = [np.searchsorted(each, places) / len(each) for each in (ours, theirs)]
+    assert np.abs(below[0] - below[1]).max() < 0.02  # by chance 0.014 in one of a hundred
+
+
 def test_operations_by_hand() -> None:
     x, half = IMAGES[:4] / 255, torch.full((4, 1, 1, 1), 0.5)
     assert torch.equal(augment._brightness(x, half), x / 2)
