@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-import wave
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +43,7 @@ from headway.tasks.base import Task
 from headway.tasks.predictor import Predictor, RunOptions
 from headway.tasks.recipe import load_recipe
 from headway.train.run import resume, start, train
+from tests.tasks.transcribe.conftest import wav
 
 TOY = Path(__file__).parent.parent / "toy"
 TASKS = [*registry.BUILT_IN, "parity"]
@@ -80,15 +80,6 @@ FIELDS = {"table": "numbers", "image": "image", "class": "class", "sound": "audi
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 PICTURES = [png(picture.pixels.transpose(1, 2, 0)) for picture in make_pictures(3, seed=7)]
-
-
-def wav(samples: Any, rate: int) -> bytes:
-    """The bytes of a WAV file with 16 bits a sample."""
-    held = io.BytesIO()
-    with wave.open(held, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
-        file.writeframes((np.asarray(samples) * 32767).astype("<i2").tobytes())
-    return held.getvalue()
 
 
 SOUNDS = [wav(spoken.samples, spoken.rate) for spoken in syllables(3, seed=7)]

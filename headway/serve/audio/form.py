@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from headway.serve.errors import ApiError
 
-FORM_TYPE = re.compile(r'multipart/form-data *;.*?boundary=(?:"([^"\r\n]{1,70})"|([\w\'()+,./:=?-]{1,70}))', re.IGNORECASE)
+FORM_TYPE = re.compile(
+    r"""multipart/form-data *;.*?\bboundary=(?:"([^"\r\n]{1,70})"|([\w'()+,./:=?-]{1,70}))(?= *(?:;|$))""", re.IGNORECASE
+)
 MOST_PARTS = 64
 """Fields of a form, each value of a list counted."""
 MOST_HEADER = 4096
@@ -23,10 +25,6 @@ class Form:
     fields: dict[str, list[str]]
     """Names → values; the [] of a list's name is left out."""
     files: dict[str, bytes]
-
-
-def is_form(content_type: str) -> bool:
-    return FORM_TYPE.match(content_type) is not None
 
 
 def parse_form(content_type: str, body: bytes) -> Form:

@@ -94,7 +94,10 @@ def _wants_words(asked: Sequence[str], response_format: str) -> bool:
 
 def transcript(bundle: Loaded, task: Task, asked: TranscriptionRequest, limits: Limits) -> Json:
     """The result of a request, as the task gives it."""
-    seconds = open_sound(asked.sound, "file").seconds
+    try:
+        seconds = open_sound(asked.sound, "file").seconds
+    except DataError as error:
+        raise ApiError(400, error.message, error.code, "file") from None
     if seconds > limits.sound_seconds:
         message = f"the file has {seconds:,.0f} seconds of sound; the limit is {limits.sound_seconds:,.0f}"
         raise ApiError(400, message, "D001", "file")
@@ -108,7 +111,7 @@ def transcript(bundle: Loaded, task: Task, asked: TranscriptionRequest, limits: 
     try:
         found: Json = predictor.predict([task.parse({"input": asked.sound})])[0].to_dict()
     except DataError as error:
-        raise ApiError(400, error.message, error.code, "language" if "language" in error.message else "file") from None
+        raise ApiError(400, error.message, error.code, "language" if asked.language else "prompt") from None
     return found
 
 
