@@ -16,8 +16,8 @@ from headway.resources import save_text
 
 if TYPE_CHECKING:
     from headway.data.chat_template.template import Message
+    from headway.tasks.audio.task import SoundExample
     from headway.tasks.image import ImageExample
-    from headway.tasks.transcribe.task import SoundExample
 
 HINT = 'a text is "…", several are a list: ["…", "…"]'
 FOLDER = "data"
@@ -54,13 +54,14 @@ def several_images(images: Any) -> tuple[list[ImageExample], bool]:
 
 
 def several_sounds(sounds: Any) -> tuple[list[SoundExample], bool]:
-    """Sounds of a list or any other iterable, and whether there may be several; a pair of samples and rate is one."""
-    from headway.tasks.transcribe.task import example_of
+    """Sounds of a list or any other iterable, and whether there may be several; samples, or samples with their rate,
+    are one."""
+    from headway.tasks.audio.task import sound_of
 
     pair = isinstance(sounds, tuple) and len(sounds) == 2 and isinstance(sounds[1], int)
-    one = pair or isinstance(sounds, str | bytes | os.PathLike) or getattr(sounds, "ndim", 0) in (1, 2)
-    many = isinstance(sounds, Iterable) and not one
-    return [example_of(sound, i) for i, sound in enumerate(sounds if many else [sounds], start=1)], many
+    one = pair or isinstance(sounds, str | bytes | os.PathLike) or hasattr(sounds, "ndim")
+    found = [sounds] if one or not isinstance(sounds, Iterable) else list(sounds)
+    return [sound_of(sound, i) for i, sound in enumerate(found, start=1)], not one
 
 
 def several_things(things: Any) -> tuple[list[Any], bool]:

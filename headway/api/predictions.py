@@ -51,9 +51,11 @@ class Predictions(_Base):
     ) -> Prediction | Results[Prediction]:
         """The label of each text, or of each pair of texts: `model.classify("a dull film").label`.
 
-        A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow. A model of
-        images and texts chooses among `labels`, which are texts.
+        A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow. One that
+        reads sounds takes a path, the bytes of a file, samples, or samples and their rate. A model of images and texts
+        chooses among `labels`, which are texts.
         """
+        from headway.tasks.audio.task import reads_sounds
         from headway.tasks.classification.predict import classify
         from headway.tasks.image import reads_images
 
@@ -68,6 +70,12 @@ class Predictions(_Base):
 
             images, many = several_images(texts)
             found = ImageClassificationPredictor(self).predict(images)
+            return Results(found) if many else found[0]
+        if reads_sounds(self.model.config):
+            from headway.tasks.audio_classification.predict import AudioClassificationPredictor
+
+            sounds, many = several_sounds(texts)
+            found = AudioClassificationPredictor(self).predict(sounds)
             return Results(found) if many else found[0]
         second = None if pairs is None else several_texts(pairs, "pairs")
         return one_or_all(texts, classify(self.model, self.require_tokenizer(), several_texts(texts), second))

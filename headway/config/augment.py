@@ -1,4 +1,4 @@
-"""Settings of augmentation, which every task that learns from images has in its section. No torch here."""
+"""Settings of augmentation, which tasks that learn from images or sounds have in their sections. No torch here."""
 
 from __future__ import annotations
 
@@ -46,3 +46,37 @@ class AugmentConfig:
     def mixes(self) -> bool:
         """Whether a sample takes part of a second image."""
         return self.mixup > 0 or self.cutmix > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundAugmentConfig:
+    """Random changes of training sounds. Each is a pure function of the seed and the sample's number."""
+
+    shift: float = 0.0
+    """The largest shift in time in each direction, as a share of the clip; silence comes in from outside."""
+    gain: float = 0.0
+    """The largest change of loudness, in decibels."""
+    noise: float = 0.0
+    """Share of sounds to which white noise is added."""
+    snr: float = 10.0
+    """The strongest noise, as a signal-to-noise ratio in decibels; the weakest one is 30 decibels below it."""
+    time_masks: int = 0
+    """Stretches of time that are hidden in the spectrogram (SpecAugment, Park et al. 2019)."""
+    time_mask: float = 0.2
+    """The longest of them, as a share of the clip."""
+    mel_masks: int = 0
+    """Bands of frequencies that are hidden in the spectrogram."""
+    mel_mask: float = 0.2
+    """The widest of them, as a share of the bands."""
+    mixup: float = 0.0
+    """Parameter of the beta distribution by which two sounds and their labels are mixed (Zhang et al. 2018); 0 is
+    off."""
+
+    def check_augment(self, section: str) -> None:
+        """Refuse values outside their ranges; subclasses call it."""
+        shares(section, self, "shift", "time_mask", "mel_mask")
+        within(section, self, Range(0, 1), "noise")
+        within(section, self, Range(0, 60), "gain")
+        within(section, self, Range(-20, 60), "snr")
+        within(section, self, Range(0, 20), "time_masks", "mel_masks")
+        within(section, self, Range(0, 100), "mixup")

@@ -188,11 +188,19 @@ class TokensConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PatchesConfig:
-    """Front end for images: square patches, a linear map, and what ViT has: a class token, learned positions."""
+    """Front end for images: patches, a linear map, and what ViT has: a class token, learned positions."""
 
     kind: Literal["patches"] = "patches"
+    holds: Literal["images", "log_mel"] = "images"
+    """What is cut into patches: images, or the log-mel spectrograms of sounds (Gong et al. 2021)."""
     image: int = 224
+    """Side of a square, or height of a rectangle: the bands of a spectrogram."""
+    columns: int = 0
+    """Width of a rectangle: the frames of a spectrogram; 0: a square."""
     patch: int = 16
+    """Side of a square patch, or height of a rectangle."""
+    patch_columns: int = 0
+    """Width of a patch that is no square; 0: a square."""
     channels: int = 3
     mask_token: bool = False
     """DINOv2: a learned vector in place of masked patches."""
@@ -210,11 +218,23 @@ class PatchesConfig:
 
     def __post_init__(self) -> None:
         in_range(self, image=(1, 1 << 14), patch=(1, self.image), channels=(1, 1 << 12), dropout=(0.0, 1.0))
-        in_range(self, norm_eps=(0.0, 1.0))
+        in_range(self, norm_eps=(0.0, 1.0), columns=(0, 1 << 14), patch_columns=(0, self.shape[2]))
+        if self.positions == "sincos" and (self.columns or self.patch_columns):
+            raise conflict('positions = "sincos"', "columns", "fixed positions are those of a square")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of what is cut into patches."""
+        return self.channels, self.image, self.columns or self.image
+
+    @property
+    def patch_shape(self) -> tuple[int, int]:
+        """Height and width of a patch."""
+        return self.patch, self.patch_columns or self.patch
 
     @property
     def count(self) -> int:
-        return (self.image // self.patch) ** 2
+        return (self.shape[1] // self.patch_shape[0]) * (self.shape[2] // self.patch_shape[1])
 
     @property
     def leading(self) -> int:

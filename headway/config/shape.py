@@ -68,6 +68,27 @@ def vision_config(shape: ShapeConfig, size: int, channels: int) -> ModelConfig:
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
 
 
+def sound_config(shape: ShapeConfig, mels: int, frames: int, patch_frames: int = 0) -> ModelConfig:
+    """An encoder of log-mel spectrograms in ViT's layout, as AST (Gong et al. 2021); the task adds its heads.
+
+    `patch_frames` is the width of a patch in frames; 0: as many as it has bands.
+    """
+    patch = _patch(replace(shape, patch=shape.patch or min(16, mels)), mels)
+    if max(patch_frames, 1) > frames or (not patch_frames and patch > frames):
+        raise ConfigError("C004", f"a patch of {patch_frames or patch} frames is longer than a clip of {frames} frames")
+    wide = 0 if patch_frames == patch else patch_frames
+    front = PatchesConfig(
+        holds="log_mel",
+        image=mels,
+        columns=frames,
+        patch=patch,
+        patch_columns=wide,
+        channels=1,
+        dropout=shape.dropout,
+    )
+    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front)
+
+
 def diffusion_config(shape: ShapeConfig, size: int, channels: int, classes: int) -> ModelConfig:
     """DiT (Peebles & Xie 2023) on pixels: an encoder of noisy images with fixed positions, modulated by time and class.
 

@@ -136,12 +136,12 @@ class TokenEmbedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Square patches through one linear map, a class token in front, positions (ViT), a norm where CLIP has one."""
+    """Patches through one linear map, a class token in front, positions (ViT), a norm where CLIP has one."""
 
     def __init__(self, config: PatchesConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.project = nn.Linear(config.channels * config.patch**2, width, bias=config.bias)
+        self.project = nn.Linear(config.channels * math.prod(config.patch_shape), width, bias=config.bias)
         self.first = nn.Parameter(torch.zeros(width)) if config.class_token else None
         self.second = nn.Parameter(torch.zeros(width)) if config.distillation else None
         self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
@@ -153,19 +153,19 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, images: Tensor, masked: Tensor | None = None) -> Embedded:
         """images (B, C, height, width); `masked` (B, patches) replaces patches by the mask token."""
-        side, expected = self.config.patch, (self.config.channels, self.config.image, self.config.image)
+        (high, wide), expected = self.config.patch_shape, self.config.shape
         size = images.shape[-1]
-        fits = self.any_size and tuple(images.shape[1:]) == (expected[0], size, size) and size >= side
+        fits = self.any_size and tuple(images.shape[1:]) == (expected[0], size, size) and size >= wide
         if not fits and tuple(images.shape[1:]) != expected:
             raise DataError("D001", f"images of shape {tuple(images.shape[1:])}, the model takes {expected}")
-        whole = size // side * side  # pixels that fill no patch are left out
-        grid = images[:, :, :whole, :whole].unflatten(3, (-1, side)).unflatten(2, (-1, side))
+        rows, columns = images.shape[2] // high, size // wide  # pixels that fill no patch are left out
+        grid = images[:, :, : rows * high, : columns * wide].unflatten(3, (-1, wide)).unflatten(2, (-1, high))
         x = self.project(grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))  # B patches M
         if masked is not None and self.mask is not None:
             x = torch.where(masked[..., None], self.mask.to(x.dtype), x)
         leading = [token.to(x.dtype).expand(len(x), 1, -1) for token in (self.first, self.second) if token is not None]
         x = torch.cat([*leading, x], 1) if leading else x
-        x = x + self._positions(size // side, x).to(x.dtype)
+        x = x + self._positions(columns, x).to(x.dtype)
         if self.norm is not None:
             x = self.norm(x)
         x = F.dropout(x, self.config.dropout, self.training)
@@ -174,7 +174,7 @@ class PatchEmbedding(nn.Module):
     def _positions(self, side: int, x: Tensor) -> Tensor:
         """(tokens, M) for side × side patches; fixed ones are zeros for the class token."""
         if self.positions is not None:
-            return resampled(self.positions, side, self.config.leading)
+            return resampled(self.positions, side, self.config.leading) if self.any_size else self.positions
         grid = grid_sinusoidal(side, x.shape[2], x.device)
         return F.pad(grid, (0, 0, x.shape[1] - len(grid), 0))
 

@@ -170,12 +170,13 @@ class Routes:
         return response_of(found, task, asked.format)
 
     async def _uploaded(self, request: Request) -> bytes | None:
-        """The JSON for a body that is an image file itself, where the model reads images; None for other bodies."""
+        """The JSON for a body that is an image or sound file itself, where the model reads such; None for others."""
         kind, name = request.headers.get("content-type", ""), next(iter(self.served.tasks.names), "")
-        if not kind.startswith("image/") or not name or self.served.tasks.tasks[name].takes != "image":
+        sent = {"image": "image", "audio": "sound"}.get(kind.partition("/")[0])
+        if sent is None or not name or self.served.tasks.tasks[name].takes != sent:
             return None
-        image = base64.b64encode(await request.body()).decode()
-        return json.dumps({"model": self.served.id, "input": image}).encode()
+        file = base64.b64encode(await request.body()).decode()
+        return json.dumps({"model": self.served.id, "input": file}).encode()
 
     def _parse_inputs(self, schema: type[Any], raw: bytes) -> tuple[Any, str, list[Any], int]:
         body, tasks = self._parse(schema, raw), self.served.tasks

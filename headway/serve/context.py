@@ -29,8 +29,8 @@ from headway.serve.limits import Limits
 from headway.serve.metrics import Log, Metrics
 from headway.serve.predict import Tasks
 from headway.serve.requests import Grammars, RequestBuilder
+from headway.tasks.audio.task import hears
 from headway.tasks.image import reads_images
-from headway.tasks.registry import fitting
 from headway.tasks.predictor import Loaded
 
 T = TypeVar("T")
@@ -50,10 +50,8 @@ class ServedModel:
 
     def __init__(self, bundle: Loaded, limits: Limits, name: str = "") -> None:
         config, self.model = bundle.model.config, bundle.model
-        if reads_images(config):
+        if reads_images(config) or hears(config):
             limits = replace(limits, body_bytes=limits.image_bytes)
-        if any(task.takes == "sound" for task in fitting(config)):
-            limits = replace(limits, body_bytes=limits.sound_bytes)
         self.limits = limits
         self.id, self.created = name or _name(bundle), int(time.time())
         self.engine: Engine | None = None

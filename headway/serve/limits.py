@@ -39,8 +39,9 @@ class Limits:
     tools: int = _limit(128, "tools of a request")
     tool_bytes: int = _limit(131_072, "bytes of all tools of a request: names, descriptions, JSON schemas")
     image_pixels: int = _limit(25_000_000, "pixels of an image; it is refused before it is decoded")
-    image_bytes: int = _limit(20_000_000, "bytes of a body for a model that reads images, instead of body_bytes")
-    sound_bytes: int = _limit(25_000_000, "bytes of a body for a model that reads sounds, instead of body_bytes")
+    image_bytes: int = _limit(
+        20_000_000, "bytes of a body for a model that reads images or sounds, instead of body_bytes"
+    )
     sound_seconds: float = _limit(1200.0, "seconds of a sound to transcribe")
     logit_bias: int = _limit(1024, "tokens in the logit_bias of a request")
     responses: int = _limit(

@@ -111,6 +111,8 @@ class Task(ABC):
     tries: ClassVar[Tries]
     made_up: ClassVar[str] = "made-up data"
     """What the task learns from where a recipe names no data."""
+    made_up_sizes: ClassVar[Mapping[str, Any]] = {}
+    """Settings of the starter that fit only what it makes up → their values for data of the user."""
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, nearest, labels, rollout,
     class, grid, steps, guidance, seed, language, words, format."""

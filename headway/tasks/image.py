@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw, Row
-from headway.data.files.rows import BadRows
-from headway.errors import DataError, HeadwayError, NotFoundError, counted
-from headway.tasks.base import Json, Suitability, Task
-from headway.tasks.inputs import INPUT, Item, parsed, raw_rows, reject
+from headway.errors import DataError, NotFoundError
+from headway.tasks.base import Json, Suitability
+from headway.tasks.media.task import LearnsMedia, MediaTask
 
 if TYPE_CHECKING:
+    from headway.data.images.rows import ImageRow
     from headway.data.profile.survey import Survey
 
 
@@ -28,30 +28,31 @@ class ImageExample:
     name: str = ""
 
 
-class LearnsImages(Task):
+class LearnsImages(LearnsMedia):
     """A task that is trained on images."""
 
     learns = "image"
+    made_up_sizes: ClassVar[Mapping[str, Any]] = {"model.patch": 0, "data.size": 0}
     beside: ClassVar[Literal["labels", "captions", ""]] = ""
     """What each image needs beside it, so that the task can learn from it."""
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         return Suitability(0.0)
 
-    def count(self, data: DataConfig) -> int | None:
-        from headway.data.images.rows import ImageRow, find_parts, read_rows
+    def rows(self, spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
+        from headway.data.images.rows import read_rows
 
-        try:
-            rows = read_rows(find_parts(data.train).get("train", data.train), data)
-            return sum(isinstance(row, ImageRow) for row in rows)
-        except HeadwayError:  # training will say why
-            return None
+        return read_rows(spec, data)
 
-    def left_out(self, spec: str) -> str:
+    def train_spec(self, spec: str) -> str:
+        from headway.data.images.rows import find_parts
+
+        return find_parts(spec).get("train", spec)
+
+    def other_files(self, spec: str) -> list[str]:
         from headway.data.images.rows import other_files
 
-        names = other_files(spec)
-        return f"{counted(len(names), 'files')} left out, no images: {', '.join(names[:3])}" if names else ""
+        return other_files(spec)
 
     def files(self, spec: str) -> list[Path]:
         from headway.data.images.rows import image_files
@@ -59,56 +60,34 @@ class LearnsImages(Task):
         return image_files(spec)
 
 
-class ImageTask(LearnsImages):
+class ImageTask(LearnsImages, MediaTask[ImageExample]):
     """A task whose inputs are images."""
 
     takes = "image"
+    prefix = "drawn:"
 
-    def parse(self, raw: Mapping[str, Any]) -> ImageExample:
-        """A path is one of this machine."""
-        return self._parse(raw, Path())
+    @property
+    def columns(self) -> tuple[str, ...]:
+        from headway.data.images.rows import IMAGE_COLUMNS
 
-    def parse_request(self, raw: Mapping[str, Any]) -> ImageExample:
-        """Base64 only: a client must not read files of the server."""
-        return self._parse(raw, None)
+        return IMAGE_COLUMNS
 
-    def _parse(self, raw: Mapping[str, Any], folder: Path | None) -> ImageExample:
-        from headway.data.images.rows import DRAWN, IMAGE_COLUMNS, parse_image
+    def value(self, value: Any, folder: Path | None) -> Any:
+        from headway.data.images.rows import parse_image
 
-        value = next((raw[name] for name in (INPUT, *IMAGE_COLUMNS) if raw.get(name) is not None), None)
-        image = parse_image(value, folder)
-        named = isinstance(value, str) and (isinstance(image, str) or value.startswith(DRAWN))
-        return ImageExample(image, str(value) if named else "")
+        return parse_image(value, folder)
+
+    def example(self, source: Any, name: str, raw: Mapping[str, Any]) -> ImageExample:
+        return ImageExample(source, name)
+
+    def example_of_row(self, row: ImageRow) -> ImageExample:
+        return ImageExample(row.image, row.image if isinstance(row.image, str) else row.shown)
+
+    def is_one(self, source: str) -> bool:
+        return is_image_name(source) or "idx" in source or source[-4:] == ".npz"
 
     def echo(self, example: ImageExample) -> Json:
         return {"image": example.name} if example.name else {}
-
-    def inputs(
-        self, source: str | BinaryIO, data: DataConfig, bad: BadRows, *, firm: bool = False, context: str | None = None
-    ) -> Iterator[Item]:
-        """Images of a folder, a table, arrays, or a list of paths in a text file or a pipe."""
-        from headway.data.files.locate import file_format
-        from headway.data.images.rows import read_rows
-        from headway.data.media.listing import TABLES
-
-        listed = not isinstance(source, str) or (
-            Path(source).is_file()
-            and file_format(source)[0] == "text"
-            and "idx" not in source
-            and source[-4:] != ".npz"
-        )
-        if listed and not (isinstance(source, str) and is_image_name(source)):
-            yield from parsed(raw_rows(source), self.parse, bad)
-            return
-        assert isinstance(source, str)
-        table = Path(source).is_file() and file_format(source)[0] in TABLES
-        for row in read_rows(source, data):
-            if isinstance(row, Flaw):
-                reject(row, bad)
-                continue
-            name = row.image if isinstance(row.image, str) else row.shown
-            more = {"label": row.label} if row.label is not None else {}
-            yield Item(ImageExample(row.image, name), row.file, row.line if table or row.line else 0, more)
 
 
 def is_image_name(name: str) -> bool:
@@ -120,7 +99,7 @@ def is_image_name(name: str) -> bool:
 
 def reads_images(config: AnyConfig) -> bool:
     """Whether a model's input is images."""
-    return getattr(config.source, "kind", "") == "patches"
+    return getattr(config.source, "holds", "") == "images"
 
 
 def example_of(image: Any, number: int) -> ImageExample:

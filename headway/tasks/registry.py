@@ -29,6 +29,7 @@ BUILT_IN = {
     "diffusion": "headway.tasks.diffusion.task:Diffusion",
     "dino": "headway.tasks.dino.task:Dino",
     "caption": "headway.tasks.caption.task:Caption",
+    "audio_classification": "headway.tasks.audio_classification.task:AudioClassification",
     "embed": "headway.tasks.embedding.task:Embedding",
     "contrastive": "headway.tasks.contrastive.task:Contrastive",
     "transcribe": "headway.tasks.transcribe.task:Transcribe",

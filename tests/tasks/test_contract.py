@@ -32,8 +32,9 @@ from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
 from headway.data.images.decode import open_image
 from headway.data.images.png import png
+from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.pictures import make_pictures
-from headway.data.synthetic.sounds import syllables
+from headway.data.synthetic.sounds import tones
 from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
@@ -43,7 +44,6 @@ from headway.tasks.base import Task
 from headway.tasks.predictor import Predictor, RunOptions
 from headway.tasks.recipe import load_recipe
 from headway.train.run import resume, start, train
-from tests.tasks.transcribe.conftest import wav
 
 TOY = Path(__file__).parent.parent / "toy"
 TASKS = [*registry.BUILT_IN, "parity"]
@@ -75,38 +75,32 @@ TRAINING: dict[str, list[Any]] = {
     "diffusion": [{"image": "0.png", "label": "circle"}, {"image": "1.png", "label": "ring"}],
 }
 """Task → rows that it is trained on."""
-FIELDS = {"table": "numbers", "image": "image", "class": "class", "sound": "audio"}
-"""What a task takes → the column that has it, if that is not text."""
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 PICTURES = [png(picture.pixels.transpose(1, 2, 0)) for picture in make_pictures(3, seed=7)]
-
-
-SOUNDS = [wav(spoken.samples, spoken.rate) for spoken in syllables(3, seed=7)]
+SOUNDS = [wav_bytes(tone.samples, tone.rate) for tone in tones(3, seed=7, seconds=1.7)]
+FILES = {"image": (PICTURES, "png"), "sound": (SOUNDS, "wav")}
+"""Kind of input → files of it, and their ending."""
 
 
 def inputs_of(task: Task, folder: Path) -> list[Any]:
     """Inputs for a task; images and sounds are files in the folder."""
-    if task.takes == "sound":
-        places = [folder / f"{number}.wav" for number in range(len(SOUNDS))]
-        for path, sound in zip(places, SOUNDS, strict=True):
-            path.write_bytes(sound)
-        return [{"input": str(path)} for path in places]
-    if task.takes != "image":
+    if task.takes not in FILES:
         return INPUTS.get(task.name, TEXTS)
-    paths = [folder / f"{number}.png" for number in range(len(PICTURES))]
-    for path, picture in zip(paths, PICTURES, strict=True):
-        path.write_bytes(picture)
+    files, ending = FILES[task.takes]
+    paths = [folder / f"{number}.{ending}" for number in range(len(files))]
+    for path, raw in zip(paths, files, strict=True):
+        path.write_bytes(raw)
     return [{"input": str(path)} for path in paths]
 
 
 def training_rows(task: Task, folder: Path) -> list[Any] | None:
-    if task.takes not in ("image", "sound"):
+    if task.takes not in FILES:
         return TRAINING.get(task.name)
     raws = inputs_of(task, folder)[:2]
-    if task.takes == "sound":
-        return [{"audio": raw["input"], "text": text} for raw, text in zip(raws, ("ma ti", "so"), strict=True)]
-    return [{"image": raw["input"], "label": label, "caption": "a dog"} for raw, label in zip(raws, "ab", strict=True)]
+    return [
+        {task.takes: raw["input"], "label": label, "caption": "a dog", "text": "a dog"} for raw, label in zip(raws, "ab", strict=True)
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -250,11 +244,10 @@ def test_requests_give_the_same(trained: Trained) -> None:
 
     bundle, raws = trained.bundle(), trained.inputs()
     expected = [each.to_dict() for each in trained.predictor(bundle).predict(trained.examples())]
-    if trained.task.takes in ("image", "sound"):  # a client sends the bytes: a path would be one of the server
+    if trained.task.takes in FILES:  # a client sends the bytes: a path would be one of the server
         with pytest.raises(DataError):
             trained.task.parse_request(raws[0])
-        files = PICTURES if trained.task.takes == "image" else SOUNDS
-        raws = [{"input": base64.b64encode(file).decode()} for file in files]
+        raws = [{"input": base64.b64encode(raw).decode()} for raw in FILES[trained.task.takes][0]]
     tasks = Tasks(bundle, Limits(), bundle.config.max_length)
     assert bundle.tokenizer is not None or all(task.takes != "text" for task in tasks.tasks.values())
     name = tasks.choose(trained.task.name)
@@ -292,7 +285,7 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     takes = trained.task.takes
-    good, field = trained.inputs()[0], FIELDS.get(takes, "text")
+    good, field = trained.inputs()[0], {"table": "numbers"}.get(takes, "text" if takes == "text" else takes)
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"

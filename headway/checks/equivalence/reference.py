@@ -160,7 +160,7 @@ def too_short(config: AnyConfig) -> bool:
 def random_input(front: Any, length: int, generator: torch.Generator) -> Tensor:
     """Random tokens, a random image, or random audio frames."""
     if isinstance(front, PatchesConfig):
-        return torch.randn(front.channels, front.image, front.image, generator=generator)
+        return torch.randn(*front.shape, generator=generator)
     if isinstance(front, FramesConfig):
         return torch.randn(front.channels, 2 * length, generator=generator)
     return torch.randint(front.vocab if isinstance(front, TokensConfig) else 2, (length,), generator=generator)

@@ -16,6 +16,7 @@ from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
 from headway.jsonfile import show
 from headway.progress import progress_printer
+from headway.tasks.audio.task import is_sound_name
 from headway.tasks.base import Task
 from headway.tasks.image import is_image_name
 from headway.tasks.registry import get_task, tasks
@@ -160,9 +161,8 @@ def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
 
 def _note_on_texts(task: Task, args: RunArgs) -> str:
     """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
-    image, sound = task.takes == "image", task.takes == "sound"
-    texts = [word for word in args.args if not sound and not (image and is_image_name(word))]
-    if name := next((word for word in texts if os.path.isfile(word)), ""):
+    known = {"image": is_image_name, "sound": is_sound_name}.get(task.takes, lambda word: False)
+    if name := next((word for word in args.args if os.path.isfile(word) and not known(word)), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""

@@ -130,7 +130,7 @@ def _mixed(config: AugmentConfig, uniform: Uniform, count: int) -> Floats:
         return found
     cut = uniform() < (0.5 if config.mixup > 0 and config.cutmix > 0 else float(config.cutmix > 0))
     drawn = uniform()
-    found[:, 0] = np.where(cut, _beta(config.cutmix, drawn), _beta(config.mixup, drawn))
+    found[:, 0] = np.where(cut, beta(config.cutmix, drawn), beta(config.mixup, drawn))
     boxes = _box(uniform, 1 - found[:, 0])
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     found[:, 0] = np.where(cut, 1 - area, found[:, 0])
@@ -138,7 +138,7 @@ def _mixed(config: AugmentConfig, uniform: Uniform, count: int) -> Floats:
     return found
 
 
-def _beta(a: float, drawn: Floats) -> Floats:
+def beta(a: float, drawn: Floats) -> Floats:
     """Numbers with the distribution Beta(a, a), from numbers that are uniform between 0 and 1."""
     shares, below = _beta_quantiles(a) if a > 0 else (np.ones(2), np.array([0.0, 1.0]))
     upper = drawn > 0.5

@@ -44,12 +44,19 @@ def log_mels(samples: Tensor, filters: Tensor, rate: int = RATE) -> Tensor:
     window = window_length(rate)
     if samples.shape[-1] < window:
         samples = F.pad(samples, (0, window - samples.shape[-1]))
-    hann = torch.hann_window(window, dtype=samples.dtype, device=samples.device)
-    spectrum = torch.stft(samples, window, hop_length(rate), window=hann, return_complex=True)
-    power = spectrum[..., :-1].abs() ** 2
-    log = (filters @ power).clamp(min=FLOOR).log10()
+    with torch.autocast(samples.device.type, enabled=False):  # eight powers of ten do not fit into bfloat16's digits
+        log = (filters @ _power(samples, window, hop_length(rate))).clamp(min=FLOOR).log10()
     log = torch.maximum(log, log.amax((-2, -1), keepdim=True) - SPAN)
     return (log + 4) / 4
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # compilers warn about complex numbers
+def _power(samples: Tensor, window: int, hop: int) -> Tensor:
+    """(B, frequencies, frames) of samples (B, n)."""
+    hann = torch.hann_window(window, dtype=samples.dtype, device=samples.device)
+    spectrum = torch.stft(samples, window, hop, window=hann, return_complex=True)
+    power: Tensor = spectrum[..., :-1].abs() ** 2
+    return power
 
 
 @lru_cache(maxsize=8)

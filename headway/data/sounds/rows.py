@@ -117,25 +117,27 @@ def _table_row(row: Row, folder: Path, columns: list[str], names: Mapping[int, s
         source = parse_sound(row.values.get(sound), folder)
     except (DataError, NotFoundError) as error:
         return Flaw(row.file, row.line, error.message, sound)
-    times = []
+    times: list[float | None] = []
     for column in (start, end):
-        time = _seconds(row.values.get(column)) if column else None
-        if time is not None and not math.isfinite(time):
-            what = f"{brief(row.values[column])} is no time in seconds"
-            return Flaw(row.file, row.line, what, column)
-        times.append(time)
+        try:
+            times.append(time_of(row.values.get(column)) if column else None)
+        except DataError as error:
+            return Flaw(row.file, row.line, error.message, column)
     value = names.get(value, value) if type(value) is int else value
     return SoundRow(source, value, said if isinstance(said, str) else "", row.file, row.line, times[0] or 0.0, times[1])
 
 
-def _seconds(value: Any) -> float | None:
-    """A time of a row; None where it has none, NaN where it is no number."""
+def time_of(value: Any) -> float | None:
+    """A time in seconds of a row or request; None where it has none."""
     if value is None or value == "":
         return None
     try:
-        return math.nan if isinstance(value, bool) else float(value)
+        time = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        return math.nan
+        time = math.nan
+    if not math.isfinite(time):
+        raise DataError("D001", f"{brief(value)} is no time in seconds")
+    return time
 
 
 def parse_sound(value: Any, folder: Path | None) -> Any:

@@ -169,6 +169,4 @@ def _largest(fits: Callable[[int, int], bool]) -> tuple[int, int]:
 def counted_settings(recipe: Recipe, keys: Collection[str], count: int) -> dict[str, Any]:
     """Key → value for a new model that learns from examples that are no texts: the budget, by their number."""
     rule = FineTuning(epochs=COUNTED_EPOCHS, batch=recipe.train.batch)
-    images = get_task(recipe.task).learns == "image"
-    sizes = {"model.patch": 0, "data.size": 0} if images else {}  # those of the starter fit its own pictures
-    return {**sizes, **budget(recipe, keys, held_in(recipe, count), rule, EPOCHS)}
+    return {**get_task(recipe.task).made_up_sizes, **budget(recipe, keys, held_in(recipe, count), rule, EPOCHS)}

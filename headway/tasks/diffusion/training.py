@@ -23,6 +23,7 @@ from headway.errors import ConfigError, NotFoundError
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.classification.predict import gather_logits
+from headway.tasks.classification.single import label_numbers
 from headway.tasks.diffusion.evaluate import Measure, evaluation
 from headway.tasks.diffusion.judge import FILE as JUDGE
 from headway.tasks.diffusion.judge import centred, judged, make_judge
@@ -30,7 +31,7 @@ from headway.tasks.diffusion.noise import normal, sample_keys
 from headway.tasks.diffusion.predict import as_bytes, denoised, draw_images
 from headway.tasks.diffusion.process import FIRST, LAST, Process
 from headway.tasks.diffusion.task import Settings
-from headway.tasks.image_classification.training import label_numbers, read_labelled, read_part
+from headway.tasks.image_classification.training import read_labelled, read_part
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe

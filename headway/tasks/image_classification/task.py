@@ -11,6 +11,7 @@ from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import shares
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.image import ImageExample, ImageTask, reads_images
+from headway.tasks.media.task import label_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,4 @@ class ImageClassification(ImageTask):
         return config.classify is not None and config.classify.labels > 1 and reads_images(config)
 
     def render(self, found: Sequence[tuple[ImageExample, Json]], *, colours: bool) -> Iterator[str]:
-        wide = max(len(result["label"]) for _, result in found)
-        for example, result in found:
-            others = sorted(result["probabilities"].items(), key=lambda pair: -pair[1])[1:4]
-            rest = "".join(f"  {name} {share:.1%}" for name, share in others if share >= 0.001)
-            yield f"{result['label']:{wide}}  {result['probability']:6.1%}  {example.name}{'  ·' if rest else ''}{rest}"
+        return label_lines([(example.name, result) for example, result in found])

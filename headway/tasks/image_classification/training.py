@@ -10,31 +10,35 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from headway.config.model import ClassifyHeadConfig, ModelConfig, PatchesConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import vision_config
 from headway.data.batching.permutation import Index, shuffle_samples
-from headway.data.datasets.labeled import label_set, parse_labels, with_known_labels
 from headway.data.files.rows import BadRows
 from headway.data.images.augment import PARTNER, Draws, apply, draw, mix
 from headway.data.images.png import enlarged, grid, png
 from headway.data.images.preprocess import Preprocess
-from headway.data.images.rows import ImageRow
 from headway.data.synthetic.pictures import make_pictures
-from headway.errors import ConfigError, DataError, counted
+from headway.errors import ConfigError
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
-from headway.tasks.classification.evaluate import METRICS, ClassificationResults, evaluation
+from headway.tasks.classification.evaluate import METRICS, evaluation
 from headway.tasks.classification.predict import as_predictions
+from headway.tasks.classification.single import (
+    LabelReader,
+    chance,
+    label_numbers,
+    loss_and_metrics,
+    mixed_loss,
+    results_of,
+    right_of,
+)
 from headway.tasks.image_classification.predict import image_logits, predict_logits
 from headway.tasks.image_classification.task import Settings
 from headway.tasks.losses.labels import loss_from_logits
 from headway.tasks.metrics.bootstrap import Evaluation
-from headway.tasks.metrics.chance import constant_logits
-from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext
 from headway.tasks.vision.data import Draw, ImageData, Images, load_images, normalised, read_store
@@ -119,11 +123,7 @@ class ImageClassificationTraining(ImageTraining):
             count = len(x) // 2
             mixed = draws.mixed[:count]
             logits = image_logits(model, normalised(mix(x[:count], x[count:], mixed), norm))
-            both = (
-                F.cross_entropy(logits, y, reduction="none", label_smoothing=smoothing) for y in labels.split(count)
-            )
-            first, second = both
-            return (mixed[:, 0] * first + (1 - mixed[:, 0]) * second).sum()
+            return mixed_loss(logits, labels, mixed[:, 0], smoothing)
 
         return loss
 
@@ -132,14 +132,11 @@ class ImageClassificationTraining(ImageTraining):
 
     @cached_property
     def chance(self) -> dict[str, float]:
-        truth = label_numbers(self.data.valid.rows, self.labels)
-        logits = np.tile(constant_logits("single", truth, len(self.labels)), (len(truth), 1))
-        results = _results(logits, self.data.valid, self.labels)
-        return {"valid": _mean_loss(logits, truth), **results.metrics()}
+        return chance(self.data.valid.rows, self.labels)
 
     def loss_and_metrics(self, model: Model, part: Images, world: ProcessGroup) -> tuple[float, dict[str, float]]:
         logits = predict_logits(model, part, self.data.preprocess, world)
-        return _mean_loss(logits, label_numbers(part.rows, self.labels)), _results(logits, part, self.labels).metrics()
+        return loss_and_metrics(logits, part.rows, self.labels)
 
     def evaluate_in_full(self, model: Model, part: Images) -> Evaluation:
         return evaluate_images(model, part, self.data.preprocess, self.labels)
@@ -152,12 +149,7 @@ class ImageClassificationTraining(ImageTraining):
     def sample(self, model: Model) -> str:
         some = Images(self.data.valid.store, self.data.valid.rows[:SAMPLES])
         found = as_predictions("single", self.labels, predict_logits(model, some, self.data.preprocess))
-        right = sum(guess.label == row.label for guess, row in zip(found, some.rows, strict=True))
-        said = ", ".join(
-            f"{guess.label} ({guess.probability:.2f})" + ("" if guess.label == row.label else f" for {row.label}")
-            for guess, row in zip(found, some.rows, strict=True)
-        )
-        return f"{right} of {len(found)} right: {said}"
+        return right_of(found, some.rows)
 
     def picture(self, model: Model) -> bytes:
         some = self.data.valid.rows[:SAMPLES]
@@ -168,47 +160,16 @@ class ImageClassificationTraining(ImageTraining):
 def read_labelled(recipe: Recipe, draw_pictures: Draw = make_pictures) -> tuple[ImageData, tuple[str, ...]]:
     """The images of a recipe with the names of their labels; `draw_pictures` makes pictures where no data are given."""
     bad = BadRows(recipe.data.bad_rows)
-    labels: list[str] = []
-
-    def usable(rows: Sequence[ImageRow]) -> list[ImageRow]:
-        named = _labelled(rows, bad, recipe.data.label)
-        if not labels:
-            labels.extend(label_set(named, "single"))
-        return with_known_labels(named, labels, "single", bad)
-
-    data = load_images(recipe, bad, usable, draw_pictures)
-    if len(labels) < 2:
-        message = f"nothing to tell apart: all of the {counted(len(data.train), 'images')} are {labels[0]!r}"
-        raise DataError("D002", message, "one folder for each class, or a column of labels (data.label)")
-    return data, tuple(labels)
-
-
-def _labelled(rows: Sequence[ImageRow], bad: BadRows, column: str) -> list[ImageRow]:
-    if rows and all(row.label is None for row in rows):
-        message = f"{rows[0].file or 'the data'}: the images have no labels"
-        raise DataError("D004", message, "one folder for each class, or a column of labels (data.label=COLUMN)")
-    return parse_labels(rows, "single", bad, column)
-
-
-def label_numbers(rows: Sequence[ImageRow], labels: Sequence[str]) -> Index:
-    """(N,): the place of each image's label among the labels."""
-    place = {name: i for i, name in enumerate(labels)}
-    return np.array([place[row.label] for row in rows], dtype=np.int64)
-
-
-def _results(logits: Numbers, part: Images, labels: tuple[str, ...]) -> ClassificationResults:
-    return ClassificationResults("single", labels, label_numbers(part.rows, labels).astype(np.float64), logits)
-
-
-def _mean_loss(logits: Numbers, truth: Index) -> float:
-    return float(loss_from_logits("single", torch.from_numpy(logits).float(), torch.from_numpy(truth))) / len(truth)
+    reader = LabelReader("images", bad, recipe.data.label)
+    data = load_images(recipe, bad, reader, draw_pictures)
+    return data, tuple(reader.labels)
 
 
 def evaluate_images(
     model: Model, part: Images, preprocess: Preprocess, labels: tuple[str, ...], bad: int = 0
 ) -> Evaluation:
     """A model on labelled images, in full, with the surest mistakes as pictures."""
-    results = _results(predict_logits(model, part, preprocess), part, labels)
+    results = results_of(predict_logits(model, part, preprocess), part.rows, labels)
     found = evaluation(results, part.rows, None, {"bad_rows": bad})
     found.details["pictures"] = [
         {
@@ -229,8 +190,7 @@ def thumbnail(pixels: Any) -> str:
 def read_part(spec: str, recipe: Recipe, preprocess: Preprocess, labels: Sequence[str], bad: BadRows) -> Images:
     """Other images, of the same size and with labels that the model knows."""
     store = read_store(spec, recipe.data, preprocess, bad)
-    rows = with_known_labels(_labelled(store.rows, bad, recipe.data.label), labels, "single", bad)
-    return Images(store, rows)
+    return Images(store, LabelReader("images", bad, recipe.data.label, list(labels))(store.rows))
 
 
 def evaluate_source(model: Model, preprocess: Preprocess, recipe: Recipe, source: str) -> Evaluation:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,19 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.config.recipe import DataConfig
 from headway.data.batching.padding import Examples
 from headway.data.batching.permutation import Index
 from headway.data.datasets.labeled import hold_out
 from headway.data.datasets.parallel import Pair
+from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
+from headway.data.images.augment import Floats
 from headway.data.sounds.decode import RATE
 from headway.data.sounds.mel import log_mels, mel_filters
-from headway.data.sounds.rows import SoundRow, find_parts, read_rows, sound_files
-from headway.data.sounds.store import FULL, SoundStore, build_store, store_of
+from headway.data.sounds.rows import SoundRow, find_parts
+from headway.data.sounds.store import FULL, SoundStore, store_of
 from headway.data.synthetic.sounds import syllables
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
+from headway.tasks.audio.data import read_store
 from headway.tasks.recipe import Recipe
 from headway.tasks.transcribe.prompt import SpeechTokens
 from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND
@@ -72,16 +72,20 @@ class Clips:
         every = list(range(len(self)))
         return [every[at : at + size] for at in range(0, len(every), size)]
 
-    def samples(self, rows: Index | Sequence[int]) -> Tensor:
-        """(B, n) samples of sounds, padded with silence to the window."""
-        found = np.zeros((len(rows), self.window * HOP), np.float32)
-        for place, row in enumerate(rows):
+    def samples(self, rows: Index | Sequence[int], place: Floats | None = None) -> Tensor:
+        """16-bit samples (B, n) of sounds, padded with silence to the window.
+
+        A sound begins where the window does, or anywhere if `place` says for each where, from 0 to 1.
+        """
+        found = np.zeros((len(rows), self.window * HOP), np.int16)
+        for number, row in enumerate(rows):
             sound = self.store.sound(self.rows[row].place)[: found.shape[1]]
-            found[place, : len(sound)] = sound.astype(np.float32) / FULL
+            first = 0 if place is None else round(place[number] * (found.shape[1] - len(sound)))
+            found[number, first : first + len(sound)] = sound
         return torch.from_numpy(found)
 
     def spectrogram(self, samples: Tensor) -> Tensor:
-        """(B, mels, frames) of samples (B, n)."""
+        """(B, mels, frames) of samples (B, n) from -1 to 1."""
         return log_mels(samples, torch.from_numpy(mel_filters(self.mels)).float())
 
     def targets(self, rows: Index | Sequence[int], width: int) -> tuple[Tensor, Tensor]:
@@ -112,10 +116,10 @@ def load_spoken(recipe: Recipe, window: int, bad: BadRows) -> SpokenData:
     data = recipe.data
     parts = find_parts(data.train) if data.train else {}
     spec, valid, test = parts.get("train", data.train), data.valid or parts.get("valid", ""), data.test
-    store = read_store(spec, data, bad) if spec else spoken_store(window)
+    store = read_store(spec, data, RATE, bad) if spec else spoken_store(window)
     rows = spoken(store, window, bad)
     if valid:
-        held = read_store(valid, data, bad)
+        held = read_store(valid, data, RATE, bad)
         train, second = (store, rows), (held, spoken(held, window, bad))
     else:
         train, second = ((store, some) for some in hold_out(rows))
@@ -132,24 +136,8 @@ def spoken_store(window: int) -> SoundStore:
     return store_of([each.samples for each in made], RATE, rows)
 
 
-def read_store(spec: str, data: DataConfig, bad: BadRows) -> SoundStore:
-    """The sounds of a spec; `bad` takes those that cannot be used."""
-    stamp = hashlib.sha256(repr((spec, data.sound, data.label, data.text)).encode())
-    for path in sound_files(spec):
-        state = path.stat()
-        stamp.update(f"{os.path.abspath(path)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
-    store = build_store(read_rows(spec, data), RATE, stamp.hexdigest())
-    for flaw in store.flaws:
-        bad.add(flaw)
-    if not len(store):
-        raise bad.no_rows(spec, "sounds")
-    return store
-
-
 def spoken(store: SoundStore, window: int, bad: BadRows) -> list[SoundRow]:
     """Rows with a text and a sound that the encoder can read at once; `bad` takes the longer ones."""
-    from headway.data.files.readers import Flaw
-
     said = [row for row in store.rows if row.text.strip()]
     if not said:
         where = store.rows[0].file or "the data"

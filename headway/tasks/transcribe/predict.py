@@ -17,6 +17,7 @@ from headway.data.sounds.resample import resampled
 from headway.errors import DataError
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
+from headway.tasks.audio.task import SoundExample
 from headway.tasks.base import Json
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.predictor import DIGITS, Loaded, Predictor, RunOptions
@@ -24,7 +25,7 @@ from headway.tasks.recipe import Recipe
 from headway.tasks.transcribe.alignment import align_words
 from headway.tasks.transcribe.languages import code_of
 from headway.tasks.transcribe.prompt import SpeechTokens, previous_text, read_speech_tokens
-from headway.tasks.transcribe.task import Settings, SoundExample, Transcribe
+from headway.tasks.transcribe.task import Settings, Transcribe
 from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND, Segment
 from headway.tasks.transcribe.windows import Recording, Transcriber, window_frames
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
+from headway.config.augment import SoundAugmentConfig
 from headway.config.networks.kinds import AnyConfig
-from headway.config.ranges import Range, at_least, within
-from headway.config.recipe import DataConfig
-from headway.data.files.readers import Flaw
-from headway.data.files.rows import BadRows
-from headway.errors import DataError, NotFoundError, counted, nearest
-from headway.tasks.base import FineTuning, Json, Task, Tries
-from headway.tasks.inputs import INPUT, Item, parsed, raw_rows, reject
+from headway.config.ranges import Range, at_least, conflict, within
+from headway.errors import DataError, nearest
+from headway.tasks.audio.task import SoundExample, SoundTask
+from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.seq2seq.task import OutputSettings
 from headway.tasks.transcribe.subtitles import FORMATS
 
@@ -24,7 +22,7 @@ MOST_SPOKEN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(OutputSettings):
+class Settings(OutputSettings, SoundAugmentConfig):
     """Section `transcribe` of a recipe."""
 
     beam: int = 1
@@ -68,29 +66,9 @@ class Settings(OutputSettings):
         within("transcribe", self, Range(0.1, 60), "seconds")
         within("transcribe", self, Range(0, 1), "temperature", "no_speech")
         at_least("transcribe", self, fallback=0, compression_ratio=0)
-
-
-@dataclass(frozen=True, slots=True)
-class SoundExample:
-    """A sound to transcribe: it is decoded when it is used."""
-
-    sound: Any
-    """A path, the bytes of a file, samples, or samples and their rate."""
-    name: str = ""
-    start: float = 0.0
-    end: float | None = None
-    """Seconds; None: to the end."""
-
-
-def example_of(sound: Any, number: int) -> SoundExample:
-    """A sound that Python hands in: a path, bytes, samples, or a pair of samples and their rate."""
-    if isinstance(sound, str | Path):
-        if not Path(sound).is_file():
-            raise NotFoundError("F001", f"no such file: {sound}")
-        return SoundExample(str(sound), str(sound))
-    if sound is None or isinstance(sound, bool | int | float):
-        raise DataError("D001", f"sound {number}: expected a path, bytes, samples, or samples and their rate")
-    return SoundExample(sound, f"sound {number}")
+        self.check_augment("transcribe")
+        if self.mixup:
+            raise conflict(f"transcribe.mixup = {self.mixup}", "task = transcribe", "texts cannot be mixed")
 
 
 def spoken_sound(text: str) -> Any:
@@ -105,12 +83,12 @@ def spoken_sound(text: str) -> Any:
     return speak(said[:MOST_SPOKEN], seed=1, rate=RATE).samples, RATE
 
 
-class Transcribe(Task):
+class Transcribe(SoundTask):
     """The words that are spoken in a sound."""
 
     name, title, noun = "transcribe", "speech recognition", "speech recogniser"
     pipeline_tag = "automatic-speech-recognition"
-    takes = "sound"
+    prefix = SPOKEN
     Settings = Settings
     tries = Tries("spoken:ma-ti-so", own="talk.wav", request={"input": "spoken:ma-ti-so"})
     made_up = "syllables that headway speaks, with their text"
@@ -121,58 +99,10 @@ class Transcribe(Task):
     training = "headway.tasks.transcribe.training:TranscribeTraining"
     predictor = "headway.tasks.transcribe.predict:TranscribePredictor"
 
-    def parse(self, raw: Mapping[str, Any]) -> SoundExample:
-        """A path is one of this machine."""
-        return self._parse(raw, Path())
-
-    def parse_request(self, raw: Mapping[str, Any]) -> SoundExample:
-        """Base64 only: a client must not read files of the server."""
-        return self._parse(raw, None)
-
-    def _parse(self, raw: Mapping[str, Any], folder: Path | None) -> SoundExample:
-        from headway.data.sounds.rows import SOUND_COLUMNS, parse_sound
-
-        value = next((raw[name] for name in (INPUT, *SOUND_COLUMNS) if raw.get(name) is not None), None)
-        made_up = isinstance(value, str) and value.startswith(SPOKEN)
-        sound = spoken_sound(str(value).removeprefix(SPOKEN)) if made_up else parse_sound(value, folder)
-        named = isinstance(value, str) and not isinstance(sound, bytes)
-        return SoundExample(sound, str(value) if named else "")
-
-    def echo(self, example: SoundExample) -> Json:
-        return {"sound": example.name} if example.name else {}
-
-    def inputs(
-        self, source: str | BinaryIO, data: DataConfig, bad: BadRows, *, firm: bool = False, context: str | None = None
-    ) -> Iterator[Item]:
-        """Sounds of a folder or a table, or a list of paths in a text file or a pipe."""
-        from headway.data.files.locate import file_format
-        from headway.data.sounds.rows import SUFFIXES, read_rows
-
-        if not isinstance(source, str) or (
-            Path(source).is_file()
-            and file_format(source)[0] == "text"
-            and Path(source).suffix.lower() not in SUFFIXES
-        ):
-            yield from parsed(raw_rows(source), self.parse, bad)
-            return
-        for row in read_rows(source, data):
-            if isinstance(row, Flaw):
-                reject(row, bad)
-                continue
-            name = row.sound if isinstance(row.sound, str) else row.shown
-            more = {"text": row.text} if row.text else {}
-            yield Item(SoundExample(row.sound, name, row.start, row.end), row.file, row.line, more)
-
-    def files(self, spec: str) -> list[Path]:
-        from headway.data.sounds.rows import sound_files
-
-        return sound_files(spec)
-
-    def left_out(self, spec: str) -> str:
-        from headway.data.sounds.rows import other_files
-
-        names = other_files(spec)
-        return f"{counted(len(names), 'files')} left out, no sounds: {', '.join(names[:3])}" if names else ""
+    def value(self, value: Any, folder: Path | None) -> Any:
+        if isinstance(value, str) and value.startswith(SPOKEN):
+            return spoken_sound(value.removeprefix(SPOKEN))
+        return super().value(value, folder)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         frames = getattr(config.source, "kind", "") == "frames"

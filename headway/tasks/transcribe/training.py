@@ -16,7 +16,9 @@ from headway.config.shape import speech_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.files.rows import BadRows
+from headway.data.sounds.augment import draw, mask, perturb
 from headway.data.sounds.decode import RATE
+from headway.data.sounds.store import FULL
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.hub.download import resolve
@@ -24,6 +26,7 @@ from headway.hub.folder import open_folder
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
 from headway.progress import track
+from headway.tasks.audio.data import read_store
 from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch
 from headway.tasks.metrics.bootstrap import Evaluation, Metric
@@ -32,7 +35,7 @@ from headway.tasks.metrics.error_rate import error_rate
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.writing import WritingTraining, assessed, decoder_tensors, pair_loss, text_tokenizer
 from headway.tasks.training import TaskContext
-from headway.tasks.transcribe.data import Clips, SpokenData, frames_of, load_spoken, make_clips, read_store, spoken
+from headway.tasks.transcribe.data import Clips, SpokenData, frames_of, load_spoken, make_clips, spoken
 from headway.tasks.transcribe.prompt import SpeechTokens, read_speech_tokens
 from headway.tasks.transcribe.task import Settings, Transcribe
 from headway.tasks.transcribe.windows import Recording, Transcriber
@@ -157,20 +160,25 @@ class TranscribeTraining(WritingTraining[Clips]):
         return FixedBatchSampler(len(self.train), batch)
 
     def batch(self, samples: Index) -> Batch:
-        rows = shuffle_samples(samples, len(self.train), self.recipe.seed)
-        frames, inputs, targets, counts = self._read(self.train, rows, self.train.samples(rows))
+        """Sounds are changed here, where the spectrograms are made, by threads that run ahead."""
+        settings, part = self.recipe.settings, self.train
+        rows = shuffle_samples(samples, len(part), self.recipe.seed)
+        draws, place = draw(settings, self.recipe.seed, samples)
+        pcm = part.samples(rows, settings.shift * (place + 1) / 2)
+        frames = mask(settings, part.spectrogram(perturb(settings, pcm, draws)), draws)
+        inputs, targets, counts = self._read(part, rows)
         return Batch((frames, inputs, targets), *counts)
 
     def plain_batch(self, part: Clips, rows: Index) -> Batch:
-        frames, inputs, targets, counts = self._read(part, rows, part.samples(rows))
-        return Batch((frames, None, inputs, targets), *counts)
+        inputs, targets, counts = self._read(part, rows)
+        return Batch((part.spectrogram(part.samples(rows).float() / FULL), None, inputs, targets), *counts)
 
-    def _read(self, part: Clips, rows: Index, samples: Tensor) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
-        """Spectrograms, what the decoder reads and what it is to predict; targets, and positions of both stacks."""
+    def _read(self, part: Clips, rows: Index) -> tuple[Tensor, Tensor, tuple[int, int]]:
+        """What the decoder reads and what it is to predict; how many targets, and positions of both stacks."""
         labels, said = part.targets(rows, part.longest)
         inputs, targets = decoder_tensors(labels, said, self.speech.start)
         count = int(said.sum())
-        return part.spectrogram(samples), inputs, targets, (count, len(rows) * (self.window // 2) + count)
+        return inputs, targets, (count, len(rows) * (self.window // 2) + count)
 
     @property
     def loss(self) -> Callable[..., Tensor]:
@@ -195,7 +203,7 @@ class TranscribeTraining(WritingTraining[Clips]):
         return evaluate_clips(model, self.tokenizer, self.speech, part, self.recipe, self.bad_tests.count)
 
     def read_test(self, source: str) -> Clips:
-        store = read_store(source, self.recipe.data, self.bad_tests)
+        store = read_store(source, self.recipe.data, RATE, self.bad_tests)
         return self._clips(store, spoken(store, self.window, self.bad_tests))
 
     @cached_property
@@ -246,7 +254,7 @@ def written(model: Model, tokenizer: Tokenizer, speech: SpeechTokens, part: Clip
     found = []
     for at in track(range(0, len(part), AT_ONCE), "transcribing", unit="batches"):
         rows = list(range(at, min(at + AT_ONCE, len(part))))
-        mel = part.spectrogram(part.samples(rows))
+        mel = part.spectrogram(part.samples(rows).float() / FULL)
         heard = [Recording(each, part.window) for each in mel]
         made.transcribe(heard)
         for each in heard:
@@ -281,7 +289,7 @@ def evaluate_source(
     window = 2 * front.positions.length
     source = source or recipe.data.test or recipe.data.valid
     if source:
-        store = read_store(source, recipe.data, bad)
+        store = read_store(source, recipe.data, RATE, bad)
         held = store, spoken(store, window, bad)
     else:
         held = load_spoken(recipe, window, bad).valid

@@ -129,7 +129,7 @@ def _patches(row: Tensor, side: int) -> Tensor:
 def _encoder(model: Model) -> tuple[Transformer, int]:
     """A vision encoder, and how many patches are along a side."""
     front = model.config.source
-    if not isinstance(front, PatchesConfig) or not isinstance(model, Transformer):
+    if not isinstance(front, PatchesConfig) or front.holds != "images" or not isinstance(model, Transformer):
         raise DataError("D001", "this model does not read images", "attention pictures are for vision encoders")
     if model.config.decoder is not None:
         raise DataError("D001", "attention pictures are for vision encoders, and this model also has a decoder")

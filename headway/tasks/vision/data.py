@@ -137,7 +137,7 @@ def choose_preprocess(recipe: Recipe, spec: str) -> Preprocess:
     if recipe.model.from_:
         folder = resolve(recipe.model.from_)
         front = open_folder(folder).config.source
-        if not isinstance(front, PatchesConfig):
+        if not isinstance(front, PatchesConfig) or front.holds != "images":
             raise ConfigError("C004", f"model.from = {recipe.model.from_} does not read images")
         if data.channels and data.channels != front.channels:
             why = f"{recipe.model.from_} reads images with {front.channels} channels"
@@ -227,7 +227,7 @@ def normalised(x: Tensor, norm: Tensor) -> Tensor:
 def folder_preprocess(model: Model, folder: Path | None) -> Preprocess:
     """How a trained model's folder says that images are prepared."""
     front = model.config.source
-    if not isinstance(front, PatchesConfig):
+    if not isinstance(front, PatchesConfig) or front.holds != "images":
         raise DataError("D001", "this model does not read images")
     found = None if folder is None else side_file(folder, FILE)
     if found is None:

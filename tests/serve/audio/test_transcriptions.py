@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import numpy as np
 import openai
 import pytest
 
 from headway.api import Bundle, load
+from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.sounds import syllables
 from tests.serve.conftest import KEY, Running, running
-from tests.tasks.transcribe.conftest import make_folder, wav
+from tests.tasks.transcribe.conftest import make_folder
 
 SPOKEN = syllables(1, seed=3, words=(2, 2))[0]
-SOUND = wav(SPOKEN.samples, SPOKEN.rate)
+SOUND = wav_bytes(SPOKEN.samples, SPOKEN.rate)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def server(speech: Bundle) -> Iterator[Running]:
-    with running(speech, KEY, sound_bytes=200_000, sound_seconds=4.0) as made:
+    with running(speech, KEY, image_bytes=200_000, sound_seconds=4.0) as made:
         yield made
 
 
@@ -78,7 +80,7 @@ def test_languages_prompts_and_words(server: Running, speech: Bundle) -> None:
         ({"extra_body": {"speed": "2"}}, "speed"),
         ({"extra_body": {"stream": "true"}}, "stream"),
         ({"timestamp_granularities": ["word"]}, "timestamp_granularities"),
-        ({"file": ("a.wav", wav([0.1] * 40_000, 8000))}, "file"),
+        ({"file": ("a.wav", wav_bytes(np.full(40_000, 0.1, np.float32), 8000))}, "file"),
     ],
 )
 def test_refused(server: Running, more: dict[str, Any], param: str) -> None:
@@ -89,7 +91,7 @@ def test_refused(server: Running, more: dict[str, Any], param: str) -> None:
 
 def test_large_bodies_and_other_bodies_are_refused(server: Running) -> None:
     with pytest.raises(openai.APIStatusError) as caught:
-        ask(server, file=("a.wav", wav([0.1] * 120_000, 8000)))
+        ask(server, file=("a.wav", wav_bytes(np.full(120_000, 0.1, np.float32), 8000)))
     assert caught.value.status_code == 413
     answer = server.post("/v1/audio/transcriptions", {"model": server.served.id})
     assert answer.status_code == 415

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
-import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 MEMORY, LONGEST, MELS = 50, 56, 8
 """Positions of the encoder (a second of sound), tokens of a text, mel channels."""
 LANGUAGES = ("en", "de", "zh")
-
-
-def wav(samples: Any, rate: int) -> bytes:
-    """The bytes of a WAV file with 16 bits a sample."""
-    held = io.BytesIO()
-    with wave.open(held, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
-        file.writeframes((np.asarray(samples) * 32767).astype("<i2").tobytes())
-    return held.getvalue()
 
 
 def make_folder(folder: Path, seed: int, *, multilingual: bool = True, spread: float = 0.35) -> Path:

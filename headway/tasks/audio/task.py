@@ -1,0 +1,127 @@
+"""Tasks that read sounds: how a path, a row, a folder or a request becomes a sound. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.config.networks.kinds import AnyConfig
+from headway.config.recipe import DataConfig
+from headway.data.files.readers import Flaw, Row
+from headway.errors import DataError, NotFoundError
+from headway.tasks.base import Json, Suitability
+from headway.tasks.media.task import LearnsMedia, MediaTask
+
+if TYPE_CHECKING:
+    from headway.data.profile.survey import Survey
+    from headway.data.sounds.rows import SoundRow
+
+
+@dataclass(frozen=True, slots=True)
+class SoundExample:
+    """A sound to predict something for: it is decoded when it is used."""
+
+    sound: Any
+    """A path, the bytes of a file, samples, or samples with their rate."""
+    name: str = ""
+    start: float = 0.0
+    end: float | None = None
+    """The segment that is meant, in seconds; None: to the end."""
+
+
+class LearnsSounds(LearnsMedia):
+    """A task that is trained on sounds."""
+
+    learns = "sound"
+
+    def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
+        return Suitability(0.0)
+
+    def rows(self, spec: str, data: DataConfig) -> Iterator[SoundRow | Flaw]:
+        from headway.data.sounds.rows import read_rows
+
+        return read_rows(spec, data)
+
+    def train_spec(self, spec: str) -> str:
+        from headway.data.sounds.rows import find_parts
+
+        return find_parts(spec).get("train", spec)
+
+    def other_files(self, spec: str) -> list[str]:
+        from headway.data.sounds.rows import other_files
+
+        return other_files(spec)
+
+    def files(self, spec: str) -> list[Path]:
+        from headway.data.sounds.rows import sound_files
+
+        return sound_files(spec)
+
+
+class SoundTask(LearnsSounds, MediaTask[SoundExample]):
+    """A task whose inputs are sounds."""
+
+    takes = "sound"
+    prefix = "played:"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        from headway.data.sounds.rows import SOUND_COLUMNS
+
+        return SOUND_COLUMNS
+
+    def value(self, value: Any, folder: Path | None) -> Any:
+        from headway.data.sounds.rows import parse_sound
+
+        return parse_sound(value, folder)
+
+    def example(self, source: Any, name: str, raw: Mapping[str, Any]) -> SoundExample:
+        from headway.data.files.columns import END, START
+        from headway.data.sounds.rows import time_of
+
+        given = {name.lower(): value for name, value in raw.items()}
+        start, end = (
+            time_of(next((given[name] for name in role.names if name in given), None)) for role in (START, END)
+        )
+        return SoundExample(source, name, start or 0.0, end)
+
+    def example_of_row(self, row: SoundRow) -> SoundExample:
+        name = row.sound if isinstance(row.sound, str) else row.shown
+        return SoundExample(row.sound, name, row.start, row.end)
+
+    def is_one(self, source: str) -> bool:
+        return is_sound_name(source)
+
+    def echo(self, example: SoundExample) -> Json:
+        segment = {} if example.start == 0 and example.end is None else {"start": example.start, "end": example.end}
+        return {**({"sound": example.name} if example.name else {}), **segment}
+
+
+def is_sound_name(name: str) -> bool:
+    """Whether a file's name ends as those of sounds do."""
+    from headway.data.sounds.rows import SUFFIXES
+
+    return Path(name).suffix.lower() in SUFFIXES
+
+
+def reads_sounds(config: AnyConfig) -> bool:
+    """Whether a model's input is spectrograms of sounds, as patches."""
+    return getattr(config.source, "holds", "") == "log_mel"
+
+
+def hears(config: AnyConfig) -> bool:
+    """Whether a model's input is sounds in any form: spectrograms as patches, or as frames."""
+    return reads_sounds(config) or getattr(config.source, "kind", "") == "frames"
+
+
+def sound_of(sound: Any, number: int) -> SoundExample:
+    """A sound that Python hands in: a path, bytes, samples at 16 kHz, or samples and their rate."""
+    if isinstance(sound, str | Path):
+        if not Path(sound).is_file():
+            raise NotFoundError("F001", f"no such file: {sound}")
+        return SoundExample(str(sound), str(sound))
+    if sound is None or isinstance(sound, bool | int | float):
+        raise DataError("D001", f"sound {number}: expected a path, bytes, samples, or samples and their rate")
+    return SoundExample(sound, f"sound {number}")

@@ -1,0 +1,1 @@
+"""What tasks on images and tasks on sounds share"""
