@@ -162,7 +162,9 @@ def speech_config(
 def _whisper_like(shape: ShapeConfig) -> bool:
     """Whether a model of this shape is one that Whisper's layout can express."""
     block = shape.norm == "layernorm" and shape.norm_at == "pre" and shape.residual and shape.bias
-    return block and shape.positions == "learned" and not shape.gated and shape.kv_heads is None and shape.window is None
+    return (
+        block and shape.positions == "learned" and not shape.gated and shape.kv_heads is None and shape.window is None
+    )
 
 
 def towers_config(

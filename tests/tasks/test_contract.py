@@ -99,7 +99,8 @@ def training_rows(task: Task, folder: Path) -> list[Any] | None:
         return TRAINING.get(task.name)
     raws = inputs_of(task, folder)[:2]
     return [
-        {task.takes: raw["input"], "label": label, "caption": "a dog", "text": "a dog"} for raw, label in zip(raws, "ab", strict=True)
+        {task.takes: raw["input"], "label": label, "caption": "a dog", "text": "a dog"}
+        for raw, label in zip(raws, "ab", strict=True)
     ]
 
 

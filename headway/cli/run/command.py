@@ -110,9 +110,7 @@ def run(
         str, typer.Option(help="the language that is spoken, such as de; default: the model detects it", metavar="CODE")
     ] = "",
     words: Annotated[bool, typer.Option("--words", help="of speech: when each word was said")] = False,
-    format_: Annotated[
-        str, typer.Option("--format", help="of speech: txt, srt, vtt or json", metavar="FORMAT")
-    ] = "",
+    format_: Annotated[str, typer.Option("--format", help="of speech: txt, srt, vtt or json", metavar="FORMAT")] = "",
     device: Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,

@@ -166,6 +166,12 @@ class Search(Rules):
         beam = self.beam
         return beam.groups == 1 and not (self.banned or beam.renormalise or beam.has_rules("banned", "first", "last"))
 
+    @property
+    def greedy_by_rules(self) -> bool:
+        """Whether there is one beam, scored under its rules, and each rule looks at no more than the new tokens."""
+        beam, known = self.beam, ("banned", "first", "last", "first_banned", "timestamps")
+        return beam.width == 1 and beam.renormalise and not (self.banned or beam.has_rules(*known))
+
     def possible(self, logits: Tensor) -> Tensor:
         """Log-probabilities (B, V) without tokens that are always banned."""
         return logits.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from headway.serve.errors import ApiError
 
 FORM_TYPE = re.compile(
-    r"""multipart/form-data *;.*?\bboundary=(?:"([^"\r\n]{1,70})"|([\w'()+,./:=?-]{1,70}))(?= *(?:;|$))""", re.IGNORECASE
+    r"""multipart/form-data *;.*?\bboundary=(?:"([^"\r\n]{1,70})"|([\w'()+,./:=?-]{1,70}))(?= *(?:;|$))""",
+    re.IGNORECASE,
 )
 MOST_PARTS = 64
 """Fields of a form, each value of a list counted."""
 MOST_HEADER = 4096
 """Bytes of a part's headers."""
 _NAME = re.compile(r'\bname="((?:[^"\\\r\n]|\\.)*)"')
-_FILE = re.compile(r'\bfilename\*?=')
+_FILE = re.compile(r"\bfilename\*?=")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ def parse_form(content_type: str, body: bytes) -> Form:
 def _add(form: Form, piece: bytes, number: int) -> None:
     head, blank, value = piece.lstrip(b" \t").removeprefix(b"\r\n").partition(b"\r\n\r\n")
     if not blank or len(head) > MOST_HEADER:
-        raise ApiError(400, f"part {number} of the form has no headers, or more than {MOST_HEADER} bytes of them", "D001")
+        raise ApiError(
+            400, f"part {number} of the form has no headers, or more than {MOST_HEADER} bytes of them", "D001"
+        )
     lines = head.decode("utf-8", "replace").split("\r\n")
     line = next((line for line in lines if line.lower().startswith("content-disposition:")), "")
     if (named := _NAME.search(line)) is None:

@@ -54,7 +54,9 @@ def read_request(form: Form) -> TranscriptionRequest:
         raise ApiError(400, "the form has no file", "D001", "file")
     asked = _one(form, "response_format") or "json"
     if asked not in FORMATS:
-        raise ApiError(400, f"response_format is {asked[:40]!r}, not one of {', '.join(FORMATS)}", "C003", "response_format")
+        raise ApiError(
+            400, f"response_format is {asked[:40]!r}, not one of {', '.join(FORMATS)}", "C003", "response_format"
+        )
     return TranscriptionRequest(
         model=_one(form, "model"),
         sound=form.files["file"],

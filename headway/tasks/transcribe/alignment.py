@@ -31,8 +31,16 @@ Whole = NDArray[np.int64]
 
 
 def align_words(
-    model: Model, tokenizer: Tokenizer, speech: SpeechTokens, mel: Tensor, frames: int, segments: Sequence[Segment],
-    language: str, *, translate: bool = False, window: int,
+    model: Model,
+    tokenizer: Tokenizer,
+    speech: SpeechTokens,
+    mel: Tensor,
+    frames: int,
+    segments: Sequence[Segment],
+    language: str,
+    *,
+    translate: bool = False,
+    window: int,
 ) -> None:
     """Fill in the words of segments, window by window."""  # fmt: skip
     begin = speech.begin(language, translate=translate, timestamps=False)
@@ -81,7 +89,9 @@ def cross_attention(model: Model, frames: Tensor, ids: Tensor, speech: SpeechTok
     upper = [(layer, head) for layer in range(stack.n_layers // 2, stack.n_layers) for head in range(stack.n_heads)]
     wanted = speech.alignment_heads or tuple(upper)
     if wrong := [pair for pair in wanted if not (0 <= pair[0] < stack.n_layers and 0 <= pair[1] < stack.n_heads)]:
-        raise DataError("D001", f"alignment_heads name layer {wrong[0][0]}, head {wrong[0][1]}, which the model has not")
+        raise DataError(
+            "D001", f"alignment_heads name layer {wrong[0][0]}, head {wrong[0][1]}, which the model has not"
+        )
     heads = {layer: [head for at, head in wanted if at == layer] for layer, _ in wanted}
     found: dict[int, Tensor] = {}
 
@@ -142,9 +152,7 @@ def starts(path: tuple[Whole, Whole]) -> Matrix:
     return found
 
 
-def _words(
-    tokenizer: Tokenizer, tokens: Sequence[int], times: Matrix, chances: Matrix, language: str
-) -> list[Word]:
+def _words(tokenizer: Tokenizer, tokens: Sequence[int], times: Matrix, chances: Matrix, language: str) -> list[Word]:
     """Tokens as words. A character of several tokens is complete with the last of them."""
     found: list[tuple[str, int, int]] = []
     for text, begin, end in _pieces(tokenizer, tokens):

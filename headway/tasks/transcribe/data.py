@@ -21,7 +21,7 @@ from headway.data.images.augment import Floats
 from headway.data.sounds.decode import RATE
 from headway.data.sounds.mel import log_mels, mel_filters
 from headway.data.sounds.rows import SoundRow, find_parts
-from headway.data.sounds.store import FULL, SoundStore, store_of
+from headway.data.sounds.store import SoundStore, store_of
 from headway.data.synthetic.sounds import syllables
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
@@ -158,8 +158,13 @@ def spoken(store: SoundStore, window: int, bad: BadRows) -> list[SoundRow]:
 
 
 def make_clips(
-    store: SoundStore, rows: list[SoundRow], tokenizer: Tokenizer, speech: SpeechTokens, recipe: Recipe,
-    window: int, mels: int,
+    store: SoundStore,
+    rows: list[SoundRow],
+    tokenizer: Tokenizer,
+    speech: SpeechTokens,
+    recipe: Recipe,
+    window: int,
+    mels: int,
 ) -> Clips:
     """The targets of rows, with what the decoder reads before them."""  # fmt: skip
     settings = recipe.settings
@@ -171,7 +176,9 @@ def make_clips(
             ids = [speech.first_timestamp, *ids, speech.first_timestamp + end]
         whole.append([*begin, *ids, speech.end])
     limit = recipe.data.length
-    target = Examples([ids[:limit] for ids in whole], [[0] * len(ids[:limit]) for ids in whole], whole=[*map(len, whole)])
+    target = Examples(
+        [ids[:limit] for ids in whole], [[0] * len(ids[:limit]) for ids in whole], whole=[*map(len, whole)]
+    )
     return Clips(store, rows, target, len(begin), window, mels)
 
 

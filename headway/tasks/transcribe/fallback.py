@@ -140,7 +140,7 @@ def _sampled(
 def mean_log_probabilities(
     model: Model, frames: Tensor, prompts: Sequence[list[int]], tokens: Sequence[list[int]], rules: Any
 ) -> list[float]:
-    """How likely the model finds tokens after their prompts, under the rules, at temperature 1: the mean of each row."""
+    """The mean log-probability of each row's tokens after its prompt, under the rules, at temperature 1."""
     found, ends = [], torch.tensor(model.config.special.eos_ids, device=frames.device)
     for row, (prompt, new) in enumerate(zip(prompts, tokens, strict=True)):
         if not new:

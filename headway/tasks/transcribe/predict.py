@@ -93,7 +93,12 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
             timestamps=tokens.first_timestamp is not None,
         )
         shape = ShapeConfig(from_="" if loaded.folder is None else str(loaded.folder))
-        return Recipe(task=cls.task.name, data=DataConfig(length=loaded.model.config.max_length or 448), model=shape, settings=settings)
+        return Recipe(
+            task=cls.task.name,
+            data=DataConfig(length=loaded.model.config.max_length or 448),
+            model=shape,
+            settings=settings,
+        )
 
     @property
     def settings(self) -> Settings:
@@ -138,12 +143,7 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
             for each in recordings:
                 self.align(each)
         return [
-            Transcript(
-                "".join(segment.text for segment in each.segments).strip() if self.spaced else " ".join(segment.text.strip() for segment in each.segments if segment.text.strip()),
-                each.segments,
-                each.language,
-                len(sound) / RATE,
-            )
+            Transcript(self.joined(each.segments), each.segments, each.language, len(sound) / RATE)
             for each, sound in zip(recordings, samples, strict=True)
         ]
 
@@ -161,10 +161,12 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
             window=self.transcriber.window,
         )
 
-    @cached_property
-    def spaced(self) -> bool:
-        """Whether tokens bring the spaces between segments with them, as those of Whisper do."""
-        return self.speech.first_timestamp is not None
+    def joined(self, segments: Sequence[Segment]) -> str:
+        """The text of all segments. The tokens of Whisper bring the spaces between segments with them."""
+        texts = [segment.text for segment in segments]
+        if self.speech.first_timestamp is not None:
+            return "".join(texts).strip()
+        return " ".join(text.strip() for text in texts if text.strip())
 
     def text(self, tokens: Sequence[int]) -> str:
         return self.tokenizer.decode([token for token in tokens if self.speech.is_text(token)])

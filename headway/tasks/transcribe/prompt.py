@@ -121,7 +121,9 @@ def _id(said: dict[str, Any], name: str, usual: int | None) -> Any:
 
 def _heads(value: Any) -> tuple[tuple[int, int], ...]:
     rows = value or []
-    if not isinstance(rows, list) or not all(isinstance(row, list) and [type(i) for i in row] == [int] * 2 for row in rows):
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and [type(i) for i in row] == [int] * 2 for row in rows
+    ):
         raise ConfigError("C002", f"{FILE}: alignment_heads = {short(value)} should be pairs of a layer and a head")
     return tuple((layer, head) for layer, head in rows)
 
@@ -146,7 +148,8 @@ def silence(model: Model, frames: Tensor, prompts: Sequence[Sequence[int]], toke
 def first_logits(model: Model, frames: Tensor, prompts: Sequence[Sequence[int]], at: int) -> Tensor:
     """Logits (N, V) after the token at a position of prompts of one length."""
     ids = torch.tensor([list(prompt)[: at + 1] for prompt in prompts], device=frames.device)
-    return model.lm(model(frames, ids).hidden[:, at]).float()
+    logits: Tensor = model.lm(model(frames, ids).hidden[:, at])
+    return logits.float()
 
 
 def previous_text(text: str, tokenizer: Tokenizer, tokens: SpeechTokens) -> list[int]:

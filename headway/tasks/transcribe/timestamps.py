@@ -41,9 +41,7 @@ class Segment:
     words: list[Word] = field(default_factory=list)
 
 
-def cut_segments(
-    tokens: Sequence[int], seek: int, frames: int, speech: SpeechTokens
-) -> tuple[list[Segment], int]:
+def cut_segments(tokens: Sequence[int], seek: int, frames: int, speech: SpeechTokens) -> tuple[list[Segment], int]:
     """The segments of a window of so many `frames` that begins at frame `seek`, and how many frames are done.
 
     Two timestamps in a row end a segment and begin the next one. What comes after the last pair is cut off by the end

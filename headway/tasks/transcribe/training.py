@@ -101,8 +101,10 @@ class TranscribeTraining(WritingTraining[Clips]):
     @cached_property
     def chance(self) -> dict[str, float]:
         """An empty text has every word wrong."""
-        said = ([token for ids in part.target.ids for token in ids[part.prompt :]] for part in (self.train, self.valid))
-        loss = unigram_loss(*said, self.tokenizer.vocab_size)
+        learned, held_out = (
+            [token for ids in part.target.ids for token in ids[part.prompt :]] for part in (self.train, self.valid)
+        )
+        loss = unigram_loss(learned, held_out, self.tokenizer.vocab_size)
         return {"valid": loss, **({self.metric: 1.0} if self.writes else {})}
 
     @property
@@ -223,9 +225,7 @@ def check_base(base: AnyConfig, what: str) -> None:
         raise ConfigError("C004", f"task transcribe trains models that read sounds, model.from = {what} is none")
 
 
-def speech_tokens(
-    tokenizer: Tokenizer, folder: Any, special: SpecialTokens | None, recipe: Recipe
-) -> SpeechTokens:
+def speech_tokens(tokenizer: Tokenizer, folder: Any, special: SpecialTokens | None, recipe: Recipe) -> SpeechTokens:
     """The tokens that are no text: of model.from, or of a new vocabulary."""
     if special is None:
         return SpeechTokens(
@@ -242,7 +242,9 @@ def speech_tokens(
 
 def evaluation_settings(settings: Settings) -> Settings:
     """One try at each sound, which the encoder reads at once: early in a training every text looks wrong."""
-    return replace(settings, windows="fixed", temperature=0.0, fallback=0.0, no_speech=1.0, previous_text=False, prompt="")
+    return replace(
+        settings, windows="fixed", temperature=0.0, fallback=0.0, no_speech=1.0, previous_text=False, prompt=""
+    )
 
 
 def written(model: Model, tokenizer: Tokenizer, speech: SpeechTokens, part: Clips, recipe: Recipe) -> list[str]:

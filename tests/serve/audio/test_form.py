@@ -53,7 +53,9 @@ def test_broken_forms_are_refused(raw: bytes, status: int) -> None:
     assert caught.value.status == status
 
 
-@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 80])
+@pytest.mark.parametrize(
+    "kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 80]
+)
 def test_other_types_are_refused(kind: str) -> None:
     with pytest.raises(ApiError) as caught:
         parse_form(kind, body(FIELD))

@@ -63,7 +63,11 @@ def test_languages_prompts_and_words(server: Running, speech: Bundle) -> None:
     german = ask(server, language="de", response_format="verbose_json")
     assert german.language == "german" and german.text == speech.transcribe(SOUND, temperature=1.0, language="de").text
     assert german.text != ask(server, language="zh").text
-    assert ask(server, prompt="names").text == speech.transcribe(SOUND, temperature=1.0, prompt="names").text != ask(server).text
+    assert (
+        ask(server, prompt="names").text
+        == speech.transcribe(SOUND, temperature=1.0, prompt="names").text
+        != ask(server).text
+    )
     timed = ask(server, response_format="verbose_json", timestamp_granularities=["word", "segment"])
     words = speech.transcribe(SOUND, temperature=1.0, words=True).to_dict()["segments"]
     assert [word.word for word in timed.words] == [word["word"] for part in words for word in part["words"]]

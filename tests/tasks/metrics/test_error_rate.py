@@ -37,7 +37,7 @@ def test_real_strings() -> None:
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     for name, theirs in (("wer", jiwer.wer), ("cer", jiwer.cer)):
         assert error_rate(name, texts, references, "none").value == pytest.approx(theirs(references, texts))  # type: ignore[arg-type]
-    assert edits("one two three".split(), []) == 3 and edits([], []) == 0 and edits("kitten", "sitting") == 3
+    assert edits(["one", "two", "three"], []) == 3 and edits([], []) == 0 and edits("kitten", "sitting") == 3
 
 
 def test_normalization() -> None:

@@ -51,7 +51,9 @@ def theirs(folder: Path, mel: Tensor, **asked: Any) -> list[list[int]]:
     """Without padding and without an end token."""
     model = oracle(folder)
     if model.generation_config.is_multilingual:
-        asked.setdefault("task", "transcribe")  # without a language they leave the token of the task out: not as trained
+        asked.setdefault(
+            "task", "transcribe"
+        )  # without a language they leave the token of the task out: not as trained
     if not asked.get("return_timestamps"):  # they would let such a text have times, and cut it there
         times = range(model.generation_config.no_timestamps_token_id + 1, model.config.vocab_size)
         asked["suppress_tokens"] = [*model.generation_config.suppress_tokens, *times]
@@ -84,7 +86,9 @@ def test_one_window_with_timestamps(whisper: Folders, seed: int, multilingual: b
     assert first is not None and any(token >= first for token in found[0])
 
 
-@pytest.mark.parametrize(("language", "task"), [("de", "transcribe"), ("German", "translate"), ("<|zh|>", "transcribe")])
+@pytest.mark.parametrize(
+    ("language", "task"), [("de", "transcribe"), ("German", "translate"), ("<|zh|>", "transcribe")]
+)
 def test_languages_and_tasks_are_forced(whisper: Folders, language: str, task: str) -> None:
     from headway.tasks.transcribe.languages import code_of
 
@@ -156,7 +160,9 @@ def test_several_long_sounds_are_read_together(whisper: Folders) -> None:
     both = torch.cat([long, torch.nn.functional.pad(short, (0, 187))])
     wanted = long_form(folder, both, attention_mask=mask, condition_on_prev_tokens=False)
     loaded = load(folder)
-    made = Transcriber(loaded.model, TranscribePredictor(loaded).speech, replace(PLAIN, timestamps=True), loaded.generation.rules)
+    made = Transcriber(
+        loaded.model, TranscribePredictor(loaded).speech, replace(PLAIN, timestamps=True), loaded.generation.rules
+    )
     found = [Recording(long[0], 437), Recording(short[0], 250)]
     made.transcribe(found)
     for ours_, theirs_ in zip(found, wanted, strict=True):
