@@ -74,12 +74,15 @@ class Transcriber:
     def batch(self) -> int:
         return max(1, AT_ONCE.get(self.device.type, ROOM) // (self.window // 2 * self.settings.beam))
 
+    @property
+    def sequential(self) -> bool:
+        return self.settings.windows == "sequential" and self.settings.timestamps
+
     def transcribe(self, recordings: Sequence[Recording], done: Callable[[Segment], None] | None = None) -> None:
         """Fill in the segments of all recordings; `done` is told each one as soon as it is known."""
         with evaluating(self.model), torch.autocast(self.device.type, enabled=False):
             self._detect([each for each in recordings if not each.language])
-            sequential = self.settings.windows == "sequential" and self.settings.timestamps
-            for some in self._rounds(recordings) if sequential else self._all_windows(recordings):
+            for some in self._rounds(recordings) if self.sequential else self._all_windows(recordings):
                 for segment in self._step(some):
                     if done is not None:
                         done(segment)
@@ -132,6 +135,9 @@ class Transcriber:
             recording.seek = at + size
             return []
         segments, moved = cut_segments(decoded.tokens, at, size, self.speech)
+        rest = decoded.tokens[sum(len(segment.tokens) for segment in segments) :]
+        if rest and not self.sequential:  # no window begins where this text was cut off
+            segments.append(Segment((at + moved) / FRAMES_PER_SECOND, (at + size) / FRAMES_PER_SECOND, rest))
         for segment in segments:
             segment.temperature, segment.no_speech = decoded.temperature, decoded.no_speech
             segment.mean_log_probability = decoded.mean_log_probability
@@ -147,7 +153,7 @@ class Transcriber:
         settings = self.settings
         begin = self.speech.begin(recording.language, translate=settings.translate, timestamps=settings.timestamps)
         before = list(self.prompt)
-        if recording.conditioned and settings.windows == "sequential":
+        if recording.conditioned and self.sequential:
             before += self._said(recording)
         if not before or self.speech.previous is None:
             return begin
