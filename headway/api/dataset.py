@@ -17,8 +17,10 @@ from headway.errors import DataError
 if TYPE_CHECKING:
     import pandas
 
+    from headway.data.profile.media import MediaSurvey
     from headway.data.profile.pairs import PairSurvey
     from headway.data.profile.pictures import ImageSurvey
+    from headway.data.profile.sounds import SoundSurvey
     from headway.data.profile.survey import Survey
     from headway.tasks.base import Task
 
@@ -140,10 +142,24 @@ def next_of_images(found: ImageSurvey, sheet: Path | None) -> str:
 
     if not found.images:
         return ""
-    skip = ["data.bad_rows=skip"] if found.bad else []
     there = {"": True, "labels": len(found.labels) > 1, "captions": found.captions > 0}
-    able = (task for task in tasks() if isinstance(task, LearnsImages) and there[task.beside])
-    task = next(able, None)
+    able = [task for task in tasks() if isinstance(task, LearnsImages) and there[task.beside]]
+    able.sort(key=lambda task: not task.beside)  # what uses all of the data comes first
+    look = [["headway", "data", found.spec, "--sheet", "images.html"]] if sheet is None else []
+    return _next_of(next(iter(able), None), found, look)
+
+
+def next_of_sounds(found: SoundSurvey) -> str:
+    """What to do next with sounds: train the first task that can learn from them."""
+    from headway.tasks.audio.task import LearnsSounds
+    from headway.tasks.registry import tasks
+
+    there = {"labels": len(found.labels) > 1, "texts": found.texts > 0}
+    able = (task for task in tasks() if isinstance(task, LearnsSounds) and there[task.beside])
+    return _next_of(next(able, None), found, []) if found.sounds else ""
+
+
+def _next_of(task: Task | None, found: MediaSurvey, more: list[list[str]]) -> str:
+    skip = ["data.bad_rows=skip"] if found.bad else []
     steps = [] if task is None else [["headway", "train", task.starter or task.name, f"data.train={found.spec}", *skip]]
-    steps += [["headway", "data", found.spec, "--sheet", "images.html"]] if sheet is None else []
-    return "next: " + "   ".join(map(shlex.join, steps)) if steps else ""
+    return "next: " + "   ".join(map(shlex.join, [*steps, *more])) if steps or more else ""

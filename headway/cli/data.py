@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.api.dataset import next_of_images, next_of_pairs, next_step, profile
+from headway.api.dataset import next_of_images, next_of_pairs, next_of_sounds, next_step, profile
 from headway.cli.app import Json, Quiet, app, examples
 from headway.cli.run.screen import colours
 from headway.cli.tokens import visible
@@ -76,6 +76,7 @@ def data(
     from headway.data.files.lines import read_as
     from headway.data.files.locate import find_files
     from headway.data.profile.pictures import holds_images
+    from headway.data.profile.sounds import holds_sounds
 
     check_encoding("--encoding", encoding)
     say = progress_printer(quiet)
@@ -85,11 +86,16 @@ def data(
     if (chat or sides) and (wrong := [name for name, given in others.items() if given]):
         other = "two files SOURCE,TARGET" if sides else "--chat"
         raise UsageError("U001", f"{wrong[0]} does not go with {other}", "leave one of them out")
-    if not (sides or chat) and holds_images(file):
+    kinds = (("images", holds_images), ("sounds", holds_sounds))
+    if not (sides or chat) and (kind := next((name for name, holds in kinds if holds(file)), "")):
         others["--encoding"] = "" if encoding == UTF_8 else encoding
+        others["--sheet"] = "" if kind == "images" else str(sheet or "")
         if wrong := [name for name, given in others.items() if given]:
-            raise UsageError("U001", f"{wrong[0]} does not go with images", "leave it out")
-        step = _show_images(file, keep, sheet, bad=bad, json_=json_)
+            raise UsageError("U001", f"{wrong[0]} does not go with {kind}", "leave it out")
+        if kind == "images":
+            step = _show_images(file, keep, sheet, bad=bad, json_=json_)
+        else:
+            step = _show_sounds(file, keep, bad=bad, json_=json_)
     elif sheet is not None:
         find_files(file)  # a missing file is said first
         raise UsageError("U001", "--sheet is for images", f"{file} holds none")
@@ -122,6 +128,15 @@ def _show_images(file: str, keep: int, sheet: Path | None, *, bad: bool, json_: 
     if sheet is not None:
         write_sheet(sheet, found, thumbnails)
     return next_of_images(found, sheet)
+
+
+def _show_sounds(file: str, keep: int, *, bad: bool, json_: bool) -> str:
+    """Print a survey of sounds, and return what to do next."""
+    from headway.data.profile.sounds import survey_sounds
+
+    found = survey_sounds(file, keep)
+    _print(found, bad=bad, json_=json_)
+    return next_of_sounds(found)
 
 
 def _print(found: Any, *, bad: bool, json_: bool) -> None:

@@ -17,7 +17,9 @@ import pytest
 
 from headway.cli import main
 from headway.data.images.png import png
+from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.pictures import make_pictures
+from headway.data.synthetic.sounds import tones
 from headway.tasks import registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,7 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
-    "caption": "caption", "seq2seq": "translate", "task": "parity",
+    "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -141,6 +143,7 @@ DATA = {
     "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
     "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
     "images": "photos", "dino": "photos", "contrastive": "captioned", "caption": "captioned",
+    "audio_classification": "clips",
 }  # fmt: skip
 """Recipe → what its small run is trained on; parity makes up its data."""
 
@@ -176,6 +179,7 @@ def write_files(folder: Path) -> None:
     for name, line in (("a.en", "a small dog runs .\n"), ("a.de", "ein kleiner hund rennt .\n")):
         (folder / name).write_text(line * 20)
     write_photos(folder)
+    write_clips(folder)
     (folder / "logs").mkdir()
     with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
@@ -195,6 +199,18 @@ def write_photos(folder: Path) -> None:
     (folder / "photo.png").write_bytes(png(picture.pixels.transpose(1, 2, 0)))
     (folder / "photos.csv").write_text("\n".join([*lines, ""]))
     (folder / "captioned" / "metadata.csv").write_text("\n".join([*told, ""]))
+
+
+def write_clips(folder: Path) -> None:
+    """Sounds in a folder for each class, and a table of them."""
+    lines = ["file,bird"]
+    for number, tone in enumerate(tones(12, kinds=("rising", "noise"), seconds=0.4)):
+        path = folder / "clips" / ("dog" if number % 2 else "cat") / f"{number}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wav_bytes(tone.samples, tone.rate))
+        lines.append(f"{path.relative_to(folder)},{path.parent.name}")
+    (folder / "clip.wav").write_bytes(path.read_bytes())
+    (folder / "clips.csv").write_text("\n".join([*lines, ""]))
 
 
 class Workspace:

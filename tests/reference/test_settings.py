@@ -16,7 +16,7 @@ from headway.reference.recipes import recipes
 from headway.reference.settings import GENERATION, Setting, attribute_docs, recipe_settings, section, settings
 from headway.tasks.defaults import choose
 from headway.tasks.recipe import SECTIONS, load_recipe, recipe_values
-from headway.tasks.registry import get_task, task_names
+from headway.tasks.registry import get_task, task_names, tasks
 
 ALL = list(settings())
 
@@ -66,12 +66,13 @@ def test_tasks_and_verbs_of_a_setting() -> None:
 
 
 def test_settings_that_are_chosen() -> None:
-    """They are those that the modules of headway/tasks/defaults return."""
+    """They are those that the modules of headway/tasks/defaults return, and those that fit only made-up data."""
     folder = Path(choose.__file__).parent
     nodes = [node for name in ("finetuning", "scratch") for node in ast.walk(parse(folder / f"{name}.py"))]
     keys = {
         key.value for node in nodes if isinstance(node, ast.Dict) for key in node.keys if isinstance(key, ast.Constant)
     }
+    keys |= {key for task in tasks() for key in task.made_up_sizes}
     found = {key for key in keys if str(key).startswith(("data.", "model.", "train."))}
     assert {each.key for each in ALL if each.chosen} == found
 

@@ -45,7 +45,7 @@ class _Row(Protocol):
 
 
 R = TypeVar("R", bound=_Row)
-A = TypeVar("A", bound=NDArray[Any])
+A = TypeVar("A")
 
 
 @dataclass(frozen=True)

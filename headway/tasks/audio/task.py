@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
@@ -35,6 +35,8 @@ class LearnsSounds(LearnsMedia):
     """A task that is trained on sounds."""
 
     learns = "sound"
+    beside: ClassVar[Literal["labels", "texts"]] = "labels"
+    """What each sound needs beside it, so that the task can learn from it."""
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         return Suitability(0.0)

@@ -17,6 +17,7 @@ from headway.config.shape import sound_config
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.files.rows import BadRows
 from headway.data.images.augment import PARTNER
+from headway.data.images.png import grid, png
 from headway.data.sounds.augment import SoundDraws
 from headway.data.sounds.preprocess import FILE, SoundPreprocess
 from headway.data.sounds.store import Pcm
@@ -45,8 +46,8 @@ from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext
 
-SAMPLES = 16
-"""Held-out sounds that a sample shows."""
+SAMPLES, COLUMNS = 16, 4
+"""Held-out sounds that a sample shows, and how many stand side by side."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,14 @@ class AudioClassificationTraining(MediaTraining[Sounds]):
         some = Sounds(self.data.valid.store, self.data.valid.rows[:SAMPLES])
         found = as_predictions("single", self.labels, predict_logits(model, pcm_of_part(some), self.data.preprocess))
         return right_of(found, some.rows)
+
+    def picture(self, model: Model) -> bytes:
+        """Spectrograms of the sounds of the sample, high frequencies on top."""
+        valid, ready = self.data.valid, self.data.preprocess
+        clips = [valid.pcm(i) for i in range(min(SAMPLES, len(valid)))]
+        found = self.listener(torch.from_numpy(np.stack([ready.clip(pcm, ready.starts(len(pcm))[0]) for pcm in clips])))
+        grey = ((found.flip(2) + 2) / 4 * 255).clamp(0, 255).to(torch.uint8).numpy()
+        return png(grid(list(grey), COLUMNS))
 
     @property
     def model_files(self) -> dict[str, Any]:
