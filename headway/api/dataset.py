@@ -142,7 +142,7 @@ def next_of_images(found: ImageSurvey, sheet: Path | None) -> str:
 
     if not found.images:
         return ""
-    there = {"": True, "labels": len(found.labels) > 1, "captions": found.captions > 0}
+    there = {"": True, "labels": len(found.labels) > 1, "captions": found.captions > 0, "sounds": False}
     able = [task for task in tasks() if isinstance(task, LearnsImages) and there[task.beside]]
     able.sort(key=lambda task: not task.beside)  # what uses all of the data comes first
     look = [["headway", "data", found.spec, "--sheet", "images.html"]] if sheet is None else []

@@ -20,6 +20,7 @@ from headway.config.model import (
     TokensConfig,
 )
 from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.fusion import FusionConfig, FusionMode
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.config.recipe import ShapeConfig
@@ -87,6 +88,13 @@ def sound_config(shape: ShapeConfig, mels: int, frames: int, patch_frames: int =
         dropout=shape.dropout,
     )
     return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front)
+
+
+def fusion_config(shape: ShapeConfig, mode: FusionMode, image: PatchesConfig, sound: PatchesConfig) -> FusionConfig:
+    """Encoders of images and sounds; late fusion has half as many blocks with cross-attention on top of them."""
+    stack = _stack(shape, eps=1e-12)
+    joint = replace(stack, cross=True, n_layers=max(1, stack.n_layers // 2)) if mode == "late" else None
+    return FusionConfig(fusion=mode, image=image, sound=sound, encoder=stack, joint=joint)
 
 
 def diffusion_config(shape: ShapeConfig, size: int, channels: int, classes: int) -> ModelConfig:

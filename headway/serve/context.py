@@ -15,6 +15,7 @@ import torch
 
 from headway.config.model import max_positions
 from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.fusion import FusionConfig
 from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, MemoryOrDiskError
@@ -50,7 +51,7 @@ class ServedModel:
 
     def __init__(self, bundle: Loaded, limits: Limits, name: str = "") -> None:
         config, self.model = bundle.model.config, bundle.model
-        if reads_images(config) or hears(config):
+        if reads_images(config) or hears(config) or isinstance(config, FusionConfig):
             limits = replace(limits, body_bytes=limits.image_bytes)
         self.limits = limits
         self.id, self.created = name or _name(bundle), int(time.time())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw, Row
@@ -33,7 +34,7 @@ class LearnsImages(LearnsMedia):
 
     learns = "image"
     made_up_sizes: ClassVar[Mapping[str, Any]] = {"model.patch": 0, "data.size": 0}
-    beside: ClassVar[Literal["labels", "captions", ""]] = ""
+    beside: ClassVar[Literal["labels", "captions", "sounds", ""]] = ""
     """What each image needs beside it, so that the task can learn from it."""
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
@@ -98,8 +99,8 @@ def is_image_name(name: str) -> bool:
 
 
 def reads_images(config: AnyConfig) -> bool:
-    """Whether a model's input is images."""
-    return getattr(config.source, "holds", "") == "images"
+    """Whether a model's input is images alone."""
+    return not isinstance(config, FusionConfig) and getattr(config.source, "holds", "") == "images"
 
 
 def example_of(image: Any, number: int) -> ImageExample:

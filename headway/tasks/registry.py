@@ -30,6 +30,7 @@ BUILT_IN = {
     "dino": "headway.tasks.dino.task:Dino",
     "caption": "headway.tasks.caption.task:Caption",
     "audio_classification": "headway.tasks.audio_classification.task:AudioClassification",
+    "fusion": "headway.tasks.fusion.task:Fusion",
     "embed": "headway.tasks.embedding.task:Embedding",
     "contrastive": "headway.tasks.contrastive.task:Contrastive",
     "transcribe": "headway.tasks.transcribe.task:Transcribe",

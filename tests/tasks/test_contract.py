@@ -84,23 +84,37 @@ FILES = {"image": (PICTURES, "png"), "sound": (SOUNDS, "wav")}
 
 
 def inputs_of(task: Task, folder: Path) -> list[Any]:
-    """Inputs for a task; images and sounds are files in the folder."""
+    """Inputs for a task; images and sounds are files in the folder, separated by commas where it takes both."""
     if task.takes not in FILES:
         return INPUTS.get(task.name, TEXTS)
-    files, ending = FILES[task.takes]
-    paths = [folder / f"{number}.{ending}" for number in range(len(files))]
-    for path, raw in zip(paths, files, strict=True):
-        path.write_bytes(raw)
-    return [{"input": str(path)} for path in paths]
+    names = [",".join(str(each) for each in several) for several in zip(*files_of(task, folder), strict=True)]
+    return [{"input": name} for name in names]
+
+
+def kinds_of(task: Task) -> list[str]:
+    """The kinds of files that an input has."""
+    return ["image", "sound"] if task.name == "fusion" else [task.takes]
+
+
+def files_of(task: Task, folder: Path) -> list[list[Path]]:
+    """The files of the inputs, kind by kind."""
+    found = []
+    for kind in kinds_of(task):
+        files, ending = FILES[kind]
+        paths = [folder / f"{number}.{ending}" for number in range(len(files))]
+        for path, raw in zip(paths, files, strict=True):
+            path.write_bytes(raw)
+        found.append(paths)
+    return found
 
 
 def training_rows(task: Task, folder: Path) -> list[Any] | None:
     if task.takes not in FILES:
         return TRAINING.get(task.name)
-    raws = inputs_of(task, folder)[:2]
+    several = zip(*files_of(task, folder), strict=True)
     return [
-        {task.takes: raw["input"], "label": label, "caption": "a dog", "text": "a dog"}
-        for raw, label in zip(raws, "ab", strict=True)
+        {**dict(zip(kinds_of(task), map(str, paths), strict=True)), "label": label, "caption": "a dog", "text": "a dog"}
+        for paths, label in zip(several, "ab", strict=False)
     ]
 
 
@@ -248,7 +262,9 @@ def test_requests_give_the_same(trained: Trained) -> None:
     if trained.task.takes in FILES:  # a client sends the bytes: a path would be one of the server
         with pytest.raises(DataError):
             trained.task.parse_request(raws[0])
-        raws = [{"input": base64.b64encode(raw).decode()} for raw in FILES[trained.task.takes][0]]
+        coded = [[base64.b64encode(raw).decode() for raw in FILES[kind][0]] for kind in kinds_of(trained.task)]
+        several = [dict(zip(kinds_of(trained.task), each, strict=True)) for each in zip(*coded, strict=True)]
+        raws = [{"input": each if len(each) > 1 else next(iter(each.values()))} for each in several]
     tasks = Tasks(bundle, Limits(), bundle.config.max_length)
     assert bundle.tokenizer is not None or all(task.takes != "text" for task in tasks.tasks.values())
     name = tasks.choose(trained.task.name)
@@ -287,6 +303,7 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     takes = trained.task.takes
     good, field = trained.inputs()[0], {"table": "numbers"}.get(takes, "text" if takes == "text" else takes)
+    field = "input" if takes in FILES and len(kinds_of(trained.task)) > 1 else field
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headway.checks.equivalence import beam, decoding, text, weights
+from headway.checks.equivalence.fusion import FusionChecks
 from headway.checks.equivalence.reference import (
     LARGEST,
     ROUNDING,
@@ -34,6 +35,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
+from headway.joint.fusion import Fusion
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
@@ -50,6 +52,12 @@ def check_model(
     """Yield each result when it is known. The model is unchanged afterwards."""
     if isinstance(model, TwoTowers):
         yield from _check_towers(model, compiled, seed)
+        return
+    if isinstance(model, Fusion):
+        with evaluating(model):
+            for name, check in FusionChecks(model, seed).table(compiled):
+                yield _result(name, check)
+        yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
         return
     with evaluating(model):
         checks = _ModelChecks(model, tokenizer, seed)

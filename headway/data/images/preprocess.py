@@ -90,7 +90,11 @@ def read_preprocess(folder: Path, size: int, channels: int) -> Preprocess:
     """How a model folder says that images are prepared; without the file, squashed to the model's size."""
     if not (folder / FILE).is_file():
         return Preprocess(size, size, "squash", BILINEAR, channels)
-    values = read_json(folder / FILE)
+    return preprocess_from(read_json(folder / FILE), size, channels)
+
+
+def preprocess_from(values: Mapping[str, Any], size: int, channels: int) -> Preprocess:
+    """The same, of a file's values."""
     kind = str(values.get("image_processor_type", values.get("feature_extractor_type", "")))
     how, resize = _resize(values.get("size", size), kind.removesuffix("Fast"))
     crop = values.get("crop_size", size) if values.get("do_center_crop", kind.startswith(("Bit", "CLIP"))) else resize

@@ -60,12 +60,13 @@ def make_pictures(
     kinds: Sequence[str] = KINDS,
     sizes: Sequence[str] = tuple(SIZES),
     places: Sequence[str] = tuple(PLACES),
+    colours: Sequence[str] = tuple(COLOURS),
 ) -> list[Picture]:
     """Return `count` pictures; equal seeds give equal pictures."""
     rng, noise = random.Random(seed), np.random.default_rng(seed)
     found = []
     for number in range(count):
-        colour, size, place = rng.choice(list(COLOURS)), rng.choice(sizes), rng.choice(places)
+        colour, size, place = rng.choice(colours), rng.choice(sizes), rng.choice(places)
         found.append(_picture(rng, noise, kinds[number % len(kinds)], colour, size, place))
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw, Row
@@ -109,8 +110,8 @@ def is_sound_name(name: str) -> bool:
 
 
 def reads_sounds(config: AnyConfig) -> bool:
-    """Whether a model's input is spectrograms of sounds, as patches."""
-    return getattr(config.source, "holds", "") == "log_mel"
+    """Whether a model's input is spectrograms of sounds alone, as patches."""
+    return not isinstance(config, FusionConfig) and getattr(config.source, "holds", "") == "log_mel"
 
 
 def hears(config: AnyConfig) -> bool:

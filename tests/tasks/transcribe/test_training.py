@@ -26,7 +26,15 @@ from headway.train.run import start, train
 
 Folders = Callable[..., Path]
 SHAPE = ("model.depth=1", "model.width=16", "model.heads=2")
-EVERY = ("train.batch=4", "train.steps=6", "train.warmup=1", "train.eval_every=6", "transcribe.eval_texts=4", "transcribe.max_new_tokens=6", "transcribe.fallback=0")
+EVERY = (
+    "train.batch=4",
+    "train.steps=6",
+    "train.warmup=1",
+    "train.eval_every=6",
+    "transcribe.eval_texts=4",
+    "transcribe.max_new_tokens=6",
+    "transcribe.fallback=0",
+)
 
 
 @pytest.fixture(scope="module")

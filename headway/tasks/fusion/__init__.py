@@ -1,0 +1,1 @@
+"""A label for an image with its sound"""
