@@ -72,7 +72,7 @@ def test_languages(bundle: Bundle, files: list[Path], whisper: Folders) -> None:
     assert code_of("German") == code_of("<|de|>") == "de" and code_of("haitian creole") == "ht" and len(NAMES) == 100
     german, chinese = (bundle.transcribe(str(files[0]), language=name, **QUICK) for name in ("German", "zh"))
     assert (german.language, chinese.language) == ("de", "zh") and german.text != chinese.text
-    with pytest.raises(DataError, match="does not know the language 'germna'.*german"):
+    with pytest.raises(DataError, match=r"does not know the language 'germna'.*german"):
         bundle.transcribe(str(files[0]), language="germna")
     english = load(whisper(5, multilingual=False))
     assert english.transcribe(str(files[0]), **QUICK).language == ""

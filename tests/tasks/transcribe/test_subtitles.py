@@ -10,7 +10,8 @@ import pytest
 from headway.tasks.transcribe.subtitles import FORMATS, clock
 
 PART: dict[str, Any] = {
-    "seek": 0, "tokens": [1], "temperature": 0.0, "mean_log_probability": -0.5, "compression_ratio": 1.0, "no_speech": 0.1
+    "seek": 0, "tokens": [1], "temperature": 0.0, "mean_log_probability": -0.5, "compression_ratio": 1.0,
+    "no_speech": 0.1,
 }  # fmt: skip
 FOUND: dict[str, Any] = {
     "text": "Hello. a --> b",
