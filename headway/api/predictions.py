@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from headway.api.inputs import keyword_settings, one_text, several_images, several_sounds, several_texts, several_things
 from headway.api.tables import Results, one_or_all
 from headway.config.toml import build
-from headway.errors import ConfigError
+from headway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need them
     import numpy as np
@@ -52,9 +52,10 @@ class Predictions(_Base):
         """The label of each text, or of each pair of texts: `model.classify("a dull film").label`.
 
         A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow. One that
-        reads sounds takes a path, the bytes of a file, samples, or samples and their rate. A model of images and texts
-        chooses among `labels`, which are texts.
+        reads sounds takes a path, the bytes of a file, samples, or samples and their rate. One that reads both takes
+        images and, as `pairs`, their sounds. A model of images and texts chooses among `labels`, which are texts.
         """
+        from headway.config.networks.fusion import FusionConfig
         from headway.tasks.audio.task import reads_sounds
         from headway.tasks.classification.predict import classify
         from headway.tasks.image import reads_images
@@ -63,6 +64,8 @@ class Predictions(_Base):
             images, many = several_images(texts)
             chosen = towers.classify(images, several_texts(labels or [], "labels"))
             return Results(chosen) if many else chosen[0]
+        if isinstance(self.model.config, FusionConfig):
+            return self._of_both(texts, pairs)
         if labels is not None:
             raise ConfigError("C004", "labels are for models of images and texts; this model has its own labels")
         if reads_images(self.model.config):
@@ -316,6 +319,21 @@ class Predictions(_Base):
             return beam
         checked = build(Beam, given)
         return replace(beam_for(recipe), **self.generation.rules, **{name: getattr(checked, name) for name in given})
+
+    def _of_both(self, images: Any, sounds: Any) -> Prediction | Results[Prediction]:
+        """The labels of images with their sounds."""
+        from headway.tasks.fusion.predict import FusionPredictor
+        from headway.tasks.fusion.task import FusionExample
+
+        if sounds is None:
+            raise DataError("D001", "this model reads images with sounds", 'model.classify("photo.png", "clip.wav")')
+        seen, many = several_images(images)
+        heard, _ = several_sounds(sounds)
+        if len(seen) != len(heard):
+            raise DataError("D001", f"{len(seen)} images and {len(heard)} sounds: each image needs its sound")
+        both = [FusionExample(a.image, b.sound, f"{a.name},{b.name}") for a, b in zip(seen, heard, strict=True)]
+        found = FusionPredictor(self).predict(both)
+        return Results(found) if many else found[0]
 
     def _towers(self) -> ContrastivePredictor | None:
         """The predictor of a model of images and texts; None for other models."""

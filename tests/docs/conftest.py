@@ -35,6 +35,7 @@ TASKS = {
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
     "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
     "transcribe": "transcribe",
+    "fusion": "fusion",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -147,7 +148,7 @@ DATA = {
     "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
     "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
     "images": "photos", "dino": "photos", "contrastive": "captioned", "caption": "captioned",
-    "audio_classification": "clips", "transcribe": "talks",
+    "audio_classification": "clips", "transcribe": "talks", "fusion": "pairs_of_both.csv",
 }  # fmt: skip
 """Recipe → what its small run is trained on; parity makes up its data."""
 
@@ -216,6 +217,8 @@ def write_clips(folder: Path) -> None:
         lines.append(f"{path.relative_to(folder)},{path.parent.name}")
     (folder / "clip.wav").write_bytes(path.read_bytes())
     (folder / "clips.csv").write_text("\n".join([*lines, ""]))
+    both = [f"photos/{kind}/{i}.png,clips/{kind}/{i}.wav,{kind}" for i in range(12) for kind in [("cat", "dog")[i % 2]]]
+    (folder / "pairs_of_both.csv").write_text("\n".join(["image,sound,label", *both, ""]))
 
 
 def write_talks(folder: Path) -> None:

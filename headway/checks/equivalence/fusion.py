@@ -42,7 +42,7 @@ class FusionChecks:
 
     def logits(self, rows: slice, backend: Backend = "fused", hook: Hook | None = None, model: Any = None) -> Tensor:
         images, sounds = self.inputs
-        found = (model or self.model)(images[rows], sounds[rows], backend=backend, hook=hook)
+        found = (self.model if model is None else model)(images[rows], sounds[rows], backend=backend, hook=hook)
         logits: Tensor = self.model.classify(found.hidden)
         return logits
 

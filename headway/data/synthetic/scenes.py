@@ -16,7 +16,7 @@ from headway.data.synthetic.pictures import make_pictures
 from headway.data.synthetic.sounds import tones
 from headway.errors import DataError
 
-FIGURES = ("circle", "square", "triangle", "cross")
+FIGURES = ("circle", "bar", "triangle", "cross")
 COLOURS = ("red", "green", "blue", "yellow")
 QUESTIONS = ("rising", "falling")
 """The sound that asks for the figure, and the one that asks for the colour."""

@@ -13,7 +13,7 @@ from headway.config.ranges import Range, shares, within
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
-from headway.errors import DataError
+from headway.errors import DataError, NotFoundError
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.image import LearnsImages
 from headway.tasks.inputs import INPUT, Item, raw_rows, reject
@@ -95,7 +95,7 @@ class Fusion(LearnsImages):
             folder = Path() if INPUT in row.values or not isinstance(source, str) else Path(row.file).parent
             try:
                 example = parse_pair(row.values, folder, data)
-            except DataError as error:
+            except (DataError, NotFoundError) as error:
                 reject(Flaw(row.file, row.line, error.message, code=error.code), bad)
                 continue
             yield Item(example, row.file, row.line, _plain(row.values))
