@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need t
     from headway.tasks.recipe import Recipe
     from headway.tasks.seq2seq.translate import Translation
     from headway.tasks.tagging.predict import Entity
+    from headway.tasks.transcribe.predict import Transcript
 else:
     _Base = object  # a Protocol's properties would stand in the way of the fields of a Bundle
 
@@ -276,6 +277,37 @@ class Predictions(_Base):
         found = predictor.search(examples, self._beam(predictor.recipe, beam, settings))
         texts = [best[0].text for best in found]
         return texts if many else texts[0]
+
+    @overload
+    def transcribe(
+        self, sounds: str, *, language: str | None = None, words: bool = False, **settings: Any
+    ) -> Transcript: ...
+    @overload
+    def transcribe(
+        self, sounds: Iterable[Any], *, language: str | None = None, words: bool = False, **settings: Any
+    ) -> list[Transcript]: ...
+    @overload
+    def transcribe(
+        self, sounds: Any, *, language: str | None = None, words: bool = False, **settings: Any
+    ) -> Transcript | list[Transcript]: ...
+    def transcribe(
+        self, sounds: Any, *, language: str | None = None, words: bool = False, **settings: Any
+    ) -> Transcript | list[Transcript]:
+        """What is said in a sound, or in each of a list: `model.transcribe("talk.wav").text`.
+
+        A sound is a path, the bytes of a file, samples at 16 kHz, or a pair of samples and their rate. Without a
+        language the model detects it. `words` adds when each word was said. Settings are those of the section
+        `transcribe`, such as prompt="…" or windows="fixed".
+        """
+        from headway.tasks.predictor import RunOptions
+        from headway.tasks.transcribe.predict import TranscribePredictor
+
+        recipe = TranscribePredictor.default_recipe(self)
+        checked = replace(recipe.settings, **keyword_settings(None, settings))
+        options = RunOptions(language=language or "", words=words)
+        examples, many = several_sounds(sounds)
+        found = TranscribePredictor(self, replace(recipe, settings=checked), options).predict(examples)
+        return found if many else found[0]
 
     def _beam(self, recipe: Recipe, beam: Beam | None, settings: dict[str, Any]) -> Beam:
         """The search that a caller asks for, by default as in training."""

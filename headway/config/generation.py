@@ -56,6 +56,9 @@ class LogitRules:
     """The token that ends a text of maximum length (BART's forced_eos_token_id)."""
     forced: Sequences = ()
     """Pairs of a position in the sequence, from 0, and the token forced there (Whisper's languages)."""
+    timestamps: tuple[int, ...] = ()
+    """Three numbers for models whose last tokens are times: the first of these tokens, the token that ends a text, and
+    the latest time that may come first, counted from 0 (below 0: any). Times then come in order and in pairs."""
 
     def __post_init__(self) -> None:
         in_range(self, no_repeat=COUNT, no_repeat_source=COUNT, min_tokens=COUNT, min_length=COUNT, max_length=COUNT)
@@ -66,6 +69,8 @@ class LogitRules:
             raise ConfigError("C003", f"decay = {self.decay} is not a start and a factor above 0")
         if not all(len(pair) == 2 for pair in self.forced):
             raise ConfigError("C003", f"forced = {self.forced} is not a list of places and tokens")
+        if len(self.timestamps) not in (0, 3):
+            raise ConfigError("C003", f"timestamps = {self.timestamps} is not three numbers")
         if not all(math.isfinite(bias.value) for bias in self.bias):
             raise ConfigError("C003", "a bias is not a finite number")
 
@@ -106,7 +111,7 @@ class LogitRules:
     @property
     def lookback(self) -> int | None:
         """How many of the last tokens the rules need; None: all."""
-        if self.no_repeat or self.repetition != 1:
+        if self.no_repeat or self.repetition != 1 or self.timestamps:
             return None
         sizes = [self.no_repeat_source, *map(len, self.banned), *(len(bias.tokens) for bias in self.bias)]
         return max(0, max(sizes) - 1)

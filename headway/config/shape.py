@@ -7,6 +7,7 @@ from dataclasses import replace
 from headway.config.model import (
     ConditionConfig,
     DenoiseHeadConfig,
+    FramesConfig,
     InitConfig,
     LMHeadConfig,
     ModelConfig,
@@ -139,6 +140,38 @@ def caption_config(
         target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
         lm=LMHeadConfig(tied=shape.tied),
         special=special,
+    )
+
+
+def speech_config(
+    shape: ShapeConfig, frames: int, mels: int, vocab: int, length: int, special: SpecialTokens
+) -> ModelConfig:
+    """An encoder of mel frames and a decoder of texts, both of one shape; Whisper's layout where that can express it.
+
+    The encoder's positions are learned, as in Whisper's files, unless model.positions is sinusoidal.
+    """
+    fixed = shape.positions == "sinusoidal"
+    decoder = replace(_stack(shape, causal=True), cross=True, key_bias=not _whisper_like(shape))
+    layers = shape.depth if shape.encoder_depth is None else shape.encoder_depth
+    encoder = replace(decoder, n_layers=layers, causal=False, cross=False, final_norm=True)
+    where = PositionConfig(kind="sinusoidal" if fixed else "learned", length=frames // 2)
+    return ModelConfig(
+        encoder=encoder,
+        decoder=decoder,
+        source=FramesConfig(channels=mels, positions=where, dropout=shape.dropout),
+        target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
+        lm=LMHeadConfig(tied=shape.tied),
+        special=special,
+        init=InitConfig(kind="xavier"),  # with smaller weights a small model listens to nothing for long
+        family="whisper" if _whisper_like(shape) else "headway",
+    )
+
+
+def _whisper_like(shape: ShapeConfig) -> bool:
+    """Whether a model of this shape is one that Whisper's layout can express."""
+    block = shape.norm == "layernorm" and shape.norm_at == "pre" and shape.residual and shape.bias
+    return (
+        block and shape.positions == "learned" and not shape.gated and shape.kv_heads is None and shape.window is None
     )
 
 

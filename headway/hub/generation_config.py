@@ -33,7 +33,12 @@ SUPPORTED = (
     *("suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id", "forced_decoder_ids"),
     *("exponential_decay_length_penalty", "num_beams", "length_penalty", "early_stopping", "renormalize_logits"),
 )
-COPIED = tuple(name for name in SUPPORTED if name not in SPECIAL_IDS)
+SPEECH = (
+    *("is_multilingual", "lang_to_id", "task_to_id", "language", "task", "return_timestamps", "no_timestamps_token_id"),
+    *("prev_sot_token_id", "max_initial_timestamp_index", "alignment_heads"),
+)
+"""Settings of speech models, which the task that uses such a model reads itself."""
+COPIED = (*(name for name in SUPPORTED if name not in SPECIAL_IDS), *SPEECH)
 """Settings that a new folder takes over from its base model's; special ids are in the model's config."""
 WITHOUT_EFFECT = {
     **dict.fromkeys(("pad_token_id",), "padding has a mask, so its token does not matter"),
@@ -185,13 +190,13 @@ def _read_settings(folder: Path | None) -> tuple[dict[str, Any], dict[str, Any]]
     if folder is not None and is_unfinished(folder):
         return _read_settings(run_base(folder))
     if folder is not None and (folder / "config.json").is_file():
-        known = {*SUPPORTED, *UNSUPPORTED}
+        known = {*SUPPORTED, *UNSUPPORTED, *SPEECH}
         given = {key: value for key, value in read_json(folder / "config.json").items() if key in known}
         settings = {k: v for k, v in given.items() if v is not None and OLD_DEFAULTS.get(k, ...) != v}
     if folder is None or not (folder / FILE).is_file():
         return settings, {}
     own = {key: value for key, value in read_json(folder / FILE).items() if value is not None}
-    known = {*SUPPORTED, *UNSUPPORTED, *WITHOUT_EFFECT}
+    known = {*SUPPORTED, *UNSUPPORTED, *WITHOUT_EFFECT, *SPEECH}
     return settings | own, {key: value for key, value in own.items() if key not in known}
 
 

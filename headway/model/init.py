@@ -9,8 +9,9 @@ from torch import nn
 
 from headway.config.model import InitConfig, ModelConfig
 from headway.model.attention import Attention
-from headway.model.embed import PatchEmbedding, TokenEmbedding
+from headway.model.embed import FrameEmbedding, PatchEmbedding, TokenEmbedding
 from headway.model.heads import DenoiseHead
+from headway.model.positions import sinusoidal
 from headway.model.stack import FeedForward, Residual, Stack
 
 
@@ -37,6 +38,9 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     for module in model.modules():
         if isinstance(module, TokenEmbedding):  # rows that no token uses
             module.table.weight[module.config.vocab :] = 0
+        elif isinstance(module, FrameEmbedding) and module.config.positions.kind == "learned":  # Radford et al. 2022
+            places = torch.arange(module.config.positions.length, device=module.conv1.weight.device)
+            module.positions.table.weight.copy_(sinusoidal(places, module.conv1.out_channels, "halves"))  # type: ignore[union-attr]
         elif isinstance(module, Residual) and module.modulate is not None:  # Peebles & Xie 2023: each block starts as x
             module.modulate.weight.zero_()
         elif isinstance(module, DenoiseHead):

@@ -19,6 +19,8 @@ from headway.errors import HeadwayError
 from headway.generate.engine.engine import Request as EngineRequest
 from headway.jsonfile import parse_object
 from headway.serve import schemas
+from headway.serve.audio.form import parse_form
+from headway.serve.audio.transcriptions import form_schema, read_request, response_of, transcript
 from headway.serve.chat.conversation import ToolUse
 from headway.serve.context import ServerContext
 from headway.serve.errors import ApiError
@@ -51,6 +53,9 @@ def create_app(server: ServerContext) -> Middleware:
     ):
         responses = results.openapi_responses(result, 404, stream="stream" in request.model_fields)
         app.post(path, responses=responses, openapi_extra=request_schema(request, server.model.id, parts))(handler)
+    form = form_schema(server.model.id)
+    responses = results.openapi_responses(results.Transcription, 404)
+    app.post("/v1/audio/transcriptions", responses=responses, openapi_extra=form)(routes.transcribe)
     described = results.openapi_responses(results.ResponseObject, 404)
     app.get("/v1/responses/{response_id}", responses=described)(routes.response)
     described = results.openapi_responses(results.DeletedResponse, 404)
@@ -153,6 +158,16 @@ class Routes:
         raw = await self._uploaded(request) or await _json_bytes(request)
         _, task, items, tokens = await self.server.run_in_thread(self._parse_inputs, RunRequest, raw)
         return JSONResponse({**self._list(await self.served.tasks.run(task, items), tokens), "task": task})
+
+    async def transcribe(self, request: Request) -> Response:
+        """Write down what is said in a sound."""
+        kind, body = request.headers.get("content-type", ""), await request.body()
+        asked = read_request(await self.server.run_in_thread(parse_form, kind, body))
+        self.served.check_name(asked.model)
+        if (task := self.served.tasks.transcriber) is None:
+            raise ApiError(400, "this model does not transcribe sounds", "D001", "model")
+        found = await self.served.tasks.in_turn(transcript, self.served.tasks.bundle, task, asked, self.server.limits)
+        return response_of(found, task, asked.format)
 
     async def _uploaded(self, request: Request) -> bytes | None:
         """The JSON for a body that is an image or sound file itself, where the model reads such; None for others."""

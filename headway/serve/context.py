@@ -30,7 +30,7 @@ from headway.serve.limits import Limits
 from headway.serve.metrics import Log, Metrics
 from headway.serve.predict import Tasks
 from headway.serve.requests import Grammars, RequestBuilder
-from headway.tasks.audio.task import reads_sounds
+from headway.tasks.audio.task import hears
 from headway.tasks.image import reads_images
 from headway.tasks.predictor import Loaded
 
@@ -51,7 +51,7 @@ class ServedModel:
 
     def __init__(self, bundle: Loaded, limits: Limits, name: str = "") -> None:
         config, self.model = bundle.model.config, bundle.model
-        if reads_images(config) or reads_sounds(config) or isinstance(config, FusionConfig):
+        if reads_images(config) or hears(config) or isinstance(config, FusionConfig):
             limits = replace(limits, body_bytes=limits.image_bytes)
         self.limits = limits
         self.id, self.created = name or _name(bundle), int(time.time())

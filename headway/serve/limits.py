@@ -42,6 +42,7 @@ class Limits:
     image_bytes: int = _limit(
         20_000_000, "bytes of a body for a model that reads images or sounds, instead of body_bytes"
     )
+    sound_seconds: float = _limit(1200.0, "seconds of a sound to transcribe")
     logit_bias: int = _limit(1024, "tokens in the logit_bias of a request")
     responses: int = _limit(
         256, "responses that the server remembers for previous_response_id; the oldest are forgotten"

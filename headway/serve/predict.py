@@ -54,6 +54,8 @@ class Tasks:
         self.names = list(self.tasks)
         self.embedder = next((name for name, task in self.tasks.items() if "nearest" in task.options), "")
         """The task behind /v1/embeddings; empty where the model has no vectors."""
+        self.transcriber = next((task for task in self.tasks.values() if task.formats), None)
+        """The task behind /v1/audio/transcriptions."""
         self.predictor = cache(self._predictor)
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="headway-task")
         self._since: float | None = None
@@ -194,19 +196,19 @@ class Tasks:
     async def run(self, name: str, examples: Sequence[Any]) -> list[Json]:
         found, predictor = list[Json](), self.predictor(name)
         for start in range(0, len(examples), BATCH):
-            found += await self._in_turn(_predict, predictor, examples[start : start + BATCH])
+            found += await self.in_turn(_predict, predictor, examples[start : start + BATCH])
         return [{"index": i, **result} for i, result in enumerate(found)]
 
     async def score(self, prompts: Iterable[tuple[int, ...]], top: int) -> dict[tuple[int, ...], list[Event]]:
         """The tokens of prompts with their log-probabilities; the first token of a prompt has none."""
         found: dict[tuple[int, ...], list[Event]] = {}
         for prompt in prompts:
-            scored = await self._in_turn(score_prompt, self.bundle.model, prompt, top)
+            scored = await self.in_turn(score_prompt, self.bundle.model, prompt, top)
             later = [Event(i, "", own, tuple(best)) for i, (own, best) in zip(prompt[1:], scored, strict=True)]
             found[prompt] = [Event(prompt[0]), *later]
         return found
 
-    async def _in_turn(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def in_turn(self, work: Callable[..., T], *arguments: Any) -> T:
         """Compute something after all that was asked for before it."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, self._timed, work, *arguments)
 

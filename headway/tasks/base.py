@@ -11,7 +11,7 @@ batches, losses and evaluations for the trainer; `Predictor` (headway/tasks/pred
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -115,7 +115,9 @@ class Task(ABC):
     """Settings of the starter that fit only what it makes up → their values for data of the user."""
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, nearest, labels, rollout,
-    class, grid, steps, guidance, seed."""
+    class, grid, steps, guidance, seed, language, words, format."""
+    formats: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {}
+    """Ways to write a result that `headway run --format` and the server offer: name → a function of its dictionary."""
     second: ClassVar[str] = ""
     """The field that brings an input a second text: pair or context."""
     generates: ClassVar[bool] = False

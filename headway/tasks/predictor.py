@@ -64,6 +64,10 @@ class RunOptions:
     """Texts to choose among for each image."""
     score: bool = False
     """The log-probability of each input instead of a prediction."""
+    language: str = ""
+    """The language that is spoken; empty: the model detects it."""
+    words: bool = False
+    """When each word was said."""
     sampling: Sampling | None = None
     """How a language model generates; None: as its folder says."""
 

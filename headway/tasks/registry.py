@@ -33,6 +33,7 @@ BUILT_IN = {
     "fusion": "headway.tasks.fusion.task:Fusion",
     "embed": "headway.tasks.embedding.task:Embedding",
     "contrastive": "headway.tasks.contrastive.task:Contrastive",
+    "transcribe": "headway.tasks.transcribe.task:Transcribe",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

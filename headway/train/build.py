@@ -14,7 +14,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
-from headway.hub.folder import load_model, open_folder, read_tokenizer
+from headway.hub.folder import load_folder_tokenizer, load_model, open_folder, read_tokenizer
 from headway.hub.restored import fitted_model
 from headway.hub.trainable import mark_trainable
 from headway.model.lora import add_adapters
@@ -26,10 +26,13 @@ from headway.tasks.training import Training
 
 
 def base_tokenizer(recipe: Recipe) -> Tokenizer | None:
-    """The tokenizer of model.from; None if the run trains its own, or reads no text."""
-    if not recipe.model.from_ or get_task(recipe.task).takes != "text":
+    """The tokenizer of model.from; None if the run trains its own, or neither reads nor writes text."""
+    if not recipe.model.from_:
         return None
-    return read_tokenizer(resolve(recipe.model.from_))
+    folder = resolve(recipe.model.from_)
+    if get_task(recipe.task).takes == "text":
+        return read_tokenizer(folder)
+    return load_folder_tokenizer(folder, open_folder(folder).config)
 
 
 def build_model(recipe: Recipe, task: Training, device: torch.device) -> Model:

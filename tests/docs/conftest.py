@@ -19,8 +19,9 @@ from headway.cli import main
 from headway.data.images.png import png
 from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.pictures import make_pictures
-from headway.data.synthetic.sounds import tones
+from headway.data.synthetic.sounds import syllables, tones
 from headway.tasks import registry
+from tests.tasks.transcribe.conftest import make_folder as make_whisper
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
@@ -33,6 +34,7 @@ TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
     "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
+    "transcribe": "transcribe",
     "fusion": "fusion",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
@@ -140,11 +142,13 @@ STANDS_FOR = {
 }  # fmt: skip
 """A model that the pages name → the recipe whose small run takes its place."""
 
+WHISPER = "openai/whisper-tiny"
+"""A model that the pages name, for which a folder with random weights stands."""
 DATA = {
     "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
     "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
     "images": "photos", "dino": "photos", "contrastive": "captioned", "caption": "captioned",
-    "audio_classification": "clips", "fusion": "pairs_of_both.csv",
+    "audio_classification": "clips", "transcribe": "talks", "fusion": "pairs_of_both.csv",
 }  # fmt: skip
 """Recipe → what its small run is trained on; parity makes up its data."""
 
@@ -181,6 +185,7 @@ def write_files(folder: Path) -> None:
         (folder / name).write_text(line * 20)
     write_photos(folder)
     write_clips(folder)
+    write_talks(folder)
     (folder / "logs").mkdir()
     with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
@@ -216,6 +221,21 @@ def write_clips(folder: Path) -> None:
     (folder / "pairs_of_both.csv").write_text("\n".join(["image,sound,label", *both, ""]))
 
 
+def write_talks(folder: Path) -> None:
+    """Sounds with their texts in a folder, and a table of them."""
+    lines, told = ["path,sentence"], ["file_name,transcription"]
+    (folder / "talks").mkdir()
+    for number, spoken in enumerate(syllables(12, words=(1, 1))):
+        raw = wav_bytes(spoken.samples, spoken.rate)
+        (folder / "talks" / f"{number}.wav").write_bytes(raw)
+        lines.append(f"talks/{number}.wav,{spoken.text}")
+        told.append(f"{number}.wav,{spoken.text}")
+    for name in ("talk.wav", "interview.wav"):
+        (folder / name).write_bytes(raw)
+    (folder / "talks.csv").write_text("\n".join([*lines, ""]))
+    (folder / "talks" / "metadata.csv").write_text("\n".join([*told, ""]))
+
+
 class Workspace:
     """Folders with the files of the pages, each with one small run, trained when it is first asked for."""
 
@@ -235,6 +255,9 @@ class Workspace:
 
     def model(self, name: str) -> str:
         """The path of the small run that stands for a model of the pages; other words as they are."""
+        if name == WHISPER:
+            folder = self.root / "whisper"
+            return str(folder if folder.exists() else make_whisper(folder, 1))
         if name not in STANDS_FOR:
             return name
         recipe = STANDS_FOR[name]

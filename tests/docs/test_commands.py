@@ -161,16 +161,19 @@ def test_a_server_starts_and_answers_the_requests_of_its_page(
 ) -> None:
     words = shortened(block.words, workspace)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HEADWAY_API_KEY": "secret" if "API_KEY" in block.text else ""}
+    place = workspace.copy(block.recipe, tmp_path)
     server = subprocess.Popen(
         [sys.executable, "-m", *words, "--port", "0"],
-        cwd=workspace.copy(block.recipe, tmp_path), env=env, stderr=subprocess.PIPE, text=True,
+        cwd=place, env=env, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert server.stderr is not None
         url = next(filter(None, (re.search(r"http://[\d.]+:\d+", line) for line in server.stderr)))[0]
         for request in (each for each in REQUESTS if each.page == block.page):
             asked = [word.replace("http://127.0.0.1:8000", url) for word in request.words]
-            done = subprocess.run([*asked, "-sS", "--fail-with-body"], capture_output=True, text=True, timeout=60)
+            done = subprocess.run(
+                [*asked, "-sS", "--fail-with-body"], capture_output=True, text=True, timeout=60, cwd=place
+            )
             assert done.returncode == 0, (request.id, done.stdout, done.stderr)
     finally:
         server.send_signal(signal.SIGTERM)

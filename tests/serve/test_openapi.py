@@ -72,6 +72,7 @@ def test_every_route_is_described(reciter: Running) -> None:
         *((path, "POST") for path in POST),
         *((path, "GET") for path in GET),
         ("/v1/responses/{response_id}", "DELETE"),
+        ("/v1/audio/transcriptions", "POST"),
     }
 
 

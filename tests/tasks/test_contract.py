@@ -51,6 +51,7 @@ TINY = ("model.depth=1", "model.width=16", "model.heads=2", "model.dropout=0.1",
 EVERY = ("train.warmup=1", "train.save_every=3", "train.eval_every=6", "train.sample_every=6", "data.length=48")
 MORE = {
     "seq2seq": ("seq2seq.eval_texts=1000", "seq2seq.max_new_tokens=6", "seq2seq.beam=2"),
+    "transcribe": ("transcribe.eval_texts=1000", "transcribe.max_new_tokens=6", "transcribe.fallback=0"),
     "caption": ("caption.eval_texts=1000", "caption.max_new_tokens=6", "caption.beam=2"),
     "embed": ("train.batch=8",),
     "diffusion": ("diffusion.eval_images=8", "diffusion.steps=2"),
@@ -112,7 +113,7 @@ def training_rows(task: Task, folder: Path) -> list[Any] | None:
         return TRAINING.get(task.name)
     several = zip(*files_of(task, folder), strict=True)
     return [
-        {**dict(zip(kinds_of(task), map(str, paths), strict=True)), "label": label, "caption": "a dog"}
+        {**dict(zip(kinds_of(task), map(str, paths), strict=True)), "label": label, "caption": "a dog", "text": "a dog"}
         for paths, label in zip(several, "ab", strict=False)
     ]
 

@@ -21,7 +21,7 @@ from headway.cli.run.stream import stdin_is_piped
 from headway.config.keys import did_you_mean, dotted_keys
 from headway.config.recipe import DataConfig
 from headway.errors import ConfigError, UsageError, nearest
-from headway.tasks.registry import task_names
+from headway.tasks.registry import task_names, tasks
 
 COUNTS = ("top", "n_best")
 """Settings that are integers from 1."""
@@ -63,6 +63,9 @@ class RunArgs:
     rollout: str = ""
     attention: str = ""
     labels: str = ""
+    language: str = ""
+    words: bool = False
+    format: str = ""
     json: bool = False
 
     def check(self) -> None:
@@ -91,6 +94,11 @@ class RunArgs:
         for name in ("rollout", "attention"):
             if path := getattr(self, name):
                 check_picture(f"--{name}", path)
+        known = list(dict.fromkeys(name for task in tasks() for name in task.formats))
+        if self.format and self.format not in known:
+            raise UsageError("U001", f"--format {self.format} is unknown", f"one of {', '.join(known)}")
+        if self.format and self.json:
+            raise UsageError("U001", "--json does not go with --format", "--format json, or --json alone for lines")
         self.named_task()
         if self.file or not self.score:
             self._check_settings()
@@ -106,12 +114,17 @@ class RunArgs:
         given = {name: getattr(self, name) is not None for name in ("steps", "guidance")}
         return {"grid": self.grid, **given}
 
+    @property
+    def hearing(self) -> dict[str, Any]:
+        """Options for models that transcribe, by name; false where one is not given."""
+        return {"language": self.language, "words": self.words, "format": self.format}
+
     def check_generation(self) -> None:
         """Refuse what a model that generates does not accept."""
         if self.file:
             _refuse_together("file", self._sampling_options())
         refused = {"context": self.context, "json": self.json and not self.file, "align": self.align, **self.drawing}
-        refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention}
+        refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention, **self.hearing}
         for name, given in refused.items():
             if given:
                 raise UsageError("U001", f"--{name} does not apply to a model that continues a text")

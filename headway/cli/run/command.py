@@ -46,6 +46,8 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run images photo.jpg --rollout looked.png --attention heads.png rollout=gradient",
         'headway run clip photo.png --labels "a cat,a dog"',
         'headway run clip --nearest photos/ "a dog on a beach"',
+        "headway run whisper-tiny talk.wav --format srt --language de > talk.srt",
+        "headway run whisper-tiny talk.wav --words --json",
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
         "headway run shapes class=circle --grid 4x4 --out grid.png --steps 30 --guidance 3 --seed 1",
     )
@@ -104,6 +106,11 @@ def run(
     attention: Annotated[
         str, typer.Option(help="draw the class token's attention, head by head; layer=N", metavar="PNG")
     ] = "",
+    language: Annotated[
+        str, typer.Option(help="the language that is spoken, such as de; default: the model detects it", metavar="CODE")
+    ] = "",
+    words: Annotated[bool, typer.Option("--words", help="of speech: when each word was said")] = False,
+    format_: Annotated[str, typer.Option("--format", help="of speech: txt, srt, vtt or json", metavar="FORMAT")] = "",
     device: Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,
@@ -120,7 +127,8 @@ def run(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
         context=context, near=near, index=index, align=align, labels=labels, grid=grid, steps=steps,
-        guidance=guidance, rollout=rollout, attention=attention, json=json_,
+        guidance=guidance, rollout=rollout, attention=attention, language=language, words=words, format=format_,
+        json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)

@@ -69,6 +69,8 @@ def _check(session: _Session) -> None:
         ("--rollout", args.rollout, "rollout" in task.options),
         ("--attention", args.attention, "rollout" in task.options),
         ("--labels", args.labels, "labels" in task.options and not args.near),
+        *((f"--{name}", value, name in task.options) for name, value in args.hearing.items()),
+        ("--format", args.format and args.source, False),
         *((name, args.settings.get(name), name in task.options) for name in COUNTS),
     ):
         if value and not fits:
@@ -118,7 +120,10 @@ class _Session:
         args = self.args
         counts = {name: args.settings[name] for name in COUNTS if name in args.settings}
         labels = parse_labels(args.labels) if args.labels else ()
-        options = RunOptions(beam=args.beam, align=args.align, score=args.score, labels=labels, **counts)
+        options = RunOptions(
+            beam=args.beam, align=args.align, score=args.score, labels=labels, language=args.language, words=args.words,
+            **counts,
+        )  # fmt: skip
         return self.task.load_predictor()(self.bundle, self.recipe, options)
 
     def items(self) -> list[Item]:
@@ -154,7 +159,10 @@ class _Session:
         examples = [item.example for item in items]
         found = [each.to_dict() for each in predictor.predict(examples)]
         self.tell_truncated(*predictor.truncated(examples))
-        if self.args.json:
+        if self.args.format:
+            for result in found:
+                print(self.task.formats[self.args.format](result))
+        elif self.args.json:
             for example, result in zip(examples, found, strict=True):
                 print(json.dumps({**self.task.echo(example), **result}, ensure_ascii=False))
         else:

@@ -137,11 +137,19 @@ BANDWIDTH = (80.0, 110.0, 160.0)
 def syllables(count: int, seed: int = 0, rate: int = RATE, words: tuple[int, int] = (2, 5)) -> list[Spoken]:
     """Return `count` sequences of syllables, each as long as `words` allows; equal seeds give equal sounds."""
     rng = np.random.default_rng(seed)
-    return [_spoken(rng, rate, int(rng.integers(words[0], words[1] + 1))) for _ in range(count)]
+    found = []
+    for _ in range(count):
+        places = rng.integers(len(SYLLABLES), size=int(rng.integers(words[0], words[1] + 1)))
+        found.append(_spoken(rng, rate, [SYLLABLES[i] for i in places]))
+    return found
 
 
-def _spoken(rng: np.random.Generator, rate: int, count: int) -> Spoken:
-    said = [SYLLABLES[i] for i in rng.integers(len(SYLLABLES), size=count)]
+def speak(said: Sequence[str], seed: int = 0, rate: int = RATE) -> Spoken:
+    """These syllables, by the voice of a seed; all must be among SYLLABLES."""
+    return _spoken(np.random.default_rng(seed), rate, said)
+
+
+def _spoken(rng: np.random.Generator, rate: int, said: Sequence[str]) -> Spoken:
     pitch, tract, pace = rng.uniform(95, 210), rng.uniform(0.93, 1.08), rng.uniform(0.85, 1.15)
     parts = [np.zeros(round(rate * rng.uniform(0.03, 0.12)))]
     times, length = [], len(parts[0])

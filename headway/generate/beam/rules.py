@@ -166,6 +166,12 @@ class Search(Rules):
         beam = self.beam
         return beam.groups == 1 and not (self.banned or beam.renormalise or beam.has_rules("banned", "first", "last"))
 
+    @property
+    def greedy_by_rules(self) -> bool:
+        """Whether there is one beam, scored under its rules, and each rule looks at no more than the new tokens."""
+        beam, known = self.beam, ("banned", "first", "last", "first_banned", "timestamps")
+        return beam.width == 1 and beam.renormalise and not (self.banned or beam.has_rules(*known))
+
     def possible(self, logits: Tensor) -> Tensor:
         """Log-probabilities (B, V) without tokens that are always banned."""
         return logits.float().log_softmax(-1).index_fill_(1, self.never, -torch.inf)
@@ -213,7 +219,7 @@ class Search(Rules):
         logp = self.possible(logits).unflatten(0, (inputs, -1)).expand(-1, self.beam.width, -1)
         if self.beam.width == 1:
             ranks, last = top(self.greedy(logits, groups[0].tokens, step), 1)  # if it is an end token, the search ends
-            own = logp.gather(2, last)
+            own = ranks if self.beam.renormalise else logp.gather(2, last)
             own = own.masked_fill(own == -torch.inf, 0.0)  # a banned token that is forced all the same
             own = own.masked_fill(ranks == -torch.inf, -torch.inf)
             parents, over = self.settle(groups[0], last, own, at, ranks)

@@ -23,6 +23,7 @@ from headway.generate.sampling.logits import (
     penalise_repetition,
     seen_in,
 )
+from headway.generate.sampling.timestamps import NewTokens, order_timestamps
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def apply_rules(logits: Tensor, rules: LogitRules, place: RuleContext) -> Tensor
     if rules.first_banned:
         begins = place.steps == _begin(rules, place)
         logits = _without(logits, begins, torch.tensor(rules.first_banned, device=logits.device))
+    if rules.timestamps:
+        logits = order_timestamps(logits, NewTokens.of(place.history, place.steps), rules.timestamps)
     return _force(logits, rules, place)
 
 

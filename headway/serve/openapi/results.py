@@ -148,6 +148,36 @@ class RunResult(BaseModel):
     """Tokens that were read of an input that is longer than the model reads."""
 
 
+class TranscribedWord(BaseModel):
+    word: str
+    start: float
+    end: float
+
+
+class TranscribedSegment(BaseModel):
+    id: int
+    seek: int
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+
+
+class Transcription(BaseModel):
+    """With response_format = verbose_json all fields are there, otherwise the text alone."""
+
+    text: str
+    task: Literal["transcribe"] | None = None
+    language: str | None = None
+    duration: float | None = None
+    segments: list[TranscribedSegment] | None = None
+    words: list[TranscribedWord] | None = None
+
+
 class RunList(BaseModel):
     object: Literal["list"]
     task: str

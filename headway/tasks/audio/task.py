@@ -99,6 +99,11 @@ def reads_sounds(config: AnyConfig) -> bool:
     return not isinstance(config, FusionConfig) and getattr(config.source, "holds", "") == "log_mel"
 
 
+def hears(config: AnyConfig) -> bool:
+    """Whether a model's input is sounds in any form: spectrograms as patches, or as frames."""
+    return reads_sounds(config) or getattr(config.source, "kind", "") == "frames"
+
+
 def sound_of(sound: Any, number: int) -> SoundExample:
     """A sound that Python hands in: a path, bytes, samples at 16 kHz, or samples and their rate."""
     if isinstance(sound, str | Path):

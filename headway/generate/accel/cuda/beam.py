@@ -22,6 +22,7 @@ from headway.generate.accel.snapshot import Snapshot
 from headway.generate.accel.transfer import copy_to_cpu
 from headway.generate.beam.rules import Beam, Group, Hypothesis, Rules, Search, hypotheses
 from headway.generate.protocol import Source
+from headway.generate.sampling.timestamps import NewTokens, order_timestamps
 from headway.model.masks import Layout
 from headway.model.model import Transformer
 
@@ -37,7 +38,7 @@ SHARE = 32
 
 def suits(search: Search) -> bool:
     """Whether the rules of a search are simple and the beams few enough for the kernels."""
-    return search.simple and search.candidates(search.beam.width) <= MAX_TOKENS
+    return (search.simple or search.greedy_by_rules) and search.candidates(search.beam.width) <= MAX_TOKENS
 
 
 class CudaBeamSearch:
@@ -64,6 +65,7 @@ class CudaBeamSearch:
         self.rules = Rules(beam, eos, torch.ones(inputs, 1, dtype=torch.long, device=like.device))
         self.group = Group.empty(inputs, beam.width, columns, like.device)
         self.allowed = torch.ones(self.lm.vocab, dtype=torch.bool, device=like.device)
+        self.begin = torch.tensor(beam.first_banned, dtype=torch.long, device=like.device)
         self.wide = like.new_zeros(rows, self.lm.output.out_features)
         self.logits = self.wide[:, : self.lm.vocab]
         self._forward_graph, _ = capture_graph(self._forward)
@@ -104,7 +106,8 @@ class CudaBeamSearch:
         """Choose the next token of every beam and run the decoder. Returns whether each input is still open (B,)."""
         rules, group = self.rules, self.group
         inputs, width = group.scores.shape
-        own, last = likeliest(self.logits, rules.candidates(width), self.allowed)
+        logits = self._ruled() if rules.beam.renormalise else self.logits
+        own, last = likeliest(logits, rules.candidates(width), self.allowed)
         own, last = rules.forced(own.view(inputs, width, -1), last.view(inputs, width, -1), self.at)
         grown = Group(*group.tensors())
         parents, _ = rules.settle(grown, last, own, self.at)
@@ -115,6 +118,16 @@ class CudaBeamSearch:
         self.at += 1
         self._forward()
         return group.open.clone()
+
+    def _ruled(self) -> Tensor:
+        """Logits (B, V) of a search with one beam, under the rules that may change from step to step."""
+        beam, logits = self.rules.beam, self.logits.float().masked_fill(~self.allowed, -torch.inf)
+        if len(self.begin):
+            at_first = torch.where(self.at == 0, -torch.inf, 0.0).expand(len(logits), len(self.begin))
+            logits = logits.index_add(1, self.begin, at_first)
+        if beam.timestamps:
+            logits = order_timestamps(logits, NewTokens.upto(self.group.tokens[:, 0], self.at), beam.timestamps)
+        return logits
 
     def _store(self, group: Group) -> None:
         for place, tensor in zip(self.group.tensors(), group.tensors(), strict=True):

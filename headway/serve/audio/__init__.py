@@ -1,0 +1,1 @@
+"""Sound in requests: forms with files, transcriptions"""
