@@ -6,8 +6,10 @@ from headway.baselines.convolutional import Convolutional
 from headway.baselines.recurrent import Recurrent
 from headway.config.model import ModelConfig
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.joint.distillation import Student
+from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer
 
@@ -18,4 +20,6 @@ def make_model(config: AnyConfig) -> Model:
         return Transformer(config) if config.distill is None else Student(config)
     if isinstance(config, TwoTowersConfig):
         return TwoTowers(config)
+    if isinstance(config, SeriesConfig):
+        return SeriesModel(config)
     return Convolutional(config) if config.network == "conv" else Recurrent(config)

@@ -6,14 +6,16 @@ from collections.abc import Collection
 
 from headway.config.model import ModelConfig
 from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 
-AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig
+AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig | SeriesConfig
 """The config of any model. Code for all models uses what all have in common; mypy checks it."""
 
-MARKS: dict[str, type[BaselineConfig] | type[TwoTowersConfig]] = {
+MARKS: dict[str, type[BaselineConfig] | type[TwoTowersConfig] | type[SeriesConfig]] = {
     "network": BaselineConfig,
     "projection": TwoTowersConfig,
+    "look_back": SeriesConfig,
 }
 """A field that only this kind of config has."""
 
