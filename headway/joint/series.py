@@ -229,7 +229,7 @@ class SeriesModel(Model):
         found = found.to(torch.promote_types(found.dtype, torch.float32))
         if config.change:
             last = sequences[:, config.patch - 1 :: config.patch, None, :, None]
-            found = last + found * found.new_tensor(config.change)[:, None]
+            found = last + found * config.change
         return found.flatten(1, 2)
 
 

@@ -113,7 +113,7 @@ class Task(ABC):
     """What the task learns from where a recipe names no data."""
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, nearest, labels, rollout,
-    class, grid, steps, guidance, seed."""
+    class, grid, steps, guidance, seed, horizon, plot."""
     second: ClassVar[str] = ""
     """The field that brings an input a second text: pair or context."""
     generates: ClassVar[bool] = False
@@ -202,6 +202,10 @@ class Task(ABC):
         return None if self.second else False
 
     # --- looks
+
+    def tabled(self, row: Json) -> Iterable[Json]:
+        """The rows of a result in a table: one, but for predictions that are tables themselves."""
+        return (row,)
 
     @abstractmethod
     def render(self, found: Sequence[tuple[Any, Json]], *, colours: bool) -> Iterator[str]:

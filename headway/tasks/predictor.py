@@ -64,6 +64,8 @@ class RunOptions:
     """Texts to choose among for each image."""
     score: bool = False
     """The log-probability of each input instead of a prediction."""
+    horizon: int | None = None
+    """Time steps to predict; None: as the model was trained."""
     sampling: Sampling | None = None
     """How a language model generates; None: as its folder says."""
 

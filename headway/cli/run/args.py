@@ -63,6 +63,8 @@ class RunArgs:
     rollout: str = ""
     attention: str = ""
     labels: str = ""
+    horizon: int | None = None
+    plot: str = ""
     json: bool = False
 
     def check(self) -> None:
@@ -88,7 +90,9 @@ class RunArgs:
             if not (self.file or "-" in self.args or stdin_is_piped()):
                 raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
             check_out(self.out)
-        for name in ("rollout", "attention"):
+        if self.horizon is not None and self.horizon < 1:
+            raise UsageError("U001", f"--horizon {self.horizon} should be at least 1")
+        for name in ("rollout", "attention", "plot"):
             if path := getattr(self, name):
                 check_picture(f"--{name}", path)
         self.named_task()
@@ -106,12 +110,17 @@ class RunArgs:
         given = {name: getattr(self, name) is not None for name in ("steps", "guidance")}
         return {"grid": self.grid, **given}
 
+    @property
+    def series(self) -> dict[str, Any]:
+        """Options for models that continue series of numbers, by name; false where one is not given."""
+        return {"horizon": self.horizon is not None, "plot": self.plot}
+
     def check_generation(self) -> None:
         """Refuse what a model that generates does not accept."""
         if self.file:
             _refuse_together("file", self._sampling_options())
         refused = {"context": self.context, "json": self.json and not self.file, "align": self.align, **self.drawing}
-        refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention}
+        refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention, **self.series}
         for name, given in refused.items():
             if given:
                 raise UsageError("U001", f"--{name} does not apply to a model that continues a text")

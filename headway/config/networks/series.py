@@ -36,8 +36,8 @@ class SeriesConfig(WithoutHeads):
     """Each window has mean 0 and variance 1, and predictions get mean and variance back (Kim et al. 2022)."""
     affine: int = 0
     """Channels that have a learned scale and shift after that; 0: none has."""
-    change: tuple[float, ...] = ()
-    """A causal model predicts changes from the last value, in these units, one for each channel; empty: values."""
+    change: float = 0.0
+    """A causal model predicts the change from the last value, in this unit; 0: the value itself."""
     cell: Cell = ""
     """A recurrent network in place of the blocks, to compare with."""
     dropout: float = 0.0
@@ -46,7 +46,7 @@ class SeriesConfig(WithoutHeads):
 
     def __post_init__(self) -> None:
         in_range(self, look_back=(1, MAX_LENGTH), horizon=(1, MAX_LENGTH), patch=(1, MAX_WIDTH), stride=(1, self.patch))
-        in_range(self, channels=(0, MAX_WIDTH), affine=(0, MAX_WIDTH), dropout=(0.0, 1.0))
+        in_range(self, channels=(0, MAX_WIDTH), affine=(0, MAX_WIDTH), dropout=(0.0, 1.0), change=(0.0, 1e6))
         patch = f"patch = {self.patch}"
         if self.patch > self.look_back:
             raise conflict(patch, f"look_back = {self.look_back}", "a patch is part of what is read")
@@ -63,8 +63,6 @@ class SeriesConfig(WithoutHeads):
         elif self.cell or self.change:
             what = f"cell = {self.cell}" if self.cell else "change"
             raise conflict(what, "causal = false", "it is for models that go on step by step")
-        if self.change and len(self.change) != self.channels:
-            raise conflict(f"change with {len(self.change)} units", f"channels = {self.channels}", "one for each")
 
     @property
     def kind(self) -> Literal["encoder", "decoder"]:
@@ -87,6 +85,11 @@ class SeriesConfig(WithoutHeads):
     def max_length(self) -> int:
         """Tokens of the longest sequence: a causal model also reads its own predictions."""
         return self.read + (self.horizon // self.patch - 1 if self.stack.causal else 0)
+
+    @property
+    def fitted(self) -> int:
+        """Time steps of a window that training predicts: without instance norm a causal model learns from all."""
+        return self.horizon if self.instance_norm or not self.stack.causal else self.look_back + self.horizon - self.patch
 
     @property
     def encoder(self) -> StackConfig | None:

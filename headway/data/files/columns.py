@@ -56,6 +56,8 @@ IMAGE_NAMES = ("image", "img", "picture", "photo", "file_name", "filename", "ima
 IMAGE = Role("image", "data.image", IMAGE_NAMES, holds="any")
 IMAGE_LABEL = Role("label", "data.label", LABEL_NAMES, holds="any", otherwise="none")
 CAPTION = Role("caption", "data.text", ("caption", "captions", *TEXT_NAMES), holds="texts", otherwise="none")
+TIME_NAMES = ("time", "date", "datetime", "date_time", "timestamp", "ds", "day", "hour", "month", "year", "t")
+TIME = Role("time", "data.time", TIME_NAMES, holds="any", otherwise="none")
 ANCHOR = Role("first text", "data.text", otherwise="only")
 POSITIVE = Role("second text", "data.pair", otherwise="only")
 SCORE_NAMES = ("score", "similarity", "similarity_score", "relatedness", "label")
@@ -249,9 +251,7 @@ def quoted(names: Sequence[str]) -> str:
 
 def _settings(given: Mapping[str, str] | DataConfig | None) -> Mapping[str, str]:
     if isinstance(given, DataConfig):
-        return {"data.text": given.text, "data.pair": given.pair, "data.label": given.label} | {
-            "data.image": given.image
-        }
+        return {f"data.{name}": getattr(given, name) for name in ("text", "pair", "label", "image", "time")}
     return given or {}
 
 
