@@ -130,7 +130,8 @@ class SeriesModel(Model):
         if not self.config.stack.causal:
             found = self._written(self._hidden_of(read, statistics))
         else:
-            roll = self._rolled if cached and not self.config.cell else self._rolled_again
+            several = self.config.horizon > self.config.patch
+            roll = self._rolled if cached and several and not self.config.cell else self._rolled_again
             found = roll(self._sequences(self._normalised(read, statistics)))
         return self._restored(self._by_channel(found, len(read)), statistics).sort(-1).values
 
@@ -220,12 +221,13 @@ class SeriesModel(Model):
         """An encoder's whole horizon (R, H, K, Q) from hidden states (R, N, M)."""
         config = self.config
         found: Tensor = self.output(hidden.flatten(1))
-        return found.unflatten(1, (config.horizon, max(1, config.channels), -1))
+        several: Tensor = found.unflatten(1, (config.horizon, max(1, config.channels), -1))  # type: ignore[no-untyped-call]
+        return several
 
     def _after(self, sequences: Tensor, hidden: Tensor) -> Tensor:
         """A causal model's patch after each token (R, N·P, K, Q); `sequences` (R, N·P, K) are the tokens' values."""
         config = self.config
-        found = self.output(hidden).unflatten(2, (config.patch, max(1, config.channels), -1))  # R N P K Q
+        found: Tensor = self.output(hidden).unflatten(2, (config.patch, max(1, config.channels), -1))  # R N P K Q
         found = found.to(torch.promote_types(found.dtype, torch.float32))
         if config.change:
             last = sequences[:, config.patch - 1 :: config.patch, None, :, None]

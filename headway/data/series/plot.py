@@ -39,7 +39,7 @@ class Curves:
         """All numbers that are drawn."""
         parts = [self.before, self.after, *([] if self.true is None else [self.true]), *(self.bounds or ())]
         every = np.concatenate(parts)
-        return every[np.isfinite(every)]
+        return np.asarray(every[np.isfinite(every)])
 
 
 def picture(columns: Sequence[Curves]) -> Pixels:

@@ -42,11 +42,11 @@ class Scaling:
 
     def apply(self, values: Numbers) -> Numbers:
         """Values (…, C) with mean 0 and variance 1 over the training data."""
-        return (values - np.array(self.mean)) / np.array(self.scale)
+        return np.asarray((values - np.array(self.mean)) / np.array(self.scale))
 
     def restore(self, values: Numbers) -> Numbers:
         """Standardised values (…, C) in their units."""
-        return values * np.array(self.scale) + np.array(self.mean)
+        return np.asarray(values * np.array(self.scale) + np.array(self.mean))
 
     def of(self, columns: Sequence[str], values: Numbers) -> Scaling:
         """The scaling of other columns: a column that training did not have is standardised by its own values."""
@@ -63,7 +63,7 @@ class Scaling:
 
 def read_scaling(path: Path) -> Scaling:
     """The scaling in a model's folder."""
-    found = read_json(path).get(KEY)
+    found: Any = read_json(path).get(KEY)
     try:
         clock = Clock(**found["clock"])
         mean, scale = (tuple(float(x) for x in found[name]) for name in ("mean", "scale"))

@@ -83,20 +83,20 @@ class Clock:
     def positions(self, times: Numbers) -> Numbers:
         """Steps since the first of these times; not whole off the grid."""
         if not self.monthly:
-            return (times - times[0]) / self.step
+            return np.asarray((times - times[0]) / self.step)
         months = _months(times)
         inside = times - months.astype("datetime64[M]").astype("datetime64[us]").astype(np.int64)
-        return (months - months[0]) / self.step + np.where(abs(inside - inside[0]) < DAY / 2, 0.0, 0.5)
+        return np.asarray((months - months[0]) / self.step) + np.where(abs(inside - inside[0]) < DAY / 2, 0.0, 0.5)
 
     def after(self, last: float, count: int) -> Numbers:
         """The `count` times that follow."""
         steps = np.arange(1, count + 1)
         if not self.monthly:
-            return last + steps * self.step
+            return np.asarray(last + steps * self.step, np.float64)
         month = _months(np.array([last]))[0]
         start = np.array([month]).astype("datetime64[M]").astype("datetime64[us]").astype(np.int64)[0]
         months = (month + steps * int(self.step)).astype("datetime64[M]")
-        return months.astype("datetime64[us]").astype(np.int64) + (last - start)
+        return np.asarray(months.astype("datetime64[us]").astype(np.int64) + (last - start), np.float64)
 
     def shown(self, times: Numbers) -> list[Any]:
         """As people write them: days without hours where every time is midnight."""

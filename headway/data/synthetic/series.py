@@ -20,7 +20,7 @@ def make_table(rows: int = 24 * 7 * 20, seed: int = 0) -> Table:
     dice, hours = np.random.default_rng(seed), np.arange(rows)
     columns = [_column(hours, dice) for _ in NAMES]
     clock = Clock("date", float(HOUR))
-    return Table(NAMES, np.stack(columns, 1), START + hours * float(HOUR), clock, "time")
+    return Table(NAMES, np.stack(columns, 1), np.asarray(START + hours * float(HOUR), np.float64), clock, "time")
 
 
 def _column(hours: np.ndarray[tuple[int], np.dtype[np.int64]], dice: np.random.Generator) -> Numbers:

@@ -17,9 +17,10 @@ from headway.tasks.series.task import SeriesTask
 
 if TYPE_CHECKING:
     from headway.data.profile.survey import Survey
+    from headway.data.series.table import Table
 
-MADE_UP = " ".join(f"{50 + (hour % 24 - 12) ** 2 / 10:g}" for hour in range(96))
-"""Four days of an hourly curve."""
+DRAWN_HOURS = 24 * 7 * 8
+"""Hours of a made-up series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +75,16 @@ class Forecasting(SeriesTask):
 
     name, title, noun, pipeline_tag = "forecast", "forecasting", "forecaster", "time-series-forecasting"
     Settings = Settings
-    tries = Tries(f'"{MADE_UP}"', own="--file recent.csv", request={"input": {"values": MADE_UP}})
+    tries = Tries("drawn:1", own="--file recent.csv", request={"input": "drawn:1"})
     made_up = "hourly numbers that headway makes"
     fine_tuning = FineTuning(lr=1e-4)
     training = "headway.tasks.forecast.training:ForecastTraining"
     predictor = "headway.tasks.forecast.predict:ForecastPredictor"
+
+    def drawn(self, seed: int) -> Table:
+        from headway.data.synthetic.series import make_table
+
+        return make_table(DRAWN_HOURS, seed)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return isinstance(config, SeriesConfig) and not (config.channels and config.stack.causal)

@@ -22,7 +22,7 @@ from headway.data.files.rows import BadRows
 from headway.data.series.linear import LinearForecast, fit_linear
 from headway.data.series.plot import Curves, picture
 from headway.data.images.png import png
-from headway.data.series.scaling import Scaling
+from headway.data.series.scaling import FILE, Scaling
 from headway.data.series.table import Table, read_tables
 from headway.data.series.windows import Windows, make_windows, split_rows
 from headway.data.synthetic.series import make_table
@@ -227,8 +227,6 @@ def _some(values: np.ndarray[Any, Any]) -> str:
 
 def data_files(scaling: Scaling) -> dict[str, Any]:
     """The file of a model's folder that says how series are standardised."""
-    from headway.data.series.scaling import FILE
-
     return {FILE: scaling.to_dict()}
 
 
@@ -245,26 +243,21 @@ def read_data(recipe: Recipe) -> ForecastData:
     learned = np.concatenate([table.values[: end[0]] for table, end in zip(tables, ends, strict=True)])
     scaling = Scaling.measured(first.columns, learned, first.clock, first.time)
     values = [scaling.apply(table.values) for table in tables]
+    borders = [(0, *end) for end in ends]
     parts = [
-        _windows([(each, *borders[place : place + 2]) for each, borders in zip(values, _borders(ends), strict=True)],
-                 settings)
+        make_windows(
+            [(each, ends[place], ends[place + 1]) for each, ends in zip(values, borders, strict=True)],
+            settings.look_back,
+            settings.horizon,
+        )
         for place in range(3)
-    ]  # fmt: skip
+    ]
     notes = [note for table in tables for note in table.notes]
     about = {"train": data.train, "valid": data.valid, "bad_rows": bad.count, "step": str(first.clock), "notes": notes}
     about["fingerprint"] = fingerprint(data.train) if data.train else _digest(first)
     valid = read_part(data.valid, recipe, scaling, bad) if whole else _enough(parts[1], "validation", tables, settings)
     test = parts[2] if len(parts[2]) and not whole else None
     return ForecastData(scaling, _enough(parts[0], "training", tables, settings), valid, test, about)
-
-
-def _borders(ends: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    return [(0, *each) for each in ends]
-
-
-def _windows(series: list[tuple[np.ndarray[Any, Any], int, int]], settings: Settings) -> Windows:
-    """Windows whose targets lie in a part; what they read may be of the part before it."""
-    return make_windows(series, settings.look_back, settings.horizon)
 
 
 def _enough(part: Windows, name: str, tables: list[Table], settings: Settings) -> Windows:
@@ -282,7 +275,7 @@ def read_part(source: str, recipe: Recipe, scaling: Scaling, bad: BadRows) -> Wi
     settings = recipe.settings
     tables = read_tables(source, recipe.data, bad, scaling.columns)
     series = [(scaling.apply(table.values), 0, len(table)) for table in tables]
-    return _enough(_windows(series, settings), "test", tables, settings)
+    return _enough(make_windows(series, settings.look_back, settings.horizon), "test", tables, settings)
 
 
 def _digest(table: Table) -> str:

@@ -18,7 +18,8 @@ def drawn_curves(example: SeriesExample, result: Mapping[str, Any]) -> list[Curv
     """One for each column, from a prediction as `to_dict` gives it."""
     found, quantiles = [], list(result.get("quantiles", {}).values())
     for place, (name, numbers) in enumerate(result["forecast"].items()):
-        before = example.table.values[-BEFORE * len(numbers) :, place]
+        known = place < len(example.table.columns)
+        before = example.table.values[-BEFORE * len(numbers) :, place] if known else np.zeros(0)
         bounds = (np.array(quantiles[0][name]), np.array(quantiles[-1][name])) if quantiles else None
         true = result.get("true", {}).get(name)
         found.append(Curves(name, before, np.array(numbers), None if true is None else np.array(true), bounds))

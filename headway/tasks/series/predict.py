@@ -80,32 +80,37 @@ def predicted(model: SeriesModel, windows: Tensor, steps: int) -> Tensor:
     return torch.cat(parts).double()
 
 
-def forecasts(model: Model, scaling: Scaling, examples: Sequence[SeriesExample], steps: int | None) -> list[Forecast]:
-    """A forecast for each series. `steps`: for those that do not say how many; None: the model's horizon."""
+def forecasts(
+    model: Model, scaling: Scaling, examples: Sequence[SeriesExample], steps: int | None, shortest: int | None = None
+) -> list[Forecast]:
+    """A forecast for each series. `steps`: for those that do not say how many; None: the model's horizon.
+
+    `shortest` is the least that a series has to have; None: the model's look-back.
+    """
     model = series_model(model)
     found: dict[int, Forecast] = {}
-    groups: dict[tuple[int, int], list[tuple[int, Table, Scaling, Numbers]]] = {}
+    groups: dict[tuple[int, ...], list[tuple[int, Table, Scaling, Numbers]]] = {}
     for number, example in enumerate(examples):
-        table = _fitting(model, scaling, example.table)
+        table = _fitting(model, scaling, example.table, shortest or model.config.look_back)
         own = scaling.of(table.columns, table.values)
         count = example.steps or steps or model.config.horizon
         read = filled(own.apply(table.values))[-model.config.look_back :]
-        groups.setdefault((read.shape[1], count), []).append((number, table, own, read))
-    for (_, count), members in groups.items():
+        groups.setdefault((*read.shape, count), []).append((number, table, own, read))
+    for (*_, count), members in groups.items():
         windows = torch.from_numpy(np.stack([read for *_, read in members]).astype(np.float32))
         for (number, table, own, _), each in zip(members, predicted(model, windows, count), strict=True):
             found[number] = _forecast(model, table, own, each)
     return [found[number] for number in range(len(examples))]
 
 
-def _fitting(model: SeriesModel, scaling: Scaling, table: Table) -> Table:
+def _fitting(model: SeriesModel, scaling: Scaling, table: Table, shortest: int) -> Table:
     """The table with the columns that the model reads, long enough for it."""
     config, table = model.config, named(table, scaling.columns)
     if config.channels or config.affine:
         table = table.chosen(scaling.columns)
-    if len(table) < config.look_back:
+    if len(table) < shortest:
         where = f"{table.file}: " if table.file else ""
-        what = f"{where}{counted(len(table), 'time steps')}, and the model reads {config.look_back}"
+        what = f"{where}{counted(len(table), 'time steps')}, and the model reads {shortest}"
         raise DataError("D001", what, "give more of what came before")
     return table
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 VALUES, STEPS = "values", "horizon"
 """Fields of a request."""
+DRAWN = re.compile(r"drawn:(\d{1,9})")
+"""A made-up series, by its seed."""
 UNNAMED = "value"
 """The name of a column without one; of several: value1, value2 …"""
 MOST_NUMBERS, MOST_STEPS = 1_000_000, 100_000
@@ -54,6 +57,10 @@ class SeriesTask(Task):
     one_row: ClassVar[bool] = False
     """Whether a line of numbers is one time step, and not one column."""
 
+    @abstractmethod
+    def drawn(self, seed: int) -> Table:
+        """A made-up series like those of the task's starter."""
+
     def parse(self, raw: Mapping[str, Any]) -> SeriesExample:
         """Numbers, or the name of a table of this machine."""
         given = raw.get(INPUT)
@@ -68,6 +75,8 @@ class SeriesTask(Task):
         given = raw.get(VALUES, raw.get(INPUT))
         if isinstance(given, Mapping) and VALUES not in raw:  # {"input": {"values": …}} of a request
             return self.parse_request(given)
+        if isinstance(given, str) and (made := DRAWN.fullmatch(given.strip())):
+            return SeriesExample(self.drawn(int(made[1])), given.strip(), _steps(raw))
         columns, rows = self._numbers(given, raw.get("columns"))
         name = given if isinstance(given, str) else ""
         return SeriesExample(_table(columns, rows, raw.get("time")), name, _steps(raw))
