@@ -221,7 +221,7 @@ class SeriesModel(Model):
         """An encoder's whole horizon (R, H, K, Q) from hidden states (R, N, M)."""
         config = self.config
         found: Tensor = self.output(hidden.flatten(1))
-        several: Tensor = found.unflatten(1, (config.horizon, max(1, config.channels), -1))  # type: ignore[no-untyped-call]
+        several: Tensor = found.unflatten(1, (config.horizon, max(1, config.channels), -1))
         return several
 
     def _after(self, sequences: Tensor, hidden: Tensor) -> Tensor:

@@ -97,7 +97,12 @@ def blocks(details: Any) -> list[Block]:
         _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
         _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
         _by(details.get("by_model"), "beside simple models", "", partial(_key, "kind")),
-        _by(details.get("slices"), str(details.get("slices_title", "by length"))[:NAME], _name(details.get("unit", "tokens")), _range),
+        _by(
+            details.get("slices"),
+            str(details.get("slices_title", "by length"))[:NAME],
+            _name(details.get("unit", "tokens")),
+            _range,
+        ),
         _by(
             details.get("by_guidance"),
             "drawn images beside real ones, by a classifier that the run has trained",

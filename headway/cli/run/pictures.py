@@ -20,9 +20,7 @@ ROLLOUTS = ("attention", "gradient")
 def check_picture(option: str, path: str) -> None:
     """Refuse a name that no picture can be written to, before the model is loaded."""
     if Path(path).suffix.lower() != ".png":
-        raise UsageError(
-            "U001", f"{option} {path}: the picture is a PNG file", f"headway run M … {option} a.png"
-        )
+        raise UsageError("U001", f"{option} {path}: the picture is a PNG file", f"headway run M … {option} a.png")
     if not Path(os.path.expanduser(path)).absolute().parent.is_dir():
         raise UsageError("U001", f"{option} {path}: there is no folder {Path(path).parent}", "make the folder first")
 

@@ -119,7 +119,9 @@ class _Session:
         args = self.args
         counts = {name: args.settings[name] for name in COUNTS if name in args.settings}
         labels = parse_labels(args.labels) if args.labels else ()
-        options = RunOptions(beam=args.beam, align=args.align, score=args.score, labels=labels, horizon=args.horizon, **counts)
+        options = RunOptions(
+            beam=args.beam, align=args.align, score=args.score, labels=labels, horizon=args.horizon, **counts
+        )
         return self.task.load_predictor()(self.bundle, self.recipe, options)
 
     def items(self) -> list[Item]:

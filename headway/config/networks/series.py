@@ -89,7 +89,9 @@ class SeriesConfig(WithoutHeads):
     @property
     def fitted(self) -> int:
         """Time steps of a window that training predicts: without instance norm a causal model learns from all."""
-        return self.horizon if self.instance_norm or not self.stack.causal else self.look_back + self.horizon - self.patch
+        return (
+            self.horizon if self.instance_norm or not self.stack.causal else self.look_back + self.horizon - self.patch
+        )
 
     @property
     def encoder(self) -> StackConfig | None:

@@ -1,8 +1,8 @@
 """Simple forecasts to compare with: the last value, the last season, and a linear map of trend and season.
 
-The linear map is that of DLinear (Zeng et al. 2023): a moving average is the trend, what is left is the season, each has
-a linear map to the horizon, and all columns share them. It is fitted in closed form by ridge regression, whose strength
-is chosen on the validation windows. Letters: B windows, L look-back, H horizon, C columns.
+The linear map is that of DLinear (Zeng et al. 2023): a moving average is the trend, what is left is the season, each
+has a linear map to the horizon, and all columns share them. It is fitted in closed form by ridge regression, whose
+strength is chosen on the validation windows. Letters: B windows, L look-back, H horizon, C columns.
 """
 
 from __future__ import annotations

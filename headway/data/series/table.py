@@ -54,9 +54,7 @@ class Table:
             message = f"{where}no column {missing[0]!r}{nearest(missing[0], self.columns)}"
             raise DataError("D004", message, f"there are {quoted(self.columns)}")
         places = [self.columns.index(name) for name in columns]
-        return Table(
-            tuple(columns), self.values[:, places], self.times, self.clock, self.time, self.file, self.notes
-        )
+        return Table(tuple(columns), self.values[:, places], self.times, self.clock, self.time, self.file, self.notes)
 
 
 def read_tables(spec: str, data: DataConfig, bad: BadRows, columns: Sequence[str] = ()) -> list[Table]:

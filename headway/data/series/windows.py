@@ -66,7 +66,9 @@ def check_split(setting: str, text: str) -> None:
         parse_split(text)
     except ValueError:
         hint = 'such as "0.7/0.1/0.2", or "12/4/4 months" of 30 days; without the last part there is no test'
-        raise ConfigError("C003", f"{setting} = {text!r} is no split into training, validation and test", hint) from None
+        raise ConfigError(
+            "C003", f"{setting} = {text!r} is no split into training, validation and test", hint
+        ) from None
 
 
 def parse_split(text: str) -> tuple[list[float], str]:

@@ -175,7 +175,9 @@ SYSTEMS = {
     "mackey_glass": System(
         ("x",),
         1.0,
-        lambda dice, count: dice.uniform(0.8, 1.2, (count, 1)) + dice.normal(0, 0.05, (count, round(DELAY / MG_STEP) + 1)),
+        lambda dice, count: (
+            dice.uniform(0.8, 1.2, (count, 1)) + dice.normal(0, 0.05, (count, round(DELAY / MG_STEP) + 1))
+        ),
         _mackey_glass,
         seen=lambda past: past[..., -1:],
         settle=300,

@@ -76,7 +76,11 @@ class Truth:
     def metrics(self, found: Numbers) -> dict[str, Numbers]:
         """A number for each rollout; an error counts as 10 at most, as some rollouts leave all bounds."""
         errors = self.errors(found).clip(max=10)
-        result = {"prediction_horizon": self.horizons(errors), "rollout_error": errors.mean(1), "step_error": errors[:, 0]}
+        result = {
+            "prediction_horizon": self.horizons(errors),
+            "rollout_error": errors.mean(1),
+            "step_error": errors[:, 0],
+        }
         drift = self.drift(found)
         return result if drift is None else {**result, "energy_drift": drift.mean(1).clip(max=10)}
 
@@ -106,7 +110,7 @@ def straight_on(read: Numbers, steps: int) -> Numbers:
 RULES: dict[str, Rule] = {"no change": no_change, "last change again": straight_on}
 
 
-def evaluation(model: SeriesModel, truth: Truth, loss: float) -> Evaluation:
+def evaluation(model: SeriesModel, truth: Truth) -> Evaluation:
     """In full: metrics with intervals, simple rollouts beside them, error and energy against time, a course."""
     steps = truth.true.shape[1]
     rollouts = {"this model": model_rollout(model)(truth.read, steps)}
@@ -123,7 +127,7 @@ def evaluation(model: SeriesModel, truth: Truth, loss: float) -> Evaluation:
         "measured_by": about if truth.unit != LYAPUNOV else f"{about}; exponent {truth.system.exponent:g}",  # type: ignore[union-attr]
         "charts": _charts(truth, rollouts),
     }
-    return Evaluation(len(truth.read), {**ours, "loss": (loss, loss, loss)}, details)
+    return Evaluation(len(truth.read), ours, details)
 
 
 def _charts(truth: Truth, rollouts: dict[str, Numbers]) -> list[dict[str, Any]]:

@@ -55,10 +55,12 @@ class DynamicsPredictor(Predictor[SeriesExample, Forecast]):
             return example, None
         system = self.system
         if system is None:
-            raise DataError("D001", f"{example.name}: this model learned from data, and no system is simulated", "give states")
+            raise DataError(
+                "D001", f"{example.name}: this model learned from data, and no system is simulated", "give states"
+            )
         read = series_model(self.model).config.look_back
         states = simulate(system, 1, read + steps, DRAWN_SEED + int(made[1]))[0]
-        times = np.arange(read) * system.step
+        times = np.asarray(np.arange(read) * system.step, np.float64)
         table = Table(system.columns, states[:read], times, Clock("number", system.step), "t")
         return replace(example, table=table), states[read:]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.series import SeriesConfig
@@ -69,9 +69,3 @@ class Dynamics(SeriesTask):
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
         return isinstance(config, SeriesConfig) and config.stack.causal and config.channels > 0
-
-    def tabled(self, row: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-        """The true states, where they are known, stand beside the predicted ones."""
-        true = row.get("true", {})
-        for at, values in enumerate(super().tabled(dict(row))):
-            yield {**values, **{f"{name}_true": numbers[at] for name, numbers in true.items()}}

@@ -1,4 +1,7 @@
-"""DynamicsTraining: a model learns the next state of a system. Letters: B windows, T time steps, C numbers of a state."""
+"""DynamicsTraining: a model learns the next state of a system.
+
+Letters: B windows, T time steps, C numbers of a state.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +195,7 @@ class DynamicsTraining(ScoredTraining[Held]):
         return self._loss_of(model, part.windows, world), _means(part.truth.metrics(found))
 
     def evaluate_in_full(self, model: Model, part: Held) -> Evaluation:
-        return evaluation(series_model(model), part.truth, self._loss_of(model, part.windows))
+        return evaluation(series_model(model), part.truth)
 
     @property
     def tries(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.series import SeriesConfig
-from headway.config.ranges import at_least, shares
+from headway.config.ranges import at_least
 from headway.data.files.columns import TIME_NAMES, column_names, value_type
 from headway.data.files.readers import Row
 from headway.errors import ConfigError

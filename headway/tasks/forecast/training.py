@@ -19,9 +19,9 @@ from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
 from headway.data.batching.permutation import Index, shuffle_samples
 from headway.data.files.digest import fingerprint
 from headway.data.files.rows import BadRows
+from headway.data.images.png import png
 from headway.data.series.linear import LinearForecast, fit_linear
 from headway.data.series.plot import Curves, picture
-from headway.data.images.png import png
 from headway.data.series.scaling import FILE, Scaling
 from headway.data.series.table import Table, read_tables
 from headway.data.series.windows import Windows, make_windows, split_rows
@@ -196,7 +196,10 @@ class ForecastTraining(ScoredTraining[Windows]):
         settings, scaling = self.settings, self.data.scaling
         values, _ = self.data.valid.read(np.array([len(self.data.valid) // 2]))
         found = predicted(series_model(model), torch.from_numpy(values[:, : settings.look_back]), settings.horizon)[0]
-        true, each = scaling.restore(values[0]), [scaling.restore(found[..., i].numpy()) for i in range(found.shape[-1])]
+        true, each = (
+            scaling.restore(values[0]),
+            [scaling.restore(found[..., i].numpy()) for i in range(found.shape[-1])],
+        )
         point = each[settings.quantiles.index(0.5)] if settings.quantiles else each[0]
         tail = min(settings.look_back, 3 * settings.horizon)
         return [
@@ -212,9 +215,7 @@ class ForecastTraining(ScoredTraining[Windows]):
 
     def sample(self, model: Model) -> str:
         curves = self._sample(model)
-        said = (
-            f"{c.name}: {_some(c.after)}, true {_some(c.true)}" for c in curves[:4] if c.true is not None
-        )
+        said = (f"{c.name}: {_some(c.after)}, true {_some(c.true)}" for c in curves[:4] if c.true is not None)
         return f"after {self.settings.look_back} steps, at four steps of {self.settings.horizon}: {'; '.join(said)}"
 
     def picture(self, model: Model) -> bytes:
@@ -236,9 +237,7 @@ def read_data(recipe: Recipe) -> ForecastData:
     tables = read_tables(data.train, data, bad, settings.wanted) if data.train else [make_table()]
     tables = [tables[0], *(table.chosen(tables[0].columns) for table in tables[1:])]
     whole = bool(data.valid)  # then nothing of the training table is held out
-    ends = [
-        (len(table),) * 3 if whole else split_rows(settings.split, len(table), table.clock) for table in tables
-    ]
+    ends = [(len(table),) * 3 if whole else split_rows(settings.split, len(table), table.clock) for table in tables]
     first = tables[0]
     learned = np.concatenate([table.values[: end[0]] for table, end in zip(tables, ends, strict=True)])
     scaling = Scaling.measured(first.columns, learned, first.clock, first.time)
@@ -288,7 +287,9 @@ def evaluate_source(model: Model, scaling: Scaling, recipe: Recipe, source: str)
     settings: Settings = recipe.settings
     if not source:
         training = ForecastTraining(recipe, read_data(recipe))
-        return training.evaluate_in_full(model, training.data.valid if training.test_part is None else training.test_part)
+        return training.evaluate_in_full(
+            model, training.data.valid if training.test_part is None else training.test_part
+        )
     part = read_part(source, recipe, scaling, BadRows(recipe.data.bad_rows))
     try:
         linear = ForecastTraining(recipe, read_data(recipe)).linear

@@ -19,7 +19,7 @@ from headway.hub.download import side_file
 from headway.joint.series import SeriesModel
 from headway.model.model import Model, evaluating
 from headway.tasks.base import Json
-from headway.tasks.series.task import SeriesExample, named
+from headway.tasks.series.task import SeriesExample, named, tabled
 
 DIGITS = 6
 """Significant digits of results."""
@@ -48,6 +48,11 @@ class Forecast:
         if self.quantiles:
             found["quantiles"] = {share: self._named(values) for share, values in self.quantiles.items()}
         return found | self.more
+
+    @property
+    def rows(self) -> list[Json]:
+        """A dict for each time step: its time, and a number for each column and quantile."""
+        return tabled(self.to_dict())
 
     def _named(self, values: Numbers) -> dict[str, list[float]]:
         return {

@@ -1,4 +1,7 @@
-"""Tasks that continue series of numbers: how a table, a line of numbers or a request becomes a series. No torch here."""
+"""Tasks that continue series of numbers: how a table, a line of numbers or a request becomes a series.
+
+No torch here.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from headway.config.networks.kinds import AnyConfig
-from headway.config.networks.series import SeriesConfig
 from headway.config.recipe import DataConfig
 from headway.data.files.columns import TIME_NAMES, value_type
 from headway.data.files.locate import file_format, find_files
@@ -164,15 +165,9 @@ class SeriesTask(Task):
         read_tables(source, data, bad)
 
     def tabled(self, row: Json) -> Iterable[Json]:
-        """A row for each time step, a column for each column of the series and for each of its quantiles."""
-        columns = dict(row["forecast"])
-        for share, values in row.get("quantiles", {}).items():
-            columns |= {f"{name}_{share}": numbers for name, numbers in values.items()}
-        times = row.get("time") or range(1, 1 + len(next(iter(columns.values()))))
-        where = {"series": row["series"]} if row.get("several") else {}
-        clock = row.get("clock") or ("time" if row.get("time") else "step")
-        for at, when in enumerate(times):
-            yield {**where, clock: when, **{name: numbers[at] for name, numbers in columns.items()}}
+        """A row for each time step of a forecast."""
+        where = {key: row[key] for key in ("file", "line") if key in row}
+        return [{**where, **values} for values in tabled(row)]
 
     def render(self, found: Sequence[tuple[SeriesExample, Json]], *, colours: bool) -> Iterator[str]:
         """Each column as a curve: what was read, and after the bar what is predicted."""
@@ -189,9 +184,17 @@ class SeriesTask(Task):
                 yield f"{name:{wide}}  {curve}  {_brief(numbers[0])} … {_brief(numbers[-1])}"
 
 
-def is_series(config: AnyConfig) -> bool:
-    """Whether a model reads series of numbers."""
-    return isinstance(config, SeriesConfig)
+def tabled(forecast: Mapping[str, Any]) -> list[Json]:
+    """A dict for each time step: its time, and a number for each column, each quantile and each true value."""
+    columns = dict(forecast["forecast"])
+    for share, values in forecast.get("quantiles", {}).items():
+        columns |= {f"{name}_{share}": numbers for name, numbers in values.items()}
+    columns |= {f"{name}_true": numbers for name, numbers in forecast.get("true", {}).items()}
+    times = forecast.get("time") or range(1, 1 + len(next(iter(columns.values()))))
+    clock = forecast.get("clock") or ("time" if forecast.get("time") else "step")
+    return [
+        {clock: when, **{name: numbers[at] for name, numbers in columns.items()}} for at, when in enumerate(times)
+    ]
 
 
 def named(table: Table, columns: Sequence[str]) -> Table:
