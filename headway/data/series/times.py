@@ -123,7 +123,7 @@ class Clock:
             return 0
         if self.monthly:
             return int(12 // self.step) if 12 % self.step == 0 and self.step < 12 else 0
-        for season in (DAY, 3600 * SECOND, 7 * DAY, 364 * DAY):
+        for season in (DAY, 3600 * SECOND, 60 * SECOND, 7 * DAY, 364 * DAY):
             steps = season / self.step
             if steps == int(steps) and 1 < steps <= MOST_IN_SEASON:
                 return int(steps)
@@ -144,7 +144,7 @@ def find_clock(kind: Kind, times: Numbers) -> Clock:
             return clock
     steps = np.diff(times)
     if kind == "number":  # differences of decimals are not quite equal
-        usual = float(np.median(steps))
+        usual = float(np.sort(steps)[len(steps) // 2])
         return Clock("number", float(np.median(steps[abs(steps - usual) < TOLERANCE * usual])))
     return Clock("date", float(_most_common(steps)))
 

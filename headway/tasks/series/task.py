@@ -133,7 +133,7 @@ class SeriesTask(Task):
                 yield from parsed(items, self.parse_request, bad)
                 continue
             table = table_of(items, [row.values for row in first], str(path), data.time, bad)
-            yield Item(SeriesExample(table, str(path)), str(path), 1)
+            yield Item(SeriesExample(table, str(path)), str(path))
 
     def _piped(self, source: BinaryIO, data: DataConfig, bad: BadRows) -> Iterator[Item]:
         from headway.data.series.table import table_of
@@ -144,7 +144,7 @@ class SeriesTask(Task):
             yield from parsed(iter(rows), self.parse_request, bad)
         elif first:
             values = [row.values for row in rows if isinstance(row, Row)]
-            yield Item(SeriesExample(table_of(rows, values[:100], STDIN, data.time, bad)), STDIN, 1)
+            yield Item(SeriesExample(table_of(rows, values[:100], STDIN, data.time, bad)), STDIN)
         else:
             yield from parsed((row for row in rows if isinstance(row, Flaw)), self.parse_request, bad)
 
@@ -166,7 +166,7 @@ class SeriesTask(Task):
 
     def tabled(self, row: Json) -> Iterable[Json]:
         """A row for each time step of a forecast."""
-        where = {key: row[key] for key in ("file", "line") if key in row}
+        where = {key: row[key] for key in ("file", "line") if row.get(key)}
         return [{**where, **values} for values in tabled(row)]
 
     def render(self, found: Sequence[tuple[SeriesExample, Json]], *, colours: bool) -> Iterator[str]:
