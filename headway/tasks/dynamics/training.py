@@ -199,7 +199,7 @@ class DynamicsTraining(ScoredTraining[Held]):
 
     @property
     def tries(self) -> list[str]:
-        return ["--file states.csv"] if self.recipe.data.train else []
+        return ["--file", self.recipe.data.train] if self.recipe.data.train else []
 
     def _sample(self, model: Model) -> list[Curves]:
         truth, scaling = self.data.valid.truth, self.data.scaling

@@ -189,7 +189,7 @@ class ForecastTraining(ScoredTraining[Windows]):
 
     @property
     def tries(self) -> list[str]:
-        return ["--file recent.csv"] if self.recipe.data.train else []
+        return ["--file", self.recipe.data.train] if self.recipe.data.train else []
 
     def _sample(self, model: Model) -> list[Curves]:
         """A held-out window in its units, with the forecast."""
