@@ -18,6 +18,8 @@ import pytest
 from headway.cli import main
 from headway.data.images.png import png
 from headway.data.synthetic.pictures import make_pictures
+from headway.data.synthetic.series import make_table
+from headway.data.synthetic.systems import SYSTEMS, simulate
 from headway.tasks import registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,7 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
-    "caption": "caption", "seq2seq": "translate", "task": "parity",
+    "caption": "caption", "seq2seq": "translate", "task": "parity", "forecast": "forecast", "dynamics": "dynamics",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -176,6 +178,7 @@ def write_files(folder: Path) -> None:
     for name, line in (("a.en", "a small dog runs .\n"), ("a.de", "ein kleiner hund rennt .\n")):
         (folder / name).write_text(line * 20)
     write_photos(folder)
+    write_tables(folder)
     (folder / "logs").mkdir()
     with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
@@ -195,6 +198,17 @@ def write_photos(folder: Path) -> None:
     (folder / "photo.png").write_bytes(png(picture.pixels.transpose(1, 2, 0)))
     (folder / "photos.csv").write_text("\n".join([*lines, ""]))
     (folder / "captioned" / "metadata.csv").write_text("\n".join([*told, ""]))
+
+
+def write_tables(folder: Path) -> None:
+    """Tables of numbers over time, and states of a system."""
+    hours, states = make_table(600), simulate(SYSTEMS["lorenz"], 1, 80, 0)[0]
+    for name in ("history", "recent", "later"):
+        rows = zip(hours.clock.shown(hours.times), hours.values.tolist(), strict=True)
+        lines = [",".join(map(str, [when, *row])) for when, row in rows]
+        (folder / f"{name}.csv").write_text("\n".join([",".join(["date", *hours.columns]), *lines, ""]))
+    lines = [f"{at / 20},{x},{y},{z}" for at, (x, y, z) in enumerate(states.tolist())]
+    (folder / "states.csv").write_text("\n".join(["t,x,y,z", *lines, ""]))
 
 
 class Workspace:

@@ -192,9 +192,7 @@ def tabled(forecast: Mapping[str, Any]) -> list[Json]:
     columns |= {f"{name}_true": numbers for name, numbers in forecast.get("true", {}).items()}
     times = forecast.get("time") or range(1, 1 + len(next(iter(columns.values()))))
     clock = forecast.get("clock") or ("time" if forecast.get("time") else "step")
-    return [
-        {clock: when, **{name: numbers[at] for name, numbers in columns.items()}} for at, when in enumerate(times)
-    ]
+    return [{clock: when, **{name: numbers[at] for name, numbers in columns.items()}} for at, when in enumerate(times)]
 
 
 def named(table: Table, columns: Sequence[str]) -> Table:

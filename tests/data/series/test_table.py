@@ -76,7 +76,7 @@ def test_gaps_are_named_with_place_and_length(tmp_path: Path) -> None:
 
 def test_far_more_steps_than_rows_are_a_mistake(tmp_path: Path) -> None:
     """One wrong year must not make a table of ten thousand days."""
-    with pytest.raises(DataError, match="4 rows for 36,5.. steps of 1 day"):
+    with pytest.raises(DataError, match=r"4 rows for 36,5.. steps of 1 day"):
         read(tmp_path, "date,y\n2020-01-01,1\n2020-01-02,1\n2020-01-03,1\n2120-01-03,1\n")
 
 

@@ -105,8 +105,8 @@ def test_the_linear_map_is_fitted_on_the_training_part(tmp_path: Path) -> None:
     changed[320:] *= -1
     found = []
     for name, values in (("a", table.values), ("b", changed)):
-        made = recipe(f"data.train={write(tmp_path / name, replace(table, values=values)).rename(tmp_path / f'{name}.csv')}",
-                      "forecast.split=0.7/0.1/0.2")  # fmt: skip
+        path = write(tmp_path / f"{name}.csv", replace(table, values=values))
+        made = recipe(f"data.train={path}", "forecast.split=0.7/0.1/0.2")
         found.append(ForecastTraining(made, read_data(made)).linear)
     assert np.array_equal(found[0].weights, found[1].weights) and found[0].strength == found[1].strength
 
@@ -211,7 +211,9 @@ def test_settings_that_cannot_be(words: tuple[str, ...], said: str) -> None:
 
 def test_a_table_that_is_too_short(tmp_path: Path) -> None:
     path = write(tmp_path / "short.csv", make_table(35))
-    with pytest.raises(DataError, match=r"short.csv: the validation part of 35 time steps is too short.*look_back = 24"):
+    with pytest.raises(
+        DataError, match=r"short.csv: the validation part of 35 time steps is too short.*look_back = 24"
+    ):
         read_data(recipe(f"data.train={path}"))
 
 
@@ -274,7 +276,7 @@ def test_every_way_to_give_a_series_is_the_same(run: Path, history: Path, tmp_pa
     assert model.forecast(str(history), horizon=3).to_dict()["forecast"] == _predicted(model, request)["forecast"]
     alone = model.forecast([[float(row[name]) for name in columns] for row in rows], horizon=3)
     assert alone.columns == found.columns and np.allclose(alone.values, found.values) and not alone.time
-    with pytest.raises(DataError, match="no such file: nowhere.csv"):
+    with pytest.raises(DataError, match=r"no such file: nowhere\.csv"):
         model.forecast("nowhere.csv")
 
 
