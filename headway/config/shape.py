@@ -139,7 +139,7 @@ def series_config(
         raise ConfigError("C004", f"model.{what} is for text: patches of time have learned positions, or the block's")
     cell: Cell = "" if shape.kind == "transformer" else shape.kind
     return SeriesConfig(
-        stack=_stack(shape, causal=causal or bool(cell)),
+        stack=_stack(replace(shape, heads=1, kv_heads=None) if cell else shape, causal=causal or bool(cell)),
         look_back=look_back,
         horizon=horizon,
         patch=patch,
