@@ -17,6 +17,7 @@ from headway.config.shape import series_config
 from headway.config.toml import build, to_dict
 from headway.errors import ConfigError
 from headway.joint.series import SeriesModel
+from headway.train.optim.optimizer import depths
 
 SHAPE = ShapeConfig(depth=2, width=16, heads=2)
 
@@ -205,3 +206,11 @@ def test_keys_of_the_block_work_here_too() -> None:
         made, x = model(shape=shape, causal=True), windows(steps=32)
         with torch.no_grad():
             assert torch.allclose(made.forecast(x, 16), made.forecast(x, 16, cached=False), atol=1e-5)
+
+
+def test_what_comes_before_the_blocks_is_deepest() -> None:
+    """Layer-wise decay of the learning rate: the patches change least, the output most."""
+    made = model(causal=True)
+    found = depths(made, [name for name, _ in made.named_parameters()])
+    assert found["patches.weight"] == found["positions"] == 3 and found["output.weight"] == 0
+    assert found["decoder.blocks.0.attention.qkv.weight"] == 2
