@@ -319,7 +319,7 @@ class Bundle(Predictions):
         """The tokens of a text, and the attention weights (1, heads, queries, keys) by layer."""
         from headway.checks.attention_maps import attention_maps
 
-        if self.config.kind == "encoder-decoder" or self.config.output_front.kind != "tokens":
+        if self.config.kind == "encoder-decoder" or getattr(self.config.output_front, "kind", "") != "tokens":
             raise DataError("D001", f"{self.name} does not take a single text")
         tokenizer = self.require_tokenizer()
         ids = tokenizer.encode(text).ids

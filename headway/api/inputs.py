@@ -15,9 +15,11 @@ from headway.errors import ConfigError, DataError
 from headway.resources import save_text
 
 if TYPE_CHECKING:
+    from headway.config.recipe import DataConfig
     from headway.data.chat_template.template import Message
     from headway.tasks.audio.task import SoundExample
     from headway.tasks.image import ImageExample
+    from headway.tasks.series.task import SeriesExample, SeriesTask
 
 HINT = 'a text is "…", several are a list: ["…", "…"]'
 FOLDER = "data"
@@ -62,6 +64,31 @@ def several_sounds(sounds: Any) -> tuple[list[SoundExample], bool]:
     one = pair or isinstance(sounds, str | bytes | os.PathLike) or hasattr(sounds, "ndim")
     found = [sounds] if one or not isinstance(sounds, Iterable) else list(sounds)
     return [sound_of(sound, i) for i, sound in enumerate(found, start=1)], not one
+
+
+def one_series(series: Any, steps: int | None, data: DataConfig, task: SeriesTask) -> SeriesExample:
+    """A table's path, a DataFrame, rows as dicts, or numbers."""
+    from headway.data.files.readers import Row
+    from headway.data.files.rows import BadRows
+    from headway.data.series.table import read_tables, table_of
+    from headway.tasks.series.task import DRAWN, SeriesExample
+
+    if isinstance(series, os.PathLike) or (isinstance(series, str) and os.path.exists(series)):
+        (table, *others) = read_tables(os.fspath(series), data, BadRows(data.bad_rows))
+        if others:
+            raise DataError("D001", f"{os.fspath(series)} is {1 + len(others)} tables", "give one of them")
+        return SeriesExample(table, os.fspath(series), steps)
+    if hasattr(series, "columns") and hasattr(series, "to_dict"):  # a DataFrame of pandas
+        series = series.to_dict("records")
+    rows = list(series) if isinstance(series, Iterable) and not isinstance(series, str | bytes | Mapping) else []
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        made = [Row(row, "", number) for number, row in enumerate(rows, start=1)]
+        return SeriesExample(table_of(made, rows[:100], "series", data.time, BadRows(data.bad_rows)), "", steps)
+    if hasattr(series, "tolist"):  # an array
+        series = series.tolist()
+    if isinstance(series, str) and not DRAWN.fullmatch(series.strip()) and not any(map(str.isdigit, series)):
+        raise DataError("D001", f"no such file: {series[:200]}", "a series is a table's path, rows, or numbers")
+    return task.parse_request({"values": series, "horizon": steps})
 
 
 def several_things(things: Any) -> tuple[list[Any], bool]:

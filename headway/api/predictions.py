@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from headway.api.inputs import keyword_settings, one_text, several_images, several_sounds, several_texts, several_things
+from headway.api.inputs import (
+    keyword_settings,
+    one_series,
+    one_text,
+    several_images,
+    several_sounds,
+    several_texts,
+    several_things,
+)
 from headway.api.tables import Results, one_or_all
 from headway.config.toml import build
 from headway.errors import ConfigError, DataError
@@ -29,6 +37,7 @@ if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need t
     from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
     from headway.tasks.recipe import Recipe
     from headway.tasks.seq2seq.translate import Translation
+    from headway.tasks.series.predict import Forecast
     from headway.tasks.tagging.predict import Entity
     from headway.tasks.transcribe.predict import Transcript
 else:
@@ -222,6 +231,19 @@ class Predictions(_Base):
             seen[str(name)] += 1
         found = [as_picture(each.image) for each in predictor.predict(examples)]
         return found[0] if one else np.stack(found) if found else np.zeros((0, 0, 0), np.uint8)
+
+    def forecast(self, series: Any, horizon: int | None = None) -> Forecast:
+        """What comes after a series: `model.forecast("recent.csv", horizon=96).rows` has a dict for each time step.
+
+        A series is the path of a table, a DataFrame, rows as dicts, or numbers; `drawn:7` is a made-up one.
+        """
+        from headway.tasks.dynamics.predict import DynamicsPredictor
+        from headway.tasks.forecast.predict import ForecastPredictor
+
+        kinds = (DynamicsPredictor, ForecastPredictor)
+        kind = next((each for each in kinds if each.task.fits(self.model.config)), ForecastPredictor)
+        predictor = kind(self)
+        return predictor.predict([one_series(series, horizon, predictor.recipe.data, kind.task)])[0]
 
     def rollout(self, images: Any, *, gradient: bool = False) -> NDArray[np.float32]:
         """Where a vision model looked, patch by patch: `model.rollout("photo.jpg")` is an array (rows, columns).

@@ -30,6 +30,11 @@ def check_out(path: str) -> None:
     check_writable(Path(path))
 
 
+def is_table(path: str) -> bool:
+    """Whether results go into a file of rows and columns."""
+    return Path(path).suffix.lower() in FORMATS.keys() - {".jsonl"}
+
+
 @contextmanager
 def open_results(path: str) -> Iterator[Write]:
     """Yield a function that writes rows to a file, or to stdout for an empty path.

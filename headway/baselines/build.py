@@ -7,9 +7,11 @@ from headway.baselines.recurrent import Recurrent
 from headway.config.model import ModelConfig
 from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.joint.distillation import Student
 from headway.joint.fusion import Fusion
+from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer
 
@@ -22,4 +24,6 @@ def make_model(config: AnyConfig) -> Model:
         return TwoTowers(config)
     if isinstance(config, FusionConfig):
         return Fusion(config)
+    if isinstance(config, SeriesConfig):
+        return SeriesModel(config)
     return Convolutional(config) if config.network == "conv" else Recurrent(config)

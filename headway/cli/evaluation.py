@@ -79,10 +79,10 @@ def _show_choices(result: Mapping[str, Any]) -> None:
 
 def _show_block(block: Block) -> None:
     """A part of an evaluation in a terminal; the report shows the same blocks."""
-    from headway.report.evaluation import Calibration, Mistakes, Pictures
+    from headway.report.evaluation import Calibration, Chart, Mistakes, Pictures
     from headway.report.format import count
 
-    if isinstance(block, Pictures):  # the report shows them
+    if isinstance(block, Pictures | Chart):  # the report shows them
         return
     if isinstance(block, Mistakes):
         print("\nmost confident mistakes")

@@ -40,6 +40,8 @@ class DataConfig:
     """Side of the square that images become, in pixels; 0: as model.from, or by the data, at most 128."""
     channels: Literal[0, 1, 3] = 0
     """Channels of images: 1 is grey, 3 is RGB; 0: as model.from, or by the data."""
+    time: str = ""
+    """Column of the time in a table of series; empty guesses."""
     bad_rows: Literal["stop", "skip"] = "stop"
     """What to do about a row that cannot be used."""
     encoding: str = UTF_8

@@ -22,6 +22,7 @@ from headway.config.model import (
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig, FusionMode
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.series import Cell, SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.config.recipe import ShapeConfig
 from headway.errors import ConfigError
@@ -188,6 +189,27 @@ def towers_config(
         text=ModelConfig(encoder=stack, source=tokens, family="clip_text_model"),
         projection=stack.d_model,
         special=special,
+    )
+
+
+def series_config(
+    shape: ShapeConfig, *, causal: bool, look_back: int, horizon: int, patch: int, stride: int, channels: int = 0
+) -> SeriesConfig:
+    """A model of series; the task adds what it predicts. A recurrent network is causal."""
+    if shape.kind == "conv" or shape.positions == "sinusoidal":
+        what = "kind = conv" if shape.kind == "conv" else "positions = sinusoidal"
+        raise ConfigError("C004", f"model.{what} is for text: patches of time have learned positions, or the block's")
+    cell: Cell = "" if shape.kind == "transformer" else shape.kind
+    return SeriesConfig(
+        stack=_stack(replace(shape, heads=1, kv_heads=None) if cell else shape, causal=causal or bool(cell)),
+        look_back=look_back,
+        horizon=horizon,
+        patch=patch,
+        stride=patch if causal or cell else stride,
+        channels=channels,
+        positions="learned" if shape.positions == "learned" and not cell else "none",
+        cell=cell,
+        dropout=shape.dropout,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from headway.config.model import StackConfig
+from headway.config.model import StackConfig, TokensConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.toml import short
 from headway.errors import DamagedError
@@ -192,7 +192,7 @@ def _check_copies(
 def _check_sinusoidal_tables(names: list[str], config: AnyConfig, source: Source, by_name: Mapping[str, str]) -> None:
     """A stored table of sinusoidal positions has to equal the one that the model computes."""
     front, width = config.output_front, config.output_stack.d_model
-    assert not names or front.kind == "tokens"
+    assert not names or isinstance(front, TokensConfig)
     for name in names:
         if name not in by_name:
             continue

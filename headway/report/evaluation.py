@@ -5,6 +5,7 @@ The report reads them from run/evaluation.json and leaves out what does not have
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from headway.runs.compare import SLICE_KEYS
 from headway.runs.events import as_float
 
 MOST_LABELS, MOST_ROWS, LETTERS, NAME = 40, 60, 300, 40
-MOST_METRICS = 4
+MOST_METRICS, MOST_LINES = 4, 6
 PNG_URL = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 """A picture in a report: the page may load nothing, so it holds the pixels."""
 
@@ -43,6 +44,19 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """Curves over a common axis; a terminal shows none."""
+
+    title: str
+    axis: str
+    """What the axis counts."""
+    lines: list[tuple[str, list[float], list[float]]]
+    """Name, places on the axis, values; NaN where there is none."""
+    log: bool = False
+    """Also draw it on a logarithmic scale, to switch to."""
+
+
+@dataclass(frozen=True)
 class Mistakes:
     """Texts with a wrong prediction, the most confident first, each with label and prediction."""
 
@@ -58,7 +72,7 @@ class Pictures:
     """A data URL, and a line."""
 
 
-Block = Table | Calibration | Mistakes | Pictures
+Block = Table | Calibration | Chart | Mistakes | Pictures
 
 
 def metrics_table(found: Any) -> Table | None:
@@ -82,13 +96,20 @@ def blocks(details: Any) -> list[Block]:
         _calibration(details.get("calibration")),
         _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
         _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
-        _by(details.get("slices"), "by length", _name(details.get("unit", "tokens")), _range),
+        _by(details.get("by_model"), "beside simple models", "", partial(_key, "kind")),
+        _by(
+            details.get("slices"),
+            str(details.get("slices_title", "by length"))[:NAME],
+            _name(details.get("unit", "tokens")),
+            _range,
+        ),
         _by(
             details.get("by_guidance"),
             "drawn images beside real ones, by a classifier that the run has trained",
             "",
             partial(_key, "kind"),
         ),
+        *map(_chart, _mappings(details.get("charts"))),
         _pictures(details.get("pictures"), details.get("pictures_title")),
         _mistakes(details.get("worst")),
     )
@@ -135,6 +156,20 @@ def _calibration(found: Any) -> Calibration | None:
     read = [[as_float(b.get(k)) for k in ("confidence", "right", "examples")] for b in _mappings(found.get("bins"))]
     bins = [(sure, right, examples) for sure, right, examples in read if sure is not None and right is not None]
     return Calibration(as_float(found.get("error")), bins) if bins else None
+
+
+def _chart(found: Mapping[str, Any]) -> Chart | None:
+    """Curves whose values stand at `first`, `first` + `step` …; a value that is no number is a gap."""
+    first, step = as_float(found.get("first", 0)), as_float(found.get("step", 1))
+    lines = []
+    for line in _mappings(found.get("lines"))[:MOST_LINES]:
+        given = line.get("y")
+        values = [as_float(y) for y in given] if isinstance(given, list) else []
+        y = [math.nan if value is None else value for value in values]
+        if first is not None and step is not None and not all(map(math.isnan, y)):
+            lines.append((_name(line.get("name")), [first + step * place for place in range(len(y))], y))
+    log = found.get("log") is True
+    return Chart(_truncate(found.get("title")), _name(found.get("x_name")), lines, log) if lines else None
 
 
 def _range(row: Mapping[str, Any]) -> str:

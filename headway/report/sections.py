@@ -9,7 +9,7 @@ import numpy as np
 
 from headway.report import format as w
 from headway.report.charts import Line, Panel, Scale, axis_ticks, view
-from headway.report.evaluation import Calibration, blocks, metrics_table
+from headway.report.evaluation import Calibration, Chart, blocks, metrics_table
 from headway.runs.events import as_float
 
 Facts = Mapping[str, Any]
@@ -17,6 +17,10 @@ Facts = Mapping[str, Any]
 TEXT_LETTERS = 300
 """The most letters of a text from the log on the page."""
 EVAL_COLUMNS = 8
+FEW = 12
+"""Points of a curve that are drawn as dots."""
+LOOKS = ("train", "valid", "norm", "lr", "rate", "lr second")
+"""Looks of the curves of an evaluation, one after the other."""
 ON = {"test": "the test data", "valid": "the validation data"}
 
 
@@ -102,10 +106,27 @@ def details(found: Any) -> dict[str, Any] | None:
         "metrics": metrics,
         "blocks": [(type(part).__name__, part) for part in parts],
     }
-    for part in parts:
+    for number, part in enumerate(parts):
         if isinstance(part, Calibration):
             values |= _calibration(part)
+        elif isinstance(part, Chart):
+            values["blocks"][number] = ("Chart", _chart(part, number))
     return values
+
+
+def _chart(found: Chart, number: int) -> dict[str, Any]:
+    """The curves of an evaluation, each in a look of its own."""
+    lines = [
+        Line(name=name, look=look, x=np.array(x), y=np.array(y), dots=len(y) <= FEW)
+        for (name, x, y), look in zip(found.lines, LOOKS, strict=False)
+    ]
+    places = [place for line in lines for place in (line.x[0], line.x[-1])]
+    x_scale = Scale(float(min(places)), float(max(places)) if max(places) > min(places) else float(min(places)) + 1)
+    panel = Panel(
+        key=f"evaluation-{number}", title=found.title, describe=f"{found.title}, by {found.axis}", lines=lines,
+        log=found.log, tall=True,
+    )  # fmt: skip
+    return {"panel": view(panel, x_scale, []), "ticks": axis_ticks(x_scale), "axis": found.axis}
 
 
 def _calibration(found: Calibration) -> dict[str, Any]:

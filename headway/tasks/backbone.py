@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from headway.config.model import ModelConfig, SpecialTokens
+from headway.config.model import ModelConfig, SpecialTokens, TokensConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import encoder_config
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -59,6 +59,6 @@ def run_backbone(model: Model, ids: Tensor, attention_mask: Tensor | None, token
         later = torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)
         both: Output = model(ids, later, attention_mask=attention_mask, target_attention_mask=attention_mask)
         return both
-    typed = token_type_ids if front.kind == "tokens" and front.segments > 1 else None
+    typed = token_type_ids if isinstance(front, TokensConfig) and front.segments > 1 else None
     output: Output = model(ids, attention_mask=attention_mask, token_type_ids=typed)
     return output

@@ -115,7 +115,7 @@ class Task(ABC):
     """Settings of the starter that fit only what it makes up → their values for data of the user."""
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, nearest, labels, rollout,
-    class, grid, steps, guidance, seed, language, words, format."""
+    class, grid, steps, guidance, seed, language, words, format, horizon, plot."""
     formats: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {}
     """Ways to write a result that `headway run --format` and the server offer: name → a function of its dictionary."""
     second: ClassVar[str] = ""
@@ -206,6 +206,10 @@ class Task(ABC):
         return None if self.second else False
 
     # --- looks
+
+    def tabled(self, row: Json) -> Iterable[Json]:
+        """The rows of a result in a table: one, but for predictions that are tables themselves."""
+        return (row,)
 
     @abstractmethod
     def render(self, found: Sequence[tuple[Any, Json]], *, colours: bool) -> Iterator[str]:

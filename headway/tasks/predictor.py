@@ -68,6 +68,8 @@ class RunOptions:
     """The language that is spoken; empty: the model detects it."""
     words: bool = False
     """When each word was said."""
+    horizon: int | None = None
+    """Time steps to predict; None: as the model was trained."""
     sampling: Sampling | None = None
     """How a language model generates; None: as its folder says."""
 

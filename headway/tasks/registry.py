@@ -34,6 +34,8 @@ BUILT_IN = {
     "embed": "headway.tasks.embedding.task:Embedding",
     "contrastive": "headway.tasks.contrastive.task:Contrastive",
     "transcribe": "headway.tasks.transcribe.task:Transcribe",
+    "forecast": "headway.tasks.forecast.task:Forecasting",
+    "dynamics": "headway.tasks.dynamics.task:Dynamics",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

@@ -19,7 +19,9 @@ from headway.cli import main
 from headway.data.images.png import png
 from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.pictures import make_pictures
+from headway.data.synthetic.series import make_table
 from headway.data.synthetic.sounds import syllables, tones
+from headway.data.synthetic.systems import SYSTEMS, simulate
 from headway.tasks import registry
 from tests.tasks.transcribe.conftest import make_folder as make_whisper
 
@@ -34,8 +36,7 @@ TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
     "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
-    "transcribe": "transcribe",
-    "fusion": "fusion",
+    "transcribe": "transcribe", "fusion": "fusion", "forecast": "forecast", "dynamics": "dynamics",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -186,6 +187,7 @@ def write_files(folder: Path) -> None:
     write_photos(folder)
     write_clips(folder)
     write_talks(folder)
+    write_tables(folder)
     (folder / "logs").mkdir()
     with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
@@ -234,6 +236,17 @@ def write_talks(folder: Path) -> None:
         (folder / name).write_bytes(raw)
     (folder / "talks.csv").write_text("\n".join([*lines, ""]))
     (folder / "talks" / "metadata.csv").write_text("\n".join([*told, ""]))
+
+
+def write_tables(folder: Path) -> None:
+    """Tables of numbers over time, and states of a system."""
+    hours, states = make_table(600), simulate(SYSTEMS["lorenz"], 1, 80, 0)[0]
+    for name in ("history", "recent", "later"):
+        rows = zip(hours.clock.shown(hours.times), hours.values.tolist(), strict=True)
+        lines = [",".join(map(str, [when, *row])) for when, row in rows]
+        (folder / f"{name}.csv").write_text("\n".join([",".join(["date", *hours.columns]), *lines, ""]))
+    lines = [f"{at / 20},{x},{y},{z}" for at, (x, y, z) in enumerate(states.tolist())]
+    (folder / "states.csv").write_text("\n".join(["t,x,y,z", *lines, ""]))
 
 
 class Workspace:

@@ -55,6 +55,8 @@ MORE = {
     "caption": ("caption.eval_texts=1000", "caption.max_new_tokens=6", "caption.beam=2"),
     "embed": ("train.batch=8",),
     "diffusion": ("diffusion.eval_images=8", "diffusion.steps=2"),
+    "forecast": ("forecast.look_back=24", "forecast.horizon=8", "forecast.patch=8", "forecast.stride=4"),
+    "dynamics": ("dynamics.look_back=4", "dynamics.trajectories=8", "dynamics.length=24", "dynamics.horizon=8"),
     "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),
 }
 INPUTS: dict[str, list[Any]] = {
@@ -62,6 +64,8 @@ INPUTS: dict[str, list[Any]] = {
     "answer": [{"input": q, "context": "anna lives in oslo . boris met clara ."} for q in ("who lives ?", "where ?")],
     "parity": [{"input": "3 1 4"}, {"input": "2 7"}],
     "diffusion": [{"input": "circle"}, {"input": "ring"}, {"input": "none"}],
+    "dynamics": [{"input": "1 2 20"}, {"input": "1 2 20; 2 3 21"}, {"input": "drawn:7"}],
+    "forecast": [{"input": " ".join(str((i * k) % 7 + i / 10) for i in range(24 + k))} for k in (1, 2, 3)],
 }
 """Task → inputs for it; other tasks take any text."""
 TRAINING: dict[str, list[Any]] = {
@@ -304,7 +308,8 @@ def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.Capt
     takes = trained.task.takes
     good, field = trained.inputs()[0], {"table": "numbers"}.get(takes, "text" if takes == "text" else takes)
     field = "input" if takes in FILES and len(kinds_of(trained.task)) > 1 else field
-    names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
+    own = {"answer": "question", "forecast": "values", "dynamics": "values"}
+    names = {"input": own.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [rows[0], {names["input"]: None}, rows[1]]))

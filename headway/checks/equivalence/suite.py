@@ -36,6 +36,7 @@ from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
 from headway.joint.fusion import Fusion
+from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
@@ -59,6 +60,10 @@ def check_model(
                 yield _result(name, check)
         yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
         return
+    if isinstance(model, SeriesModel):
+        with evaluating(model):
+            yield from _check_series(model, compiled, seed)
+        return
     with evaluating(model):
         checks = _ModelChecks(model, tokenizer, seed)
         for name, check in checks.table().items():
@@ -73,6 +78,27 @@ def _check_towers(model: TwoTowers, compiled: bool, seed: int) -> Iterator[Check
         for result in check_model(getattr(model, name), compiled=compiled, seed=seed):
             yield replace(result, name=f"{name}: {result.name}")
     yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
+
+
+def _check_series(model: SeriesModel, compiled: bool, seed: int) -> Iterator[CheckResult]:
+    """Forecasts of random windows, each computed alone; every other path must give the same."""
+    config, like = model.config, next(model.parameters())
+    count = config.channels or config.affine or 2
+    made = torch.randn(len(LENGTHS), config.look_back, count, generator=torch.Generator().manual_seed(seed))
+    windows, steps = made.to(like.device, like.dtype), config.horizon + config.patch
+    alone = torch.cat([model.forecast(window[None], steps) for window in windows])
+    limit = TOLERANCE[like.dtype] * max(1.0, float(alone.abs().max()))
+
+    def same(make: Callable[[], Tensor]) -> Outcome:
+        return Outcome(max_difference(make(), alone), limit)
+
+    yield _result("batch = single", lambda: same(lambda: model.forecast(windows, steps)))
+    if config.decoder is not None and not config.cell:
+        yield _result("cached = uncached", lambda: same(lambda: model.forecast(windows, steps, cached=False)))
+    yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
+    if compiled and (like.device.type != "cpu" or shutil.which("g++") or shutil.which("clang++")):
+        once = torch.compile(model.forecast)
+        yield _result("compiled = eager", lambda: same(lambda: once(windows, steps)))
 
 
 def _loaded(model: Model) -> Model:

@@ -66,6 +66,8 @@ class RunArgs:
     language: str = ""
     words: bool = False
     format: str = ""
+    horizon: int | None = None
+    plot: str = ""
     json: bool = False
 
     def check(self) -> None:
@@ -91,7 +93,9 @@ class RunArgs:
             if not (self.file or "-" in self.args or stdin_is_piped()):
                 raise UsageError("U001", "--out is for results of a file", "headway run MODEL --file FILE --out FILE")
             check_out(self.out)
-        for name in ("rollout", "attention"):
+        if self.horizon is not None and self.horizon < 1:
+            raise UsageError("U001", f"--horizon {self.horizon} should be at least 1")
+        for name in ("rollout", "attention", "plot"):
             if path := getattr(self, name):
                 check_picture(f"--{name}", path)
         known = list(dict.fromkeys(name for task in tasks() for name in task.formats))
@@ -119,12 +123,18 @@ class RunArgs:
         """Options for models that transcribe, by name; false where one is not given."""
         return {"language": self.language, "words": self.words, "format": self.format}
 
+    @property
+    def series(self) -> dict[str, Any]:
+        """Options for models that continue series of numbers, by name; false where one is not given."""
+        return {"horizon": self.horizon is not None, "plot": self.plot}
+
     def check_generation(self) -> None:
         """Refuse what a model that generates does not accept."""
         if self.file:
             _refuse_together("file", self._sampling_options())
         refused = {"context": self.context, "json": self.json and not self.file, "align": self.align, **self.drawing}
-        refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention, **self.hearing}
+        refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention}
+        refused |= self.hearing | self.series
         for name, given in refused.items():
             if given:
                 raise UsageError("U001", f"--{name} does not apply to a model that continues a text")

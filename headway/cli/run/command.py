@@ -49,6 +49,7 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         "headway run whisper-tiny talk.wav --format srt --language de > talk.srt",
         "headway run whisper-tiny talk.wav --words --json",
         "headway run translator --file book.txt --beam 5 n_best=3 > lines.jsonl",
+        "headway run forecaster --file recent.csv --horizon 96 --out forecast.csv --plot forecast.png",
         "headway run shapes class=circle --grid 4x4 --out grid.png --steps 30 --guidance 3 --seed 1",
     )
 )
@@ -100,6 +101,8 @@ def run(
     guidance: Annotated[
         float | None, typer.Option(help="how closely images follow their class: 1 is not at all guided")
     ] = None,
+    horizon: Annotated[int | None, typer.Option(help="time steps to predict; default: as in training")] = None,
+    plot: Annotated[str, typer.Option(help="draw a series and its forecast", metavar="PNG")] = "",
     rollout: Annotated[
         str, typer.Option(help="draw where a vision model looked; rollout=gradient: for its label", metavar="PNG")
     ] = "",
@@ -118,7 +121,8 @@ def run(
     """Use a model for what it was trained for.
 
     A language model continues a prompt, with settings such as temperature=0.7 top_k=40. Other models predict: a label
-    (pair=… is a second text), entities, an answer, words for [MASK], a vector, a translation, images (class=…).
+    (pair=… is a second text), entities, an answer, words for [MASK], a vector, a translation, images (class=…), the
+    time steps that follow a table.
 
     A result of --file has the line, the other columns of the file under their names, the text and the prediction:
     {"line": 2, "id": 7, "text": …, "label": …}. A column whose name the result needs itself is called input_NAME.
@@ -127,8 +131,8 @@ def run(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
         context=context, near=near, index=index, align=align, labels=labels, grid=grid, steps=steps,
-        guidance=guidance, rollout=rollout, attention=attention, language=language, words=words, format=format_,
-        json=json_,
+        guidance=guidance, horizon=horizon, plot=plot, rollout=rollout, attention=attention, language=language,
+        words=words, format=format_, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)
@@ -160,7 +164,8 @@ def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
 def _note_on_texts(task: Task, args: RunArgs) -> str:
     """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
     known = {"image": is_image_name, "sound": is_sound_name}.get(task.takes, lambda word: False)
-    if name := next((word for word in args.args if os.path.isfile(word) and not known(word)), ""):
+    table = "horizon" in task.options  # a table may be named as it is
+    if name := next((word for word in args.args if os.path.isfile(word) and not table and not known(word)), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headway.api.evaluation import recipe_for
-from headway.api.results import open_results
+from headway.api.results import is_table, open_results
 from headway.cli.run.args import COUNTS, LOOKS, RunArgs, check_count
 from headway.cli.run.draw import draw
-from headway.cli.run.pictures import draw_attention
+from headway.cli.run.pictures import draw_attention, draw_series
 from headway.cli.run.screen import colours
 from headway.cli.run.stream import Say, check_some, print_count, report_bad_rows, source_windows
 from headway.errors import DataError, UsageError
@@ -65,6 +65,7 @@ def _check(session: _Session) -> None:
         ("--align", args.align, "align" in task.options),
         ("class=…", args.classes, "class" in task.options and not args.source),
         *((f"--{name}", value, name in task.options and not args.source) for name, value in args.drawing.items()),
+        *((f"--{name}", value, name in task.options) for name, value in args.series.items()),
         ("--out", args.out and not args.source, "grid" in task.options),
         ("--rollout", args.rollout, "rollout" in task.options),
         ("--attention", args.attention, "rollout" in task.options),
@@ -122,7 +123,7 @@ class _Session:
         labels = parse_labels(args.labels) if args.labels else ()
         options = RunOptions(
             beam=args.beam, align=args.align, score=args.score, labels=labels, language=args.language, words=args.words,
-            **counts,
+            horizon=args.horizon, **counts,
         )  # fmt: skip
         return self.task.load_predictor()(self.bundle, self.recipe, options)
 
@@ -168,6 +169,8 @@ class _Session:
         else:
             for line in self.task.render(list(zip(examples, found, strict=True)), colours=colours()):
                 print(line)
+        if self.args.plot:
+            draw_series(self.args.plot, list(zip(examples, found, strict=True)), self.say)
         if self.args.rollout or self.args.attention:
             draw_attention(self.bundle, [example.image for example in examples], self.args, self.say)
 
@@ -182,13 +185,19 @@ class _Session:
         from headway.tasks.predictor import predict_good
 
         bad, predictor, done, cut, limit = BadRows(self.recipe.data.bad_rows), self.predictor(), 0, 0, 0
+        drawn: list[tuple[Any, Any]] = []
         with open_results(self.args.out) as write:
             for window, files in source_windows(self.task, self.args.source, self.recipe.data, bad, **self.reading()):
                 for good, found in predict_good(predictor, window, bad):
-                    write(located(self.task, good, found, files=files))
+                    rows = located(self.task, good, found, files=files)
+                    write(rows if not is_table(self.args.out) else (r for row in rows for r in self.task.tabled(row)))
+                    if self.args.plot:
+                        drawn += [(item.example, result) for item, result in zip(good, found, strict=True)]
                     more, limit = predictor.truncated([item.example for item in good])
                     done, cut = done + len(good), cut + more
             check_some(done, bad, self.args.source)
+        if drawn:
+            draw_series(self.args.plot, drawn, self.say)
         self.tell_truncated(cut, limit)
         print_count(done, bad, self.args.out, self.say)
 

@@ -7,15 +7,19 @@ from collections.abc import Collection
 from headway.config.model import ModelConfig
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig
+from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 
-AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig | FusionConfig
+BesideConfig = BaselineConfig | TwoTowersConfig | FusionConfig | SeriesConfig
+"""The config of a model beside the single transformer."""
+AnyConfig = ModelConfig | BesideConfig
 """The config of any model. Code for all models uses what all have in common; mypy checks it."""
 
-MARKS: dict[str, type[BaselineConfig] | type[TwoTowersConfig] | type[FusionConfig]] = {
+MARKS: dict[str, type[BesideConfig]] = {
     "network": BaselineConfig,
     "projection": TwoTowersConfig,
     "fusion": FusionConfig,
+    "look_back": SeriesConfig,
 }
 """A field that only this kind of config has."""
 

@@ -62,6 +62,8 @@ TRANSCRIPT_NAMES = ("transcription", "transcript", "text", "sentence", "normaliz
 TRANSCRIPT = Role("text", "data.text", TRANSCRIPT_NAMES, otherwise="none")
 START = Role("start", "", ("start", "begin", "onset", "start_time"), holds="any", otherwise="none")
 END = Role("end", "", ("end", "stop", "offset", "end_time"), holds="any", otherwise="none")
+TIME_NAMES = ("time", "date", "datetime", "date_time", "timestamp", "ds", "day", "hour", "month", "year", "t")
+TIME = Role("time", "data.time", TIME_NAMES, holds="any", otherwise="none")
 ANCHOR = Role("first text", "data.text", otherwise="only")
 POSITIVE = Role("second text", "data.pair", otherwise="only")
 SCORE_NAMES = ("score", "similarity", "similarity_score", "relatedness", "label")
@@ -255,8 +257,8 @@ def quoted(names: Sequence[str]) -> str:
 
 def _settings(given: Mapping[str, str] | DataConfig | None) -> Mapping[str, str]:
     if isinstance(given, DataConfig):
-        texts = {"data.text": given.text, "data.pair": given.pair, "data.label": given.label}
-        return {**texts, "data.image": given.image, "data.sound": given.sound}
+        names = ("text", "pair", "label", "image", "sound", "time")
+        return {f"data.{name}": getattr(given, name) for name in names}
     return given or {}
 
 

@@ -17,6 +17,8 @@ from headway.model.stack import FeedForward, Stack
 from headway.train.optim.muon import Muon
 from headway.train.optim.schedule import peak_lr
 
+FRONTS = ("source.", "target.", "condition.", "patches.", "positions")
+"""Names of what comes before the blocks."""
 BLOCK = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 
 
@@ -35,7 +37,7 @@ def depths(model: Model, names: Iterable[str]) -> dict[str, int]:
         if block is not None:
             found[name] = above[block[1]] + layers[block[1]] - int(block[2])
         else:
-            found[name] = bottom if name.startswith(("source.", "target.", "condition.")) else 0
+            found[name] = bottom if name.startswith(FRONTS) else 0
     return found
 
 

@@ -1,0 +1,1 @@
+"""The next state of a system that moves"""

@@ -1,0 +1,1 @@
+"""What comes next in a table of numbers over time"""

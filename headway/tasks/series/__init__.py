@@ -1,0 +1,1 @@
+"""What the tasks on series of numbers share"""
