@@ -6,14 +6,16 @@ from collections.abc import Collection
 
 from headway.config.model import ModelConfig
 from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.graph import GraphConfig
 from headway.config.networks.towers import TwoTowersConfig
 
-AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig
+AnyConfig = ModelConfig | BaselineConfig | TwoTowersConfig | GraphConfig
 """The config of any model. Code for all models uses what all have in common; mypy checks it."""
 
-MARKS: dict[str, type[BaselineConfig] | type[TwoTowersConfig]] = {
+MARKS: dict[str, type[BaselineConfig] | type[TwoTowersConfig] | type[GraphConfig]] = {
     "network": BaselineConfig,
     "projection": TwoTowersConfig,
+    "hops": GraphConfig,
 }
 """A field that only this kind of config has."""
 
