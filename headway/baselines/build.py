@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from headway.baselines.convolutional import Convolutional
+from headway.baselines.graph import GraphNetwork
 from headway.baselines.recurrent import Recurrent
 from headway.config.model import ModelConfig
+from headway.config.networks.graph import GraphConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.joint.distillation import Student
+from headway.joint.graph import GraphTransformer
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer
 
@@ -18,4 +21,6 @@ def make_model(config: AnyConfig) -> Model:
         return Transformer(config) if config.distill is None else Student(config)
     if isinstance(config, TwoTowersConfig):
         return TwoTowers(config)
+    if isinstance(config, GraphConfig):
+        return GraphTransformer(config) if config.layer == "attention" else GraphNetwork(config)
     return Convolutional(config) if config.network == "conv" else Recurrent(config)

@@ -155,6 +155,11 @@ class GraphModel(Model):
         if config.tag is not None:
             self.tag = TagHead(config.tag, config.encoder)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and so of the numbers of nodes."""
+        return next(self.parameters()).dtype
+
     def label_logits(self, output: Output) -> Tensor:
         """(B, L) of graphs, or (B, N, L) of nodes."""
         if self.config.level == "node":

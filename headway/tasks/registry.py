@@ -31,6 +31,7 @@ BUILT_IN = {
     "caption": "headway.tasks.caption.task:Caption",
     "embed": "headway.tasks.embedding.task:Embedding",
     "contrastive": "headway.tasks.contrastive.task:Contrastive",
+    "graph": "headway.tasks.graph.task:GraphTask",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

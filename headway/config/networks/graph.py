@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from headway.config.model import (
     MAX_VOCAB,
@@ -19,8 +19,27 @@ from headway.errors import ConfigError
 
 Layer = Literal["attention", "gcn", "gin"]
 Level = Literal["node", "graph"]
+Problem = Literal["single", "multi", "regression"]
+"""One label, several, or a number."""
 UNREACHABLE = 1
 """Buckets of distances after the last distance: one for pairs of nodes without a path."""
+
+
+class GraphShape(Protocol):
+    """What a recipe says of a new model of graphs."""
+
+    @property
+    def network(self) -> Literal["transformer", "gcn", "gin"]: ...
+    @property
+    def pool(self) -> Literal["mean", "virtual"]: ...
+    @property
+    def distance(self) -> int: ...
+    @property
+    def hops(self) -> int: ...
+    @property
+    def edge_dropout(self) -> float: ...
+    @property
+    def dropout(self) -> float: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +90,7 @@ class GraphConfig:
     """attention: a transformer whose attention knows distances (Graphormer, Ying et al. 2021); gcn: Kipf & Welling
     2017; gin: Xu et al. 2019."""
     level: Level = "graph"
-    problem: Literal["single", "multi", "regression"] = "single"
-    """One label, several, or a number."""
+    problem: Problem = "single"
     encoder: StackConfig
     """Of gcn and gin: only layers, width and dropout are meaningful."""
     source: NodesConfig

@@ -97,9 +97,7 @@ def collate(
     return numbers, mask, _with_edges(rest, graphs, nodes, edges, pairs) if with_edges else rest
 
 
-def _with_edges(
-    rest: GraphTensors, graphs: Sequence[GraphArrays], nodes: int, edges: int, pairs: int
-) -> GraphTensors:
+def _with_edges(rest: GraphTensors, graphs: Sequence[GraphArrays], nodes: int, edges: int, pairs: int) -> GraphTensors:
     """The same with edges and what is known of them."""
     count, first = len(graphs), graphs[0]
     ends = np.full((count, edges, 2), count * nodes, dtype=np.int64)

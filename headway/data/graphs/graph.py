@@ -37,6 +37,8 @@ class Graph:
     """Of nodes; without them, their numbers."""
     file: str = ""
     line: int = 0
+    number: int = 0
+    """Its place among the graphs of the file, from 0."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """How many edges were repeated, and how many start and end at one node."""
 

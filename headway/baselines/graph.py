@@ -1,0 +1,75 @@
+"""GCN and GIN from PyTorch Geometric, the baselines of the graph transformer.
+
+Letters: B graphs, N nodes, M width, E edges.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config.networks.graph import GraphConfig
+from headway.data.graphs.batch import GraphTensors
+from headway.errors import NotFoundError
+from headway.joint.graph import GraphModel
+from headway.model.attention import Backend, Hook
+from headway.model.model import Output
+
+
+class GraphNetwork(GraphModel):
+    """Layers in which a node reads its neighbours. A GIN adds up what it reads, and sums the nodes of a graph."""
+
+    def __init__(self, config: GraphConfig) -> None:
+        super().__init__(config)
+        layers = config.encoder.n_layers
+        self.layers = nn.ModuleList(_layer(config) for _ in range(layers))
+        gin = config.layer == "gin"
+        self.norms = nn.ModuleList(nn.LayerNorm(config.encoder.d_model) for _ in range(layers if gin else 0))
+        self.add_head()
+
+    def forward(
+        self,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        target_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        graphs: GraphTensors | None = None,
+        backend: Backend = "fused",
+        hook: Hook | None = None,
+    ) -> Output:
+        """As of the transformer. The graphs of a batch are one graph without edges between them."""
+        assert graphs is not None and graphs.edges is not None and attention_mask is not None
+        x = self.source(inputs, graphs)
+        shape, real = x.shape[:2], attention_mask.flatten()[:, None]
+        x = F.pad(x.flatten(0, 1), (0, 0, 0, 1))  # a last node takes the edges that only fill up
+        edges, config = graphs.edges, self.config
+        if config.edge_dropout and self.training:
+            hidden = torch.rand(len(edges), device=x.device) < config.edge_dropout
+            edges = edges.masked_fill(hidden[:, None], len(x) - 1)
+        toward = edges.flip(1).T  # PyTorch Geometric: source, target
+        for i, layer in enumerate(self.layers):
+            y = layer(F.dropout(x, config.encoder.dropout, self.training), toward)
+            if self.norms:
+                y = self.norms[i](y)
+            x = F.relu(y) if self.norms or i + 1 < len(self.layers) else y  # a GCN's last layer gives the logits
+        hidden_states = (x[:-1] * real).unflatten(0, shape)
+        if config.layer == "gin" and config.level == "graph":  # the head's mean becomes a sum
+            hidden_states = hidden_states * attention_mask.sum(1).to(x.dtype)[:, None, None]
+        return Output(hidden_states, attention_mask)
+
+
+def _layer(config: GraphConfig) -> Any:
+    try:
+        from torch_geometric.nn import GCNConv, GINConv
+    except ImportError:
+        message = f"graph.network = {config.layer} needs the package torch_geometric"
+        raise NotFoundError("F003", message, "pip install 'headway[graph]'") from None
+    width = config.encoder.d_model
+    if config.layer == "gcn":
+        return GCNConv(width, width)
+    return GINConv(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)), train_eps=True)
