@@ -25,7 +25,7 @@ class GraphNetwork(GraphModel):
     def __init__(self, config: GraphConfig) -> None:
         super().__init__(config)
         layers = config.encoder.n_layers
-        self.layers = nn.ModuleList(_layer(config) for _ in range(layers))
+        self.layers = nn.ModuleList(_layer(config, i) for i in range(layers))
         gin = config.layer == "gin"
         self.norms = nn.ModuleList(nn.LayerNorm(config.encoder.d_model) for _ in range(layers if gin else 0))
         self.add_head()
@@ -56,14 +56,16 @@ class GraphNetwork(GraphModel):
             y = layer(F.dropout(x, config.encoder.dropout, self.training), toward)
             if self.norms:
                 y = self.norms[i](y)
-            x = F.relu(y) if self.norms or i + 1 < len(self.layers) else y  # a GCN's last layer gives the logits
+            last = config.level == "node" and i + 1 == len(self.layers)
+            x = y if last and not self.norms else F.relu(y)  # the last layer of a GCN gives the logits of nodes
         hidden_states = (x[:-1] * real).unflatten(0, shape)
         if config.layer == "gin" and config.level == "graph":  # the head's mean becomes a sum
             hidden_states = hidden_states * attention_mask.sum(1).to(x.dtype)[:, None, None]
         return Output(hidden_states, attention_mask)
 
 
-def _layer(config: GraphConfig) -> Any:
+def _layer(config: GraphConfig, number: int) -> Any:
+    """A layer of PyTorch Geometric. The first matrix of a GCN is the front end, and the last one of nodes the head."""
     try:
         from torch_geometric.nn import GCNConv, GINConv
     except ImportError:
@@ -71,5 +73,8 @@ def _layer(config: GraphConfig) -> Any:
         raise NotFoundError("F003", message, "pip install 'headway[graph]'") from None
     width = config.encoder.d_model
     if config.layer == "gcn":
-        return GCNConv(width, width)
+        layer = GCNConv(width, width)
+        if number == 0 or (config.level == "node" and number == config.encoder.n_layers - 1):
+            layer.lin = nn.Identity()
+        return layer
     return GINConv(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)), train_eps=True)
