@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.graph import GraphConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.data.batching.windows import embedded_text, split_text
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -47,6 +48,8 @@ def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Quantizat
         raise ConfigError("C004", f"quant = int8 is for transformers; this model is of kind {model.config.network}")
     if isinstance(model.config, TwoTowersConfig):
         raise ConfigError("C004", "quant = int8 is for single transformers; this model has two towers")
+    if isinstance(model.config, GraphConfig):
+        raise ConfigError("C004", "quant = int8 is for single transformers; this model reads graphs")
     if model.config.quantization != "none":
         raise ConfigError("C004", f"quant = int8: the model is already quantized ({model.config.quantization})")
     generates = model.config.kind == "decoder" and model.config.lm is not None

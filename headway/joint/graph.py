@@ -73,7 +73,7 @@ class PairBias(nn.Module):
         assert graphs.distances is not None
         apart = graphs.distances.flatten()
         bias: Tensor = self.distance(apart.clamp(max=self.distance.num_embeddings - 1).int())
-        if (edges := self._of_edges(graphs, nodes)) is not None:
+        if (edges := self._of_edges(graphs, nodes)) is not None and graphs.places is not None:
             bias = bias.index_add(0, graphs.places, edges.to(bias.dtype))
         closed = apart > self.limit
         if graphs.pairs is None:  # the attention mask hides padding, and leaves each node itself
@@ -92,7 +92,8 @@ class PairBias(nn.Module):
         if not parts or graphs.edges is None:
             return None
         real = graphs.edges[:, :1] < len(graphs.tags) * nodes
-        return sum(parts[1:], parts[0]) * real
+        total: Tensor = sum(parts[1:], parts[0])
+        return total * real
 
     def with_virtual(self, bias: Tensor) -> Tensor:
         """The bias (B, H, N, N) with a row and a column of the virtual node in front."""
@@ -118,13 +119,14 @@ def neighbour_attention(
     weights = F.dropout(weights / total[target], dropout)
     out = weights.new_zeros(batch * nodes, heads, width)
     out = out.index_add(0, target, weights[..., None] * flat_v[source].float())
-    return out.unflatten(0, (batch, nodes)).transpose(1, 2).to(q.dtype)
+    found: Tensor = out.unflatten(0, (batch, nodes))
+    return found.transpose(1, 2).to(q.dtype)
 
 
 def dense_bias(pairs: Tensor | None, distances: Tensor, bias: Tensor, batch: int, nodes: int) -> Tensor:
     """A bias of pairs as (B, H, N, N); pairs that are not given do not attend."""
     if pairs is not None:
-        target, source = pairs.unbind(1)
+        target, source = pairs[:, 0], pairs[:, 1]
         last = batch * nodes * nodes  # takes what only fills up
         place = torch.where(distances == PADDED, last, target * nodes + source % nodes)
         empty = bias.new_full((last + 1, bias.shape[1]), -torch.inf)
@@ -133,7 +135,8 @@ def dense_bias(pairs: Tensor | None, distances: Tensor, bias: Tensor, batch: int
     if pairs is not None:  # padding sees itself, or the softmax over nothing would be NaN
         itself = torch.eye(nodes, dtype=torch.bool, device=bias.device)[..., None]
         bias = torch.where(itself & torch.isinf(bias), 0.0, bias)
-    return bias.permute(0, 3, 1, 2).contiguous()
+    found: Tensor = bias.permute(0, 3, 1, 2).contiguous()
+    return found
 
 
 class GraphModel(Model):

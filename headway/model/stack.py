@@ -147,8 +147,9 @@ class Stack(nn.Module):
         """
         config = self.config
         keys = layout if cache is None else _cached_layout(cache)
-        own = not isinstance(pairs, AttentionBias)
-        bias = self_attention_bias(config, self.relative, layout, keys, backend, pairs) if own else pairs
+        bias = pairs
+        if not isinstance(bias, AttentionBias):
+            bias = self_attention_bias(config, self.relative, layout, keys, backend, bias)
         angles = rotary_angles(config.rope, config.head_width, layout.positions) if config.rope else None
         cross_bias = (
             cross_attention_bias(layout.attention_mask, memory_attention_mask, backend) if config.cross else None

@@ -52,6 +52,7 @@ MORE = {
     "caption": ("caption.eval_texts=1000", "caption.max_new_tokens=6", "caption.beam=2"),
     "embed": ("train.batch=8",),
     "diffusion": ("diffusion.eval_images=8", "diffusion.steps=2"),
+    "graph": ("graph.positions=4",),
     "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),
 }
 INPUTS: dict[str, list[Any]] = {
@@ -59,6 +60,7 @@ INPUTS: dict[str, list[Any]] = {
     "answer": [{"input": q, "context": "anna lives in oslo . boris met clara ."} for q in ("who lives ?", "where ?")],
     "parity": [{"input": "3 1 4"}, {"input": "2 7"}],
     "diffusion": [{"input": "circle"}, {"input": "ring"}, {"input": "none"}],
+    "graph": [{"input": "a:marked b c:marked a-b b-c"}, {"input": '{"nodes": ["", "marked"], "edges": []}'}],
 }
 """Task → inputs for it; other tasks take any text."""
 TRAINING: dict[str, list[Any]] = {
@@ -70,6 +72,7 @@ TRAINING: dict[str, list[Any]] = {
     "seq2seq": [{"source": "a dog runs", "target": "ein hund rennt"}] * 2,
     "parity": [{"numbers": [1, 2], "label": "odd"}] * 2,
     "diffusion": [{"image": "0.png", "label": "circle"}, {"image": "1.png", "label": "ring"}],
+    "graph": [{"nodes": ["marked", "marked"], "edges": [[0, 1]], "label": "1 step"}, {"nodes": 2, "label": "no path"}],
 }
 """Task → rows that it is trained on."""
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]
@@ -276,7 +279,10 @@ def test_the_texts_of_training_are_those_that_settings_are_chosen_by(trained: Tr
 
 def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     takes = trained.task.takes
-    good, field = trained.inputs()[0], {"table": "numbers", "image": "image", "class": "class"}.get(takes, "text")
+    good, field = (
+        trained.inputs()[0],
+        {"table": "numbers", "image": "image", "class": "class", "graph": "graph"}.get(takes, "text"),
+    )
     names = {"input": {"answer": "question"}.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"

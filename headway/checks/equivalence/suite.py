@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headway.checks.equivalence import beam, decoding, text, weights
+from headway.checks.equivalence.graph import GraphChecks
 from headway.checks.equivalence.reference import (
     LARGEST,
     ROUNDING,
@@ -34,6 +35,7 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
+from headway.joint.graph import GraphModel
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
@@ -51,6 +53,9 @@ def check_model(
     if isinstance(model, TwoTowers):
         yield from _check_towers(model, compiled, seed)
         return
+    if isinstance(model, GraphModel):
+        yield from _check_graphs(model, seed)
+        return
     with evaluating(model):
         checks = _ModelChecks(model, tokenizer, seed)
         for name, check in checks.table().items():
@@ -64,6 +69,14 @@ def _check_towers(model: TwoTowers, compiled: bool, seed: int) -> Iterator[Check
     for name in ("image", "text"):
         for result in check_model(getattr(model, name), compiled=compiled, seed=seed):
             yield replace(result, name=f"{name}: {result.name}")
+    yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
+
+
+def _check_graphs(model: GraphModel, seed: int) -> Iterator[CheckResult]:
+    """The checks of a model of graphs, and that it is saved."""
+    with evaluating(model):
+        for name, check in GraphChecks(model, seed).table():
+            yield _result(name, check)
     yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
 
 

@@ -21,7 +21,7 @@ LINE = (150, 150, 150)
 
 
 def layout(graph: Graph) -> NDArray[np.float64]:
-    """(N, 2) from 0 to 1: nodes where springs along the edges and repulsion leave them (Fruchterman & Reingold 1991)."""
+    """(N, 2) from 0 to 1: where springs along the edges and repulsion leave nodes (Fruchterman & Reingold 1991)."""
     count = len(graph.nodes)
     turn = 2 * np.pi * np.arange(count) / max(1, count)
     place = np.stack([np.cos(turn), np.sin(turn)], 1)

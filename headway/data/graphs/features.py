@@ -113,9 +113,9 @@ def graph_arrays(graph: Graph, config: GraphConfig) -> GraphArrays:
         raise DataError("D007", "the graph has no nodes")
     numbers = _numbers(graph, graph.nodes, front.columns, "node")
     if front.mean:
-        numbers = (numbers - np.array(front.mean, np.float32)) / np.array(front.std, np.float32)
+        numbers = ((numbers - np.array(front.mean)) / np.array(front.std)).astype(np.float32)
     if front.unit_rows:
-        numbers = numbers / numbers.sum(1, keepdims=True).clip(min=1e-6)
+        numbers /= numbers.sum(1, keepdims=True).clip(min=1e-6)
     place = {name: i for i, name in enumerate(front.tags, start=1)}
     edge_place = {name: i for i, name in enumerate(front.edge_tags, start=1)}
     edge_numbers = _numbers(graph, graph.edge_values, front.edge_columns, "edge")

@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 
-from headway.data.graphs.graph import EdgeRow, Graph, undirected
+from headway.data.graphs.graph import NOTHING, EdgeRow, Graph, undirected
 from headway.data.graphs.structure import distances
 
 LABELS = ("1 step", "2 steps", "3 steps", "4 or more", "no path")
-SIZES = (9, 16)
+SIZES = (3, 16)
 """The fewest and the most nodes."""
 FARTHEST = 4
 PER_NODE = 1.1
@@ -33,5 +33,5 @@ def _graph(rng: random.Random, number: int) -> Graph:
         pairs = np.argwhere(apart == (FARTHEST + 1 if wanted == FARTHEST else wanted + 1))
         if len(pairs):
             marked = set(pairs[rng.randrange(len(pairs))].tolist())
-            nodes = [{"tag": "marked" if node in marked else "plain"} for node in range(size)]
+            nodes = [{"tag": "marked"} if node in marked else NOTHING for node in range(size)]
             return Graph(nodes, edges, values, label=LABELS[wanted], number=number)

@@ -83,7 +83,7 @@ class GraphTask(Task):
     tries = Tries(
         '"a:marked b c d:marked a-b b-c c-d"',
         own="nodes.csv,edges.csv",
-        request={"input": {NODES: ["marked", "plain", "marked"], EDGES: [[0, 1], [1, 2]]}},
+        request={"input": {NODES: ["marked", "", "marked"], EDGES: [[0, 1], [1, 2]]}},
     )
     made_up = "random graphs with two marked nodes"
     fine_tuning = FineTuning(lr=2e-4)

@@ -93,8 +93,9 @@ class GraphTraining(ScoredTraining[Part]):
         _base_front(base, self.recipe)
         assert isinstance(base, GraphConfig)
         own = self.own_config
-        heads = {"classify": own.classify, "tag": own.tag, "labels": own.labels}
-        return replace(base, level=own.level, problem=own.problem, **heads)
+        return replace(
+            base, level=own.level, problem=own.problem, classify=own.classify, tag=own.tag, labels=own.labels
+        )
 
     @cached_property
     def train(self) -> Part:
@@ -118,7 +119,7 @@ class GraphTraining(ScoredTraining[Part]):
         return self.data.part(name, self.read_config)
 
     @cached_property
-    def valid_part(self) -> Part:  # type: ignore[override]
+    def valid_part(self) -> Part:
         return self._part("valid")
 
     @cached_property
@@ -156,7 +157,7 @@ class GraphTraining(ScoredTraining[Part]):
         return {"valid": self._mean_loss(logits, self.valid_part), **_results(logits, self.valid_part).metrics()}
 
     @cached_property
-    def static_shapes(self) -> bool:  # type: ignore[override]
+    def static_shapes(self) -> bool:
         """Whether one size fits all batches without much waste."""
         sizes = {pad_sizes([graph] * 2) for graph in self.train.graphs}
         return len(sizes) == 1 or len(self.train.graphs) == 1
